@@ -16,7 +16,7 @@ INTERRUPTED = 130
 
 @contextmanager
 def quiet_interrupt() -> Iterator[None]:
-    """End at once with one line on Ctrl-C while modules are imported and no work has begun.
+    """End at once with one line if Ctrl-C comes while modules are imported and no work has begun.
 
     Raised in the middle of an import, the interrupt would come out of it as any error, with its traceback.
     """

@@ -1,4 +1,4 @@
-"""``gdpfed adapt``: fit a finished model to one party's own rows, which stay with it."""
+"""``gdpfed adapt``: fit a finished model to one party's own rows, which stay with the party."""
 
 import argparse
 

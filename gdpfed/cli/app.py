@@ -1,4 +1,4 @@
-"""Entry point: it chooses the command, and turns errors into one line and an exit status."""
+"""Entry point of ``gdpfed``: chooses the command, and turns errors into one line and an exit status."""
 
 import argparse
 import os
@@ -145,7 +145,7 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """The option that prints the version, which is looked up only then."""
+    """The option that prints the version, which is looked up only when asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *unused: object) -> None:
         print(f"gdpfed {gdpfed.__version__}")

@@ -120,7 +120,7 @@ def _show(console: "Console", audit: "RunAudit | NodeAudit") -> None:
 
 
 def without_infinity(value: object) -> object:
-    """A value for JSON, with null in place of infinity, which JSON does not have."""
+    """Return a value for JSON with null in place of infinity, which JSON cannot express."""
     if isinstance(value, dict):
         return {key: without_infinity(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

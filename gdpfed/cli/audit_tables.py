@@ -1,4 +1,4 @@
-"""An audit as a table and a sentence: of a run, one row a group; of a node, one row a run."""
+"""Shows an audit as a table and a sentence: of a run one row a group, of a node one row a run."""
 
 from math import isinf
 
@@ -87,7 +87,7 @@ def _record_table(audit: RunAudit, title: str) -> Table:
 
 
 def _spent(group: GroupAudit) -> list[str]:
-    """A group's cells in the table: budget, epsilon so far, as recorded, and of the whole plan."""
+    """Return a group's cells in the table: budget, epsilon so far, as recorded, and of the whole plan."""
     recorded = "" if group.recorded is None else figure(group.recorded)
     return [figure(group.budget), figure(group.spent), recorded, figure(group.planned)]
 
@@ -122,7 +122,7 @@ def figure(value: float) -> str:
 
 
 def _held(held: bool, within_budget: bool) -> str:
-    """Say whether a budget held; figures that the files contradict prove nothing, even if they are small."""
+    """Say whether a budget held: yes, NO, or unproved if files contradict each other."""
     if held:
         return "yes"
     return "unproved" if within_budget else "NO"

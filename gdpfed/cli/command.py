@@ -53,7 +53,7 @@ class Command:
 
 
 def user_path(text: str) -> Path:
-    """A path on the command line; a leading ``~`` is the home directory, even if the shell kept it."""
+    """Return a path from the command line; a leading ``~`` is the home directory."""
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
@@ -72,7 +72,7 @@ def require_folders(paths: Sequence[Path]) -> None:
 
 
 def require_runs(paths: Sequence[Path]) -> None:
-    """Refuse paths that hold no run, before the slow import of the code that reads runs.
+    """Refuse paths that are not runs, before the slow import of the code that reads runs.
 
     Raises ReportError: names the first of them.
     """
@@ -164,14 +164,14 @@ def paragraphs(text: str) -> str:
 
 
 def epilog_of(examples: str) -> str:
-    """The end of a command's help page: its examples."""
+    """Return the end of a command's help page: its examples."""
     lines = "\n".join(f"  {line}" for line in examples.splitlines())
     return f"examples:\n{lines}"
 
 
 @contextmanager
 def planning() -> Iterator[None]:
-    """Say on a terminal that a plan is being made, since sampling rates for several budgets take a minute.
+    """Say on a terminal that a plan is being made, since some plans take a minute.
 
     It goes to standard error, so a plan as JSON can go through a pipe.
     """
@@ -182,7 +182,7 @@ def planning() -> Iterator[None]:
 
 
 def make_console() -> "Console":
-    """Return the console for standard output: as wide as the terminal or $COLUMNS, else as a plan's table."""
+    """Return the console for standard output, as wide as the terminal or $COLUMNS."""
     from gdpfed.report.console import OutputConsole
 
     return OutputConsole()

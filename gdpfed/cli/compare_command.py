@@ -1,4 +1,4 @@
-"""``gdpfed compare``: was a run worth it for its parties, beside models that they could have without it?"""
+"""``gdpfed compare``: was a run worth it, compared with models that parties could have without it?"""
 
 import argparse
 import json

@@ -35,7 +35,7 @@ PROTECTED = {
 
 @dataclass(frozen=True)
 class Question:
-    """A question for the settings file. `key`: its answer and option; `default`: from the answers before.
+    """A question whose answer goes into the settings file, with its default and valid answers.
 
     `read`: turns an answer into a value; ValueError for one that cannot be. `choices`: with words for each.
     """
@@ -158,7 +158,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _answers(options: argparse.Namespace) -> dict[str, Any]:
-    """The answers for the settings file, from options or the user; questions that do not apply are left out.
+    """Collect the answers for the settings file, from options or from the user.
 
     Raises InputError: an option that cannot be, or one that lacks with ``--yes``.
     """
@@ -200,7 +200,7 @@ def _asked(question: Question, default: str) -> Any:
 
 
 def _text_of(path: Path, answers: dict[str, Any]) -> str:
-    """The text of the settings file: options below ``defaults``, then values by group."""
+    """Return the text of the settings file: option files under ``defaults``, then values by group."""
     import yaml
 
     by_record = answers["protect"] == "record"

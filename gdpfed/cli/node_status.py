@@ -1,4 +1,4 @@
-"""What a node has spent and refused, by its ledger and the files beside it: printed, or for Prometheus.
+"""The status of a node, what it has spent and refused, from its ledger and the files beside it.
 
 In which rounds a node was drawn is a secret where epsilon rests on nobody knowing it. So the figures for
 Prometheus leave out updates, what holds against the server and the time of a stage there; queries come to
@@ -83,31 +83,31 @@ class NodeStatus:
 
     @property
     def passed(self) -> bool:
-        """Whether the ledger is sound and today's budgets hold."""
+        """Whether the ledger is sound and all runs are within today's budgets."""
         return not self.audit.findings and all(each.within_budget for each in self.standing.now)
 
     @property
     def refusals(self) -> list[JournalEntry]:
-        """The requests that were refused or answered with zeros, oldest first."""
+        """The requests that the node refused or answered with zeros, oldest first."""
         return [each for each in self.journal if each.cause not in (BEGUN, ACCEPTED)]
 
     def limit(self, run: NodeRunAudit) -> float:
-        """The node's limit on epsilon against the server, for the unit of a run; inf if there is none."""
+        """Return the node's limit on epsilon against the server; inf if there is none."""
         own = self._budget(run)
         return inf if own is None else own.max_epsilon_against_server
 
     def most_updates(self, run: NodeRunAudit) -> int:
-        """How many updates a run may have: by its terms, or fewer by the node's own limit."""
+        """Return how many updates a run may get from this node: by its terms, or the node's own limit."""
         own = self._budget(run)
         most = inf if own is None else own.max_participations
         return run.num_updates if most >= run.num_updates else int(most)
 
     def begun(self, name: str) -> float | None:
-        """When a run began, in seconds since 1970; None if the journal no longer says so."""
+        """Return when a run began, in seconds since 1970; None if the journal does not say."""
         return next((each.time for each in self.journal if each.run == name and each.cause == BEGUN), None)
 
     def spent_by_run(self) -> dict[str, list[Step]]:
-        """What each client or group of records has spent after each run, over all runs, by name."""
+        """Return what each client or group of records has spent after each run, by name."""
         found: dict[str, list[Step]] = {}
         for run in self.audit.runs:
             steps = found.setdefault(f"{self.ledger.absolute().parent.name}, {run.payer}", [])
@@ -250,7 +250,7 @@ class NodeStatus:
 
 
 def left(run: NodeRunAudit) -> float:
-    """How far epsilon of all a node's runs is below its budget; 0 if it is above."""
+    """Return how much epsilon is left of a node's budget after all runs; at least 0."""
     return max(0.0, run.budget - run.epsilon) if isfinite(run.epsilon) else 0.0
 
 
@@ -266,7 +266,7 @@ QUERIES = frozenset({JOIN, ASK, CARRY, OFFER, BEGIN, END})
 
 
 class NodeFigures:
-    """The metrics of one node for monitoring; epsilon is computed anew only if its ledger has changed."""
+    """Reads one node's metrics for monitoring; recomputes epsilon only if the ledger has changed."""
 
     def __init__(self, ledger: Path, config: Mapping[str, Any]) -> None:
         self._ledger, self._config = ledger, config
@@ -297,5 +297,5 @@ class NodeFigures:
 
 
 def _stage(status: NodeStatus) -> float | None:
-    """When a node's ledger last changed; None if that could reveal the time of a secret turn."""
+    """Return when a node's ledger last changed; None if that could reveal a secret turn."""
     return None if status.standing.sampled else status.changed

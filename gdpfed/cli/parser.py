@@ -1,4 +1,4 @@
-"""Command lines: an argument that cannot be read gives one line, with the word that was perhaps meant."""
+"""Parses command lines; an unknown word gives one line that suggests the most similar known word."""
 
 import argparse
 import difflib
@@ -13,15 +13,15 @@ INVALID = re.compile(r"invalid (\w+) value: (.*)")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose refusals are input errors, as for settings, and that suggests the nearest word."""
+    """A parser of command lines that raises input errors and suggests the most similar word."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise InputError with the reason why a command line is refused, and say where the help is."""
+        """Raise InputError with the reason why a command line is refused, and where help is."""
         said = INVALID.sub(lambda found: f"{found[2]} is not a {found[1].replace('_', ' ')}", message)
         raise InputError(f"{self.prog}: {said}; '{self.prog} --help' shows how it is called")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Refuse an unknown option where its command is known; other words are passed on.
+        """Refuse an unknown option of this command; pass other words on.
 
         Raises InputError: names the option and the nearest one.
         """
@@ -42,6 +42,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def nearest_word(word: str, known: Sequence[str]) -> str | None:
-    """The known word that is most similar to an unknown one; None if none is similar."""
+    """Return the known word that is most similar to an unknown one; None if none is similar."""
     near = difflib.get_close_matches(word, known, n=1)
     return near[0] if near else None

@@ -117,7 +117,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    """Show the plans of all methods side by side; for methods on records, what differs with the budget."""
+    """Show the plans of all methods side by side."""
     from gdpfed.cli import show_plan
     from gdpfed.report.plan_table import plan_comparison
     from gdpfed.report.record_comparison import record_comparison
@@ -141,7 +141,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _choose(config: "Config", options: argparse.Namespace) -> int:
-    """Show the settings that are proposed for a run, and the plan that they give."""
+    """Show the settings proposed for a run, and the plan that they give."""
     from conf.load import load
     from gdpfed.cli.show_plan import show_plan
     from gdpfed.methods import make_method, resolve
@@ -164,7 +164,7 @@ def _choose(config: "Config", options: argparse.Namespace) -> int:
 
 
 def _numbers(text: str) -> list[float]:
-    """The numbers of a comma-separated list, above 0 and finite, in ascending order."""
+    """Parse a comma-separated list of positive numbers; return them in ascending order."""
     try:
         numbers = sorted({decimal_number(word.strip()) for word in text.split(",")})
     except ValueError:

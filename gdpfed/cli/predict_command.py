@@ -1,4 +1,4 @@
-"""``gdpfed predict``: what a finished model predicts for new records, or the model as an ONNX file."""
+"""``gdpfed predict``: predict for new records with a finished model, or export it to ONNX."""
 
 import argparse
 import csv

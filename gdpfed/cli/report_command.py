@@ -73,7 +73,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _show(lines: "Sequence[Line]", options: argparse.Namespace) -> None:
-    """Write and print the comparison of finished runs, then the results that are not above chance level."""
+    """Print and save the comparison of finished runs, and name results that are not above chance."""
     from gdpfed.report.report_tables import chance_lines, tables_of
 
     written = None

@@ -1,4 +1,4 @@
-"""Runs as commands read them: only runs whose files have not changed since they ended."""
+"""Lets commands read only finished runs whose files have not changed since they ended."""
 
 from pathlib import Path
 

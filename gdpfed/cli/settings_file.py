@@ -1,4 +1,4 @@
-"""Files of settings on the command line: ``gdpfed simulate mine.yaml`` stands for the settings in the file.
+"""Files of settings on the command line: ``gdpfed simulate mine.yaml`` takes the settings in the file.
 
 Such a file has the form of Hydra's own: options of groups below ``defaults``, and values by group and key.
 """
@@ -13,7 +13,7 @@ ENDINGS = (".yaml", ".yml")
 
 
 def written_out(words: Sequence[str]) -> list[str]:
-    """Replace every settings file among the words by its overrides; overrides on the command line win.
+    """Replace settings files among the words by their overrides; explicit overrides take precedence.
 
     Raises ConfigError: no such file, one that is not YAML, or that holds something else than settings.
     """
@@ -32,7 +32,7 @@ def _is_file(word: str) -> bool:
 
 
 def settings_in(path: Path) -> list[str]:
-    """The overrides of a file: ``dataset=csv`` from its defaults, ``dataset.path='...'`` from its values.
+    """Return a settings file as overrides, such as ``dataset=csv`` and ``dataset.path='...'``.
 
     Raises ConfigError: as :func:`written_out`.
     """
@@ -67,7 +67,7 @@ def _values(path: Path, content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _in_hydras_words(value: Any) -> str:
-    """Write a value from YAML in Hydra's grammar of overrides."""
+    """Write a value from YAML in Hydra's syntax for overrides."""
     if value is None:
         return "null"
     if isinstance(value, bool):

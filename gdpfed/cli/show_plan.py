@@ -1,4 +1,4 @@
-"""Plans on the terminal: one with warnings about its weak points, or many side by side."""
+"""Shows plans on the terminal: one with warnings, or many side by side."""
 
 from collections.abc import Sequence
 
@@ -70,7 +70,7 @@ def check_model(config: Config, overrides: Sequence[str]) -> None:
 
 
 def load_unit(overrides: Sequence[str]) -> str:
-    """The unit that a plan under these overrides protects, whatever its method."""
+    """Return the unit (client or record) that a plan under these overrides protects."""
     return load([override for override in overrides if not override.startswith("method.")]).privacy.unit
 
 
@@ -109,7 +109,7 @@ def _compared(against: str, name: str, accountant: str, overrides: Sequence[str]
 
 
 def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:
-    """Methods for records: the name, what differs by budget, and the plan or the reason of its refusal.
+    """Plan every method for records; return name, what differs by budget, and plan or refusal.
 
     Raises ConfigError: overrides that no method takes.
     """
@@ -124,7 +124,7 @@ def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method |
 
 
 def comparison_dict(row: ComparedPlan) -> dict[str, object]:
-    """One entry of the comparison of plans, as JSON."""
+    """Return one entry of the comparison of plans as JSON."""
     entry: dict[str, object] = {"against": row.against, "method": row.name, "accountant": row.accountant}
     if isinstance(row.planned, str):
         return {**entry, "refused": row.planned}
@@ -132,7 +132,7 @@ def comparison_dict(row: ComparedPlan) -> dict[str, object]:
 
 
 def record_comparison_dict(name: str, differs: str, planned: Method | str) -> dict[str, object]:
-    """One entry of the comparison of methods that protect records, as JSON."""
+    """Return one entry of the comparison of methods for records as JSON."""
     outcome: dict[str, object] = {"refused": planned} if isinstance(planned, str) else planned.describe()
     return {"method": name, "differs": differs, **outcome}
 

@@ -1,4 +1,4 @@
-"""One simulated run on the terminal: its heading, its rounds, its end."""
+"""Shows a simulated run on the terminal: its heading, its rounds, its end."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Your own Flower app under a privacy plan: `GDPFed`, a strategy, and `private_client`, around a ClientApp.
+"""Train your own Flower app under a privacy plan: the strategy `GDPFed` and `private_client`.
 
 A name is imported when it is first asked for: a node's process loads nothing of the server's.
 """

@@ -1,4 +1,4 @@
-"""A model known only by its arrays: their names, shapes and types, and the vector theta made of them.
+"""A model known only by its arrays: names, shapes and types, and the vector theta made from them.
 
 Plan, ledger, files and audit take a run as one of a data set and a model, chosen by name. The data set
 ``flower_app`` has no records, since each client's own function reads its own, and the model
@@ -39,7 +39,7 @@ class Layout:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Numbers]) -> "Layout":
-        """The layout of some arrays of a model.
+        """Return the layout (names, types, shapes) of a model's arrays.
 
         Raises LearningError: there are none, or one holds other than real numbers of a usual size.
         """
@@ -55,7 +55,7 @@ class Layout:
 
     @classmethod
     def from_json(cls, text: str) -> "Layout":
-        """Inverse of :meth:`to_json`.
+        """Read a layout that :meth:`to_json` wrote.
 
         Raises LearningError: the text is not a layout.
         """
@@ -74,7 +74,7 @@ class Layout:
         return json.dumps(self.arrays, separators=(",", ":"))
 
     def checked(self) -> "Layout":
-        """Return the layout if it is valid. Raises LearningError: no numbers, or contradictory names."""
+        """Return the layout after checking it; LearningError if it is invalid."""
         if not sum(prod(sizes) for _, _, sizes in self.arrays):
             raise LearningError(
                 f"dataset.model={MODEL} has no arrays: a run of it is begun and resumed by the app's own "
@@ -85,12 +85,12 @@ class Layout:
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """The names in the order of the arrays in theta; for a module the order of its parameters."""
+        """The names of the arrays in the order in which theta contains them."""
         with torch.device("meta"):
             return tuple(trainable(ArrayModel(self)))
 
     def vector(self, arrays: Mapping[str, Numbers]) -> npt.NDArray[np.float64]:
-        """All arrays as one vector of shape (d,), float64.
+        """Join all arrays to one vector of shape (d,), float64.
 
         Raises LearningError: they are not those of the layout.
         """
@@ -101,7 +101,7 @@ class Layout:
         return np.concatenate([np.asarray(arrays[name], np.float64).reshape(-1) for name in self.order])
 
     def arrays_of(self, theta: npt.NDArray[Any]) -> dict[str, Numbers]:
-        """The arrays that a vector of shape (d,) holds, each in its own type, in the app's order."""
+        """Split a vector of shape (d,) into the app's arrays, each with its own type."""
         kinds = {name: (kind, sizes) for name, kind, sizes in self.arrays}
         ends = np.cumsum([prod(kinds[name][1]) for name in self.order])
         parts = dict(zip(self.order, np.split(theta, ends[:-1]), strict=True))
@@ -136,7 +136,7 @@ class ArrayModel(nn.Module):
 
 
 def place_start(layout: Layout, arrays: Mapping[str, Numbers]) -> str:
-    """Keep the first arrays of a run in this process, and return their name: SHA-256 in hexadecimal."""
+    """Keep the first arrays of a run in this process; return their name, a SHA-256 in hexadecimal."""
     theta = layout.vector(arrays).astype(np.float32)
     name = sha256(theta.tobytes()).hexdigest()
     _STARTS[name] = theta
@@ -146,7 +146,7 @@ def place_start(layout: Layout, arrays: Mapping[str, Numbers]) -> str:
 def flower_arrays(
     input_shape: tuple[int, ...], num_classes: int, *, layout: str = "", start: str = "", told: str = ""
 ) -> nn.Module:
-    """The model of an app's own arrays, with the values that `place_start` kept.
+    """Build the model of an app's own arrays, with the values that `place_start` kept.
 
     `layout`: of the arrays. `start`: what names the first ones. `told`: what the function is told, as JSON.
 
@@ -165,7 +165,7 @@ def flower_arrays(
 
 
 def no_records(source: DataSource) -> Dataset:
-    """A data set without records, since the app's own function reads its training records.
+    """Return a data set without records, since the app's own function reads the training records.
 
     Raises LearningError: a setting, of which it has none.
     """

@@ -1,4 +1,4 @@
-"""Clipping, noise, masks, ledger and refusals around the train function of a user's own ClientApp."""
+"""Puts clipping, noise, masks, ledger and refusals around the train function of a user's ClientApp."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -29,7 +29,7 @@ OURS |= {f"train.{stage}" for stage in STAGES}
 def private_client(
     app: ClientApp, *, public: Collection[str] = (), own_settings: Collection[str] = ()
 ) -> ClientApp:
-    """Return a ClientApp that answers as a node of a run under a plan, and trains with ``app``.
+    """Wrap a ClientApp as a node of a run under a plan, which trains with ``app``.
 
     Its ``@app.train()`` is called as under Flower's FedAvg: the message has the records ``arrays`` and
     ``config``, and its answer has the trained arrays under the same names. What leaves is their difference,
@@ -88,7 +88,7 @@ class PrivateClientApp(ClientApp):
 
 @dataclass(frozen=True)
 class OwnFunction:
-    """The train function of a user's app, which gives updates in place of a node's own data.
+    """The train function of a user's app, which computes updates in place of the node's own training.
 
     `app`: has the function. `message`: of the stage that asks, whose sender it is shown. `context`: the
     node's, as the app knows it.
@@ -99,11 +99,11 @@ class OwnFunction:
     context: Context
 
     def check(self, order: "TrainingOrder") -> None:
-        """Raise StandInError for an order about another model than the app's own arrays."""
+        """Refuse an order about another model than the app's own arrays."""
         _asked_of(order)
 
     def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
-        """How far the app's function moves the model, shape (d,).
+        """Call the app's function; return how far it moves the model, shape (d,).
 
         Raises LearningError: the function fails, for which zeros are sent under the noise of any other.
         """
@@ -135,7 +135,7 @@ class OwnFunction:
 
 
 def _asked_of(order: "TrainingOrder") -> "tuple[Layout, dict[str, Any]]":
-    """The arrays that an order is about, and the settings that the function receives."""
+    """Return the arrays that an order is about, and the settings for the app's function."""
     from gdpfed.flower.arrays import MODEL, Layout
 
     if order.task.model != MODEL:

@@ -29,7 +29,7 @@ ROUNDS_SAID = ("run.num_rounds=", "run.resume=")
 
 
 class GDPFed(Strategy):
-    """Train an app's own arrays with a budget for each client, in place of Flower's FedAvg::
+    """A Flower strategy that trains an app's own arrays, with a privacy budget for each client::
 
         strategy = GDPFed(budgets=[1.0, 3.0], num_clients=100)
         result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=20)
@@ -91,7 +91,7 @@ class GDPFed(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFn | None = None,
     ) -> Result:
-        """Plan, have the nodes agree, train, and return the released arrays and the evaluations made here.
+        """Plan, let nodes agree to the terms, train, and return released arrays and evaluations.
 
         Args:
             grid: Flower's connection to the nodes.
@@ -129,7 +129,7 @@ class GDPFed(Strategy):
         timeout: float | None,
         told: ConfigRecord | None,
     ) -> tuple[Layout, Config]:
-        """The layout of the app's arrays, and the configuration of the run."""
+        """Return the layout of the app's arrays, and the run's configuration."""
         said = {each for each in (num_rounds, self._num_rounds) if each is not None}
         if len(said) > 1:
             raise ConfigError(
@@ -159,7 +159,7 @@ class GDPFed(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Refuse: a round needs several exchanges. Raises RunError."""
+        """Refuse to be called for a single round, with RunError: a round needs several exchanges."""
         _refuse_steps()
 
     def aggregate_train(
@@ -191,7 +191,7 @@ def _refuse_steps() -> NoReturn:
 
 
 def _refuse_other_work(config: Config) -> None:
-    """Refuse methods that need more than updates of whole clients, which is all that an app can answer."""
+    """Refuse methods that need more from clients than the updates that an app can compute."""
     if config.privacy.unit != "client":
         raise PrivacyError(
             f"privacy.unit={config.privacy.unit} needs the gradient of every record, and an app's own "
@@ -252,7 +252,7 @@ class _Watch(Extension):
         return Evaluation(numbers.get("accuracy"), numbers.get("loss"))
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """Report which round of the training is over."""
+        """Remember which round is over."""
         self._round = ended.record.round
 
     def _keep(self, found: MetricRecord | None) -> None:

@@ -39,7 +39,7 @@ _ANY_ERROR = re.compile(r"^[\w.]*(?:Error|Exception): (.+)$", re.MULTILINE)
 
 
 class FlowerRun:
-    """A run that was submitted to Flower, whose log goes to a file in the folder where `flwr` runs.
+    """A run submitted to ``flwr run``, whose log goes to a file.
 
     `home`: where the process lives and the log is written. `command`: what submits the run and ends with it,
     as :func:`run_command` makes it. `folder`: of the home, to live in. `log_directory`: where the log is kept
@@ -63,7 +63,7 @@ class FlowerRun:
         return False
 
     def check(self) -> str:
-        """Check the ended run, and return Flower's log, which is kept in the log directory if there is one.
+        """Check that the ended run succeeded; return Flower's log.
 
         Raises LaunchError: the run failed; its own error line, or the end of the log and where it is kept.
         """
@@ -83,7 +83,7 @@ class FlowerRun:
 def run_command(
     flower_home: Path, app: Path, run_config: Mapping[str, str | int], *, federation_config: str | None = None
 ) -> list[str]:
-    """The command that runs an app through the connection in a Flower home and follows its log.
+    """Return the command that runs an app through the connection in a Flower home.
 
     `flower_home`: where the run configuration is written, since a command line cannot hold every string, and
     the files of the app. `app`: directory of the Flower app. `run_config`: its run configuration.
@@ -120,7 +120,7 @@ def copy_app(app: Path, copy: Path) -> Path:
 
 
 def write_connection(flower_home: Path, address: str, root_certificates: Path | None) -> None:
-    """Tell ``flwr`` in this Flower home where the SuperLink is; without certificates, without TLS."""
+    """Write the address of the SuperLink into a Flower home; without certificates, TLS is off."""
     security = (
         "insecure = true"
         if root_certificates is None
@@ -132,7 +132,7 @@ def write_connection(flower_home: Path, address: str, root_certificates: Path | 
 
 
 def training_config(overrides: Sequence[str], *, directory: Path, resuming: bool) -> dict[str, str | int]:
-    """The run configuration of a training whose files go to ``directory``, new or continued.
+    """Return the run configuration of a training whose files go to ``directory``, new or continued.
 
     The directory is the server's, which may be on another host, so only the server can check it. Raises
     LaunchError: this is not a checkout of the project.
@@ -184,7 +184,7 @@ class Launch:
         files: Mapping[str, str | None] = MappingProxyType({}),
         workers: int | None = None,
     ) -> Self:
-        """A training of this project whose files go to ``directory``, new or continued.
+        """Prepare a training of this project whose files go to ``directory``, new or continued.
 
         ``files`` are what settings of a resumed run name. They and those of the overrides are relative to the
         caller's working directory, which is not that of the run. Raises LaunchError: it is not a checkout of
@@ -214,7 +214,7 @@ class Launch:
         return self._run.running()
 
     def check(self) -> str:
-        """Check the ended run as :meth:`~gdpfed.launch.flower_run.FlowerRun.check` does."""
+        """Check that the ended run succeeded; return Flower's log."""
         return self._run.check()
 
     def _start(self) -> None:

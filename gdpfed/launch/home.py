@@ -1,4 +1,4 @@
-"""A Flower home under the project: its directory and all processes in it end together.
+"""A Flower home, a folder for Flower's processes: at the end, folder and processes are removed.
 
 Flower's programs start others and let some of them outlive themselves. Whatever was started here, by
 whatever way it detached itself, carries a directory under this home in its environment and is ended with it.
@@ -125,7 +125,7 @@ class FlowerHome:
         return process
 
     def environment(self, home: Path) -> dict[str, str]:
-        """The environment of a program whose ``FLWR_HOME`` is ``home``."""
+        """Return the environment variables of a program whose ``FLWR_HOME`` is ``home``."""
         bin_directory = str(Path(sys.executable).parent)
         inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
         return inherited | {
@@ -139,7 +139,7 @@ class FlowerHome:
         return _COLOUR.sub("", (self.path / log).read_text(encoding="utf-8", errors="replace"))
 
     def processes(self, folder: str = "") -> Iterator[psutil.Process]:
-        """Every process that runs in ``folder`` of this home or below it."""
+        """Yield every process that runs in ``folder`` of this home or below it."""
         own, root = os.getpid(), self.path / folder
         # A guard shows its environment to nobody, so what was started here is known by itself.
         started = {each.pid: home for home, each in self._started if each.poll() is None}
@@ -151,13 +151,13 @@ class FlowerHome:
 
 
 def last_line(text: str) -> str:
-    """The last line of a text that is not empty."""
+    """Return the last line of a text that is not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "it printed nothing"
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that are free at the moment."""
+    """Return ports of 127.0.0.1 that are free at the moment."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

@@ -1,1 +1,1 @@
-"""A run on disk: its records, names, directory and checkpoint."""
+"""The files of a run: records, names, directory and checkpoint."""

@@ -1,4 +1,4 @@
-"""How far each run was charged, stored outside of run directories, to notice that one is an old copy.
+"""How far each run was charged, stored outside its directory, to notice a restored old copy.
 
 A copy forgets what was charged and released after it was made. Resumed, it would release those rounds a
 second time, with new noise, and its ledger would say half of what they cost. So a count lies outside of the
@@ -27,7 +27,7 @@ class ChargedMark:
         self.path = run.parent / FOLDER / name
 
     def save(self, ledger: Ledger) -> None:
-        """Record how much a run's saved ledger has charged, before anything is sent for it.
+        """Record how much a run's ledger has charged, before anything is sent.
 
         Raises RunError: the file system refuses.
         """
@@ -41,7 +41,7 @@ class ChargedMark:
         save_whole(self.path, f"{_charges_in(ledger)}\n".encode())
 
     def check(self, ledger: Ledger) -> None:
-        """Refuse a run's ledger that holds fewer charges than the run is known to have.
+        """Refuse a run's ledger with fewer charges than the run is known to have.
 
         Raises RunError: it holds less, or nothing says how much it should hold.
         """
@@ -67,5 +67,5 @@ class ChargedMark:
 
 
 def _charges_in(ledger: Ledger) -> int:
-    """The number of charged rounds and other sums; it grows with each charge, and never falls."""
+    """Count the charged rounds and other charged sums of a ledger."""
     return ledger.charged_rounds + len(ledger.charged_once) + ledger.counts_charged

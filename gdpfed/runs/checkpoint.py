@@ -86,7 +86,7 @@ class Checkpoint:
 
 
 def _digest(tensors: Mapping[str, npt.NDArray[np.generic]], metadata: Mapping[str, str]) -> str:
-    """SHA-256 of a checkpoint's content, so that a flipped bit on disk is noticed."""
+    """Return a SHA-256 of a checkpoint's content, by which damage is noticed."""
     digest = sha256(json.dumps(dict(sorted(metadata.items()))).encode())
     for name, array in sorted(tensors.items()):
         digest.update(f"{name} {array.dtype} {array.shape} ".encode())
@@ -95,7 +95,7 @@ def _digest(tensors: Mapping[str, npt.NDArray[np.generic]], metadata: Mapping[st
 
 
 def _metadata(data: bytes) -> dict[str, Any]:
-    """The string map in a safetensors header, which the library only reads from files."""
+    """Read the text entries in the header of safetensors data."""
     length = int.from_bytes(data[:_HEADER_LENGTH_BYTES], "little")
     header = json.loads(data[_HEADER_LENGTH_BYTES : _HEADER_LENGTH_BYTES + length])
     metadata: dict[str, Any] = header["__metadata__"]

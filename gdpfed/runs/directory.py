@@ -57,7 +57,7 @@ from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 @dataclass(frozen=True)
 class Enrolment:
-    """Who takes part in a run, and how tables are read; it does not change when the run is resumed.
+    """Who takes part in a run, and how tables are read; stays the same when the run is resumed.
 
     Attributes:
         identities: the public key of every client in hexadecimal; None where no roster says whose is whose.
@@ -82,7 +82,7 @@ class Enrolment:
 
 
 class RunDirectory:
-    """Writes the files of one run; each of them is whole at any time."""
+    """Writes the files of one run so that each file is complete at any time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -93,7 +93,7 @@ class RunDirectory:
     def create(
         cls, path: Path, config: Config, method: Method, name: str, enrolment: Enrolment, task: Task
     ) -> "RunDirectory":
-        """Make a run's directory, which only its owner can read, as its files say who was drawn.
+        """Make a run's directory, readable only by its owner, since its files reveal who was drawn.
 
         `task`: what is trained, and on which data. Raises RunError: it exists and is not empty, or cannot be
         made.
@@ -127,7 +127,7 @@ class RunDirectory:
         return cls(path)
 
     def load_name(self, plan: PrivacyPlan, enrolment: Enrolment) -> str:
-        """The run's name, from the file that assigns clients to groups.
+        """Read the run's name from the file that assigns clients to groups.
 
         Raises RunError: it is missing, damaged, of another format, or another assignment than the plan's; or
         a client had another key, or tables were read by another declaration.
@@ -157,7 +157,7 @@ class RunDirectory:
         return str(name)
 
     def load_ledger(self, plan: PrivacyPlan, subject: str, kinds: Sequence[type]) -> Ledger:
-        """The ledger of the run as it is after the last charge.
+        """Read the run's ledger as it was after the last charge.
 
         Raises:
             RunError: it is missing or damaged, or holds less than the run was charged.
@@ -179,7 +179,7 @@ class RunDirectory:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep every other process from this run, until the ``with`` block or this process ends.
+        """Lock the run against all other processes, until the ``with`` block ends.
 
         Raises RunError: another process is at it, or has been since the ledger was read.
         """
@@ -209,7 +209,7 @@ class RunDirectory:
         save_whole(self.path / SEAL_FILE, _json(versioned({"sha256": hashes})))
 
     def save_ledger(self, ledger: Ledger) -> None:
-        """Write what has been charged, before anything is released for it; an earlier seal is removed."""
+        """Save the ledger before anything charged is released; remove an earlier seal."""
         (self.path / SEAL_FILE).unlink(missing_ok=True)
         save_whole(self.path / LEDGER_FILE, _json(ledger.to_dict()))
         if self._mark is not None and ledger.plan.private:
@@ -220,7 +220,7 @@ class RunDirectory:
         save_whole(self.path / COUNTS_FILE, _json(versioned({"counts": counts.tolist()})))
 
     def load_counts(self, num_clients: int) -> npt.NDArray[np.float64]:
-        """The class counts that clients released, shape (n, B).
+        """Read the class counts that clients released, shape (n, B).
 
         Raises RunError: they are missing, damaged, of another format, or of another number of clients.
         """
@@ -240,7 +240,7 @@ class RunDirectory:
         return counts
 
     def completed_records(self, completed_rounds: int) -> list[RoundLogEntry]:
-        """The log entries up to the last checkpoint.
+        """Return the log entries up to the last checkpoint.
 
         Raises RunError: rounds are missing in it, or it is damaged or of another format.
         """
@@ -280,13 +280,13 @@ class RunDirectory:
 
 
 def _assignment(plan: PrivacyPlan, name: str, enrolment: Enrolment) -> dict[str, Any]:
-    """The run's name, the ids of every group as ranges [start, stop), and the identities of the clients."""
+    """Return the run's name, the clients of every group as ranges, and the clients' identities."""
     groups = [_runs_of_ids(group.clients) for group in plan.groups]
     return versioned({"run": name, "clients": groups, **enrolment.to_dict()})
 
 
 def _settings(config: Config) -> dict[str, Any]:
-    """The settings that a plan was made with, as JSON; infinite numbers become text."""
+    """Return the settings with which a plan was made, as JSON."""
     settings = asdict(config)
     chosen = {group: settings[group] for group in SETTINGS_OF} | {"run": {"seed": config.run.seed}}
     plain: dict[str, Any] = json.loads(json.dumps(chosen), parse_constant=str)
@@ -294,7 +294,7 @@ def _settings(config: Config) -> dict[str, Any]:
 
 
 def _check_identities(path: Path, saved: Any, now: dict[str, str] | None) -> None:
-    """Refuse keys that differ from those the run began with.
+    """Refuse client keys that differ from those with which the run began.
 
     Raises RunError: names the first client whose key is another, or the setting that is missing.
     """

@@ -66,7 +66,7 @@ WEAK_DATA = "weak data: {}"
 
 
 def versioned(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON form of a run's file, with its version first."""
+    """Return the values of a run's file with the format version first."""
     return {VERSION_KEY: FORMAT_VERSION, **values}
 
 
@@ -101,7 +101,7 @@ def read_versioned(path: Path) -> dict[str, Any]:
 def read_result(
     path: Path, words: str, of_values: Callable[[dict[str, Any]], R], error: type[GDPFedError] = RunError
 ) -> R | None:
-    """Read a result that `save_result` wrote beside a run; None if there is none.
+    """Read a result that `save_result` wrote into a run's directory; None if there is none.
 
     `words`: what it is. `of_values`: makes it of the file's values. `error`: what a damaged file raises.
     Raises RunError: it is of another format.
@@ -115,12 +115,12 @@ def read_result(
 
 
 def save_result(path: Path, values: Mapping[str, Any]) -> None:
-    """Write a result beside a run, in the form that `read_result` reads."""
+    """Write a result into a run's directory, in the form that `read_result` reads."""
     save_whole(path, json.dumps(versioned(values), allow_nan=False, indent=1).encode() + b"\n")
 
 
 def check_json_file(path: Path) -> None:
-    """Refuse a JSON file of another version; an unreadable one passes, and its reader reports it.
+    """Refuse a JSON file of another format version; unreadable files pass here.
 
     Raises RunError: as :func:`check_version`.
     """

@@ -1,4 +1,4 @@
-"""Hashes of the data of a run, so that a resumed run continues with the data that it began with.
+"""Hashes of a run's data, so that a resumed run continues with the same data.
 
 The names are hashes of private data. They lie in the run directory for its owner alone, go with the
 checkpoint when the run is finished, and are in nothing that is shown of it.
@@ -61,7 +61,7 @@ def refuse_other_data(run: Path, task: Task) -> None:
 
 
 def _hashes(task: Task) -> dict[str, str]:
-    """SHA-256 of training and test data, by the setting that named them.
+    """Hash training and test data; return the hashes by the setting that named the data.
 
     A partition that is computed from examples and seed has none; one of another kind may follow from a file.
     """
@@ -73,7 +73,7 @@ def _hashes(task: Task) -> dict[str, str]:
 
 
 def _place(task: Task, setting: str) -> str:
-    """Name the data that a setting chose: by its file, if there is one."""
+    """Name the data that a setting chose, by its file if there is one."""
     source = task.source
     if setting == PARTITION:
         return str(dict(task.partition_options).get("path", f"dataset.partition={task.partition}"))

@@ -21,7 +21,7 @@ OWNERS_ALONE = 0o700
 
 
 def user_path(text: str) -> Path:
-    """The absolute path that a setting names; a leading ``~`` is the home directory."""
+    """Return the absolute path that a setting names; a leading ``~`` is the home directory."""
     return Path(text).expanduser().absolute()
 
 
@@ -40,7 +40,7 @@ def as_of_run(config: Config, directory: Path) -> Config:
 
 
 def run_path(chosen: str | None, dataset: str, method: str, folder: Path = Path()) -> Path:
-    """The absolute directory of a run: the chosen one, or a new one below ``runs/``, named by time.
+    """Return a run's absolute directory: the chosen one, or a new one below ``runs/`` named by time.
 
     ``folder`` is what holds ``runs/``, the working directory if it is not given.
     """
@@ -52,7 +52,7 @@ def run_path(chosen: str | None, dataset: str, method: str, folder: Path = Path(
 
 
 def reserved(path: Path) -> Path:
-    """Make an unused directory for a run of this process alone: NAME, or NAME-2, NAME-3, ...
+    """Make an unused directory for a run: NAME, or NAME-2, NAME-3, ...
 
     Runs that begin in one second have each its own. One that stays empty is removed when the process ends,
     and so is the folder around it, if it was made for it.
@@ -128,7 +128,7 @@ def named_paths(overrides: Sequence[str]) -> dict[str, str]:
 
 
 def below(folder: Path, overrides: Sequence[str]) -> list[str]:
-    """Return overrides with relative paths put into a folder; addresses and keys do not change."""
+    """Return overrides with relative paths placed below a folder."""
     moved = list(overrides)
     for key, value in named_paths(overrides).items():
         path = Path(value).expanduser()
@@ -138,7 +138,7 @@ def below(folder: Path, overrides: Sequence[str]) -> list[str]:
 
 
 def check_paths(overrides: Sequence[str]) -> None:
-    """Refuse overrides that name files elsewhere, also through links; server addresses are not files.
+    """Refuse overrides that name files outside of the allowed folders.
 
     Raises ConfigError: names the setting, its value and the folders.
     """

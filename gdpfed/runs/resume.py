@@ -1,4 +1,4 @@
-"""Load the stored configuration of a run to resume; conflicting overrides are rejected."""
+"""Loads the stored configuration of a run to resume; refuses conflicting overrides."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
@@ -27,7 +27,7 @@ OF_ONE_PROCESS = frozenset({"run.directory", "run.stop_after_round"})
 
 
 def load_run(overrides: Sequence[str]) -> Config:
-    """The configuration from overrides; with ``run.resume`` it starts from the existing run's settings.
+    """Load the configuration from overrides; with ``run.resume``, from the existing run's settings.
 
     Of a run that is resumed every setting is read, so none has to be given again. One of
     :data:`CARRYING_OUT` may be given anew, any other only as it was.
@@ -47,7 +47,7 @@ def load_run(overrides: Sequence[str]) -> Config:
 
 
 def refuse_another_run(path: Path, config: Config) -> None:
-    """Refuse a configuration under which the run in a directory would compute something else.
+    """Refuse a configuration with which the run in a directory would compute something else.
 
     Raises RunError: as :func:`load_run`.
     """
@@ -74,7 +74,7 @@ def _saved_settings(path: Path) -> Mapping[str, Any]:
 
 
 def _refuse_contradiction(path: Path, saved: Mapping[str, Any], config: Config) -> None:
-    """Raise RunError for the first setting that differs from the run's."""
+    """Refuse the first setting that differs from the run's, with RunError."""
     for group, section in asdict(config).items():
         kept = saved[group]
         for key, value in section.items():

@@ -69,7 +69,7 @@ class RoundLogEntry:
 
     @property
     def shown(self) -> tuple[str, float]:
-        """Name and value of a round's displayed metric: the first chosen one, or accuracy."""
+        """The name and value of the metric that is displayed for the round."""
         name, value = next(iter(self.metrics.items()), ("accuracy", self.accuracy))
         return name, nan if value is None else value
 
@@ -95,7 +95,7 @@ class RoundLogEntry:
         return self.seconds["total"] - self.seconds["evaluate"]
 
     def to_json(self) -> str:
-        """The entry as one line of JSON, with the format version first."""
+        """Return the entry as one line of JSON, with the format version first."""
         values = asdict(self)
         if not self.metrics:
             del values["metrics"]
@@ -113,7 +113,7 @@ def last_evaluated(records: Sequence[RoundLogEntry]) -> RoundLogEntry:
 
 
 def read_rounds(directory: Path) -> list[RoundLogEntry]:
-    """The complete lines of a run's log so far; a last line that is still being written is left out.
+    """Read the complete lines of a run's log; a last line still being written is left out.
 
     Raises:
         ValueError: a complete line is not a record; the message names file and line.
@@ -135,5 +135,5 @@ def read_rounds(directory: Path) -> list[RoundLogEntry]:
 
 
 def finite(values: Sequence[float | None]) -> list[float | None]:
-    """Numbers for JSON, with None in place of infinity, which JSON does not have."""
+    """Return numbers for JSON, with None in place of infinity."""
     return [None if value is None or value == float("inf") else value for value in values]

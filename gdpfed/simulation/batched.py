@@ -1,4 +1,4 @@
-"""Many clients at once on one device: trained, clipped, rounded and summed in chunks."""
+"""Trains many clients at once on one device: updates are clipped, rounded and summed in chunks."""
 
 from collections import ChainMap
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ BYTES_A_PARAMETER = 4 * 4 + 6 * 8
 
 
 class BatchedRecords:
-    """Computes works on records, for many clients at once if the model allows it.
+    """Computes clients' works on records, for many clients at once if the model allows it.
 
     The models of a chunk of clients go together through one pass if the form of the gradients knows how. Else
     one client comes after the other, and its records go together. `gradients`: of the model. `bits`: the
@@ -55,7 +55,7 @@ class BatchedRecords:
         return self.gradients.form
 
     def clients_at_once(self, dimension: int) -> int:
-        """How many clients are trained together: as many models as fit the memory limit."""
+        """Return how many clients fit into memory to be trained together."""
         if not self.gradients.stacks:
             return 1
         need = BYTES_A_PARAMETER * dimension
@@ -64,7 +64,7 @@ class BatchedRecords:
     def updates(
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort, take: Take
     ) -> torch.Tensor:
-        """The unweighted results of these clients: shape (clients, d), float64, on the device.
+        """Return the unweighted results of these clients: shape (clients, d), float64, on the device.
 
         ``take`` gives the records at some places among the examples.
         """
@@ -85,7 +85,7 @@ class BatchedRecords:
 
 
 class BatchedEngine(Engine):
-    """Trains many clients at once or, if there is a program for the model, one after the other.
+    """A simulation engine that trains many clients at once, or one after the other by a compiled program.
 
     On a CPU the result does not depend on the size of a chunk, bit for bit; on a GPU the library may
     choose another product for another number of matrices, which moves the last bits of an update.
@@ -142,14 +142,14 @@ class BatchedEngine(Engine):
         return self.sums_of([SumJob(order, theta, cohort)])[0]
 
     def sums_of(self, jobs: Sequence[SumJob]) -> list[StepSum]:
-        """The sum of each of several cohorts; jobs with the same order and grid are trained together."""
+        """Return the sum of each cohort; jobs with the same order and grid are trained together."""
         totals = [StepSum.zero(job.cohort.encoding.dimension) for job in jobs]
         for number, clients, steps in self._pieces(jobs):
             totals[number].add(steps.sum(dim=0).cpu().numpy(), len(clients))
         return totals
 
     def updates_of(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], Steps]]:
-        """The updates of several cohorts; jobs with the same order and grid are trained together."""
+        """Yield the updates of several cohorts; jobs with the same order and grid are trained together."""
         for number, clients, steps in self._pieces(jobs):
             yield number, clients, steps.cpu().numpy()
 
@@ -209,7 +209,7 @@ class BatchedEngine(Engine):
     def _one_by_one(
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
     ) -> torch.Tensor:
-        """What each client sends, computed one by one as on a node, for works that batching does not help."""
+        """Compute what each client sends one by one, for works that batching does not speed up."""
         starts = np.broadcast_to(theta, (len(clients), theta.shape[-1]))
         steps = [
             update_steps(cohort.order_of(client, order), start, cohort.encoding, client, bits=self._bits)
@@ -220,7 +220,7 @@ class BatchedEngine(Engine):
     def _updates(
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
     ) -> torch.Tensor:
-        """What the clients compute before weighting: shape (clients, d), float64, on the device."""
+        """Compute the clients' updates before weighting: shape (clients, d), float64, on the device."""
         if order.kind.on_records:
             return self._records.updates(order, theta, clients, cohort, self._examples.take)
         batches, added = Batches.draw(order, clients, with_keys=self._training.draws), None
@@ -265,7 +265,7 @@ class _Starts:
         return cls(theta[None], np.zeros(0, np.int64))
 
     def of(self, begin: int, count: int) -> Theta:
-        """The start models of consecutive clients: shape (d,) for one model, or (count, d)."""
+        """Return the start models of consecutive clients: shape (d,) if all are equal, else (count, d)."""
         if len(self.models) == 1:
             one: Theta = self.models[0]
             return one

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class DeviceExamples:
-    """The training split, stored once: as model inputs in GPU memory, or where it already is on a CPU.
+    """The training examples, stored once: in GPU memory, or where they already are on a CPU.
 
     `resident`: inputs and labels in GPU memory; None on a CPU.
     """
@@ -47,7 +47,7 @@ class DeviceExamples:
             self.resident = self._moved(everything)
 
     def take(self, positions: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs and labels at these positions, on the device; shapes (*positions.shape, ...)."""
+        """Return inputs and labels at these positions, on the device; shapes (*positions.shape, ...)."""
         if self.resident is None:
             x, y = self._moved(self._train.take(positions.reshape(-1)))
         else:
@@ -76,7 +76,7 @@ class Batches:
 
     @classmethod
     def draw(cls, order: TrainingOrder, clients: Sequence[int], *, with_keys: bool = False) -> "Batches":
-        """The batches that these clients would draw on their nodes, with dropout keys if needed."""
+        """Draw the batches that these clients would draw on their nodes, with dropout keys if needed."""
         width = min(order.training.batch_size, order.task.largest_part())
         shape = (order.training.local_steps, len(clients), width)
         positions, weights = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
@@ -96,7 +96,7 @@ class Batches:
 
 
 class BatchedOperations(TorchFunctionMode):
-    """While active, 2-d convolutions become matrix products, and pooling to one value becomes a mean.
+    """While active, computes 2-d convolutions as matrix products, which are faster for many clients.
 
     The values are the same; vmap turns these forms into one operation for all clients, and the others into
     slow ones or a loop. Every other call passes through.
@@ -125,7 +125,7 @@ def _is_global(*args: Any, **kwargs: Any) -> bool:
 
 
 class BatchedTraining:
-    """Trains many clients at once, each on its own parameters: tau local steps (the paper's Algorithm 1).
+    """Trains many clients at once, each with its own parameters, for tau local steps (Algorithm 1).
 
     `model`: the architecture; written in operations that ``torch.func.vmap`` knows. `device`: where to train.
     `precision`: float32, tf32 or bf16, in products and convolutions. `loss`: one figure a record.
@@ -159,7 +159,7 @@ class BatchedTraining:
         batches: Batches,
         added: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Delta_i = theta_i - theta of every client, shape (clients, d), float64, on the device.
+        """Return each client's update theta_i - theta, shape (clients, d), float64, on the device.
 
         ``theta`` is what all start from, shape (d,), or each of them, shape (clients, d). ``added`` goes to
         every gradient of each, shape (clients, d), on the device.
@@ -181,7 +181,7 @@ class BatchedTraining:
         weights: torch.Tensor,
         keys: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Every client's gradient of its weighted mean loss, shape (clients, d).
+        """Return each client's gradient of its weighted mean loss, shape (clients, d).
 
         Keys have shape (clients,); a model that draws by none needs none.
         """
@@ -194,7 +194,7 @@ class BatchedTraining:
         return gradient
 
     def logits(self, thetas: torch.Tensor, x: torch.Tensor, keys: torch.Tensor | None = None) -> torch.Tensor:
-        """Outputs of every client's model, shape (clients, batch, ...), at its parameters (clients, d)."""
+        """Return outputs of each client's model, shape (clients, batch, ...), for parameters (clients, d)."""
         parts = torch.split(thetas, self._sizes, dim=1)
         parameters = {
             name: part.view(-1, *shape)
@@ -214,7 +214,7 @@ class BatchedTraining:
 
     @contextmanager
     def _forward(self) -> Iterator[None]:
-        """Use the operations for many clients at once; in bf16 if asked for."""
+        """Use operations that serve many clients at once, in bf16 if configured."""
         lower = self.precision == "bf16"
         mixed = torch.autocast(
             self.device.type, torch.bfloat16, enabled=lower, cache_enabled=lower and self.keeps_casts
@@ -224,7 +224,7 @@ class BatchedTraining:
 
     @contextmanager
     def _products(self) -> Iterator[None]:
-        """Compute float32 products and convolutions, forward and backward, in TF32 if asked for.
+        """Compute float32 products in TF32 if configured, forward and backward.
 
         On a CPU by one thread: processes share the work, and threads would split a sum over examples or
         not, depending on how many clients there are.
@@ -243,7 +243,7 @@ programs = late_import("fastgrad.program")
 
 
 class ProgrammedTraining:
-    """Trains many clients, one after the other, by compiled passes: tau local steps (Algorithm 1).
+    """Trains many clients one after the other by compiled code, for tau local steps (Algorithm 1).
 
     What a client's steps compute depends on nothing but the client: its parameters lie in the same buffers as
     those of every other one. `lowered`: the model's layers. `loss`: one figure a record.
@@ -266,7 +266,7 @@ class ProgrammedTraining:
         batches: Batches,
         added: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Delta_i = theta_i - theta of every client, shape (clients, d), float64.
+        """Return each client's update theta_i - theta, shape (clients, d), float64.
 
         ``theta`` is what all start from, shape (d,), or each of them, shape (clients, d). ``added`` goes to
         every gradient of each, shape (clients, d).
@@ -287,7 +287,7 @@ class ProgrammedTraining:
         return ends.double() - start.double()
 
     def gradient(self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor, key: int = 0) -> torch.Tensor:
-        """The gradient of the weighted sum of the losses at the loaded parameters, shape (d,).
+        """Return the gradient of the weighted sum of losses at the loaded parameters, shape (d,).
 
         Layers that draw do so by the key.
         """
@@ -320,7 +320,7 @@ class ProgrammedTraining:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Use one thread, as processes share the work, and a split of a product by its size changes rounding."""
+    """Use one thread, since processes share the work and results must not depend on the number of threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

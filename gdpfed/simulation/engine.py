@@ -1,4 +1,4 @@
-"""Engines train cohorts and return clipped updates in integer steps; one of them trains as nodes do."""
+"""Engines: each trains the cohorts of a simulation and returns clipped updates in integer steps."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,18 +32,18 @@ class Cohort:
     kept: KeptStates | None = None
 
     def encodings(self, clients: Sequence[int]) -> list[Encoding]:
-        """The encoding of each of these clients: the sum's grid with the client's own bound."""
+        """Return each client's encoding: the sum's grid with the client's own clipping norm."""
         parts = [self.parts.get(client_id) for client_id in clients]
         norms = [None if part is None or isinf(part.clipping_norm) else part.clipping_norm for part in parts]
         own = {norm: self.encoding.clipped_to(norm) for norm in set(norms) if norm is not None}
         return [self.encoding if norm is None else own[norm] for norm in norms]
 
     def order_of(self, client_id: int, order: TrainingOrder) -> TrainingOrder:
-        """The order of the sum, with one client's own part of it."""
+        """Return the sum's training order with one client's own norm, weight and steps."""
         return order.for_part(self.parts.get(client_id, ClientPart()))
 
     def weights(self, clients: Sequence[int]) -> list[float]:
-        """w_i, the weights of these clients' updates in the sum."""
+        """Return w_i, the weights of these clients' updates in the sum."""
         return [self.parts[client_id].weight if client_id in self.parts else 1.0 for client_id in clients]
 
 
@@ -61,7 +61,7 @@ class StepSum:
 
     @classmethod
     def zero(cls, dimension: int) -> "StepSum":
-        """The sum over no clients."""
+        """Return the sum over no clients: zeros."""
         return cls(np.zeros(dimension, dtype=np.int64))
 
     def add(self, total: Steps, num_updates: int = 1) -> None:
@@ -89,11 +89,11 @@ class Engine(ABC):
     """
 
     def sums_of(self, jobs: Sequence[SumJob]) -> list[StepSum]:
-        """The sum of each of several cohorts that share no client; here one after the other."""
+        """Return the sum of each of several cohorts that share no client."""
         return [self.sum_updates(job.order, job.start, job.cohort) for job in jobs]
 
     def updates_of(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], Steps]]:
-        """Yield job number, client ids and updates of several cohorts; here one cohort after the other."""
+        """Yield job number, client ids and updates of several cohorts."""
         for number, job in enumerate(jobs):
             for clients, steps in self.updates(job.order, job.start, job.cohort):
                 yield number, clients, steps
@@ -105,18 +105,18 @@ class Engine(ABC):
         """Yield client ids and their updates of shape (ids, d), in chunks; without noise."""
 
     def sum_updates(self, order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
-        """The sum of the cohort's updates."""
+        """Return the sum of the cohort's updates."""
         total = StepSum.zero(cohort.encoding.dimension)
         for clients, steps in self.updates(order, theta, cohort):
             total.add(steps.sum(axis=0), len(clients))
         return total
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
-        """Release what the engine holds; it cannot train afterwards."""
+        """Free what the engine holds; it cannot train afterwards."""
 
 
 def split_jobs(jobs: Sequence[SumJob], shares: Sequence[int]) -> list[list[tuple[int, SumJob]]]:
-    """Split jobs into parts by shares; clients keep their order, and each part has the number of its job.
+    """Split jobs into parts in proportion to shares; clients keep their order.
 
     A part has what is said of its own clients alone.
     """

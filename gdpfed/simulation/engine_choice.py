@@ -1,4 +1,4 @@
-"""The choice of an engine, by a rule: one configuration gives one engine on one machine."""
+"""Chooses the simulation engine by a rule, so that one configuration always gets the same engine."""
 
 import os
 import sys
@@ -88,7 +88,7 @@ def choose_engine(
 
 
 def usual_workers() -> int:
-    """The default number of worker processes: one for each core, or one if processes cannot be forked."""
+    """Return the default number of worker processes: one for each core."""
     return len(os.sched_getaffinity(0)) if can_fork() else 1
 
 
@@ -97,7 +97,7 @@ def _on_cpu(kind: str, workers: int) -> str:
 
 
 def _device(settings: SimulationConfig, name: str) -> torch.device:
-    """The device to train on. Raises ConfigError for a GPU on machines of a cluster."""
+    """Return the device to train on."""
     if settings.backend != RAY:
         return choose_device(name)
     if name == "cuda":
@@ -109,7 +109,7 @@ def _device(settings: SimulationConfig, name: str) -> torch.device:
 
 
 def _on_ray(settings: SimulationConfig, task: Task, kind: str, records: bool) -> tuple[Engine, str]:
-    """The engine for a Ray cluster, whose machines each choose an engine by the same rule as this machine."""
+    """Return the engine for a Ray cluster, whose machines choose their engines by the same rule."""
     try:
         make_machines = MACHINES.get("ray")
     except ConfigError as error:
@@ -156,7 +156,7 @@ def _check(settings: SimulationConfig, device: torch.device) -> None:
 def _is_batched(
     settings: SimulationConfig, task: Task, device: torch.device, form: RecordGradients | None
 ) -> bool:
-    """Whether to batch: as configured, or by the rule; precisions other than float32 are only batched.
+    """Whether clients are trained at once: as configured, or by the rule.
 
     Raises ConfigError: the model has operations that have no form for many clients, and must be batched.
     """
@@ -204,7 +204,7 @@ def _one_engine(settings: SimulationConfig, task: Task, device: torch.device, ba
 
 
 def _on_gpus(settings: SimulationConfig, task: Task, batched: bool) -> Engine:
-    """One engine for each GPU; on one GPU a single engine without threads."""
+    """Return an engine for each GPU, joined into one."""
     count = torch.cuda.device_count() if batched else 1
     engines = [_one_engine(settings, task, torch.device("cuda", index), batched) for index in range(count)]
     return engines[0] if count == 1 else SeveralDevices(engines)

@@ -1,4 +1,4 @@
-"""InProcessFleet: trains and sums the clients of a simulation in this process; and runs whole simulations."""
+"""A fleet of simulated clients: trains and sums them in this process, and runs whole simulations."""
 
 import logging
 import secrets
@@ -32,7 +32,7 @@ from secagg import Encoding, Identity, Roster, Stage
 
 
 class InProcessFleet(Fleet):
-    """Clients that an engine trains in this process, without messages.
+    """A fleet of simulated clients that an engine trains in this process, without messages.
 
     With secure aggregation their real sessions are joined to the server's in memory: keys, shares, masks
     and recovery are those of a run over Flower. Without it the updates are summed and the noise of the
@@ -59,22 +59,22 @@ class InProcessFleet(Fleet):
 
     @property
     def has_edges(self) -> bool:
-        """Whether there are edges that sum in clear; here they are simulated."""
+        """Whether there are edge servers; simulated ones are always possible."""
         return True
 
     @property
     def shows_single_updates(self) -> bool:
-        """Whether one client's update may be read in clear, as for simulated clients without masks."""
+        """Whether the server may read single updates: yes for simulated clients without masks."""
         return not self.secagg.hides_updates
 
     def release_counts(self, task: Task, charged: ChargedCounts) -> npt.NDArray[np.float64]:
-        """The class counts of all clients, with noise from each client's own secret bits."""
+        """Return all clients' class counts, each with noise from the client's own secret bits."""
         noise = charged.take().noise_stddev
         own = enumerate(task.class_counts())
         return np.stack([noised_counts(counts, noise, secret_bits(client)) for client, counts in own])
 
     def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Sum cohorts without common clients, those of edges in clear; return every sum by name."""
+        """Sum cohorts without common clients, those behind trusted edges in clear; return sums by name."""
         at_edges = [each for each in sums if each.at_edge]
         if not at_edges:
             return super().sum_wave(sums, upcoming)
@@ -82,7 +82,7 @@ class InProcessFleet(Fleet):
         return self.sum_plain(at_edges) | (super().sum_wave(others, upcoming) if others else {})
 
     def exchange(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
-        """Answer a stage by the clients' own sessions; no keys are agreed a round ahead."""
+        """Answer one stage of several sums by the clients' own sessions."""
         if asked[0].stage is Stage.ADVERTISE:
             self._joined = {
                 each.prepared.name: JoinedSessions(
@@ -95,7 +95,7 @@ class InProcessFleet(Fleet):
         return [masked[id(each)] if id(each) in masked else self._answers(each) for each in asked]
 
     def sum_plain(self, sums: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Train all cohorts at once, and add up their updates without masks; who fills a sum adds nothing."""
+        """Train all cohorts at once and add up their updates without masks."""
         jobs = [
             SumJob(
                 each.order,
@@ -122,7 +122,7 @@ class InProcessFleet(Fleet):
         return self._identities.of(clients) if self.secagg.signs else {}
 
     def _masked(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
-        """Answer stage MASK of several sums; the clients of all sums are trained at once."""
+        """Answer stage MASK of several sums, training the clients of all sums at once."""
         if not asked:
             return []
         started = perf_counter()
@@ -151,7 +151,7 @@ def simulate(
     observe: Callable[[RoundLogEntry], None] | None = None,
     make_observers: MakeObservers = default_observers,
 ) -> Path:
-    """Train in this process what ``flwr run`` trains over messages, and write the same files.
+    """Run a training in this process as ``flwr run`` does over messages; write the same files.
 
     `config`: a checked configuration; ``run.resume`` continues a run of either kind. `observe`: is given the
     record of every round. `make_observers`: the observers of the run, made before anything is written.
@@ -169,7 +169,7 @@ def simulate_prepared(
     announce: Announce = logger.info,
     make_observers: MakeObservers = default_observers,
 ) -> Path:
-    """Like :func:`simulate`, for a prepared run; ``announce`` receives lines on what happens."""
+    """Run a prepared training like :func:`simulate`; ``announce`` receives lines for the log."""
     config, label = prepared.config, f"simulation {secrets.token_hex(8)}"
     if config.run.mailbox is not None:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Secure aggregation in memory: the clients' real sessions, connected to the server's without messages."""
+"""Secure aggregation in memory: real client sessions, connected to the server without messages."""
 
 import logging
 import os
@@ -29,13 +29,13 @@ _CALLS: dict[Stage, Callable[[ClientSession, bytes], bytes]] = {
 
 
 class Identities:
-    """The signing keys of clients, made when they are first asked for."""
+    """The signing keys of simulated clients, made when they are first needed."""
 
     def __init__(self) -> None:
         self._identities: dict[int, Identity] = {}
 
     def of(self, clients: Sequence[int]) -> dict[int, Identity]:
-        """The identities of these clients, the same at every call."""
+        """Return the identities of these clients, the same at every call."""
         for client_id in clients:
             if client_id not in self._identities:
                 self._identities[client_id] = Identity(os.urandom(32))
@@ -43,7 +43,7 @@ class Identities:
 
 
 def roster_of(identities: Mapping[int, Identity]) -> Roster:
-    """The roster of these identities."""
+    """Return a roster with the public keys of these identities."""
     return Roster({client_id: identity.public_bytes() for client_id, identity in identities.items()})
 
 
@@ -63,11 +63,11 @@ class JoinedSessions:
         self._contributors: dict[int, int] = {}
 
     def answers(self, stage: Stage, requests: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Answer one stage's requests by the clients' sessions, except stage MASK; failed ones give none."""
+        """Answer one stage's requests by the clients' sessions; clients whose session fails are left out."""
         return self._each(stage, _CALLS[stage], requests)
 
     def jobs(self, requests: Mapping[int, bytes]) -> list[SumJob]:
-        """Receive the others' shares; return which clients to train, a job for each number of contributors.
+        """Give clients the others' shares; return jobs that say which clients must now train.
 
         Who fills the sum or only takes noise back trains nothing.
         """
@@ -94,12 +94,12 @@ class JoinedSessions:
         ]
 
     def corrections(self) -> dict[int, bytes]:
-        """The vectors of members without an update that have received the others' shares."""
+        """Return the masked vectors of members that send no update and take noise back."""
         correctors = self._contributors.keys() & self._prepared.without_update
         return self._each(Stage.MASK, self._correct, dict.fromkeys(sorted(correctors)))
 
     def filled(self) -> dict[int, bytes]:
-        """The vectors of members that fill the sum and have received the others' shares: zeros and noise."""
+        """Return the masked vectors of members that fill the sum: zeros and noise."""
         fillers = sorted(self._contributors.keys() & self._prepared.fillers)
         if not fillers:
             return {}
@@ -107,7 +107,7 @@ class JoinedSessions:
         return self.masked(fillers, [zeros] * len(fillers))
 
     def masked(self, clients: Sequence[int], steps: Iterable[Steps]) -> dict[int, bytes]:
-        """The updates of some clients of one job, each masked by its own session."""
+        """Mask the updates of some clients, each by its own session."""
         return self._each(Stage.MASK, self._mask, dict(zip(clients, steps, strict=True)))
 
     def _mask(self, session: ClientSession, steps: Steps) -> bytes:
@@ -126,7 +126,7 @@ class JoinedSessions:
         return session.mask(steps, self._prepared.context)
 
     def _taken_back(self, client_id: int) -> list[KeyedNoise]:
-        """The parts of a client's earlier shares that are due, computed from the keys of their sums."""
+        """Return the parts of a client's earlier noise that are due, drawn again from their keys."""
         turns = self._prepared.beside.corrections.get(client_id, ())
         noise = self._prepared.beside.noise
         return [
@@ -150,7 +150,7 @@ class JoinedSessions:
 def masked_updates(
     engine: Engine, asked: Sequence[tuple[JoinedSessions, Mapping[int, bytes]]]
 ) -> list[dict[int, bytes]]:
-    """Answer stage MASK of several sums: train all clients at once, then mask each update by its session."""
+    """Answer stage MASK of several sums: train all clients at once, then mask each update."""
     jobs: list[SumJob] = []
     owners: list[int] = []
     for index, (joined, requests) in enumerate(asked):

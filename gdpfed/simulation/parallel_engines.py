@@ -1,4 +1,4 @@
-"""A cohort divided among worker processes, one core each, or among devices."""
+"""Divides a cohort among worker processes with one core each, or among devices."""
 
 import os
 from abc import abstractmethod
@@ -31,7 +31,7 @@ class Divided(Engine):
 
     @abstractmethod
     def _each(self, act: Callable[[Engine, Part], T], parts: Sequence[Part]) -> Iterator[T]:
-        """The results of every part from its engine, in any order."""
+        """Yield the result of every part from its engine, in any order."""
 
     def updates(
         self, order: TrainingOrder, theta: Theta, cohort: Cohort
@@ -65,7 +65,7 @@ def _updates_of_part(engine: Engine, part: Part) -> list[tuple[int, Sequence[int
 
 
 class WorkerProcesses(Divided):
-    """Trains parts of a cohort in a persistent pool.
+    """Trains parts of a cohort in a pool of worker processes that is kept between rounds.
 
     Workers are forked, so they see the data that this process has loaded without a copy of it. They end with
     ``close``, and with this process however it ends. `make_engine`: makes a worker's own engine, in the

@@ -1,4 +1,4 @@
-"""Local SGD steps of many clients as recorded CUDA graphs, one graph for each shape of their tensors.
+"""Local SGD steps of many clients as recorded CUDA graphs, one graph for each shape of tensors.
 
 What changes from step to step is copied into the tensors of a graph: examples, labels, weights, keys of
 dropout and, once a round, parameters and the learning rate.
@@ -25,7 +25,7 @@ SIZES_AN_OCTAVE = 4
 
 @dataclass(frozen=True)
 class Shape:
-    """What one recorded step fits: shapes and types of its tensors, and what is added to its gradient."""
+    """What a recorded step fits: shapes and types of its tensors, and whether gradients are corrected."""
 
     clients: int
     x: tuple[int, ...]
@@ -38,7 +38,7 @@ class Shape:
 
 @dataclass(eq=False)
 class RecordedStep:
-    """The tensors of a step and its graph; all have a row for each client, those of the padding too.
+    """The tensors of a recorded step and its CUDA graph, with a row for each client and for padding.
 
     `ours`: parameters, shape (clients, d). `added`: to every gradient. `minus_rate`: -eta, one number.
     """
@@ -54,7 +54,7 @@ class RecordedStep:
     graph: Replays = field(init=False)
 
     def begin(self, start: torch.Tensor, clients: int, rate: float, added: torch.Tensor | None) -> None:
-        """Begin a round: parameters of shape (d,) or (clients, d); the padding has examples of weight 0."""
+        """Begin a round: load start parameters, shape (d,) or (clients, d), into the graph's tensors."""
         self.ours[:clients] = start
         self.ours[clients:] = start[..., -1, :] if start.ndim > 1 else start
         self.velocity.zero_()
@@ -65,7 +65,7 @@ class RecordedStep:
 
 
 class GraphedTraining(BatchedTraining):
-    """tau steps of SGD for many clients, each a CUDA graph; other optimizers as in `BatchedTraining`.
+    """Trains many clients at once by SGD steps that are recorded CUDA graphs.
 
     Once a step cannot be recorded, no other is: all are called, and a line of the log says why.
 
@@ -162,7 +162,7 @@ class GraphedTraining(BatchedTraining):
         )
 
     def _take(self, step: RecordedStep, shape: Shape) -> None:
-        """One SGD step on the graph's tensors: velocity v <- momentum v + g, parameters p <- p - eta v."""
+        """Take one SGD step on the graph's tensors: v <- momentum v + g, p <- p - eta v."""
         gradient = self.gradients(step.ours, step.x, step.y, step.weights, step.keys)
         with torch.no_grad():
             if shape.adds:

@@ -1,4 +1,4 @@
-"""Choose how to train, by programs or by vmap over many clients, and how many clients at a time."""
+"""Chooses how clients are trained, by compiled programs or many at once, and how many at a time."""
 
 import psutil
 import torch
@@ -41,7 +41,7 @@ def choose_training(
 
 
 def _graphed(task: Task, device: torch.device, precision: str, record: Record) -> tuple[BatchedTraining, str]:
-    """Training with steps as CUDA graphs, or plain training if a trial step cannot be recorded; and which."""
+    """Return training with steps as CUDA graphs, or plain training if a trial fails, and say which."""
     model, loss = task.build_model(), task.make_loss()
     training = GraphedTraining(model, device, precision, loss, record)
     x, y = (each.to(device) for each in task.drawn(TRIED_RECORDS))
@@ -51,7 +51,7 @@ def _graphed(task: Task, device: torch.device, precision: str, record: Record) -
 
 
 def _programmed(task: Task, device: torch.device) -> ProgrammedTraining:
-    """Return training by a compiled program. Raises NotLoweredError: there is none, or it is wrong."""
+    """Return training by a compiled program; NotLoweredError if there is none for the model."""
     model, loss, form = task.build_model(), task.make_loss(), task.known_form
     training = ProgrammedTraining(fitted(model, form.input_shape, device), loss)
     x, y = task.drawn(TRIED_RECORDS)
@@ -86,7 +86,7 @@ def clients_at_once(
     order: TrainingOrder,
     examples: DeviceExamples,
 ) -> int:
-    """The number of clients for which one step needs at most half of the free memory.
+    """Return for how many clients one step needs at most half of the free memory.
 
     What one client needs is measured: the tensors that a forward pass of its batch keeps for the way back,
     counted twice, since their gradients exist beside them. A program has one client in its buffers, and only
@@ -106,7 +106,7 @@ def clients_at_once(
 def kept_bytes(
     training: BatchedTraining, theta: Theta, order: TrainingOrder, examples: DeviceExamples
 ) -> int:
-    """Bytes that autograd keeps of one client's forward pass, each storage counted once."""
+    """Return how many bytes autograd keeps of one client's forward pass."""
     kept: dict[int, int] = {}
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
