@@ -1,1 +1,1 @@
-"""Configuration of runs: Hydra option files, the dataclass schema behind them, and one call to load them."""
+"""The configuration of runs: Hydra option files, the dataclasses of settings, and one call to load them."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 
 class GDPFedError(Exception):
-    """Base class of every error of this project that its user is meant to read."""
+    """Base class of every error of this project that is written for users to read."""
 
 
 class InputError(GDPFedError, ValueError):

@@ -1,4 +1,4 @@
-"""Limits on runs that configuration and clients each check for themselves: clients read no configuration.
+"""Limits on runs, used by configuration and clients alike, since clients read no configuration.
 
 This module imports nothing, so that a node can read it.
 """

@@ -80,7 +80,7 @@ def _set_value(tree: DictConfig, override: Override) -> None:
 
 
 def compose_options(choices: Sequence[str]) -> DictConfig:
-    """The configuration under choices such as ``["dataset=fmnist"]``, unchecked, references unresolved.
+    """Return the configuration under choices such as ``["dataset=fmnist"]``, unchecked and unresolved.
 
     Raises ConfigError: a choice that there is not.
     """
@@ -92,7 +92,7 @@ def compose_options(choices: Sequence[str]) -> DictConfig:
 
 
 def options(group: str) -> dict[str, Path]:
-    """The option files of a configuration group in all packages, by their name in ``dataset=<option>``.
+    """Return the option files of a configuration group in all packages, by the name in ``dataset=<name>``.
 
     Raises ConfigError: two files for one option.
     """
@@ -105,7 +105,7 @@ def options(group: str) -> dict[str, Path]:
 
 
 def _known_keys(overrides: Sequence[str]) -> list[str]:
-    """Every dotted key of the configuration that the group choices among the overrides select."""
+    """Return every dotted key of the configuration with the options that these overrides choose."""
     chosen = dict(o.split("=", 1) for o in overrides if o.partition("=")[0] in groups())
     choices = [f"{group}={option}" for group, option in chosen.items()]
     tree = OmegaConf.to_container(_compose(choices), resolve=False)
@@ -120,7 +120,7 @@ def hydra_string(text: str) -> str:
 
 
 def with_quoted_path(override: str) -> str:
-    """Quote the path in an override, as it may contain signs of Hydra's grammar, such as ~ and commas.
+    """Quote the path in an override, since Hydra's grammar gives signs such as ~ and commas a meaning.
 
     Raises ConfigError: the home directory of nobody.
     """
@@ -191,7 +191,7 @@ def _suggestion(key: str, known: Sequence[str]) -> str:
 
 
 def given_value(overrides: Sequence[str], key: str) -> Any:
-    """The value that overrides give to a key, the last if there are several; None if there is none.
+    """Return the value that overrides give to a key, the last if there are several; None if there is none.
 
     Raises ConfigError: a value that Hydra cannot read.
     """
@@ -205,7 +205,7 @@ def given_value(overrides: Sequence[str], key: str) -> Any:
 def _go_on(
     composed: DictConfig, overrides: Sequence[str], begun: Mapping[str, Any], forgotten: Collection[str]
 ) -> None:
-    """Give every setting the value that the resumed run has, except for those that the overrides name."""
+    """Give every setting the value of the resumed run, except for those that the overrides name."""
     given = {".".join(override.partition("=")[0].split(".")[:2]) for override in overrides}
     for group, settings in begun.items():
         replaced = _replaced(group, composed, settings) if group in given else ()
@@ -243,7 +243,7 @@ def _replaced(group: str, composed: DictConfig, settings: Mapping[str, Any]) -> 
 
 
 def nearest(key: str, known: Sequence[str]) -> str | None:
-    """The known key that is most similar to an unknown one: by its whole name, or by the part after the dot.
+    """Return the known key that is most similar to an unknown one, by its whole name or its last part.
 
     Of a data set's recommendation and the setting that starts from it, it is the setting.
     """

@@ -1,4 +1,4 @@
-"""Methods by name, option files, and the one call of Hydra, which selects a file of each group.
+"""The option files of a run's settings, with the one call of Hydra that selects one file for each group.
 
 A package declares them as entry points, as docs/extending.md shows: ``gdpfed.conf`` names a package whose
 directory holds option files (``method/*.yaml``, ``dataset/*.yaml``), ``gdpfed.methods`` a method, whose
@@ -41,7 +41,7 @@ OWN_DIRECTORY = Path(__file__).resolve().parent
 
 
 class Table(Protocol):
-    """Items by name, as in :class:`gdpfed.registry.Registry`; its errors are ConfigErrors."""
+    """Items by name, as in :class:`gdpfed.registry.Registry`; their errors are ConfigErrors."""
 
     def names(self) -> list[str]: ...
 
@@ -54,7 +54,7 @@ _tables: dict[str, Table] = {}
 
 
 def hand_in(*, methods: Table, option_packages: Table, client_counts: Table) -> None:
-    """Register the methods, each with its ``config_class``, and the packages that hold option files.
+    """Register the tables of methods, of packages with option files, and of functions that count clients.
 
     `client_counts`: by the name of a data set what counts its clients, from its path and columns.
 
@@ -70,7 +70,7 @@ def _table(kind: str) -> Table:
 
 
 def set_client_count(dataset: DictConfig) -> None:
-    """Set the number of clients of a data set, from its files, if its option leaves it open.
+    """Set a data set's number of clients, counted in its files, if its option file leaves it open.
 
     Raises InputError: they do not say it, or cannot be read.
     """
@@ -79,7 +79,7 @@ def set_client_count(dataset: DictConfig) -> None:
 
 
 def option_directories() -> list[Path]:
-    """The directories of option files: the project's first, then those of packages, then those made here.
+    """Return the directories of option files: the project's, those of packages, and those made at run time.
 
     Raises ConfigError: an entry point that is not a package.
     """
@@ -129,7 +129,7 @@ def _directory(name: str) -> Path:
 
 
 def method_configs() -> dict[str, type[MethodConfig]]:
-    """The dataclass behind the options of every method, by the method's name.
+    """Return the dataclass behind the options of every method, by the method's name.
 
     Raises ConfigError: a method that cannot be imported, that two packages name, or whose ``config_class`` is
     no :class:`~conf.schema.MethodConfig`.
@@ -138,7 +138,7 @@ def method_configs() -> dict[str, type[MethodConfig]]:
 
 
 def method_config(name: str) -> type[MethodConfig]:
-    """The dataclass behind the options of one method; no other is imported.
+    """Return the dataclass behind the options of one method; no other method is imported.
 
     Raises ConfigError: as :func:`method_configs`.
     """
@@ -157,7 +157,7 @@ _DEFAULT_METHOD = re.compile(r"^\s*-\s*method:\s*(\S+)", re.MULTILINE)
 
 
 def methods_of(option: str | None) -> Methods:
-    """The methods that an option file of ``method`` is based on, directly or through others; usually one.
+    """Return the methods that an option file of ``method`` is based on, directly or through others.
 
     Importing all methods takes some tenths of a second. `option`: its name; None for the default.
 
@@ -179,7 +179,7 @@ def methods_of(option: str | None) -> Methods:
 
 
 def _starts_from(option: str) -> list[str]:
-    """The names in the ``defaults`` list of a method's option file, without what precedes a slash."""
+    """Return the names in the ``defaults`` list of a method's option file, without what precedes a slash."""
     paths = [directory / "method" / f"{option}.yaml" for directory in option_directories()]
     try:
         return [name for path in paths if path.is_file() for name in _defaults_in(path.read_text("utf-8"))]
@@ -190,7 +190,7 @@ def _starts_from(option: str) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _defaults_in(text: str) -> tuple[str, ...]:
-    """The names in the ``defaults`` list of an option file's text, without what precedes a slash."""
+    """Return the names in the ``defaults`` list of an option file's text, without what precedes a slash."""
     values = yaml.safe_load(text)
     names = (values.get("defaults") or []) if isinstance(values, dict) else []
     return tuple(name.rpartition("/")[2] for name in names if isinstance(name, str))
@@ -203,7 +203,7 @@ ANOTHER_GROUP = re.compile(r"^\s*-\s*(override\b|[\"']?/)|@package|@_global_", r
 
 
 def chosen_options(options: Mapping[str, str], directories: tuple[Path, ...], methods: Methods) -> DictConfig:
-    """What Hydra composes from option files alone, as a new tree.
+    """Return what Hydra composes from option files alone, as a new tree.
 
     Hydra takes some tenths of a second for all groups. Where no option file says anything of another group,
     it composes only what no earlier tree has, and a tree is put together of groups. `options`: the chosen
@@ -215,7 +215,7 @@ def chosen_options(options: Mapping[str, str], directories: tuple[Path, ...], me
 
 @lru_cache(maxsize=64)
 def _packed(chosen: Choices, directories: tuple[Path, ...], methods: Methods) -> bytes:
-    """The settings under some choices of options, pickled, since that is copied faster than a tree."""
+    """Return the settings under chosen options, pickled, since a pickle is copied faster than a tree."""
     return pickle.dumps(_tree(chosen, directories, methods))
 
 
@@ -244,19 +244,19 @@ def _tree(chosen: Choices, directories: tuple[Path, ...], methods: Methods) -> D
 
 
 def _groups_of_hydra() -> list[str]:
-    """The groups of Hydra's own settings, of launchers and logs, which take it a third of a composition."""
+    """Return the groups of Hydra's own settings, left out since they take a third of a composition's time."""
     chosen = (default for default in HydraConf().defaults if isinstance(default, dict))
     return [f"hydra/{group}" for default in chosen for group, name in default.items() if name is not None]
 
 
 def groups() -> list[str]:
-    """The names of all groups of settings."""
+    """Return the names of all groups of settings."""
     return sorted(section.name for section in fields(Config))
 
 
 @lru_cache(maxsize=8)
 def _known(directories: tuple[Path, ...]) -> dict[tuple[str, str | None, Methods], DictConfig]:
-    """A cache of composed settings: one tree for each option file of each group (None is the default).
+    """Return a cache of composed settings: one tree for each option file of each group (None: the default).
 
     Of a method's option it is one with these methods. Of another group, a tree may have the schema alone.
     """

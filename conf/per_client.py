@@ -1,4 +1,4 @@
-"""Settings with one number for each client: a list, a file, or a distribution, for any number of clients.
+"""Settings with one number for each client: a list, a file, or a distribution, for many clients too.
 
 Hydra reads a list of n numbers in a time that grows as n squared, and a command line ends at 128 kB.
 """
@@ -27,7 +27,7 @@ _DIGITS = 4
 
 
 def taken(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Split the overrides: those that Hydra reads, and per-client values that are read here, by key."""
+    """Split overrides into those for Hydra, and per-client values that this project reads, by key."""
     left: list[str] = []
     values: dict[str, str] = {}
     for override in overrides:
@@ -52,7 +52,7 @@ def user_path(key: str, text: str) -> Path:
 
 
 def file_of(key: str, value: str) -> Path | None:
-    """The file of per-client numbers that a value names; None if it is a list or a distribution."""
+    """Return the file of per-client numbers that a value names; None for a list or a distribution."""
     return None if value.startswith(("[", "{")) or _DRAWN.fullmatch(value) else _path(key, value)
 
 
@@ -80,7 +80,7 @@ def set_numbers(config: "Config", values: dict[str, str]) -> None:
 
 
 def spelled_out(overrides: Sequence[str], config: "Config") -> list[str]:
-    """The overrides for a run that starts in another directory, with numbers in place of files."""
+    """Return overrides for a run that starts in another directory, with numbers in place of files."""
     left, values = taken(overrides)
     found = {key: getattr(config.privacy, key.partition(".")[2]) for key in values}
     return [*left, *(f"{key}={json.dumps(numbers)}" for key, numbers in found.items())]
@@ -96,7 +96,7 @@ def _numbers(key: str, value: str, count: int, seed: int) -> list[float]:
 
 
 def _named(key: str, value: str) -> dict[str, float]:
-    """Per-client numbers by the clients' names; only the data say which client has a name."""
+    """Read per-client numbers by the clients' names, which are matched with the data later."""
     parts = [part.rpartition(":") for part in value[1:-1].split(",")]
     named = {name.strip().strip("'\""): word.strip() for name, _, word in parts}
     if not value.endswith("}") or "" in named or len(named) < len(parts):

@@ -45,7 +45,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class SettingGroup:
-    """A group: the description of every option, as in ``{"off": "No masks, ..."}``, and its settings.
+    """A group of settings, with the description of every option file, as in ``{"off": "No masks, ..."}``.
 
     `chosen`: the option whose defaults are shown.
     """
@@ -57,7 +57,7 @@ class SettingGroup:
 
 
 def setting_groups(choices: Sequence[str] = (), names: Sequence[str] = ()) -> list[SettingGroup]:
-    """All settings, under choices such as ``["dataset=fmnist"]``, including those of every method.
+    """Return all settings, under choices such as ``["dataset=fmnist"]``, including those of every method.
 
     `names`: of the groups that are wanted; without them all are. Raises ConfigError: a choice that there is
     not.
@@ -68,7 +68,7 @@ def setting_groups(choices: Sequence[str] = (), names: Sequence[str] = ()) -> li
 
 
 def counted_groups() -> dict[str, tuple[int, int]]:
-    """The number of options and settings of each group, counted over all methods."""
+    """Return the number of options and settings of each group, counted over all methods."""
     schemas: dict[str, Any] = {each.name: each.type for each in fields(Config)}
     sizes = {}
     for name, schema in schemas.items():
@@ -83,7 +83,7 @@ def counted_groups() -> dict[str, tuple[int, int]]:
 
 
 def search(found: Sequence[SettingGroup], words: Sequence[str]) -> list[SettingGroup]:
-    """The groups and settings that match all words: a group by its name, a setting by its name or comment.
+    """Return the groups and settings that match all words: groups by name, settings by name or comment.
 
     Raises ConfigError: nothing matches; it names what is nearest.
     """
@@ -125,7 +125,7 @@ def _default_choices() -> list[str]:
 
 
 def _header(text: str) -> str:
-    """The comment at the beginning of an option file, which describes the option."""
+    """Return the comment at the beginning of an option file, which describes the option."""
     header = _HEADER.match(text)
     return " ".join(line.strip("# ") for line in header.group().splitlines()) if header else ""
 
@@ -142,7 +142,7 @@ def _settings(name: str, chosen: str, composed: DictConfig, texts: Mapping[str, 
 
 
 def _method_settings(texts: Mapping[str, str]) -> tuple[Setting, ...]:
-    """List each method's own settings; one whose default differs by method is listed with each default."""
+    """Return every method's own settings; one whose default differs by method appears with each default."""
     comments = dict(_COMMENT.findall("\n".join(texts.values())))
     found: dict[tuple[str, str], Setting] = {}
     for method, schema in method_configs().items():
@@ -172,7 +172,7 @@ def _setting(key: str, annotation: Any, raw: Any, composed: DictConfig, words: s
 
 
 def _kind(annotation: Any) -> str:
-    """The name of a setting's type; empty if the setting's comment must describe it."""
+    """Return the name of a setting's type; empty if the setting's comment must describe it."""
     annotation = plain(annotation)
     if get_origin(annotation) in (Union, UnionType):
         inner, *_ = (each for each in get_args(annotation) if each is not NoneType)
@@ -183,7 +183,7 @@ def _kind(annotation: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """A setting's value as it is written on the command line."""
+    """Return a setting's value as it is written on the command line."""
     if value is None:
         return "null"
     if isinstance(value, bool):

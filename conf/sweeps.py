@@ -30,7 +30,7 @@ _QUIET = ("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.output_su
 
 @dataclass(frozen=True)
 class Job:
-    """One combination of the values of a sweep.
+    """One training of a sweep: one combination of the values that its overrides list.
 
     `overrides`: what :func:`conf.load.load` composes. `differing`: those of them that other jobs have not.
     """
@@ -40,7 +40,7 @@ class Job:
 
 
 def jobs_of(overrides: Sequence[str]) -> list[Job]:
-    """Every combination of the values in overrides, as in ``["method=fedavg,dp_sum", "run.seed=0"]``.
+    """Return every combination of values in overrides, as in ``["method=fedavg,dp_sum", "run.seed=0"]``.
 
     Hydra's grammar: ``a,b``, ``choice(a,b)``, ``range(0,3)``, and ``glob(dp_*)`` for the options of a group.
     A path has quotes where it is one of several. Raises ConfigError: no values to count, or a setting

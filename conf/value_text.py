@@ -1,4 +1,4 @@
-"""The text of a value in an override: repeated keys, digits of other scripts, unclosed brackets."""
+"""Check the text of an override's value: repeated keys, digits of other scripts, unclosed brackets."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _BETWEEN = re.compile(r"[][(){}:,='\"\s]+")
 
 
 def _parts(value: str) -> Iterator[tuple[str, str]]:
-    """Part a value into pairs of a sign of Hydra's grammar and a text without its quotes; one of them is "".
+    """Split a value into pairs: a sign of Hydra's grammar and "", or "" and a text without quotes.
 
     A quote that nothing closes is a sign, and what follows it is one text.
     """
@@ -29,7 +29,7 @@ def _parts(value: str) -> Iterator[tuple[str, str]]:
 
 
 def key_twice(value: str) -> str | None:
-    """The first key that occurs twice in a mapping of Hydra's grammar; None if there is none."""
+    """Return the first key that occurs twice in a mapping of Hydra's grammar; None if there is none."""
     opened: list[tuple[str, set[str]]] = []
     word, in_key = "", True
     for sign, text in _parts(value):
@@ -53,7 +53,7 @@ def key_twice(value: str) -> str | None:
 
 
 def other_number(value: str) -> str | None:
-    """The first word in a value that only Python reads as a number, as 1_0 or other digits; else None."""
+    """Return the first word that only Python reads as a number, as 1_0 or other digits; else None."""
     for word in _BETWEEN.split(value):
         if "_" in word or not word.isascii():
             try:

@@ -1,4 +1,4 @@
-"""What a child process does first: a worker of ours, or a program that Flower starts for the app.
+"""What a child process does at its start: a worker of this project, or a Flower program for the app.
 
 Of Flower it knows the name of the logger only, and does nothing in any other process, as in a simulation.
 """
@@ -47,7 +47,7 @@ def fork_context() -> ForkContext:
 
 
 def serve_only(parent: int) -> None:
-    """Leave interrupts to the parent process; end when the parent ends or asks for it.
+    """Leave interrupts to the parent process; end when the parent has ended or sends SIGTERM.
 
     Args:
         parent: its process id, as the parent itself knows it.
@@ -62,7 +62,7 @@ def serve_only(parent: int) -> None:
 
 
 def with_python_quoted(runtime_env: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Ray's description of its workers, with the path of this Python quoted for the shell.
+    """Return Ray's settings for its workers, with the path of this Python quoted for the shell.
 
     Ray hands the path to a shell as it is: below a folder with a space in its name no worker starts, and Ray
     tries again without end.
@@ -77,7 +77,7 @@ def is_program(name: str) -> bool:
 
 
 def begin_process(program: str, *, ends_with_parent: bool = False) -> None:
-    """Set up this process if it is the named program of Flower's.
+    """Set up this process if it is the named Flower program: its log, and when it ends.
 
     On something else than a terminal, lines of Flower's log have a time and no colours. An error that the
     project raises itself is one line there, without a traceback. With ``GDPFED_LOG=json`` every event is one
@@ -102,7 +102,7 @@ def begin_process(program: str, *, ends_with_parent: bool = False) -> None:
 
 
 def make_plain(logger: logging.Logger, *, is_terminal: bool) -> None:
-    """Have Flower's logger print own errors as one line and, outside of terminals, times without colours."""
+    """Have Flower's logger print this project's errors as one line, and plain times outside of terminals."""
     for handler in logger.handlers:
         handler.addFilter(_own_error_in_one_line)
         if not is_terminal and hasattr(handler, "colored") and hasattr(handler, "timestamps"):
@@ -118,7 +118,7 @@ def make_json(logger: logging.Logger) -> None:
 
 
 def json_line(record: logging.LogRecord) -> str:
-    """Return an event as a JSON object: time (UTC), level, message and, of an error, its traceback."""
+    """Return a log event as a JSON object: time (UTC), level, message and an error's traceback."""
     when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     event = {"time": when, "level": record.levelname, "message": record.getMessage()}
     if record.exc_info:
@@ -134,7 +134,7 @@ def _own_error_in_one_line(record: logging.LogRecord) -> bool:
 
 
 def _end_with(parent: int) -> None:
-    """Wait until the parent has ended, then end; files are written whole or not at all."""
+    """Wait until the parent process has ended, then end this process."""
     never = threading.Event()
     while not never.wait(WATCH_SECONDS):
         if os.getppid() != parent:

@@ -1,4 +1,4 @@
-"""The grammar of numbers as people write them; Python also accepts 4_5, infinity and other digits."""
+"""Read numbers as people write them; Python also accepts 4_5, infinity and other digits."""
 
 import re
 from math import isfinite
@@ -8,12 +8,12 @@ NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 
 
 def has_other_digits(text: str) -> bool:
-    """Whether a text has digits of other scripts than 0 to 9, which some readers accept as numbers."""
+    """Whether a text has digits of a script other than 0 to 9, which some readers accept as numbers."""
     return any(each.isdecimal() and not each.isascii() for each in text)
 
 
 def decimal_number(text: str) -> float:
-    """Read a text without spaces around it as a finite number.
+    """Read a finite number from a text without spaces around it.
 
     Raises ValueError: it is none.
     """
@@ -24,7 +24,7 @@ def decimal_number(text: str) -> float:
 
 
 def whole_number(text: str) -> int:
-    """Read a text as a whole number, without space around it.
+    """Read a whole number from a text without spaces around it.
 
     Raises ValueError: it is none.
     """

@@ -10,7 +10,7 @@ from conf.errors import ConfigError, GDPFedError, InputError, either, not_known
 
 
 def line_of(error: GDPFedError) -> str:
-    """What a user reads of an error: its text, and its kind, which is a heading of docs/refusals.md.
+    """Return the line that a user reads of an error: its text, and its kind, a heading of docs/refusals.md.
 
     What a terminal would take for an order, out of a file or a name that the text quotes, is a blank.
     """

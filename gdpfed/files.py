@@ -15,7 +15,7 @@ PUBLIC_MODE = 0o644
 
 
 class NoRegularFileError(OSError):
-    """A link, a pipe, a folder or a device in place of a regular file."""
+    """Raised for a link, a pipe, a folder or a device in place of a regular file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -25,7 +25,7 @@ class NoRegularFileError(OSError):
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """Open a regular file that has only one name; returns its descriptor.
+    """Open a regular file that has only one name; return its descriptor.
 
     Raises:
         NoRegularFileError: it is something else, or has a second name.
@@ -94,7 +94,7 @@ def save_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
 
 
 def save_output(path: Path, data: bytes) -> None:
-    """Write a file that the user names, readable by its owner alone; a link there is refused.
+    """Write a file that the user names, readable by its owner alone; links are refused.
 
     Raises RunError: it is a link or no regular file, or the file system refused.
     """

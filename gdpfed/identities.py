@@ -85,7 +85,7 @@ def public_key_of(word: str) -> bytes:
 def signed_roster(
     keys: Mapping[int, bytes], consortium: Identity, number: int | None = None, *, after: int = -1
 ) -> bytes:
-    """Return the file of a roster that the consortium has signed, with today's date.
+    """Return a roster signed by the consortium, as the content of a file with the present date.
 
     `keys`: of the clients. `consortium`: that signs. `number`: by which nodes tell it from an older one,
     higher than any before; the seconds since 1970 if none is given, or one above `after`, of the one before,
@@ -101,7 +101,7 @@ def signed_roster(
 
 
 def read_roster(path: Path, consortium_key: bytes) -> Roster:
-    """Read a roster that the consortium has signed.
+    """Read a roster file, and check the consortium's signature.
 
     Raises IdentityError: no such file, one that is damaged, or one that this consortium has not signed.
     """
@@ -118,7 +118,7 @@ def read_roster(path: Path, consortium_key: bytes) -> Roster:
 
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
-    """Write a new file as `create_file` does.
+    """Write a new file as `create_file` does; an existing file is an IdentityError.
 
     Raises IdentityError: it exists, or cannot be written.
     """

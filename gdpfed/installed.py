@@ -69,7 +69,7 @@ def how_to_get(module: str) -> str:
 
 
 def _requirements() -> tuple[list[str], dict[str, list[str]]]:
-    """Return what the project always needs and what each extra needs, by its metadata or pyproject.toml."""
+    """Return the packages that the project always needs and those of each extra."""
     if (_ROOT / PROJECT_FILE).is_file():
         project = _project()
         return list(project["dependencies"]), dict(project["optional-dependencies"])

@@ -1,4 +1,4 @@
-"""JSON files that programs write: read as plain data, and refused if two readers could read them differently.
+"""Read JSON files that programs write as plain data; refuse files that can be read in two ways.
 
 Python's reader takes the last of two equal keys, and takes NaN and Infinity, which are no JSON.
 """
@@ -13,7 +13,7 @@ WRONG_FORM = (ValueError, KeyError, IndexError, TypeError, AttributeError, Overf
 
 
 def read_json(text: str | bytes) -> Any:
-    """The data of a JSON text.
+    """Return the data of a JSON text.
 
     Raises ValueError: no JSON, a key that is said twice, or a number that is not finite; one line.
     """

@@ -1,4 +1,4 @@
-"""Modules that are imported when one of their attributes is first used, and packages that may be missing.
+"""Import modules when one of their attributes is first used, and name packages that are missing.
 
 In a deployment every message starts a fresh process, and most messages neither train nor account. Where parts
 of this project are used alone, torch and others need not be installed.
@@ -36,7 +36,7 @@ class LateModule:
 
 
 def late_import(name: str) -> Any:
-    """The module of this name; ModuleNotFoundError at the first use if there is none."""
+    """Return a stand-in for a module; ModuleNotFoundError at the first use if the module is missing."""
     return LateModule(name)
 
 

@@ -1,4 +1,4 @@
-"""The product from Python: what its commands do, as functions with the same settings."""
+"""The commands of this project as Python functions with the same settings."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -83,7 +83,7 @@ def plan(*settings: str, **objects: Unpack[Objects]) -> ShownPlan:
 
 
 def simulate(*settings: str, observe: Observe | None = None, **objects: Unpack[Objects]) -> FinishedRun:
-    """Train in this process, as ``gdpfed simulate`` does, and return the run that is in its directory.
+    """Train in this process, as ``gdpfed simulate`` does, and return the finished run.
 
     ``simulate(data=(x, y, x_test, y_test), owners=names, model=net, budgets=[1, 3])``, settings as texts, or
     both. `objects`: data, owners, columns, clients, budgets, rounds, method, model, loss, metrics, partition,
@@ -110,7 +110,7 @@ def simulate(*settings: str, observe: Observe | None = None, **objects: Unpack[O
 def command(
     *settings: str, verb: str = "simulate", files: str | Path | None = None, **objects: Unpack[Objects]
 ) -> str:
-    """Return the run of these settings as a shell command; ``print(gdpfed.command(...))`` shows it.
+    """Return the shell command for a run of these settings; ``print(gdpfed.command(...))`` shows it.
 
     `verb`: ``simulate``, ``plan`` or ``run``. `files`: a folder into which data and owners are written, as
     the command names them; without it nothing is written. `objects`: as of `simulate`. What no shell can
@@ -120,7 +120,7 @@ def command(
 
 
 def finished_run(path: str | Path) -> FinishedRun:
-    """Return a finished run, read from its directory; ReportError for an unfinished or a damaged one."""
+    """Read a finished run from its directory; ReportError for an unfinished or damaged one."""
     return read_run(Path(path))
 
 

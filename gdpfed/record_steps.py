@@ -25,7 +25,7 @@ RecordIs = Literal["record", "person"]
 
 
 def person_words(parties: int) -> str:
-    """Describe a record by the number of parties that one person may be at; "" for rows."""
+    """Describe a protected record: "" for a row, or a person with the number of parties that may have one."""
     several = f" at up to {parties} parties" if parties > 1 else ""
     return f"person{several}" if parties else ""
 
@@ -36,7 +36,7 @@ LEAST_NORM = 1e-25
 
 @dataclass(frozen=True)
 class WorkKind:
-    """The properties of one kind of client computation, a work, so that no code compares names.
+    """The properties of one kind of client computation, a "work", so that no code compares names.
 
     `on_records`: it is made of steps on records. `own_noise`: it is private before it leaves its client,
     whoever sees it. `window`: of several steps without noise only the end is released, of a convex loss or
@@ -55,7 +55,7 @@ class WorkKind:
 
     @property
     def vote(self) -> bool:
-        """Whether the work is a vote on settings."""
+        """Whether clients vote on settings in this work."""
         return self.once == "vote"
 
 
@@ -113,7 +113,7 @@ def kind_of(work: str) -> WorkKind:
 
 
 def require_record_work(name: str, work: str, *, by_steps: bool = False) -> None:
-    """Refuse a work without noisy steps on records; `by_steps`: also one that releases only a window's end.
+    """Refuse a work without noisy steps on records; with `by_steps`, also one that releases a window's end.
 
     `name`: what the work is of, in the error. Raises PrivacyError: it is another work, or as in `kind_of`.
     """
@@ -126,7 +126,7 @@ def require_record_work(name: str, work: str, *, by_steps: bool = False) -> None
 
 @dataclass(frozen=True, kw_only=True)
 class RecordSteps:
-    """The DP-SGD steps of one client in one round: how many, at which batch rates, norm and noise.
+    """The DP-SGD steps of one client in one round: number, batch rates, clipping norm and noise.
 
     A step draws every record on its own, clips the gradient of each to L2 norm C, and adds them up.
 
@@ -171,7 +171,7 @@ class RecordSteps:
 
 
 def record_move(work: str, steps: RecordSteps) -> float:
-    """Return the unit in which one record changes what a client computes, before weighting.
+    """Return how far one record can move what a client computes, before weighting.
 
     C, once a step in which it is met; of a window of m clipped steps 2 C m, from the first step on.
     """

@@ -45,7 +45,7 @@ class Registry(Generic[T]):
         self._built_in = [EntryPoint(name, value, entry_point_group) for name, value in own.items()]
 
     def register(self, name: str, item: T) -> T:
-        """Add an item under an unused name, which the configuration can then choose; returns the item.
+        """Add an item under an unused name, which the configuration can then choose; return the item.
 
         Raises error: the name is taken by another item.
         """
@@ -55,14 +55,14 @@ class Registry(Generic[T]):
         return item
 
     def get(self, name: str) -> T:
-        """The item of the registry with this name; it is loaded only when it is asked for.
+        """Return the item of the registry with this name; it is loaded only now.
 
         Raises error: no item of that name, two of them, or an entry point that cannot be imported.
         """
         return self._item(name, self._declared())
 
     def items(self) -> dict[str, T]:
-        """All items of the registry by name, in alphabetical order; loads them all.
+        """Return all items of the registry by name, in alphabetical order; all are loaded.
 
         Raises error: one of them cannot be had, as in :meth:`get`.
         """
@@ -70,7 +70,7 @@ class Registry(Generic[T]):
         return {name: self._item(name, declared) for name in self._names(declared)}
 
     def names(self) -> list[str]:
-        """All names in the registry, in alphabetical order; loads nothing."""
+        """Return all names in the registry, in alphabetical order; nothing is loaded."""
         return self._names(self._declared())
 
     def _names(self, declared: list[EntryPoint]) -> list[str]:

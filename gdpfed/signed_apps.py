@@ -1,4 +1,4 @@
-"""Signed apps: which bundle of the app the nodes of a consortium may run, and how a node checks this.
+"""Signed apps: the consortium signs the bundles that its nodes may run, and nodes check this.
 
 The consortium signs twice with one key. One signature is Flower's own, over the time and the bundle's digest,
 which a SuperNode with ``--trusted-entities`` checks. It says nothing of versions and never expires. So the
@@ -40,7 +40,7 @@ _KINDS: Mapping[str, str] = {
 
 
 class AppSignatureError(InputError):
-    """A bundle that cannot be signed, or an unreliable signature; one line with the remedy."""
+    """A bundle that cannot be signed, or a signature that does not hold; one line with the remedy."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class SignedApp:
 
     @classmethod
     def read(cls, data: bytes | str, consortium_key: bytes) -> Self:
-        """Read a bundle's signature file that `to_json` wrote, and check it.
+        """Read the signature file of a bundle, as `to_json` wrote it, and check the signature.
 
         Raises AppSignatureError: damaged, of another form, or not signed by this consortium.
         """
@@ -160,7 +160,7 @@ class SignedApp:
         return signed
 
     def to_json(self) -> bytes:
-        """The content of the signature file, as JSON."""
+        """Return the content of the signature file, as JSON."""
         content = {
             "format": FORMAT_VERSION,
             "statement": asdict(self.statement),
@@ -170,7 +170,7 @@ class SignedApp:
         return (json.dumps(content, indent=1) + "\n").encode()
 
     def verifications(self, consortium_key: bytes) -> dict[str, str]:
-        """What Flower stores with a bundle and sends to SuperNodes: its own verification and this file."""
+        """Return the signatures that Flower stores with a bundle and sends to SuperNodes."""
         entry = {
             "signed_at": self.statement.signed_at,
             "signature": urlsafe_b64encode(self.bundle_signature).decode(),
@@ -180,7 +180,7 @@ class SignedApp:
 
 
 def release_of(version: str) -> tuple[int, ...]:
-    """An app's version as numbers, where 1.2 equals 1.2.0. Raises ValueError for any other form."""
+    """Return an app's version as numbers, where 1.2 equals 1.2.0; ValueError for any other form."""
     numbers = [int(number) for number in version.split(".")]
     while len(numbers) > 1 and not numbers[-1]:
         numbers.pop()
@@ -188,7 +188,7 @@ def release_of(version: str) -> tuple[int, ...]:
 
 
 def signed_in(verifications: Mapping[str, str], consortium_key: bytes) -> SignedApp:
-    """Read what `SignedApp.verifications` made, as a SuperNode receives it.
+    """Read the consortium's signature from the verifications that a SuperNode receives.
 
     Raises AppSignatureError: there is no signature, or none of this consortium.
     """
@@ -210,7 +210,7 @@ def signed_in(verifications: Mapping[str, str], consortium_key: bytes) -> Signed
 
 
 def flower_message(statement: AppStatement) -> bytes:
-    """The bytes that Flower signs for a bundle: 8 bytes of the time, big-endian, then the digest.
+    """Return the bytes that Flower signs for a bundle: 8 bytes of the time, big-endian, then the digest.
 
     These are 40 bytes, and all that begins with a purpose of ours is longer.
     """
@@ -225,7 +225,7 @@ def sign_app(
     days: float = DEFAULT_DAYS,
     allowed_overrides: str = ANY_OVERRIDE,
 ) -> SignedApp:
-    """Sign a bundle of ``flwr build``, for a roster number and for a number of days from now.
+    """Sign a bundle of ``flwr build`` for a roster number; the signature expires after ``days``.
 
     Raises AppSignatureError: it is not a bundle, or its version cannot be compared.
     """
@@ -239,7 +239,7 @@ def sign_app(
 
 
 def app_of(bundle: bytes) -> tuple[str, str]:
-    """Name and version of the app in a bundle.
+    """Return name and version of the app in a bundle.
 
     Raises AppSignatureError: it is not a bundle of ``flwr build``.
     """
@@ -278,12 +278,12 @@ def read_signed_bundle(bundle: Path, consortium_key: bytes) -> tuple[bytes, Sign
 
 
 def signature_path(bundle: Path) -> Path:
-    """The path of a bundle's signature."""
+    """Return the path of a bundle's signature file."""
     return bundle.with_name(f"{bundle.name}{SIGNATURE_SUFFIX}")
 
 
 def read_file(path: Path) -> bytes:
-    """Read a bundle or its signature.
+    """Read the bytes of a bundle or of its signature file.
 
     Raises IdentityError: it cannot be read.
     """

@@ -1,4 +1,4 @@
-"""YAML files that people write: read as plain data, and refused if a key occurs twice.
+"""Read YAML files that people write as plain data; refuse files in which a key occurs twice.
 
 PyYAML takes the last of two equal keys, so what the first one says would be gone without a word. Option files
 are Hydra's, which refuses such keys itself.
@@ -15,7 +15,7 @@ texts in blocks. The one in C may go as deep as the stack, whose end a text of t
 
 
 def read_yaml(text: str, *, as_texts: bool = False) -> Any:
-    """The data of a YAML text.
+    """Return the data of a YAML text.
 
     `as_texts`: whether every scalar stays a text, so that ``no`` is no truth and ``1.0`` no number.
 
@@ -33,7 +33,7 @@ def read_yaml(text: str, *, as_texts: bool = False) -> Any:
 
 
 def _data_of(loader: Any) -> Any:
-    """The one document of a loader, whose mappings have no key twice."""
+    """Return the data of a YAML text's one document; refuse mappings with a repeated key."""
     root = loader.get_single_node()
     if root is None:
         return None

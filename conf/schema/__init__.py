@@ -1,4 +1,4 @@
-"""The schema of the option files: a wrong key or type fails when they are composed.
+"""The dataclasses of all settings; a wrong key or type fails when option files are composed.
 
 Every option file extends one of these dataclasses. They are plain data, so the rest of the project can take
 them as arguments without knowing Hydra. Values are checked where they are used for the first time: what the

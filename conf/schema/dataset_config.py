@@ -1,4 +1,4 @@
-"""The groups ``dataset`` and ``training``: what is trained on, and how a client trains."""
+"""The setting groups ``dataset`` and ``training``: what is trained on, and how a client trains."""
 
 from dataclasses import dataclass, replace
 from math import prod
@@ -28,7 +28,7 @@ from conf.schema.ranges import (
 
 @dataclass
 class DatasetConfig:
-    """A data set with its recommended settings, which are defaults of run, privacy and training.
+    """A data set with its recommended settings, the defaults of groups run, privacy and training.
 
     From ``image_size`` to ``encoder``, what is null does not belong to the data set or has its default
     (:class:`gdpfed.learning.data.DataSource` says what each is).
@@ -148,7 +148,7 @@ class TrainingConfig:
 
     @property
     def is_sgd(self) -> bool:
-        """Whether clients step along gradients, or their momentum, and nothing else."""
+        """Whether clients take plain SGD steps, with or without momentum."""
         return self.optimizer == "sgd" and not self.optimizer_options and self.proximal == 0
 
     def _validate_vote(self) -> None:

@@ -1,4 +1,4 @@
-"""The group ``privacy``: budgets, their accounting, and the settings that depend on them."""
+"""The setting group ``privacy``: budgets, their accounting, and what depends on them."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -114,7 +114,7 @@ class PrivacyConfig:
 
     @property
     def unproved_of_turns(self) -> str | None:
-        """The first setting for which turns have no privacy proof; None if there is none."""
+        """The first setting whose value has no privacy proof for turns; None if all have one."""
         return next((key for key, only in PROVED_OF_TURNS.items() if getattr(self, key) != only), None)
 
     def _validate_price(self) -> None:
@@ -179,14 +179,14 @@ class PrivacyConfig:
 
     @property
     def record_shares(self) -> tuple[float, ...]:
-        """The share of a client's records that has each budget; empty if the budget is the client's."""
+        """The share of a client's records that has each budget; empty if a budget is for whole clients."""
         if self.budgets_of == "clients":
             return ()
         return tuple(self.group_shares or [1 / len(self.budgets)] * len(self.budgets))
 
     @property
     def planned_groups(self) -> int | None:
-        """How many groups the settings make; None if that depends on budgets of the clients' own."""
+        """How many budget groups the settings make; None if that depends on the clients' own budgets."""
         if self.budgets_of == "records":
             return 1
         if self.budgets != CLIENTS:
@@ -213,7 +213,7 @@ class PrivacyConfig:
 
 
 def _short(value: Any) -> str:
-    """A setting's value, shortened for a message of one line."""
+    """Return a setting's value, shortened for a message of one line."""
     return f"[{value[0]}, ...]" if isinstance(value, list) and len(value) > MOST_SHOWN else str(value)
 
 

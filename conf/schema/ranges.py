@@ -1,4 +1,4 @@
-"""Ranges as parts of types: a field states which values a setting may have, and one check enforces it.
+"""Allowed ranges of settings, stated in the types of fields; one function checks them all.
 
 threshold: Annotated[float, within("[0.5, 1)")] = 2 / 3
 workers: Annotated[int, at_least(1)] | None = None
@@ -54,17 +54,17 @@ class OneOf:
 
 
 def between(least: float, most: float, more: str = "") -> Interval:
-    """A setting's allowed range, from `least` to `most`; `more` is the end of the error message."""
+    """Return a setting's allowed range, from `least` to `most`; `more` is the end of the error message."""
     return Interval(least, most, f"from {_figure(least)} to {_figure(most)}{more}")
 
 
 def at_least(least: float, more: str = "") -> Interval:
-    """A setting's allowed range, `least` or more; `more` is the end of the error message."""
+    """Return a setting's allowed range, `least` or more; `more` is the end of the error message."""
     return Interval(least, inf, f"at least {_figure(least)}{more}")
 
 
 def within(interval: str, more: str = "") -> Interval:
-    """An interval in mathematical notation: "[0.5, 1)" contains 0.5 but not 1; `more` ends the message."""
+    """Return a range from its notation: "[0.5, 1)" contains 0.5 but not 1; `more` ends the error message."""
     found = _INTERVAL.fullmatch(interval)
     if found is None:
         raise ValueError(f"{interval!r} is not an interval such as [0, 1)")
@@ -74,12 +74,12 @@ def within(interval: str, more: str = "") -> Interval:
 
 
 def positive(words: str, *, or_zero: bool = False) -> Interval:
-    """Finite numbers above 0, or from 0 on with `or_zero`; `words` describe them in the error message."""
+    """Return the range of numbers above 0, or from 0 on with `or_zero`; `words` say so in error messages."""
     return Interval(0, inf, words, without_least=not or_zero, without_most=True)
 
 
 def one_of(*choices: str) -> OneOf:
-    """A setting's allowed values: these words."""
+    """Return a setting's allowed values: these words."""
     return OneOf(choices)
 
 
@@ -103,14 +103,14 @@ def plain(annotation: Any) -> Any:
 
 @lru_cache(maxsize=128)
 def _ranges_of(cls: type) -> tuple[tuple[str, tuple[Interval | OneOf, ...]], ...]:
-    """The fields of a class whose types state ranges, in order."""
+    """Return the fields of a class whose types state ranges, in order."""
     hints = get_type_hints(cls, include_extras=True)
     found = ((field.name, tuple(_stated(hints[field.name]))) for field in fields(cls))
     return tuple((key, ranges) for key, ranges in found if ranges)
 
 
 def _stated(annotation: Any) -> Iterator[Interval | OneOf]:
-    """The ranges in a type, or in the type that may also be null."""
+    """Yield the ranges that a type states, also if the value may be null."""
     if get_origin(annotation) is Annotated:
         yield from (each for each in annotation.__metadata__ if isinstance(each, Interval | OneOf))
     elif get_origin(annotation) in (Union, UnionType):

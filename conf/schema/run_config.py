@@ -1,4 +1,4 @@
-"""The groups ``run``, ``simulation`` and ``method``; each method extends the latter beside its class."""
+"""The setting groups ``run``, ``simulation`` and ``method``; each method adds options beside its class."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ Choosable = Annotated[int, at_least(1, ", or null to let the engine choose")]
 
 @dataclass
 class RunConfig:
-    """One training run: how long, where its files go, how it is resumed."""
+    """The settings of a training run: number of rounds, directory of its files, resuming, seed."""
 
     num_rounds: NumRounds = MISSING
     seed: Seed = 0
@@ -58,7 +58,7 @@ class RunConfig:
 
 @dataclass
 class SimulationConfig:
-    """How ``gdpfed simulate`` trains a cohort; ``gdpfed run`` only uses the workers, and nodes nothing."""
+    """The settings of ``gdpfed simulate``; ``gdpfed run`` only uses the number of workers, nodes none."""
 
     engine: Annotated[str, one_of("auto", "batched", "sequential")] = "auto"
     workers: Choosable | None = None
@@ -93,7 +93,7 @@ CHOOSABLE = (
 
 @dataclass
 class MethodConfig:
-    """The options of every method; a method with its own options extends it beside its class."""
+    """The options that every method has; a method with more options extends this class."""
 
     name: str = MISSING
     server_learning_rate: LearningRate = 1.0

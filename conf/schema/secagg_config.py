@@ -1,4 +1,4 @@
-"""The group ``secagg``: how the updates of a cohort are summed."""
+"""The setting group ``secagg``: how the updates of a cohort are summed."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,7 +14,7 @@ Fraction = Annotated[float, within("[0, 0.5)")]
 
 @dataclass
 class SecAggConfig:
-    """How the updates of a cohort are summed."""
+    """Settings of secure aggregation: how the updates of a cohort are summed."""
 
     mode: Annotated[str, one_of("curious", "active", "off")] = "curious"
     threshold: Annotated[
@@ -68,16 +68,16 @@ class SecAggConfig:
 
     @property
     def hides_updates(self) -> bool:
-        """Whether the server sees only sums."""
+        """Whether masks hide single updates, so that the server sees only sums."""
         return self.mode != "off"
 
     @property
     def signs(self) -> bool:
-        """Whether clients sign keys and survivors, as needed against a server that may lie."""
+        """Whether clients sign their keys and the list of survivors, as needed if the server may lie."""
         return self.mode == "active"
 
     def refuse_roster(self) -> None:
-        """Refuse a roster of nodes if this machine plays all clients.
+        """Refuse a roster of nodes where this machine simulates all clients.
 
         Raises ConfigError: one is set.
         """

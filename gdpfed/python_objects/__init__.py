@@ -1,1 +1,1 @@
-"""Python objects in place of settings: `objects.py` lists them, `named.py` gives them names."""
+"""Python objects in place of settings: `objects.py` lists them, `named.py` registers them by name."""

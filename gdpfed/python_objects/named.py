@@ -32,7 +32,7 @@ USED: list["Extension"] = []
 def _registered(
     registry: Registry[Any], item: object, chosen: Any, saved: object, made_of: object = None
 ) -> str:
-    """Register an object under a new name, or under the name that a resumed run has for it.
+    """Register an object under a new name, or under the name that a resumed run has for the object.
 
     `chosen`: what the name stands for, such as a builder of copies of a module. `made_of`: what else decides
     about it.
@@ -62,7 +62,7 @@ def _registered(
 
 @dataclass
 class Named:
-    """The Python objects of a program that are registered, and the settings that choose them.
+    """The Python objects of a program that are registered, and the settings that name the objects.
 
     `words`: the settings that choose them. `of_clients`: those of them that clients train by, each by its
     setting. `extensions`: of the run.
@@ -74,7 +74,7 @@ class Named:
 
 
 def names_of(objects: Mapping[str, Any], label_kind: str, saved: Mapping[str, Any]) -> Named:
-    """Register models, losses, metrics, partitions and extensions.
+    """Register models, losses, metrics, partitions and extensions under names for settings.
 
     `label_kind`: of the data, which a function that is a metric is of. `saved`: the settings of the run that
     goes on, whose names stay; empty of a new one.

@@ -35,7 +35,7 @@ STARTS = (
 
 
 class Objects(TypedDict, total=False):
-    """The objects that `plan`, `simulate` and `command` take; each stands for a setting.
+    """The Python objects that `plan`, `simulate` and `command` take; each stands for a setting.
 
     Attributes:
         data: (x_train, y_train, x_test, y_test) as arrays; a data frame, with `columns`; or a `Dataset`.
@@ -92,7 +92,7 @@ class Given:
 
     @contextmanager
     def placed(self, config: Config) -> Iterator[None]:
-        """Have this process use the data that the program gave, inside the block.
+        """Have this process use the program's data until the ``with`` block ends.
 
         Raises LearningError, ConfigError: a setting that has no meaning for them, or machines that lack them.
         """
@@ -177,7 +177,7 @@ def _refuse_unknown(settings: Sequence[str], objects: Mapping[str, Any]) -> None
 
 
 def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str, Any]) -> list[str]:
-    """Settings that follow from given data if nobody set them: clients, cohort size, and the loss.
+    """Return settings that follow from given data if nobody set them: clients, cohort size, and the loss.
 
     Raises ConfigError: data that are nobody's, of which nobody says how they are shared out.
     """
@@ -205,7 +205,7 @@ def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str
 
 
 def _of_tables(said: Collection[str]) -> list[str]:
-    """The settings that runs on tables start from and runs on arrays do not; given settings are left out."""
+    """Return the default settings for tables that differ from those for arrays and were not given."""
     tables, others = (compose_options([f"dataset={name}"]).dataset for name in ("csv", DATASET))
     return [
         f"dataset.{key}={tables[key]}"
@@ -215,7 +215,7 @@ def _of_tables(said: Collection[str]) -> list[str]:
 
 
 def _budgets(budgets: Any, data: "Dataset | None", objects: Mapping[str, Any]) -> list[str]:
-    """Write budgets as settings. Raises ConfigError: neither a number, nor numbers, nor numbers by owner."""
+    """Return budgets as settings; ConfigError unless they are a number, numbers, or numbers by owner."""
     plain = budgets.tolist() if hasattr(budgets, "tolist") and not hasattr(budgets, "items") else budgets
     if hasattr(plain, "items"):
         named = {str(name): _number(each, f"budgets of {name}") for name, each in plain.items()}

@@ -1,4 +1,4 @@
-"""A run of settings and objects as a shell command; data are written to files if a folder is named."""
+"""Write a run of settings and objects as a shell command; data go to files if a folder is named."""
 
 import re
 import shlex
@@ -20,7 +20,7 @@ DATA_FILE, OWNERS_FILE, TABLE_FILE, COLUMNS_FILE = "data.npz", "owners.txt", "ta
 
 
 def shell_command(verb: str, settings: Sequence[str], objects: Mapping[str, Any], folder: Path | None) -> str:
-    """The command, one word a line; above it a ``#`` line for each object that it cannot express.
+    """Return the command, one word a line, under ``#`` lines for objects that the command cannot express.
 
     Raises ConfigError, LearningError: what cannot be, or a folder that cannot be written into.
     """
@@ -45,7 +45,7 @@ def shell_command(verb: str, settings: Sequence[str], objects: Mapping[str, Any]
 
 
 def _with_files(asked: Given, objects: Mapping[str, Any], folder: Path | None) -> tuple[list[str], list[str]]:
-    """The settings that name files in place of given data; files are written if a folder is named."""
+    """Return settings that name files in place of given data; write the files if a folder is named."""
     data, place = asked.data, Path() if folder is None else folder
     if data is None:
         return asked.words, []
