@@ -1,1 +1,1 @@
-"""The Flower adapter of a client: one handler for each message type."""
+"""Flower's ClientApp of a node: one handler for each type of message."""

@@ -1,4 +1,4 @@
-"""Conversion of Flower's messages to plain values: a node's settings and state, and requests of a stage."""
+"""Convert Flower's messages to plain values: a node's settings and state, and a stage's requests."""
 
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -58,13 +58,13 @@ class ContextState(MutableMapping[str, Mapping[str, Any]]):
 
 
 def settings_of(context: Context) -> NodeSettings:
-    """The settings given at the node's start."""
+    """Return the settings that the operator gave when the node was started."""
     return NodeSettings(context.node_config, in_flowers_simulation(), _TRAINS.get())
 
 
 @contextmanager
 def training_by(function: StandIn) -> Iterator[None]:
-    """Within this context, nodes train by a function of the user's own app."""
+    """Within this context, nodes train by a given function, as of a user's own app."""
     token = _TRAINS.set(function)
     try:
         yield
@@ -78,7 +78,7 @@ def node_of(context: Context) -> Node:
 
 
 def values_in(content: RecordDict, name: str) -> Mapping[str, Any] | None:
-    """The values of the record of this name; None if there is no such record."""
+    """Return the values of the record of this name; None if there is no such record."""
     record = content.get(name)
     return record if isinstance(record, ConfigRecord) else None
 
@@ -100,7 +100,7 @@ def parted(content: RecordDict) -> RecordDict:
 
 
 def run_in(content: RecordDict, asked: str) -> str:
-    """The id of the run of a query or a stage, as one line; empty if the message does not name it."""
+    """Return the id of the run of a query or stage, as one line; empty if the message does not name one."""
     for name in (asked, TERMS_RECORD, CLIENT_RECORD):
         said = (values_in(content, name) or {}).get(RUN)
         if isinstance(said, str):
@@ -109,12 +109,12 @@ def run_in(content: RecordDict, asked: str) -> str:
 
 
 def told_in(content: RecordDict) -> dict[str, Values]:
-    """The values that the server's plug-ins send to the node in a message, by plug-in."""
+    """Return the values that the server's plug-ins send to the node in a message, by plug-in."""
     return {name: dict(values_in(content, name) or {}) for name in NODE_SIDES.names() if name in content}
 
 
 def stage_request(content: RecordDict, stage: str) -> StageRequest:
-    """The request for a stage in a message.
+    """Return a message's request for one stage of a sum.
 
     Raises RemoteProtocolError: its record lacks the bytes or does not say which round it is of.
     """
@@ -138,7 +138,7 @@ def stage_request(content: RecordDict, stage: str) -> StageRequest:
 
 
 def terms_in(content: RecordDict) -> Terms:
-    """The terms that a message offers; BudgetRefusedError if it offers no terms."""
+    """Return the terms that a message offers; BudgetRefusedError if the message has none."""
     record = values_in(content, TERMS_RECORD)
     if record is None:
         raise BudgetRefusedError(

@@ -1,4 +1,4 @@
-"""``gdpfed-guard``: holds a node's data, ledger and keys, inaccessible to the app that a run sends.
+"""``gdpfed-guard``: holds a node's data, ledger and keys, which the app of a run cannot access.
 
 It answers the node's messages over a Unix socket, with the code that is installed on its side and by its own
 settings. What a run keeps between messages is in its memory alone: no older state can be put back.
@@ -64,7 +64,7 @@ PROGRAM = "gdpfed-guard"
 
 
 class Room:
-    """Limits the memory of all connections to a guard: how many bytes of large messages it holds at a time.
+    """Limits how many bytes of large messages the connections to a guard hold together at a time.
 
     Args:
         most: bytes; a frame above them is taken where it is the only one.
@@ -95,7 +95,7 @@ class Room:
 
 
 class Guard:
-    """Answers the messages of one node, one at a time except while it waits for others.
+    """Answers a node's messages one at a time, except for an edge's client, which may wait for its edge.
 
     Args:
         config: the node's settings.
@@ -143,7 +143,7 @@ class Guard:
             raise GuardError(f"the guard cannot answer this message: {_kind(error)}, see its log") from None
 
     def _context(self, message: Message, run_config: Mapping[str, Any]) -> Context:
-        """The state that the node stores for a run, as Flower's context of this message."""
+        """Return the state that the node stores for a run, as Flower's context of this message."""
         run_id, node_id = message.metadata.run_id, message.metadata.dst_node_id
         if run_id not in self._contexts:
             # A file that was replaced between two runs is read again.
@@ -161,7 +161,7 @@ def _kind(error: Exception) -> str:
 
 
 class GuardServer(ThreadingMixIn, UnixStreamServer):
-    """Reads from several connections at once, so that a silent one does not block the others.
+    """Serves a guard on several connections at once, so that a silent one does not block the others.
 
     Who has not said the token is a stranger. Strangers have a second, and the one that came first makes room
     for the next beyond :data:`MOST_STRANGERS`: none of them takes a place of those that know the token.
@@ -192,7 +192,7 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
             os.umask(umask)
 
     def check(self, token: bytes) -> None:
-        """Refuse a connection to the guard that does not know the token in the file beside its socket."""
+        """Refuse a connection that does not know the token in the file beside the guard's socket."""
         if not hmac.compare_digest(token, self._token):
             raise GuardError("the token is wrong: send the guard the token from the file beside its socket")
 

@@ -1,4 +1,4 @@
-"""A node's answer to every message: it answers with a refusal where something fails.
+"""A node's answer to every message; if something fails, the answer is a refusal.
 
 An exception that left a handler would lose the erasure of the session, and its text, which may tell of
 the data, would travel to the server in clear.
@@ -77,7 +77,7 @@ SECRET_ERRORS = (EncodingError,)
 
 
 def answering(query: Query) -> Callable[[Message, Context], Message]:
-    """Make a query's function answer a message, with a refusal if it fails."""
+    """Return a handler that answers a message by this function, or by a refusal if the function fails."""
 
     @wraps(query)
     def answer(message: Message, context: Context) -> Message:
@@ -109,7 +109,7 @@ def _refused(asked: str, error: Exception, context: Context, run: str) -> str:
 
 
 def _note(context: Context, asked: str, run: str, cause: str, reason: str = "") -> None:
-    """Write what was asked into the node's journal, unless the settings, which name it, cannot be read."""
+    """Note in the node's journal what was asked, unless the settings that name the journal are invalid."""
     try:
         check_settings(context.node_config)
     except NodeConfigError:
@@ -150,7 +150,7 @@ def join(message: Message, context: Context) -> RecordDict:
 
 
 def _terms(message: Message, context: Context) -> Terms:
-    """The terms that a message offers; refuse work that the node must not send.
+    """Return the terms that a message offers; refuse work that the node must not send.
 
     Raises NodeConfigError: updates are to leave in clear, and the node was not started for that.
     """
@@ -235,7 +235,7 @@ def end(message: Message, context: Context) -> RecordDict:
 
 
 def answer_stages(message: Message, context: Context) -> Message:
-    """Answer every stage of a sum that the message asks for, each with a record of its own.
+    """Answer all stages of a sum that a message asks for, each in its own record.
 
     A sum that was masked is unmasked in the next exchange or never, so a message that does neither ends it.
     """

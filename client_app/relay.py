@@ -1,4 +1,4 @@
-"""The connection to a node's guard: Flower's messages as frames over a Unix socket.
+"""The connection to a node's guard: Flower's messages with their lengths over a Unix socket.
 
 A frame is its length, 8 bytes from the most significant on, and so many bytes. Each message has a connection
 of its own. To the guard go its token, the run's configuration, as JSON, and the message, in Flower's own
@@ -31,7 +31,7 @@ ANSWERED, REFUSED = b"+", b"-"
 
 
 class GuardError(FailedError):
-    """The guard of a node does not answer; the server reads the text, so it tells of no data."""
+    """The guard of a node does not answer; the server reads this text, so it contains nothing about data."""
 
 
 def relayed(message: Message, context: Context) -> Message:
@@ -97,7 +97,7 @@ def receive(connection: socket.socket, until: float | None = None) -> bytes:
 
 
 def length_of(connection: socket.socket, until: float | None = None) -> int:
-    """Read the length of the guard's next message, in bytes; it raises as `receive` does."""
+    """Read the length of the guard's next message, in bytes; raises the errors of `receive`."""
     length = int.from_bytes(exactly(connection, LENGTH_BYTES, until))
     if length > MOST_BYTES:
         raise GuardError(f"a frame of {length} bytes is above the {MOST_BYTES} that a guard takes")
@@ -105,7 +105,7 @@ def length_of(connection: socket.socket, until: float | None = None) -> int:
 
 
 def exactly(connection: socket.socket, length: int, until: float | None = None) -> bytes:
-    """Read exactly this many bytes; GuardError if they end early, TimeoutError if they are too slow."""
+    """Read exactly this many bytes; GuardError if they end early, TimeoutError if they come too slowly."""
     data = bytearray()
     while len(data) < length:
         if until is not None:

@@ -1,4 +1,4 @@
-"""Flower's ServerApp: it turns a configuration into a plan and a method, and runs its rounds."""
+"""Flower's ServerApp: makes a plan and a method from a configuration, and runs the training's rounds."""
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -19,7 +19,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train as the run configuration's override string says."""
+    """Train with the overrides in Flower's run configuration."""
     try:
         overrides = split(str(context.run_config["overrides"]))
         check_paths(overrides)

@@ -1,4 +1,4 @@
-"""Exchanges over Flower: messages go to nodes, which answer in time or are left out."""
+"""Exchanges over Flower: send messages to nodes, and collect the answers that come in time."""
 
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
@@ -53,7 +53,7 @@ def send_and_receive(
 
 
 def pulled(grid: Grid, message_ids: Collection[str]) -> list[Message]:
-    """The replies to these messages that have arrived, at most one to each.
+    """Return the replies to these messages that have arrived, at most one to each.
 
     Flower puts every reply together from the bytes that its node has sent, and raises where it cannot. Then
     the replies are fetched one by one, so that such a node loses its own. What Flower had already fetched
@@ -163,13 +163,13 @@ def failure_of(reply: Message) -> str | None:
 
 @dataclass
 class GridTransport:
-    """Flower's grid in the form that the server's questions need; see `Transport` for its methods."""
+    """Passes the server's questions to nodes through Flower's grid; see `Transport` for the methods."""
 
     grid: Grid
     timeout_seconds: float
 
     def node_ids(self) -> set[int]:
-        """The nodes that are online."""
+        """Return the ids of the nodes that are online."""
         return set(self.grid.get_node_ids())
 
     def ask(
@@ -180,7 +180,7 @@ class GridTransport:
         timeout_seconds: float | None = None,
         tell_silent: Callable[[Collection[int]], None] | None = None,
     ) -> dict[int, NodeReply]:
-        """Ask nodes a question, by node id; nodes that did not answer in time are missing."""
+        """Ask nodes a question; return replies by node id, without nodes that did not answer in time."""
         messages = [
             Message(_content(records), node, f"query.{question}") for node, records in contents.items()
         ]
@@ -196,12 +196,12 @@ class GridTransport:
 
 
 def _id_of(message: Message) -> str:
-    """The id that Flower gives a message when it is sent."""
+    """Return the id that Flower gives a message when sending it."""
     return message.metadata.message_id
 
 
 def _content(records: Records) -> RecordDict:
-    """The records of a question as Flower's message content; a record with an array holds only arrays."""
+    """Return a question's records as Flower's message content; a record with an array holds only arrays."""
     content = RecordDict()
     for name, values in records.items():
         if any(isinstance(value, np.ndarray) for value in values.values()):

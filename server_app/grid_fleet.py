@@ -71,11 +71,11 @@ class GridFleet(Fleet):
 
     @property
     def has_edges(self) -> bool:
-        """Whether this server is an edge that sums in clear and adds the noise."""
+        """Whether this server is an edge server that sums updates in clear and adds the noise itself."""
         return self.is_edge and not self.secagg.hides_updates
 
     def present(self, round_index: int, suffices: Suffices = any_number) -> frozenset[int] | None:
-        """Ask the grid which clients are there, and admit new ones; those at fault too often are left out."""
+        """Return which clients are online, with new ones admitted, without those at fault too often."""
         if self.attendance is None:
             return None
         before = dict(self.exchanger.nodes)
@@ -87,11 +87,11 @@ class GridFleet(Fleet):
 
     @property
     def prepares_ahead(self) -> bool:
-        """Whether keys are agreed one round ahead: if there are keys, unless it is switched off."""
+        """Whether clients agree on keys one round ahead: yes with masks, unless switched off."""
         return self.secagg.hides_updates and self.secagg.keys_ahead
 
     def roster_of(self, clients: Sequence[int]) -> Roster:
-        """The one roster of all clients."""
+        """Return the one roster of all clients."""
         return self.roster
 
     def exchange(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
@@ -130,7 +130,7 @@ class GridFleet(Fleet):
             self.attendance.history.received(there, prepared.order.round_index)
 
     def sum_plain(self, sums: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Exchange the updates themselves, once: the server sees each of them, and adds the noise."""
+        """Have clients send unmasked updates in one exchange: the server sees each, and adds the noise."""
         training, contents = training_contents(sums), dict[int, RecordDict]()
         for each in sums:
             record = stage_record(each.parameters.to_bytes(), self.run_name, each.order.round_index)

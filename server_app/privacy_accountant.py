@@ -1,4 +1,4 @@
-"""This project's accounting behind Flower's protocol `PrivacyAccountant`, for strategies of Flower's own.
+"""This project's privacy accounting behind Flower's protocol `PrivacyAccountant`, for Flower's strategies.
 
 What Flower's terms are taken for, with the standard deviation z C of a sum's noise, z being an event's
 `noise_multiplier` and C the strategy's clipping norm:
@@ -30,7 +30,7 @@ LEAST_DELTA = 1e-15
 
 
 class LedgerAccountant:
-    """What a population of clients of equal cost has been charged; refuses more than `max_epsilon`.
+    """What clients with equal privacy costs have been charged; refuses more than `max_epsilon`.
 
     `config`: Flower's, which says what is protected and how clients are drawn.
     """

@@ -1,4 +1,4 @@
-"""A run on Flower's grid, from its configuration to the released model."""
+"""Train over Flower's grid, from the configuration to the released model."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -108,7 +108,7 @@ def train(
 
 
 def _questions(config: Config, run_label: str) -> Questions:
-    """The questions that nodes are asked when they join."""
+    """Return the questions that nodes are asked when they join."""
     return Questions(
         config.secagg.mode,
         run_label,
@@ -122,7 +122,7 @@ def _questions(config: Config, run_label: str) -> Questions:
 
 
 def _enough(config: Config) -> int:
-    """How many nodes must join before a run begins."""
+    """Return how many nodes must join before a run begins."""
     num_clients = config.dataset.num_clients
     return min(num_clients, config.run.minimum_nodes or num_clients)
 
@@ -130,7 +130,7 @@ def _enough(config: Config) -> int:
 def _joined_and_planned(
     transport: Transport, config: Config, questions: Questions, evaluate_model: EvaluateModel | None
 ) -> tuple[PreparedRun, Joined]:
-    """The run and its nodes; the nodes join first if the plan depends on their answers."""
+    """Return the prepared run and its nodes; the nodes join first if the plan depends on their answers."""
     num_clients = config.dataset.num_clients
     identities = keys_of_clients(questions.roster, num_clients)
     join = partial(join_clients, transport, num_clients, questions, config.run.minimum_nodes)
@@ -146,7 +146,7 @@ def _joined_and_planned(
 
 
 def _opened(prepared: PreparedRun, fleet: GridFleet, more: Sequence[Extension]) -> OpenRun:
-    """The run, with the extensions that only runs over Flower have."""
+    """Open the run's files, with the extensions that only runs over Flower have."""
     log(INFO, "the run's files are in %s", prepared.path)
     announce = partial(log, INFO, "%s")
     extensions = [*server_extensions_of(prepared, announce), *more]
