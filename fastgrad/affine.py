@@ -1,4 +1,4 @@
-"""A layer with weights, linear or a convolution, in a compiled program for gradients."""
+"""A linear or convolution layer in a compiled program that computes gradients."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,7 +12,7 @@ from fastgrad.lowered import Affine, Pair
 
 
 class AffineLayer(Layer):
-    """A layer with weights (linear, convolution) and the operations after it, for a number of records.
+    """A linear or convolution layer and the operations after it, for a fixed number of records.
 
     `stage`: the layer. `given`: what it is bound to.
     """
@@ -48,7 +48,7 @@ class AffineLayer(Layer):
         self.forward = self._forward()
 
     def _parts(self) -> Iterator[Part]:
-        """The parameters' gradients. With one patch, the weights' gradient g^T a is not written out."""
+        """Yield the parameters' gradients; where g^T a is one product, only its two factors are stored."""
         if self._is_outer:
             outputs, inputs = (each.view(self._count, -1) for each in (self._values_back, self._patches))
             yield Outer(self._weight, outputs, inputs)
@@ -141,7 +141,7 @@ class AffineLayer(Layer):
         return (self._count, *stage.places, stage.outputs, *by, *stage.output[:2])
 
     def _rows_of(self, patches: torch.Tensor) -> torch.Tensor:
-        """The patches at all positions of all records, as the rows of one matrix."""
+        """Return the patches at all positions of all records, as the rows of one matrix."""
         return patches.view(-1, self._stage.outputs if patches is self._values_back else self._stage.patch)
 
     def _buffer(self, *shape: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Dropout by a key in a program, as `fastgrad.modules` defines it."""
+"""Dropout in a compiled program, drawn from a key as `fastgrad.modules` defines."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The layers of a program that reads a text: their buffers, loops, and calls for a fixed number of records.
+"""An embedding and LSTM layers in a compiled program: buffers, loops and calls for a number of records.
 
 Arrays are float32, flat, in the order (positions, records, entries), so that a position is one matrix, and
 the last one is what the layers behind it take. The four gates of a unit are input, forget, cell and output.
@@ -70,7 +70,7 @@ def _activate(gates: Floats, bias: Floats, units: int) -> None:
 
 @compiled(_F, _F, _F, int64, fastmath=_FUSED)
 def _add_from_states(states: Floats, weights: Floats, gates: Floats, count: int) -> None:
-    """Add states times weights to an LSTM's gates, G += S W; four records share a pass over two rows of W."""
+    """Add states times weights to an LSTM's gates, G += S W; four records share one pass over W."""
     units, wide = len(states) // count, len(gates) // count
     whole = count - count % 4
     for n in range(0, whole, 4):
@@ -105,7 +105,7 @@ def _add_from_states(states: Floats, weights: Floats, gates: Floats, count: int)
 
 @compiled(_F, _F, _F, int64, fastmath={"contract", "reassoc"})
 def _back_to_states(gates: Floats, weights: Floats, states: Floats, count: int) -> None:
-    """The gradient by an LSTM's states, S = G W^T from that by its gates; four records share a pass."""
+    """Compute an LSTM's gradient by its states, S = G W^T, from that by its gates, G."""
     units, wide = len(states) // count, len(gates) // count
     whole = count - count % 4
     for n in range(0, whole, 4):
@@ -173,7 +173,7 @@ def recur(
 def recur_back(
     states_back: Floats, gates: Floats, weights: Floats, cells: Floats, squashed: Floats, count: int
 ) -> None:
-    """The gradient of the loss by the inputs of an LSTM's gates; overwrites the gates that `recur` left.
+    """Compute the loss's gradient by the inputs of an LSTM's gates; overwrites what `recur` left in gates.
 
     `states_back`: (positions, count, units), the gradient by every h_t from outside of the layer. `gates`,
     `weights`, `cells`, `squashed`, `count`: as in `recur`.
@@ -231,7 +231,7 @@ def look_up(characters: Integers, table: Floats, count: int, width: int, out: Fl
 
 @compiled(_I, _F, int64, int64, _F)
 def look_up_back(characters: Integers, gradient: Floats, count: int, width: int, out: Floats) -> None:
-    """Write the gradient with respect to the table to ``out``; the shapes of `look_up` in reverse."""
+    """Write the gradient with respect to the embedding table to ``out``; shapes as in `look_up`, reversed."""
     length = len(characters) // count if count else 0
     for t in range(len(out)):
         out[t] = _ZERO
@@ -288,7 +288,7 @@ def _calls(
     parameters: torch.Tensor,
     gradient: torch.Tensor,
 ) -> tuple[list[Call], list[Call]]:
-    """The calls of one LSTM layer, forward and back; inputs and states are pairs with their gradients."""
+    """Return the forward and backward calls of one LSTM layer; pairs are values with their gradients."""
     length, count, units = states[0].shape
     wide = 4 * units
     gates = torch.empty(length, count, wide)

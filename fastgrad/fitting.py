@@ -1,4 +1,4 @@
-"""Whether a compiled program for gradients exists for a model on this machine."""
+"""Return a compiled program for a model's gradients, or say why there is none on this machine."""
 
 from importlib import import_module
 
@@ -13,7 +13,7 @@ LEAST_PARAMETERS = 10_000
 
 
 class UncompiledError(NotLoweredError):
-    """numba cannot compile the loops on this machine."""
+    """Raised if numba cannot compile the loops on this machine."""
 
 
 def fitted(

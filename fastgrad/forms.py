@@ -1,4 +1,4 @@
-"""Choose how to compute gradients of single records: the first form that agrees with autograd."""
+"""Choose how to compute gradients of single records: the first way that agrees with autograd."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -72,7 +72,7 @@ def record_gradients(
 def _forms(
     model: nn.Module, loss: Loss, input_shape: torch.Size, device: torch.device
 ) -> Iterator[Callable[[], RecordGradients]]:
-    """The ways to compute gradients of single records, in the order in which they are tried."""
+    """Yield the ways to compute gradients of single records, in the order in which they are tried."""
 
     def programmed() -> RecordGradients:
         lowered = fitted(model, tuple(input_shape), device, records=True)

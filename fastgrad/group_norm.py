@@ -1,4 +1,4 @@
-"""Group normalisation in a program, with ReLU if one follows.
+"""Group normalisation in a compiled program, with ReLU if one follows.
 
 Of a record and a group with mean mu and variance v: y = gamma xhat + beta, where xhat = s (x - mu) and
 s = 1 / sqrt(v + eps). With g, the gradient by y, the gradients are sum g xhat by gamma and sum g by beta,
@@ -28,7 +28,7 @@ _LOWEST = np.float32(-np.inf)
 
 @compiled(_D, int64, float64, _F)
 def _by_group(sums: Doubles, wide: int, entries: float, out: Floats) -> None:
-    """For every channel, the sum over its group divided by the number of the group's entries."""
+    """Compute for every channel the sum over its group divided by the number of the group's entries."""
     for first in range(0, len(sums), wide):
         total = 0.0
         for c in range(first, first + wide):
@@ -41,7 +41,7 @@ def _by_group(sums: Doubles, wide: int, entries: float, out: Floats) -> None:
 def normalise(
     values: Floats, geometry: NormGeometry, eps: float, affine: Pair, moments: Pair, out: Floats
 ) -> None:
-    """Normalise by group: gamma xhat + beta, xhat the normalised values; then max(that, 0) if ReLU follows.
+    """Normalise by group: gamma xhat + beta, xhat the normalised values; with ReLU, negative results are 0.
 
     Args:
         values: (count, places, channels).
@@ -91,7 +91,7 @@ def _by_parameters(
     by_weight: Doubles,
     by_bias: Doubles,
 ) -> None:
-    """One record's gradients by gamma and beta; entries that ReLU set to 0 become 0 in ``given``."""
+    """Compute one record's gradients by gamma and beta; entries that ReLU set to 0 become 0 in ``given``."""
     (mean, scale), channels = moments, len(by_weight)
     by_weight[:] = 0.0
     by_bias[:] = 0.0
@@ -116,7 +116,7 @@ def normalise_back(
     sums: Pair,
     out: Floats,
 ) -> None:
-    """The gradients of the loss by gamma, beta and the input of `normalise`, whose shapes these are.
+    """Compute the loss's gradients by gamma, beta and the input of `normalise`; shapes as there.
 
     `normalised`: what `normalise` left. `gradient`: by it; overwritten where ReLU follows. `sums`: for the
     gradients by gamma and beta: of all records together, (channels,) each, or of each record, (count,

@@ -1,4 +1,4 @@
-"""Convolutions as matrix products, which a batch of clients turns into one batched product.
+"""Convolutions as matrix products, so that many clients' convolutions are one batched product.
 
 vmap makes one grouped convolution of the convolutions of many clients, each with weights of its own;
 libraries are slow at those, above all backwards. Here every patch of the picture becomes a row of a matrix,
@@ -23,7 +23,7 @@ def is_plain(
     dilation: int | Pair = 1,
     groups: int = 1,
 ) -> bool:
-    """Whether this is a convolution of pictures in one group, without dilation, with numeric padding."""
+    """Whether this is a 2-d convolution in one group, without dilation, with numeric padding."""
     return (
         input.dim() == 4 and groups == 1 and dilation in (1, (1, 1), [1, 1]) and not isinstance(padding, str)
     )
@@ -36,7 +36,7 @@ def unfolded_conv2d(
     stride: int | Pair = 1,
     padding: int | Pair = 0,
 ) -> torch.Tensor:
-    """``torch.nn.functional.conv2d`` for one group without dilation.
+    """Compute ``torch.nn.functional.conv2d`` for one group without dilation, as a matrix product.
 
     `input`: (N, C, H, W), in any memory layout. `weight`: (O, C, kernel height, kernel width). Returns (N, O,
     H', W'), with the channels last in memory.
@@ -51,7 +51,7 @@ def unfolded_conv2d(
 
 
 def patches_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: int | Pair) -> torch.Tensor:
-    """Patches of pictures (N, C, H, W), in any memory layout: (N, H', W', kernel height * width * C)."""
+    """Return patches of pictures (N, C, H, W): shape (N, H', W', kernel height * width * C)."""
     pictures = input.permute(0, 2, 3, 1)
     rows, columns = pair(padding)
     if rows or columns:
@@ -61,7 +61,7 @@ def patches_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: i
 
 
 def columns_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: int | Pair) -> torch.Tensor:
-    """Patches of pictures (N, C, H, W) as columns: (N, C * kernel height * kernel width, H' * W')."""
+    """Return patches of pictures (N, C, H, W) as columns: (N, C * kernel height * width, H' * W')."""
     rows, columns = pair(padding)
     if rows or columns:
         input = functional.pad(input, (columns, columns, rows, rows))
@@ -70,7 +70,7 @@ def columns_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: i
 
 
 class Patches(torch.autograd.Function):
-    """Takes the patch of pictures under a kernel at each position: (N, H, W, C) to (N, H', W', patch)."""
+    """Takes the patch under a kernel at each position of pictures: (N, H, W, C) to (N, H', W', patch)."""
 
     @staticmethod
     def forward(pictures: torch.Tensor, kernel: Pair, stride: Pair) -> torch.Tensor:

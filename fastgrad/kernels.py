@@ -1,4 +1,4 @@
-"""Loops that numba compiles: they take most of the time of a pass through a network, besides products.
+"""Loops that numba compiles, which take most of the time of a pass besides matrix products.
 
 All arrays are float32, flat, and in the order (records, height, width, channels), unless said otherwise. A
 kernel adds in the same order for a record whatever stands beside it.
@@ -36,7 +36,7 @@ _LOWEST = np.float32(-np.inf)
 
 
 def compiled(*types: Any, **options: Any) -> Callable[[Kernel], Kernel]:
-    """Compile a loop for these argument types; other threads can run while it does."""
+    """Compile a loop for these argument types; other threads can run while the loop does."""
 
     def compile_it(function: Kernel) -> Kernel:
         compiled = numba.njit(void(*types), cache=True, nogil=True, error_model="numpy", **options)(function)
@@ -91,7 +91,7 @@ def patches(pictures: Floats, geometry: PatchGeometry, out: Floats) -> None:
 
 @compiled(_F, _PATCHES, _F)
 def patches_back(gradient: Floats, geometry: PatchGeometry, out: Floats) -> None:
-    """Add each patch's gradient to where the patch was taken; the shapes of `patches` in reverse."""
+    """Add each patch's gradient to where the patch was taken; shapes as in `patches`, reversed."""
     count, height, width, channels, kernel_height, kernel_width = geometry[:6]
     down_by, right_by, pad_rows, pad_columns, down, right = geometry[6:]
     _clear(out)
@@ -129,7 +129,7 @@ def activate(values: Floats, channels: int, bias: Floats, rectify: bool) -> None
 def activate_back(
     activated: Floats, gradient: Floats, count: int, channels: int, rectify: bool, num_sums: int, sums: Floats
 ) -> None:
-    """The gradient of the loss by the input of `activate`, in place, and by the bias.
+    """Compute the loss's gradients by the bias and, in place, by the input of `activate`.
 
     `activated`: what `activate` left. `gradient`: by it; overwritten. `num_sums`: 1, or as many as there are
     records. `sums`: (num_sums, channels), the gradient by the bias: of all records together, or of each.
@@ -152,7 +152,7 @@ def activate_back(
 def pool(
     values: Floats, geometry: WindowGeometry, bias: Floats, rectify: bool, out: Floats, which: Whiches
 ) -> None:
-    """The largest value of each window of 2 x 2, plus the bias, and rectified as in `activate`.
+    """Return the largest value of each 2 x 2 window, plus the bias, with ReLU as in `activate`.
 
     `values`: (count, height, width, channels). `bias`: (channels,). `out`: (count, down, right, channels).
     `which`: of the window's four values was the largest, the first of them; of the shape of out.
@@ -201,7 +201,7 @@ def pool_back(
     sums: Floats,
     out: Floats,
 ) -> None:
-    """Write the gradient with respect to the input of `pool` to ``out``; see `activate_back` for the rest."""
+    """Write the gradient with respect to the input of `pool` to ``out``; see `activate_back` for the bias."""
     count, height, width, channels, down_by, right_by, down, right = geometry
     windows = right if right_by == 1 else 1
     run, line = windows * channels, width * channels
@@ -232,7 +232,7 @@ def pool_back(
 
 @compiled(_F, int64, _I, _F, _F)
 def cross_entropy_back(logits: Floats, classes: int, targets: Integers, weights: Floats, out: Floats) -> None:
-    """The gradient of weighted records' losses by logits: w (softmax(logits) - 1 at the target).
+    """Compute weighted records' gradients by the logits: w (softmax(logits) - 1 at the target).
 
     Raises IndexError for a target that is not a class.
     """

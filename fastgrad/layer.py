@@ -1,4 +1,4 @@
-"""What every layer of a compiled program has: buffers for a number of records, calls, and clipped sums."""
+"""A layer of a compiled program: buffers for a number of records, calls, and clipped sums."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ _MOST_SQUARED = float(np.finfo(np.float32).max)
 
 @compiled(_F, _D, fastmath={"reassoc"})
 def add_squares(rows: Floats, squares: Doubles) -> None:
-    """s_i += ||row_i||^2, in float64: rows of shape (records, entries), squares of shape (records,)."""
+    """Add squared norms, s_i += ||row_i||^2, in float64: rows (records, entries), squares (records,)."""
     size = len(rows) // len(squares)
     for n in range(len(squares)):
         row, total = rows[n * size : (n + 1) * size], 0.0
@@ -30,7 +30,7 @@ def add_squares(rows: Floats, squares: Doubles) -> None:
 
 @compiled(_F, _F, _D, fastmath={"reassoc"})
 def add_outer_squares(outputs: Floats, inputs: Floats, squares: Doubles) -> None:
-    """s_i += ||g_i||^2 ||a_i||^2, the squared norm of g_i^T a_i, in float64; shapes as in `add_squares`."""
+    """Add squared norms of matrices g_i^T a_i, s_i += ||g_i||^2 ||a_i||^2, in float64."""
     count = len(squares)
     widths = (len(outputs) // count, len(inputs) // count)
     for n in range(count):
@@ -45,7 +45,7 @@ def add_outer_squares(outputs: Floats, inputs: Floats, squares: Doubles) -> None
 
 @compiled(_D, float64, _D)
 def clip_factors(squares: Doubles, most: float, out: Doubles) -> None:
-    """Factors that clip gradients, min(1, most / ||g_i||), of squared norms; 0 if a norm is not finite."""
+    """Compute clipping factors min(1, most / ||g_i||) from squared norms; 0 if a norm is not finite."""
     for n in range(len(squares)):
         if squares[n] <= _MOST_SQUARED:
             norm = np.sqrt(squares[n])
@@ -83,7 +83,7 @@ def scale(outputs: Floats, inputs: Floats, factors: Doubles) -> None:
 
 @compiled(_F, _D, float64, _I)
 def add_truncated(rows: Floats, factors: Doubles, unit: float, out: Integers) -> None:
-    """out += sum_i trunc(f_i row_i / unit), in integers, where rows with factor 0 are skipped."""
+    """Add truncated rows in integers: out += sum_i trunc(f_i row_i / unit); factor 0 skips a row."""
     size = len(out)
     for n in range(len(factors)):
         if factors[n] == 0:
@@ -97,7 +97,7 @@ def add_truncated(rows: Floats, factors: Doubles, unit: float, out: Integers) ->
 def add_truncated_outer(
     outputs: Floats, inputs: Floats, factors: Doubles, unit: float, out: Integers
 ) -> None:
-    """As `add_truncated`, for g_i^T a_i, whose entries are exact in float64."""
+    """Add truncated gradients g_i^T a_i as `add_truncated` does; their entries are exact in float64."""
     count = len(factors)
     height, width = len(outputs) // count, len(inputs) // count
     for n in range(count):
@@ -114,7 +114,7 @@ Call = Callable[[], object]
 
 
 def flat(buffer: torch.Tensor) -> Floats:
-    """Return a buffer as the flat array that kernels take."""
+    """Return a buffer as the flat array that compiled loops take."""
     flat: Floats = buffer.view(-1).numpy()
     return flat
 
@@ -130,15 +130,15 @@ class Rows:
     values: torch.Tensor
 
     def measure(self, squares: Doubles) -> Call:
-        """Return the call that adds the squared norms by record."""
+        """Return the call that adds each record's squared norm to ``squares``."""
         return partial(add_squares, flat(self.values), squares)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:
-        """Return calls that add each gradient times its factor to its place in ``total``, shape (d,)."""
+        """Return the calls that add each gradient times its factor to its place in ``total``, shape (d,)."""
         return [partial(add_weighted, flat(self.values), factors, flat(total[self.where]))]
 
     def add_truncated(self, factors: Doubles, unit: float, total: torch.Tensor) -> None:
-        """Return calls that add trunc(f_i g_i / unit) to its place in ``total``, shape (d,), int64."""
+        """Add trunc(f_i g_i / unit) to its place in ``total``, shape (d,), int64."""
         add_truncated(flat(self.values), factors, unit, total[self.where].numpy())
 
     def write(self, out: torch.Tensor) -> None:
@@ -148,7 +148,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Outer:
-    """Gradients g_i^T a_i of single records by a matrix, stored as their two factors.
+    """Single records' gradients by a weight matrix, g_i^T a_i, stored as the factors g and a.
 
     `outputs`: g, shape (records, outputs). `inputs`: a, shape (records, inputs).
     """
@@ -158,11 +158,11 @@ class Outer:
     inputs: torch.Tensor
 
     def measure(self, squares: Doubles) -> Call:
-        """Return the call that adds ||g_i||^2 ||a_i||^2."""
+        """Return the call that adds the squared norms ||g_i||^2 ||a_i||^2."""
         return partial(add_outer_squares, flat(self.outputs), flat(self.inputs), squares)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:
-        """Return calls that add as in `Rows`, by one matrix product; g and a are overwritten."""
+        """Return the calls that add each gradient times its factor by one matrix product; g and a change."""
         target = total[self.where].view(self.outputs.shape[1], -1)
         return [
             partial(scale, flat(self.outputs), flat(self.inputs), factors),
@@ -212,7 +212,7 @@ class Layer(ABC):
 
     @abstractmethod
     def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:
-        """Return the calls of the backward pass.
+        """Return the calls of the layer's backward pass.
 
         `inputs_back`: for the gradient by the input; None where nobody asks for it.
         """

@@ -1,4 +1,4 @@
-"""A model as a compiled program sees it: its layers with sizes, and where their parameters are in theta."""
+"""A model in the form of a compiled program: layers with sizes, and the places of parameters in theta."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ Shape = tuple[int, int, int]
 
 
 class NotLoweredError(Exception):
-    """There is no program for a model; the message says why."""
+    """Raised if there is no compiled program for a model; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class LoweredLayer(ABC):
     @property
     @abstractmethod
     def floats(self) -> int:
-        """Roughly the number of floats in a record's buffers, where positions share the weights' gradient."""
+        """Roughly the number of floats in one record's buffers; a convolution's gradient is included."""
 
 
 @dataclass(frozen=True)
 class Affine(LoweredLayer):
-    """A layer with weights and the operations after it: out = pool(relu(W patch + b)).
+    """A linear or convolution layer and the operations after it: out = pool(relu(W patch + b)).
 
     Attributes:
         kernel, stride, padding: of the patches; a linear layer has one patch, the whole input.
@@ -78,7 +78,7 @@ class Affine(LoweredLayer):
 
     @property
     def places(self) -> Pair:
-        """The number of patches of a picture, vertically and horizontally."""
+        """The numbers of patches of a picture, vertically and horizontally."""
         height, width = (
             (size + 2 * pad - kernel) // stride + 1
             for size, pad, kernel, stride in zip(
@@ -171,7 +171,7 @@ class Join(LoweredLayer):
 
 @dataclass(frozen=True)
 class Dropout(LoweredLayer):
-    """Dropout that draws by a key (`fastgrad.modules`).
+    """Dropout whose random choices follow from a key (`fastgrad.modules`).
 
     `rate`: the probability that an entry is left out. `number`: of the layer in its model. `entries`: which
     of a record's entries each is in the model's order.
@@ -191,7 +191,7 @@ class Dropout(LoweredLayer):
 
 @dataclass(frozen=True)
 class LSTM:
-    """One LSTM layer.
+    """The sizes of one LSTM layer, and where its parameters are.
 
     `inputs`, `units`: entries at a position, of its input and of its state. `from_inputs`: where its weights
     by the input begin among the parameters; shape (4 units, inputs). `bias`: where the bias begins; shape (4
@@ -223,7 +223,7 @@ class EmbeddingLSTM:
 
 @dataclass(frozen=True, eq=False)
 class LoweredModel:
-    """A model as a sequence of lowered layers.
+    """A model as a sequence of layers for a compiled program.
 
     `stages`: in their order. `inputs`: the numbers of the stages whose results each one takes; -1 for what
     comes before all. `input_shape`: of one example, as the model takes it. `order`: where each
@@ -239,12 +239,12 @@ class LoweredModel:
 
     @cached_property
     def inverse(self) -> npt.NDArray[np.int64]:
-        """Where the compiled program has each parameter of theta, shape (d,)."""
+        """The position of each parameter of theta in the compiled program, shape (d,)."""
         return np.argsort(self.order)
 
     @property
     def draws(self) -> bool:
-        """Whether a layer draws random numbers from keys."""
+        """Whether a layer, such as dropout, draws random numbers from keys."""
         return any(stage.draws for stage in self.stages)
 
     @property
@@ -264,7 +264,7 @@ class LoweredModel:
 
     @property
     def most_records(self) -> int:
-        """The largest power of two of records whose buffers stay in cache."""
+        """The largest power of two of records whose buffers fit into the cache."""
         most = MOST_RECORDS
         while most > 1 and most * self.bytes_a_record > CACHE_BYTES:
             most //= 2
@@ -272,7 +272,7 @@ class LoweredModel:
 
 
 def pieces_of(count: int, most: int) -> Iterator[slice]:
-    """Split a count into full passes, and the rest into a few sizes, so that few programs are stored."""
+    """Split a number of records into full passes, and the rest into a few sizes, so few programs exist."""
     begin, size = 0, most
     while begin < count:
         while size > count - begin:

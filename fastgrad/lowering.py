@@ -1,4 +1,4 @@
-"""Read the layers of a model for a compiled program, or say why there is no program for it.
+"""Read the layers of a model for a compiled program, or say why there is no compiled program for it.
 
 Known are plain convolutions of pictures, linear layers, group normalisation, pooling by means or maxima, sums
 of two branches, ReLU behind any of them, dropout, and flattening. ReLU, and maximum pooling of 2 x 2 without
@@ -38,7 +38,7 @@ from fastgrad.traced import EXAMPLES, Sum, steps_of
 
 
 def lower(model: nn.Module, input_shape: tuple[int, ...]) -> LoweredModel:
-    """Return a model's layers in the form that a program takes.
+    """Return a model's layers in the form that a compiled program takes.
 
     Raises NotLoweredError: a layer, or an order of layers, that programs do not know.
     """
@@ -56,7 +56,7 @@ def lower(model: nn.Module, input_shape: tuple[int, ...]) -> LoweredModel:
 
 @dataclass(frozen=True, eq=False)
 class _Result:
-    """What one step of a model computes, as the reader knows it.
+    """The result of one step of a model, as the reader of models knows it.
 
     `stage`: the number of the stage that it comes from; EXAMPLES for what comes before all. `shape`: height,
     width, channels. `is_flat`: whether it is a row of numbers. `features`: where the model has each of the
@@ -97,13 +97,13 @@ class _Reader:
         self._shared: set[int] = set()
 
     def share(self, result: _Result) -> None:
-        """Note that several steps use this result."""
+        """Note that several steps of the model use this result."""
         if result.is_text:
             raise NotLoweredError("branches of a text before its last position")
         self._shared.add(result.stage)
 
     def read(self, layer: nn.Module, inputs: Sequence[_Result]) -> _Result:
-        """Read the next layer, whose inputs are these results, and return its result."""
+        """Read the model's next layer, whose inputs are these results, and return the layer's result."""
         self.result = inputs[0]
         readers: dict[type[nn.Module], Callable[[Any], None]] = {
             nn.Conv2d: self._convolution,
@@ -129,7 +129,7 @@ class _Reader:
         return self.result
 
     def lowered(self) -> LoweredModel:
-        """Return the model that has been read.
+        """Return the model that has been read, in the form that a compiled program takes.
 
         Raises NotLoweredError: no layer with weights, an output that is not a row of numbers or in another
         order, or parameters that were not met just once.
@@ -144,17 +144,17 @@ class _Reader:
 
     @property
     def _is_rearranged(self) -> bool:
-        """Whether features are, at this layer, in another order than the model has them."""
+        """Whether features are at this point in another order than in the model."""
         return not np.array_equal(self.result.features, np.arange(self.result.shape[2]))
 
     @property
     def _last(self) -> LoweredLayer | None:
-        """The last stage, if the following operation can be computed in the same pass."""
+        """The last layer if the following operation can be computed in the same pass; None otherwise."""
         at = self.result.stage
         return None if at == EXAMPLES or at in self._shared else self._stages[at]
 
     def _add_stage(self, stage: LoweredLayer, *others: int) -> None:
-        """Append a stage whose inputs are this result and the results of other stages."""
+        """Append a layer whose inputs are the present result and the results of other layers."""
         self._stages.append(stage)
         self._inputs.append((self.result.stage, *others))
         self.result = replace(self.result, stage=len(self._stages) - 1, shape=stage.output)
@@ -229,7 +229,7 @@ class _Reader:
         self.result = replace(self.result, features=np.arange(outputs))
 
     def _entries(self, parameter: torch.Tensor) -> npt.NDArray[np.int64]:
-        """The positions in theta of a parameter's entries, in the parameter's shape."""
+        """Return the positions in theta of a parameter's entries, in the parameter's shape."""
         begin = self._begins[id(parameter)]
         return np.arange(begin, begin + parameter.numel()).reshape(tuple(parameter.shape))
 
@@ -296,7 +296,7 @@ class _Reader:
         self._pool(rows, columns, averages=True)
 
     def _windows(self, kernel: Pair, stride: Pair, padding: Pair) -> Iterator[tuple[Pair, ...]]:
-        """The start and end in the picture of a kernel's windows, vertically and horizontally."""
+        """Yield the start and end of a kernel's windows in the picture, vertically and horizontally."""
         for size, wide, by, pad in zip(self.result.shape[:2], kernel, stride, padding, strict=True):
             begins = range(-pad, size + pad - wide + 1, by)
             yield tuple((max(begin, 0), min(begin + wide, size)) for begin in begins)

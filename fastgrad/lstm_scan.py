@@ -1,4 +1,4 @@
-"""The recurrence of an LSTM layer as two kernels a position, forward and backward, for many clients' models.
+"""The recurrence of an LSTM layer as two GPU kernels for each position, for many clients' models.
 
 With z_t = a_t + W h_(t-1), where a_t comes from the layer's inputs, in the order input, forget, new, out::
 
@@ -34,7 +34,7 @@ _TRIED = (2, 3, 5, 7)
 
 
 def states_of(from_inputs: torch.Tensor, hidden_map: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """Return the states by operations that torch.func and a tape know: (B, L, 4 H) to (B, L, H).
+    """Compute an LSTM's states by operations that torch.func can vmap: (B, L, 4 H) to (B, L, H).
 
     `hidden_map`: (B, H) to (B, 4 H).
     """
@@ -50,7 +50,7 @@ def states_of(from_inputs: torch.Tensor, hidden_map: Callable[[torch.Tensor], to
 
 
 def plain_scan(from_inputs: torch.Tensor, hidden_weight: torch.Tensor) -> torch.Tensor:
-    """Return the states by the lines that every other scan is compared with."""
+    """Compute an LSTM's states by plain operations, with which every fast recurrence is compared."""
     return states_of(from_inputs, partial(linear, weight=hidden_weight))
 
 
@@ -139,7 +139,7 @@ def scan_by(kernels: CellKernels) -> Scan:
 
 
 class _Recurrence(torch.autograd.Function):
-    """(K, B, L, 4 H) and (K, 4 H, H) to the states (K, B, L, H), and what the backward pass needs.
+    """Maps (K, B, L, 4 H) and (K, 4 H, H) to states (K, B, L, H), and what the backward pass needs.
 
     The latter are cells and gates of all positions, (L, K B, H) and (L, K B, 4 H).
     """
@@ -202,7 +202,7 @@ class _Recurrence(torch.autograd.Function):
         hidden_weight: torch.Tensor,
         kernels: CellKernels,
     ) -> tuple[tuple[torch.Tensor, torch.Tensor, torch.Tensor], tuple[int, None, None]]:
-        """Treat the layers of all clients as one call; each has one of its own in the first dimension."""
+        """Treat the LSTM layers of all clients as one call; the first dimension is the client."""
         given, weight = (
             each.expand(info.batch_size, *each.shape) if dim is None else each.movedim(dim, 0)
             for each, dim in zip((from_inputs, hidden_weight), in_dims[:2], strict=True)

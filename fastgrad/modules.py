@@ -1,4 +1,4 @@
-"""Layers that torch lacks or is slow at, and the loss that a program differentiates without autograd.
+"""Layers that torch lacks or computes slowly, and the loss that compiled programs differentiate.
 
 A model is built of them where a program or a closed form is to know it. Pooling is the exception: see
 `SlicePooling`.
@@ -37,19 +37,19 @@ LARGEST_WINDOW = 4
 
 
 def mixed(z: Any) -> Any:
-    """Apply the finaliser of SplitMix64 to int64 values: tensors, or numbers in compiled loops."""
+    """Mix the bits of int64 values by SplitMix64's finaliser: tensors, or numbers in compiled loops."""
     z = (z ^ (z >> 30 & 2**34 - 1)) * FIRST_FACTOR
     z = (z ^ (z >> 27 & 2**37 - 1)) * SECOND_FACTOR
     return z ^ (z >> 31 & 2**33 - 1)
 
 
 def stays(base: Any, entry: Any, threshold: int) -> Any:
-    """Whether entry number e, from 1, is kept, by mix(k + l g); accepts the types that `mixed` accepts."""
+    """Whether dropout keeps entry number e, from 1, by mix(k + l g); takes what `mixed` takes."""
     return (mixed(base + entry * INCREMENT) >> SHIFT & 2**BITS - 1) >= threshold
 
 
 def offset_of(number: int) -> int:
-    """Return l g, which tells the dropout layer with number l from others, as a signed integer."""
+    """Return l g, which makes the dropout layer with number l differ from others, as a signed integer."""
     return (number * INCREMENT + 2**63) % 2**64 - 2**63
 
 
@@ -64,7 +64,7 @@ def scale_of(rate: float) -> float:
 
 
 def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """-log softmax(outputs)[target], in nats."""
+    """Return each record's loss, -log softmax(outputs)[target], in nats."""
     return functional.cross_entropy(outputs, targets, reduction="none")
 
 
@@ -119,7 +119,7 @@ class LSTMLayer(nn.Module):
 
 
 def fuse_recurrences(model: nn.Module, device: torch.device) -> None:
-    """Have LSTM layers use a device's fused kernels, if it has some and their results were checked there.
+    """Have LSTM layers use a device's fused kernels, if there are any and a check found them right.
 
     Their gradients can be taken once, so those of single records go by the layers' own lines.
     """
@@ -135,7 +135,7 @@ def fuse_recurrences(model: nn.Module, device: torch.device) -> None:
 
 
 class SlicePooling(TorchFunctionMode):
-    """A context in which maximum pooling takes the maxima of slices, where that gives torch's own numbers.
+    """While active, maximum pooling takes the maxima of slices, where this gives torch's own numbers.
 
     torch compares the pixels of a window one after the other, and notes which is largest. A test needs only
     the largest, so rows, then columns are compared whole: k - 1 vector operations each for windows of k x k.
@@ -167,7 +167,7 @@ def _pooled(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> torch.Tensor | None:
-    """The largest number of each window, shape (..., rows, columns); None if torch must pool."""
+    """Return the largest number of each window, shape (..., rows, columns); None if torch must pool."""
     size, by = pair(kernel_size), pair(stride or kernel_size)
     plain = pair(padding) == (0, 0) and pair(dilation) == (1, 1) and not (ceil_mode or return_indices)
     fits = all(
@@ -181,7 +181,7 @@ def _pooled(
 
 
 def _largest(values: torch.Tensor, dimension: int, wide: int, by: int) -> torch.Tensor:
-    """The largest of `wide` neighbours along a dimension, for windows that move `by` places."""
+    """Return the largest of `wide` neighbours along a dimension, for windows that move `by` places."""
     reach = (values.shape[dimension] - wide) // by * by + 1
     moved = values.movedim(dimension, 0)
     parts = [moved[start : start + reach : by] for start in range(wide)]
@@ -197,7 +197,7 @@ class LastPosition(nn.Module):
 
 
 class UnitInputs(nn.Module):
-    """Scale every input to L2 norm 1 and append b, so that all norms are sqrt(1 + b^2); zeros stay.
+    """Scales every input to L2 norm 1 and appends b, so that all norms are sqrt(1 + b^2); zeros stay.
 
     `constant`: b, in place of a bias: r^2 = 1 + b^2.
     """

@@ -1,4 +1,4 @@
-"""Mean and maximum pooling with windows of any size in a program, with ReLU if one follows.
+"""Mean and maximum pooling with windows of any size in a compiled program, with ReLU if one follows.
 
 Windows are given by the rows and the columns that they begin and end at, so that padding and windows of
 several sizes (adaptive pooling) are no cases of their own.
@@ -26,7 +26,7 @@ _ZERO = np.float32(0.0)
 def average(
     values: Floats, geometry: PictureGeometry, rows: Integers, columns: Integers, divisor: int, out: Floats
 ) -> None:
-    """The mean of each window: its sum over the divisor or, if that is 0, over the number of its places.
+    """Compute each window's mean: its sum over the divisor or, if that is 0, over the number of places.
 
     `values`: (count, height, width, channels). `rows`, `columns`: where windows begin and end, (down, 2) and
     (right, 2). `out`: (count, down, right, channels).
@@ -55,7 +55,7 @@ def average(
 def average_back(
     gradient: Floats, geometry: PictureGeometry, rows: Integers, columns: Integers, divisor: int, out: Floats
 ) -> None:
-    """Write the gradient with respect to the input of `average` to ``out``; the shapes are reversed."""
+    """Write the gradient with respect to the input of `average` to ``out``; shapes as there, reversed."""
     count, height, width, channels = geometry
     out[:] = _ZERO
     to = 0

@@ -1,4 +1,4 @@
-"""The precision of products and convolutions on a GPU."""
+"""The precision of matrix products and convolutions on a GPU."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

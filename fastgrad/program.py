@@ -1,4 +1,4 @@
-"""One forward and backward pass of some records through the model of one client.
+"""One compiled forward and backward pass of some records through a client's model.
 
 Every buffer is made once and every call is bound to its buffers, so a pass is a list of calls. What it
 computes does not depend on what was computed before.

@@ -21,7 +21,7 @@ from fastgrad.record_gradients import EXACT_SLACK, SLACK, RecordGradients
 
 
 class ClippedProgram:
-    """A pass over a fixed number of records that adds their clipped gradients to a sum.
+    """A compiled pass over a fixed number of records that adds their clipped gradients to a sum.
 
     Args:
         lowered, loss, num_records, parameters: as in `Program`.
@@ -60,7 +60,7 @@ class ClippedProgram:
             part.add_truncated(self._factors, unit, self._truncated)
 
     def _clip(self, x: torch.Tensor, y: torch.Tensor, most: float) -> None:
-        """Compute the gradient of every record, and its factor."""
+        """Compute the gradient and the clipping factor of every record."""
         self._program.run(x, y, self._weights)
         self._squares[:] = 0.0
         for call in self._measure:
@@ -79,7 +79,7 @@ PASSES_IN_A_ROW = 4
 
 
 class ProgrammedGradients(RecordGradients):
-    """Gradients from compiled loops on buffers that stay in cache, for a few records at a time.
+    """Gradients of single records by compiled loops whose buffers stay in cache, a few records at a time.
 
     `model`, `loss`, `device`: as in the base. `lowered`: the model's layers.
     """
@@ -118,7 +118,7 @@ class ProgrammedGradients(RecordGradients):
         bounds: torch.Tensor,
         unit: float,
     ) -> torch.Tensor:
-        """Compute as in the base class; entries of outer products are exact in float64."""
+        """Compute truncated sums as in the base class; entries of outer products are exact in float64."""
 
         def add(program: ClippedProgram, k: int, x: torch.Tensor, y: torch.Tensor) -> None:
             program.add_truncated(x, y, EXACT_SLACK * float(bounds[k]), unit)
@@ -153,12 +153,12 @@ class ProgrammedGradients(RecordGradients):
         return apart[..., self._inverse]
 
     def records_at_once(self, least_bytes: int = 0) -> int:
-        """The number of records for one thread to process in sequence, with the buffers of one pass."""
+        """Return how many records one thread should process in sequence with the buffers of one pass."""
         return PASSES_IN_A_ROW * self._most
 
     @property
     def _own_programs(self) -> "_Programs":
-        """The programs of this thread."""
+        """The compiled programs of this thread."""
         if not hasattr(self._programs, "own"):
             self._programs.own = _Programs(self._lowered, self.loss)
         own: _Programs = self._programs.own
@@ -168,13 +168,13 @@ class ProgrammedGradients(RecordGradients):
 def _present(
     x: torch.Tensor, y: torch.Tensor, present: torch.Tensor
 ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Yield every client's number, and those of its records that are present."""
+    """Yield every client's number, and those of the client's records that are present."""
     for k, places in enumerate(present):
         yield (k, x[k], y[k]) if places.all() else (k, x[k][places], y[k][places])
 
 
 class _Programs:
-    """Compiled passes for several numbers of records, with one set of parameters and one sum."""
+    """Compiled passes for several numbers of records, which share one set of parameters and one sum."""
 
     def __init__(self, lowered: LoweredModel, loss: Loss) -> None:
         self._lowered, self._loss = lowered, loss

@@ -69,7 +69,7 @@ class RecordGradients:
 
     @property
     def model(self) -> nn.Module:
-        """The architecture, one copy for each thread; during a call it has the call's parameters."""
+        """The model's architecture, one copy for each thread; during a call, with the call's parameters."""
         if not hasattr(self._own, "model"):
             self._own.model = deepcopy(self._given)
         own: nn.Module = self._own.model
@@ -83,7 +83,7 @@ class RecordGradients:
         present: torch.Tensor,
         clipping_norms: torch.Tensor,
     ) -> torch.Tensor:
-        """The sum of every client's clipped gradients, sum_i min(1, C / ||g_i||) g_i.
+        """Return every client's sum of clipped gradients, sum_i min(1, C / ||g_i||) g_i.
 
         It is thetas float[clients, d], x array[clients, width, ...], y array[clients, width, ...],
         present bool[clients, width], clipping_norms float[clients] -> float[clients, d].
@@ -115,7 +115,7 @@ class RecordGradients:
         bounds: torch.Tensor,
         unit: float,
     ) -> torch.Tensor:
-        """Every client's clipped gradients in integers: sum_i trunc(g_i min(1, bound / ||g_i||) / unit).
+        """Return every client's sum in integers: sum_i trunc(g_i min(1, bound / ||g_i||) / unit).
 
         It is thetas float[clients, d], x array[clients, width, ...], y array[clients, width, ...],
         present bool[clients, width], bounds float64[clients] -> int64[clients, d].
@@ -165,7 +165,7 @@ class RecordGradients:
         return [Rows(torch.cat([part.written_out() for part in same])) for same in zip(*each, strict=True)]
 
     def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
-        """Return the gradients for each parameter in turn; records of all clients are one dimension."""
+        """Return records' gradients for each parameter in turn; all clients' records are one dimension."""
         if self._vmapped:
             # A layer that draws, such as dropout, draws anew for every record.
             each_record = vmap(grad(self._loss_of_one), in_dims=(None, 0, 0), randomness="different")
@@ -180,7 +180,7 @@ class RecordGradients:
         return [Rows(torch.stack([one.flatten() for one in same])) for same in zip(*each, strict=True)]
 
     def parameters(self, theta: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Split (..., d) into parameters of shape (..., *shape), by name."""
+        """Split theta, (..., d), into parameters of shape (..., *shape), by name."""
         split = torch.split(theta, self.sizes, dim=-1)
         leading = theta.shape[:-1]
         return {
@@ -196,13 +196,13 @@ class RecordGradients:
 
 
 class TapedGradients(RecordGradients):
-    """Gradients by one forward and one backward pass for all records, with a `RecordTape`."""
+    """Gradients of single records by one forward and backward pass for all records, with a `RecordTape`."""
 
     form = "many records at once by one pass"
     stacks = True
 
     def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
-        """Return the gradients as in the base class.
+        """Return all records' gradients for each parameter in turn, from the recorded pass.
 
         Raises NotOnTapeError: the model uses a parameter in a way that the tape does not know.
         """
@@ -239,7 +239,7 @@ class TapedGradients(RecordGradients):
 
 
 class SoftmaxGradients(RecordGradients):
-    """The closed form for a linear layer under cross-entropy: g = p - y, norm ||p - y|| ||(x, 1)||."""
+    """Closed-form gradients of a linear layer under cross-entropy: g = p - y, norm ||p - y|| ||(x, 1)||."""
 
     form = "many records at once in closed form"
     stacks = True

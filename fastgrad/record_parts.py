@@ -1,4 +1,4 @@
-"""The gradients of a batch's records by one parameter: their norms, and their sum with a factor each.
+"""All records' gradients by one parameter: their norms, and their sums with one factor a record.
 
 They are held in the form in which norm and sum cost least. A gradient by a matrix is a sum of outer products
 g_t^T a_t over the places at which a record uses it. Of one place its norm is ||g|| ||a||. Of T places it is
@@ -35,11 +35,11 @@ class Rows:
     arranged: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     def squares(self) -> torch.Tensor:
-        """Squared norms of the records' gradients, shape (records,)."""
+        """Return squared norms of the records' gradients, shape (records,)."""
         return norms_of(self.values).square()
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
-        """sum_i f_i g_i for every client: factors of shape (clients, width) to (clients, entries)."""
+        """Return sum_i f_i g_i for every client: factors (clients, width) to (clients, entries)."""
         clients, width = factors.shape
         if clients == 1:
             sums = (factors[0] @ self.values)[None]
@@ -52,11 +52,11 @@ class Rows:
         return Rows(self.values.masked_fill(records[:, None], 0.0), self.arranged)
 
     def written_out(self) -> torch.Tensor:
-        """The full rows, of shape (records, entries)."""
+        """Return the full rows, shape (records, entries)."""
         return self.values if self.arranged is None else self.arranged(self.values)
 
     def bytes(self) -> int:
-        """How many bytes of memory these gradients take."""
+        """Return how many bytes of memory these gradients take."""
         return self.values.nbytes
 
 
@@ -68,11 +68,11 @@ class Outer:
     inputs: torch.Tensor
 
     def squares(self) -> torch.Tensor:
-        """Squared norms of the records' gradients, ||g_i||^2 ||a_i||^2, shape (records,)."""
+        """Return the squared norms ||g_i||^2 ||a_i||^2 of the records' gradients, shape (records,)."""
         return (norms_of(self.outputs) * norms_of(self.inputs)).square()
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
-        """The sums as in `Rows`, by one matrix product."""
+        """Return sum_i f_i g_i for every client, as `Rows` does, by one matrix product."""
         clients, width = factors.shape
         outputs = self.outputs * factors.reshape(-1, 1)
         if clients == 1:
@@ -85,17 +85,17 @@ class Outer:
         return Outer(*zeroed)
 
     def written_out(self) -> torch.Tensor:
-        """The full rows, of shape (records, outputs * inputs)."""
+        """Return the full rows, shape (records, outputs * inputs)."""
         return (self.outputs[:, :, None] * self.inputs[:, None]).flatten(1)
 
     def bytes(self) -> int:
-        """How many bytes of memory these gradients take."""
+        """Return how many bytes of memory these gradients take."""
         return self.outputs.nbytes + self.inputs.nbytes
 
 
 @dataclass(frozen=True, eq=False)
 class OuterSum:
-    """Gradients sum_t g_t^T a_t of a matrix: g of shape (records, places, outputs), a with inputs instead.
+    """Gradients sum_t g_t^T a_t of a matrix: g (records, places, outputs), a (records, places, inputs).
 
     `arranged`: as of `Rows`.
     """
@@ -106,7 +106,7 @@ class OuterSum:
 
     @staticmethod
     def costs_less(places: int, outputs: int, inputs: int) -> bool:
-        """Whether inner products of places, in float64, cost less than full rows in float32."""
+        """Whether computing with inner products in float64 costs less than with full rows in float32."""
         return 2 * places * (outputs + inputs) < outputs * inputs
 
     def squares(self) -> torch.Tensor:
@@ -124,7 +124,7 @@ class OuterSum:
         return norms.square().to(self.outputs.dtype)
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
-        """The sums as in `Rows`, by one matrix product over all places."""
+        """Return sum_i f_i g_i for every client, as `Rows` does, by one matrix product over all places."""
         clients = len(factors)
         outputs = (self.outputs * factors.reshape(-1, 1, 1)).reshape(clients, -1, self.outputs.shape[2])
         inputs = self.inputs.reshape(clients, -1, self.inputs.shape[2])
@@ -140,17 +140,17 @@ class OuterSum:
         )
 
     def written_out(self) -> torch.Tensor:
-        """The full rows, of shape (records, outputs * inputs)."""
+        """Return the full rows, shape (records, outputs * inputs)."""
         return Rows((self.outputs.mT @ self.inputs).flatten(1), self.arranged).written_out()
 
     def bytes(self) -> int:
-        """How many bytes it takes to compute with these gradients: inner products and copies in float64."""
+        """Return how many bytes computing with these gradients takes: inner products, copies in float64."""
         pairs = 8 * len(self.inputs) * self.inputs.shape[1] ** 2
         return 3 * (self.outputs.nbytes + self.inputs.nbytes) + 3 * pairs
 
 
 def norms_of(values: torch.Tensor) -> torch.Tensor:
-    """L2 norms of rows, computed in pieces, since the error of torch's norm grows with the length."""
+    """Return L2 norms of rows, computed in pieces, since torch's error grows with the length."""
     size = values.shape[1]
     if size > PIECE:
         whole = size // PIECE * PIECE
@@ -166,7 +166,7 @@ Part = Rows | Outer | OuterSum
 
 
 def part_of_products(uses: Sequence[tuple[Product, torch.Tensor]]) -> Part:
-    """The gradients by a matrix from its uses, and the gradients by their outputs, in the cheapest form."""
+    """Return a matrix's gradients by record, in the cheapest form, from its recorded uses in a pass."""
     first, gradient = uses[0]
     inputs = first.inputs
     if len(uses) > 1:

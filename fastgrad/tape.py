@@ -1,4 +1,4 @@
-"""A forward pass that records the input of every parameter, from which each record's gradient follows.
+"""A forward pass that records every parameter's input, from which each record's gradient follows.
 
 In a layer ``out = a W^T + b`` the gradient of record i is ``g_i^T a_i`` for W and ``g_i`` for b, with g_i the
 gradient of its loss by the layer's output. One pass back gives the g of all records at once (Goodfellow,
@@ -21,7 +21,7 @@ from fastgrad.im2col import Pair, columns_of, is_plain, patches_of
 
 
 class NotOnTapeError(Exception):
-    """A model uses a parameter in a way that the tape does not know."""
+    """Raised if a model uses a parameter in a way that the tape does not know."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class Addition:
     places_last: bool = False
 
     def rows(self, gradient: torch.Tensor) -> torch.Tensor:
-        """The gradient of every record by b, or by w, shape (records, entries)."""
+        """Return every record's gradient by b, or by w, shape (records, entries)."""
         return (gradient if self.factor is None else gradient * self.factor).sum(dim=1)
 
 
@@ -67,7 +67,7 @@ class Lookup:
     places_last = False
 
     def rows(self, gradient: torch.Tensor) -> torch.Tensor:
-        """The gradient of every record by W, shape (records, entries of W)."""
+        """Return every record's gradient by W, shape (records, entries of W)."""
         records, _, features = gradient.shape
         table = gradient.new_zeros(records, self.num_entries, features)
         return table.scatter_add_(1, self.positions[..., None].expand_as(gradient), gradient).flatten(1)
@@ -77,7 +77,7 @@ Note = Product | Addition | Lookup
 
 
 class RecordTape(TorchFunctionMode):
-    """While active, layers with these parameters compute for all clients at once, and are recorded.
+    """While active, records how layers use these parameters, and computes for all clients at once.
 
     It knows linear layers, plain convolutions of pictures, embeddings and group normalisation.
 
@@ -125,7 +125,7 @@ class RecordTape(TorchFunctionMode):
         return found
 
     def _watched(self, output: torch.Tensor) -> torch.Tensor:
-        """Keep the gradient by this output's present value, even if the model overwrites it later."""
+        """Keep the gradient by this output as it is now, even if the model overwrites the output later."""
         if not output.requires_grad:
             self._first.append(output.requires_grad_())
         key = id(output)
@@ -139,7 +139,7 @@ class RecordTape(TorchFunctionMode):
     def _linear(
         self, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """(records, ..., inputs) to (records, ..., outputs)."""
+        """Apply a linear layer and record it: (records, ..., inputs) to (records, ..., outputs)."""
         inputs = self._of_records(input)
         rows = inputs.reshape(len(inputs), -1, inputs.shape[-1])
         return self._product(rows, weight, bias).view(*inputs.shape[:-1], -1)
@@ -178,7 +178,7 @@ class RecordTape(TorchFunctionMode):
         stride: int | Pair,
         padding: int | Pair,
     ) -> torch.Tensor:
-        """Convolve one client's pictures by the library; patches are made only for the records' gradients."""
+        """Convolve one client's pictures by torch's library; patches are made only for records' gradients."""
         own = None if bias is None else bias[0]
         pictures = functional.conv2d(input, weight[0], own, stride, padding)
         output = self._watched(pictures.flatten(2))
@@ -198,7 +198,7 @@ class RecordTape(TorchFunctionMode):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> torch.Tensor:
-        """(records, ...) to (records, ..., features)."""
+        """Look up an embedding and record it: (records, ...) to (records, ..., features)."""
         if padding_idx is not None or max_norm is not None or scale_grad_by_freq or sparse:
             raise NotOnTapeError("an embedding with options")
         positions, table = self._of_records(input), weight.flatten(0, 1)
@@ -216,7 +216,7 @@ class RecordTape(TorchFunctionMode):
         bias: torch.Tensor | None = None,
         eps: float = 1e-5,
     ) -> torch.Tensor:
-        """Group normalisation of (records, channels, ...) for each record, then scaled and shifted."""
+        """Apply group normalisation to (records, channels, ...), then scale and shift, and record it."""
         normal = functional.group_norm(self._of_records(input), num_groups, eps=eps)
         if weight is None or bias is None:
             raise NotOnTapeError("a group normalisation with a weight or a bias alone")
@@ -234,7 +234,7 @@ class RecordTape(TorchFunctionMode):
         matrix: torch.Tensor | None = None,
         arranged: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> torch.Tensor:
-        """(records, places, inputs) to (records, places, outputs), noted."""
+        """Multiply by weights and record it: (records, places, inputs) to (records, places, outputs)."""
         matrix = (weight if matrix is None else matrix).transpose(1, 2)
         together = rows.reshape(len(weight), -1, rows.shape[-1])
         if len(weight) > 1:
@@ -250,7 +250,7 @@ class RecordTape(TorchFunctionMode):
         return output
 
     def _spread(self, entries: torch.Tensor) -> torch.Tensor:
-        """Give entries of each client a row for each record: (clients, entries) to (records, 1, entries)."""
+        """Repeat each client's entries for each record: (clients, entries) to (records, 1, entries)."""
         width = self._num_records // len(entries)
         return entries[:, None].expand(-1, width, -1).reshape(self._num_records, 1, -1)
 
@@ -266,7 +266,7 @@ class RecordTape(TorchFunctionMode):
 
 
 def goes_by_library(input: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Whether a convolution is the library's own: of one client, where a GPU's library is fast."""
+    """Whether to use torch's own convolution: for one client on a GPU, where the library is fast."""
     return input.is_cuda and len(weight) == 1
 
 

@@ -1,4 +1,4 @@
-"""The steps in which a model computes, including branches that join again.
+"""The steps in which a model computes, including branches that are joined later.
 
 An `nn.Sequential` is read layer by layer. The forward pass of any other module is traced by torch.fx. Steps
 are calls of modules that torch or this package has, and of functions that stand for one or add two results.
@@ -21,7 +21,7 @@ EXAMPLES = -1
 
 
 class Sum(nn.Module):
-    """A step of a model that adds two results of one shape."""
+    """A step of a model that adds two results of the same shape."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ _SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
 
 
 def _layer_of(node: fx.Node, root: nn.Module) -> tuple[Sequence[Any], nn.Module]:
-    """Return the inputs of a call, and the layer that it stands for."""
+    """Return the inputs of a traced call, and the layer that the call stands for."""
     if node.op == "call_module" and len(node.args) == 1 and not node.kwargs:
         return node.args, root.get_submodule(str(node.target))
     if node.target in _SUMS and len(node.args) == 2 and not node.kwargs:
