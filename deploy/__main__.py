@@ -1,4 +1,4 @@
-"""``python -m deploy``: make another Compose file of ``docker-compose.yml``, or that of one party's host.
+"""``python -m deploy``: print a variant of ``docker-compose.yml``: other nodes, or one party's host.
 
 python -m deploy --nodes 12 > federation.yml              twelve; docker compose -f federation.yml up
 python -m deploy --party server > server.yml              the server's host
@@ -37,7 +37,7 @@ Change docker-compose.yml or the words above, not this file. How to use it: docs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the file, or write those of cloud and edges; return the exit status: 0 done, 2 bad input."""
+    """Print the Compose file, or write those of cloud and edges; return 0 if done, 2 for bad input."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(words)
     return exit_status(lambda: _write(options, words))
@@ -91,7 +91,7 @@ def _tree(options: argparse.Namespace) -> Tree:
 
 
 def _place(options: argparse.Namespace, superlink: str) -> Containers:
-    """For a Compose file: the SuperLink's address and, on a node's own host, its budget and data."""
+    """Return the SuperLink's address and, for a node's own host, its budget and data, for a Compose file."""
     alone = options.party if options.party not in (None, SERVER) else None
     for name in (BUDGET, DATA_FOLDER):
         if alone is None and getattr(options, name.lower()) is not None:

@@ -1,4 +1,4 @@
-"""The connections of the gate: how many strangers may have, and how long each may take to send a request.
+"""The gate's connections: how many unknown callers may have, and how long a caller's request may take.
 
 Until a request is signed by a key that the SuperLink has answered, a connection is a stranger's. Strangers
 have a bound together and one by address. Beyond it the stranger that has waited longest is hung up on, so
@@ -24,7 +24,7 @@ IPV4, SUBSCRIBER_BITS = 4, 64
 
 @dataclass(frozen=True)
 class Patience:
-    """The limits on connections to the gate that have not shown a known key.
+    """The limits on connections to the gate whose requests no known key has signed.
 
     Attributes:
         strangers: connections of all strangers together.
@@ -96,7 +96,7 @@ class Callers:
 
     @contextmanager
     def asking(self, peer: tuple[str, int]) -> Iterator[None]:
-        """Stop the time limit for a connection's headers while its request is answered."""
+        """Stop a connection's time limit for headers while the connection's request is answered."""
         caller = self._callers.get(peer)
         if caller is None:
             yield
@@ -130,7 +130,7 @@ class Callers:
         answers: Callable[[], asyncio.Protocol],
         tls: ssl.SSLContext,
     ) -> None:
-        """Encrypt a connection and pass it to the protocol that answers it, until it has ended."""
+        """Encrypt a connection and pass it to the protocol object that answers, until the connection ends."""
         caller = Caller(connection, whose(peer[0]))
         if not self._make_room(caller.address):
             connection.close()
@@ -165,7 +165,7 @@ class Callers:
         caller.timer = loop.call_later(seconds, caller.hang_up)
 
     def _make_room(self, address: str) -> bool:
-        """If all places for connections are taken, close the oldest; return whether there is room now."""
+        """If all places for unknown callers are taken, close the oldest; return whether there is room now."""
         if self._strangers[address] >= self._patience.strangers_by_address:
             return self._hang_up_on_one(address)
         if self._strangers.total() >= self._patience.strangers:
@@ -203,13 +203,13 @@ def _told_of_end(protocol: asyncio.Protocol, ended: asyncio.Future[None]) -> asy
 
 
 def whose(address: str) -> str:
-    """Return the sender of a connection, for counting: an IPv4 address, or the /64 of an IPv6 address."""
+    """Return whom a connection is counted for: an IPv4 address, or the /64 network of an IPv6 address."""
     read = ip_address(address.partition("%")[0])
     return address if read.version == IPV4 else str(ip_network((read, SUBSCRIBER_BITS), strict=False))
 
 
 class PatientServer(uvicorn.Server):
-    """A uvicorn server with the connections of :class:`Callers`, which have a time limit.
+    """A uvicorn server whose connections have limits of number and time, as :class:`Callers` says.
 
     Args:
         config: of uvicorn; its host and port are listened on, with TLS.

@@ -31,7 +31,7 @@ class CredentialsError(FailedError):
 
 @dataclass(frozen=True)
 class Authority:
-    """A certificate authority: with its key anyone can pose as any server of the federation."""
+    """A certificate authority; whoever has its key can pose as any server of the federation."""
 
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
@@ -47,7 +47,7 @@ class Authority:
 
     @classmethod
     def from_pem(cls, key: bytes, certificate: bytes) -> "Authority":
-        """Read an authority; inverse of :attr:`key_pem` and :attr:`certificate_pem`.
+        """Read an authority's key and certificate, as :attr:`key_pem` and :attr:`certificate_pem` write them.
 
         Raises CredentialsError: the two do not belong together, or are not PEM.
         """
@@ -62,12 +62,12 @@ class Authority:
 
     @property
     def key_pem(self) -> bytes:
-        """The private key, PKCS#8, not encrypted."""
+        """The authority's private key, PKCS#8 in PEM, not encrypted."""
         return private_pem(self.key)
 
     @property
     def certificate_pem(self) -> bytes:
-        """The certificate that clients trust."""
+        """The authority's certificate, by which clients trust its servers."""
         return self.certificate.public_bytes(Encoding.PEM)
 
     def issue(self, hosts: Sequence[str]) -> tuple[bytes, bytes]:

@@ -41,7 +41,7 @@ _SUBNET = re.compile(r"\.(\d+)\.(\d+)/29")
 
 @dataclass(frozen=True)
 class Containers:
-    """Where containers find the gate of the SuperLink, and what a node's own host sets in its Compose file.
+    """Where containers find the gate of the SuperLink, and what the Compose file of a node's host sets.
 
     Attributes:
         superlink_host: the gate's host.
@@ -62,7 +62,7 @@ class Containers:
 
 @dataclass(frozen=True)
 class Project:
-    """The name that tells one federation on a host from an operator's other federations.
+    """The name that tells a federation on a host from other federations there, and its common settings.
 
     `name`: of the Compose project, to which the party is added. `words`: by which `deploy.init` knows the
     federation. `overrides`: of every training of it.
@@ -115,7 +115,7 @@ def compose_file(
 
 
 def _repeated(value: Any, nodes: Sequence[Node]) -> Any:
-    """Replace what belongs to node-0 and the nodes after it by what belongs to these nodes.
+    """Replace what is for node-0 and later nodes in the Compose file by what is for these nodes.
 
     It stands in lists, by its text, and in mappings, by its key; all else stays as it is.
     """
@@ -135,7 +135,7 @@ def _repeated(value: Any, nodes: Sequence[Node]) -> Any:
 
 
 def _number_in(item: Any) -> str | None:
-    """The number of the node that a mapping or list entry names; None if it names none."""
+    """Return the number of the node that a mapping or list entry names; None if there is none."""
     if isinstance(item, dict):
         item = item.get("source", "")
     text = item[0] if isinstance(item, tuple) else item
@@ -144,7 +144,7 @@ def _number_in(item: Any) -> str | None:
 
 
 def _of_node(first: Sequence[Any], node: Node) -> list[Any]:
-    """Convert what belongs to node-0 for another node: names, variables, network addresses."""
+    """Return what is for node-0 in the Compose file, rewritten for another node."""
 
     def named(found: re.Match[str]) -> str:
         if found["variable"]:
@@ -204,13 +204,13 @@ def _say_node(services: Tree, federation: Federation, node: Node, place: Contain
 
 
 def _required(node: Node, setting: str) -> str:
-    """A variable that Compose requires; its error names the option that writes the value."""
+    """Return a variable that Compose requires; Compose's error names the option that writes the value."""
     name = f"NODE_{node.client_id}_{setting}"
     return f"${{{name}:?set {name} or make this file with --{setting.lower()}}}"
 
 
 def _say_resources(service: Tree, federation: Federation, *, cuda: bool) -> None:
-    """Set a service's memory for its models, and whether it may use the host's GPUs."""
+    """Set a service's memory limit for its models, and whether it may use the host's GPUs."""
     resources = service["deploy"]["resources"]
     memory = service.pop("x-memory", None)
     if memory is not None:

@@ -1,4 +1,4 @@
-"""``python -m deploy.confine``: run a program that reaches the files and ports that are named, and no others.
+"""``python -m deploy.confine``: run a program that can reach only the files and ports that are named.
 
 python -m deploy.confine --write /srv/own --read /srv/code --connect 9094 -- python work.py
 
@@ -56,7 +56,7 @@ def landlock_version() -> int:
 
 
 def lacking() -> str:
-    """Say in a few words what confinement this machine cannot give a program; "" if it lacks nothing."""
+    """Say in a few words what confinement this machine cannot give a program; "" if none is missing."""
     version = landlock_version()
     if version == 0:
         return "this kernel has no Landlock, so nothing keeps an app from other files of this user"

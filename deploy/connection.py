@@ -57,7 +57,7 @@ class Way:
     roots: Path
 
     def why_not(self, error: Exception) -> str:
-        """Explain an error of the connection and its remedy, in one line."""
+        """Return one line that explains an error of the connection and its remedy."""
         causes = [*_causes(error)]
         wrong = next((each for each in causes if isinstance(each, ssl.SSLCertVerificationError)), None)
         if wrong is not None:
@@ -134,7 +134,7 @@ class Way:
 
 
 class Connection:
-    """Records how a SuperNode's last request to the gate ended, and reports changes.
+    """Records how a SuperNode's last request to the gate ended, and tells its operator of changes.
 
     Args:
         way: to the gate.
@@ -171,7 +171,7 @@ class Connection:
             self._tell("")
 
     def failed(self, error: httpx.TransportError) -> httpx.TransportError:
-        """Record an error of the connection; return the error to raise, so that Flower retries or ends.
+        """Record an error of the connection; return the error to raise, after which Flower retries or ends.
 
         Where only other files help, Flower is to end, so that they are read anew. This waits until they are
         others, or for a while.
@@ -229,7 +229,7 @@ class Connection:
 
 
 def watched(send: Callable[..., httpx.Response], connection: Connection) -> Callable[..., httpx.Response]:
-    """Wrap Flower's method that sends a request to the gate, so that its result is recorded."""
+    """Wrap Flower's method that sends requests to the gate, so that every result is recorded."""
 
     def noted(self: Any, context: Any, *, stream: bool = False) -> httpx.Response:
         connection.refuse_again()
@@ -264,7 +264,7 @@ def with_health(create: Callable[..., FastAPI], connection: Connection) -> Calla
 
 
 def check_roots(file: Path) -> None:
-    """Refuse a file of trusted certificates that holds none. Raises CredentialsError."""
+    """Refuse a file without trusted certificates, with CredentialsError."""
     reason: str | None = "it has none in PEM"
     try:
         certificates = read_regular(file).decode("ascii")
@@ -293,7 +293,7 @@ def _number_of(error: BaseException) -> int | None:
 
 
 def _status_of_proxy(error: Exception) -> int | None:
-    """The status of a proxy's answer to CONNECT, read from httpx's text; None for other errors."""
+    """Return the status of a proxy's answer to CONNECT, from httpx's text; None for other errors."""
     if not isinstance(error, httpx.ProxyError):
         return None
     number = str(error)[:3]

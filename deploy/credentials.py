@@ -191,7 +191,7 @@ class Store:
             self._write(files / CA_FILE, authority.certificate_pem)
 
     def awaited(self, services: Sequence[Service]) -> list[str]:
-        """List the files from the consortium that services on this host still need, one line each."""
+        """List the files from the consortium that this host's services still need, one line each."""
         public = self.root / PUBLIC
         missing = [name for name in (ROSTER_FILE, CONSORTIUM_FILE) if not (public / name).exists()]
         if not missing:
@@ -239,7 +239,7 @@ class Store:
         self._write(files / NODE_KEY_FILE, private)
 
     def _proxy(self, path: Path) -> None:
-        """Make a node's file for its HTTP proxy's address, empty; one that its operator wrote is kept."""
+        """Make an empty file for the address of a node's HTTP proxy; an existing file is kept."""
         self._write(path, b"")
         path.chmod(0o600)
         self._own(path)
@@ -286,7 +286,7 @@ class Store:
                 self._replace(path, published.read_bytes(), mode=0o600)
 
     def publish(self, name: str, data: bytes) -> None:
-        """Write a file that others may read, if its content differs."""
+        """Write a file that others may read, if its content has changed."""
         self._replace(self.root / PUBLIC / name, data, mode=0o644)
 
     def _superlink_ca(self) -> bytes:
@@ -307,7 +307,7 @@ class Store:
             self._own(path)
 
     def _replace(self, path: Path, data: bytes, *, mode: int) -> None:
-        """Replace a public file if its content differs; readers find the old or the new one, never a part."""
+        """Replace a public file if its content has changed; readers find the old or the new one complete."""
         if not path.exists() or path.read_bytes() != data:
             write_whole(path, data, mode=mode)
             self._own(path)
@@ -323,5 +323,5 @@ def identity_file(party: str) -> str:
 
 
 def client_of(party: str) -> int:
-    """Return the number of the client that a node is, from its name."""
+    """Return a node's client number, which is part of the node's name."""
     return int(party.rpartition("-")[2])

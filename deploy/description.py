@@ -53,7 +53,7 @@ def _spelt_out(service: Tree) -> Tree:
 
 
 def words(command: str | list[str]) -> list[str]:
-    """Return the words of a command that is written as one line."""
+    """Return a command's words; a command in one line is split as a shell does."""
     return shlex.split(command) if isinstance(command, str) else list(command)
 
 
@@ -68,7 +68,7 @@ def volume(text: str) -> Tree:
 
 
 def bind(source: str, target: str, *, writable: bool = False, made: bool = True) -> Tree:
-    """A Compose volume that mounts a directory of the host; unless it must exist already, init fills it."""
+    """Return a Compose volume for a host directory; with ``made``, Docker creates a missing directory."""
     mounted: Tree = {"type": "bind", "source": source, "target": target}
     return mounted | ({} if writable else {"read_only": True}) | {"bind": {"create_host_path": made}}
 

@@ -1,4 +1,4 @@
-"""A cloud and its edges: the federation of each, and the settings of its run.
+"""A cloud and its edges: a federation for each, and the settings of its runs.
 
 Each edge is a federation of its own, and its edge client is a node of the cloud's federation.
 """
@@ -43,7 +43,7 @@ SHARED_GROUPS = ("training", "dataset", "run")
 
 @dataclass(frozen=True)
 class Layers:
-    """The federations of a cloud and of the edges below it, whose nodes are devices.
+    """The federation of a cloud and those of its edges, whose nodes are devices.
 
     `cloud`: whose nodes are the edge clients. `edges`: by name, in the order of the edge clients.
     """
@@ -100,7 +100,7 @@ class Layers:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The names of cloud and edges."""
+        """The names of the cloud and of all edges."""
         return (CLOUD, *self.edges)
 
     def edge_client(self, edge: str) -> Node:
@@ -108,13 +108,13 @@ class Layers:
         return self.cloud.nodes[list(self.edges).index(edge)]
 
     def overrides(self, host: str) -> tuple[str, ...]:
-        """The overrides that make one host's run, cloud or edge, a part of the layers."""
+        """Return the overrides by which one host's run, cloud or edge, takes part in training in layers."""
         if host == CLOUD:
             return (*SHARED, *OF_CLOUD)
         return (*SHARED, *OF_EDGES, *(OF_TRUSTED if self.edges[host].trusts_edge else ()))
 
     def words(self, host: str, given: Sequence[str]) -> list[str]:
-        """The overrides of one host's run, cloud or edge: its own, then those given for all."""
+        """Return the overrides of one host's run, cloud or edge: its own, then those given for all hosts."""
         if host == CLOUD:
             given = [word for word in given if word.partition(".")[0] in SHARED_GROUPS]
         federation = self.cloud if host == CLOUD else self.edges[host]
@@ -122,7 +122,7 @@ class Layers:
 
 
 def add_layers(parser: argparse.ArgumentParser) -> None:
-    """Add the options that put the nodes behind edges."""
+    """Add command-line options for nodes that train behind edges."""
     group = parser.add_argument_group("nodes behind edges (docs/h2fdp.md)")
     group.add_argument("--edges", type=whole_number, help="so many edges, with --nodes nodes of them all")
     group.add_argument("--host", metavar="NAME", help="cloud or edge-<i>: whose host this is for")

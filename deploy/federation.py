@@ -1,4 +1,4 @@
-"""The members of a federation: its nodes, their budgets, and what each node accepts."""
+"""A federation's members: nodes, their budgets, and what each node accepts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +60,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Federation:
-    """All nodes of a federation, with their limits on sums and runs.
+    """All nodes of a federation, with the limits that they set on sums and runs.
 
     Attributes:
         nodes: of the federation.
@@ -112,7 +112,7 @@ class Federation:
         unit: Unit = "client",
         examples: str = EXAMPLES_FILE,
     ) -> "Federation":
-        """Give budgets to the nodes in a cycle, from the strictest; more nodes do not change earlier ones.
+        """Give budgets to the nodes in a cycle, strictest first; further nodes do not change earlier ones.
 
         Raises TopologyError: nodes that do not divide among the budgets, or fewer than a sum needs.
         """
@@ -134,7 +134,7 @@ class Federation:
     def playing(
         self, aversions: Sequence[float], first_budgets: Sequence[float], most_rounds: int | None = None
     ) -> "Federation":
-        """Give the nodes the aversions and first budgets with which they play a game, in order.
+        """Give the nodes, in order, the privacy aversions and first budgets with which they play a game.
 
         Raises TopologyError: one list without the other, no budgets for records, or numbers out of range.
         """
@@ -158,5 +158,5 @@ class Federation:
 
     @property
     def budgets(self) -> tuple[float, ...]:
-        """The different epsilons of the nodes, ascending."""
+        """The different epsilons of the nodes, in ascending order."""
         return tuple(sorted({node.epsilon for node in self.nodes}))

@@ -1,4 +1,4 @@
-"""``python -m deploy.gate``: let nodes reach only those paths of a SuperLink that are for nodes.
+"""``python -m deploy.gate``: let nodes reach only those paths of a SuperLink that are meant for nodes.
 
 A SuperLink serves everything on one port, and takes runs from whoever reaches it: whoever submits a run has
 their code executed on every node. The gate is the port that other hosts get. It forwards the paths of the
@@ -66,7 +66,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Shares:
-    """The gate's capacity for nodes and for strangers, and who uses it now.
+    """The gate's capacity for nodes and for unknown callers, and who uses it now.
 
     Attributes:
         of_key: what each known key has.
@@ -84,7 +84,7 @@ class Shares:
 
 
 class BodyTooLargeError(Exception):
-    """A request whose body has more bytes than its sender may send."""
+    """Raised for a request whose body has more bytes than its sender may send."""
 
 
 class Gate:
@@ -116,7 +116,7 @@ class Gate:
             await self._app(scope, receive, send)
 
     async def forward(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request for a path of the fleet API."""
+        """Check and answer a request for a path of the fleet API."""
         request = Request(scope, receive)
         if request.method != "POST":
             await Response(status_code=NOT_ALLOWED, headers={"allow": "POST"})(scope, receive, send)
@@ -168,7 +168,7 @@ class Gate:
 
     @contextmanager
     def _taken(self, key: bytes | None, peer: tuple[str, int]) -> Iterator[Share | None]:
-        """Reserve the gate's capacity for a key's or a stranger's request; None if all is in use."""
+        """Reserve capacity for a known key's or an unknown caller's request; None if all is in use."""
         asker = whose(peer[0]) if key is None else key
         share = self.shares.of_address if key is None else self.shares.of_key
         if self._busy[asker] >= share.at_once or (key is None and self._strangers >= self.shares.strangers):
@@ -217,7 +217,7 @@ class Gate:
 
 
 class _Endpoint:
-    """One path of the fleet API, as a route takes it."""
+    """A path of the fleet API in the form that the web framework's routes take."""
 
     def __init__(self, gate: Gate, path: str) -> None:
         self._gate, self._path = gate, path
@@ -256,7 +256,7 @@ def _of_message(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def server_of(gate: Gate, host: str, port: int, certificate: Path, key: Path) -> PatientServer:
-    """Return the gate's server, which runs until it is told to end and then takes a few seconds."""
+    """Return the gate's server, which ends a few seconds after it is told to."""
     config = uvicorn.Config(
         gate,
         host=host,
@@ -275,7 +275,7 @@ def server_of(gate: Gate, host: str, port: int, certificate: Path, key: Path) ->
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve the gate until a signal; return the exit status, 2 if it cannot begin."""
+    """Serve the gate until a signal; return the exit status, 2 if the gate cannot start."""
     options = parser().parse_args(arguments)
     return exit_status(lambda: _serve(options))
 
@@ -296,7 +296,7 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command-line options of the gate."""
+    """Return the parser of the gate's command-line options."""
     made = argparse.ArgumentParser(prog="python -m deploy.gate", description=__doc__)
     made.add_argument("--superlink", type=address, required=True, metavar="HOST:PORT", help="where it is")
     made.add_argument("--host", required=True, help="address to listen on")

@@ -1,4 +1,4 @@
-"""``python -m deploy.init``: make the credentials of the parties that this host operates."""
+"""``python -m deploy.init``: make keys, certificates and secrets for the parties on this host."""
 
 import argparse
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def provide(options: argparse.Namespace) -> str:
-    """Make missing credentials for the chosen parties, or for all; return which files are still missing."""
+    """Make missing credentials for the chosen parties, or for all; return what is done and still missing."""
     if (options.edges is None) != (options.host is None):
         raise TopologyError("--edges and --host go together: name both, as in --edges 3 --host edge-1")
     federation, edge_client = _operated(options)
@@ -98,7 +98,7 @@ def _operated(options: argparse.Namespace) -> tuple[Federation, list[Service]]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command-line options of ``deploy.init``."""
+    """Return the parser of the command-line options of ``deploy.init``."""
     made = argparse.ArgumentParser(prog="python -m deploy.init", description=__doc__)
     add_federation(made)
     add_layers(made)

@@ -52,12 +52,12 @@ def values_of(tree: Tree, variables: Mapping[str, str]) -> Tree:
 
 
 def _image_name(image: str) -> str:
-    """The last part of an image's name, without its tag or digest."""
+    """Return the last part of an image's name, without its tag or digest."""
     return re.split("[:@]", image.rpartition("/")[2])[0]
 
 
 def _program(service: Tree, variables: Mapping[str, str]) -> Tree:
-    """One service as a container of the chart's values: long-running, or a job."""
+    """Return one service as a container of the Helm chart's values: long-running, or a job."""
     command = [said(word, variables) for word in [*service["entrypoint"], *service.get("command", [])]]
     limits = service["deploy"]["resources"]["limits"]
     made: Tree = {
@@ -92,7 +92,7 @@ def _program(service: Tree, variables: Mapping[str, str]) -> Tree:
 
 
 def secrets_of(root: Path) -> list[dict[str, Any]]:
-    """Return a Secret with the credentials of each service below ``root``, and one with public files.
+    """Return a Kubernetes Secret for each service's credentials below ``root``, and one for public files.
 
     Raises TopologyError: there are none.
     """

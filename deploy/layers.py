@@ -1,4 +1,4 @@
-"""``python -m deploy.layers``: a cloud, its edges and their devices on this machine train once.
+"""``python -m deploy.layers``: train once with a cloud, its edges and their devices on this machine.
 
 Every edge is a federation of its own, with a SuperLink and a run for its devices; its client is a node of the
 cloud's federation. The devices of the first edge trust it, those of the others sum securely.
@@ -33,7 +33,7 @@ RUN = "run"
 
 
 class LoopbackLayers:
-    """A cloud and edges on this machine for a ``with`` block; then processes and files are gone.
+    """A cloud and edges on this machine in a ``with`` block, after which processes and files are removed.
 
     Args:
         overrides: of the trainings that will follow, as far as they name files.
@@ -60,7 +60,7 @@ class LoopbackLayers:
         self._ending.close()
 
     def mailbox(self, edge: str) -> Path:
-        """The folder between an edge's run and its edge client."""
+        """Return the folder through which an edge's run and the edge's client in the cloud exchange files."""
         return self.federations[CLOUD].mailbox_of(self.layers.edge_client(edge))
 
     def train(self, name: str, overrides: Sequence[str]) -> FlowerRun:
@@ -72,7 +72,7 @@ class LoopbackLayers:
         return self.training[name]
 
     def files(self, name: str) -> Path:
-        """The folder of the files of a federation's run, cloud or edge."""
+        """Return the folder with the files of a federation's run, cloud or edge."""
         return self.federations[name].runs / RUN
 
     def follow(self) -> None:
@@ -91,7 +91,7 @@ class LoopbackLayers:
                     del waiting[name]
 
     def keep(self, kept: Path) -> None:
-        """Copy the files of every run that has any to its own folder in ``kept``."""
+        """Copy the files of every run, if there are any, to a folder of the run's name in ``kept``."""
         for name in self.federations:
             if self.files(name).is_dir():
                 shutil.copytree(self.files(name), kept / name, dirs_exist_ok=True)

@@ -77,7 +77,7 @@ def train(options: argparse.Namespace, console: Console) -> None:
 
 
 def check_wall(federation: Federation, options: argparse.Namespace, console: Console) -> None:
-    """Warn, and say why, if this machine cannot keep the app away from other files.
+    """Warn, with the reason, if this machine cannot keep the app away from other files.
 
     Raises InputError: something does, and ``--require-wall`` is given.
     """
@@ -89,7 +89,7 @@ def check_wall(federation: Federation, options: argparse.Namespace, console: Con
 
 
 def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
-    """Return the budgets that the nodes will state, so that the plan is known before the nodes start."""
+    """Return the nodes' budgets as overrides, so that the plan is known before the nodes start."""
     if f"privacy.budgets={CLIENTS}" not in overrides:
         return []
     budgets = ",".join(repr(node.epsilon) for node in federation.nodes)
@@ -133,7 +133,7 @@ def own_files(folder: Path | None, federation: Federation) -> list[Path]:
 
 
 def audit_nodes(running: LoopbackFederation, console: Console) -> None:
-    """Audit the ledger of every node, and print what it holds.
+    """Audit the ledger of every node, and print what the node has spent.
 
     Raises AuditError: a ledger that cannot be read, or whose budget did not hold.
     """
@@ -150,7 +150,7 @@ def audit_nodes(running: LoopbackFederation, console: Console) -> None:
 
 
 def follow(running: LoopbackFederation, overrides: Sequence[str], kept: Path, progress: RunProgress) -> None:
-    """Follow a run: show its rounds, then copy its files to ``kept``, even if the run fails.
+    """Show a run's rounds until it ends, then copy its files to ``kept``, even if the run fails.
 
     Raises LaunchError: the run failed; one line that says why.
     """

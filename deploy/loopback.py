@@ -63,7 +63,7 @@ VARIABLES = (
 
 @dataclass(frozen=True)
 class Named:
-    """Files that a training's settings name for the server's app, in addition to its own.
+    """Files, ports and variables that a training's settings name for the server's app.
 
     `reads`, `writes`: files. `connects`: ports. `variables`: of the environment, by which a tracker is used.
     """
@@ -75,7 +75,7 @@ class Named:
 
     @classmethod
     def by(cls, overrides: Sequence[str], *writes: Path) -> Self:
-        """Return the files that overrides name, if they exist."""
+        """Return the files that overrides name, if the files exist."""
         paths = named_paths(overrides)
         reads = [Path(value) for key, value in paths.items() if key.startswith(("dataset.", "privacy."))]
         address = paths.get("run.mlflow", "")
@@ -87,7 +87,7 @@ class Named:
 
 
 def copy_examples(file: Path, own: Path) -> None:
-    """Copy a node's examples, and what lies beside a table and says how it is read, under the copy's name.
+    """Copy a node's examples, together with the files beside a table that say how to read the table.
 
     The database of a query comes along, unless it is on a server.
 
@@ -108,7 +108,7 @@ def copy_examples(file: Path, own: Path) -> None:
 
 
 class LoopbackFederation:
-    """A federation on this machine for a ``with`` block; then its processes and files are gone.
+    """A federation on this machine in a ``with`` block, after which its processes and files are removed.
 
     Args:
         files: of examples, one a node; without them every node has a part of the digits.
@@ -161,7 +161,7 @@ class LoopbackFederation:
         return usual | {TASK_POLL_VARIABLE: f"{seconds:g}"}
 
     def start(self, name: str) -> None:
-        """Start a service of the federation that is not running."""
+        """Start a service of the federation, which must not be running."""
         command, environment, folder = self.services[name].command, self.environment, f"{name}/home"
         if self.services[name].runs_app and self.walled:
             environment = environment | dict.fromkeys(OWN_FOLDERS, str(self.home.path / folder))
@@ -230,7 +230,7 @@ class LoopbackFederation:
         return self.home.read(f"{name}.log")
 
     def operate(self, command: str, *words: str) -> None:
-        """Run ``deploy.operate`` to its end.
+        """Run a ``deploy.operate`` command to its end.
 
         Raises LaunchError: it failed; its last line.
         """

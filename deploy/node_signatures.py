@@ -1,4 +1,4 @@
-"""Who sent a request: Flower signs the time of each request with the node's key, in its headers.
+"""Find out which key signed a request: Flower signs each request's time with the node's key.
 
 That a key signs says only that somebody has it. A key is *known* once the SuperLink, which has the list of
 registered ones, has answered a request of it with success; no file of the SuperLink's is read for this.
@@ -18,7 +18,7 @@ UNAUTHORIZED = 401
 
 
 def signer(headers: Mapping[str, str]) -> bytes | None:
-    """Return the public key that has just signed the time of a request; None if there is none.
+    """Return the public key that signed the present time in a request; None if no valid signature is there.
 
     The times that count as now are those of Flower's SuperLink, and so is the signature.
     """

@@ -1,4 +1,4 @@
-"""``python -m deploy.operate``: register nodes, list them by name, wait for them, train, call ``flwr``.
+"""``python -m deploy.operate``: register nodes, list them, wait for them, train, call ``flwr``.
 
 The operator of the server runs it. It writes its connection into ``FLWR_HOME``.
 """
@@ -38,7 +38,7 @@ FOR_RECORDS = ("privacy=record_level", "method=dp_sum")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command of the operator; return the status: 0 done, 2 bad input, a refusal or a failed run."""
+    """Run one command of the operator; return 0 if done, 2 for bad input, a refusal or a failed run."""
     options = parser().parse_args(arguments)
     return exit_status(lambda: _execute(options))
 
@@ -117,7 +117,7 @@ def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:
 
 
 def nodes_to_wait_for(num_nodes: int, words: Sequence[str]) -> int:
-    """How many nodes must be online before a training is submitted: all, or ``run.minimum_nodes``.
+    """Return how many nodes must be online before a training is submitted: all, or ``run.minimum_nodes``.
 
     A run that is resumed has that in its own settings, which are on the server: whatever there is will do.
     """
@@ -129,7 +129,7 @@ def nodes_to_wait_for(num_nodes: int, words: Sequence[str]) -> int:
 
 
 def run_name(words: Sequence[str]) -> str:
-    """The name of a run's directory: that of ``run.resume`` or ``run.directory``, or a new one."""
+    """Return the name of a run's directory: that of ``run.resume`` or ``run.directory``, or a new one."""
     chosen = {key: value for key, _, value in (word.partition("=") for word in words)}
     return chosen.get("run.resume") or chosen.get("run.directory") or run_path(None, "federation", "run").name
 
@@ -151,7 +151,7 @@ def _flower_home() -> Path:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command-line options of ``deploy.operate``."""
+    """Return the parser of the command-line options of ``deploy.operate``."""
     made = argparse.ArgumentParser(prog="python -m deploy.operate", description=__doc__)
     commands = made.add_subparsers(required=True, dest="command", metavar="COMMAND")
     register = commands.add_parser("register", help="register the public keys of the nodes at the SuperLink")

@@ -143,7 +143,7 @@ def unprotected_words(federation: Federation) -> tuple[str, ...]:
 
 
 def _listed(option: str, values: Sequence[float | None]) -> tuple[str, ...]:
-    """A command-line option with one number for each node; empty if nodes have no such number."""
+    """Return a command-line option with one number for each node; empty if nodes have no such number."""
     numbers = [f"{value:g}" for value in values if value is not None]
     return (option, ",".join(numbers)) if numbers else ()
 
@@ -186,7 +186,7 @@ def budget(text: str) -> float:
 
 
 def absolute(text: str) -> str:
-    """Accept an absolute path on the command line, whatever the place of the file that will name it."""
+    """Accept an absolute path from the command line, since it will be read in a place unknown now."""
     if not PurePosixPath(text).is_absolute() or "$" in text:
         raise argparse.ArgumentTypeError(f"{text!r} is not an absolute path, as in /srv/study")
     return text

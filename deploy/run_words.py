@@ -1,4 +1,4 @@
-"""The command-line words with which every training of a federation is submitted."""
+"""The command-line words with which all trainings of a federation are submitted."""
 
 from deploy.federation import Federation
 from deploy.topology import (
@@ -14,7 +14,7 @@ from secagg import ACTIVE
 
 
 def secagg_words(federation: Federation, place: Placement | None = None) -> tuple[str, ...]:
-    """Return the settings of a run's sums: the files of roster and consortium key, and the nodes' mode."""
+    """Return the settings of secure aggregation: the nodes' mode, the roster's and consortium key's files."""
     roster, consortium = (
         place.credential(SERVER_SUPEREXEC, name) if place else f"{CREDENTIALS}/{name}"
         for name in (ROSTER_FILE, CONSORTIUM_FILE)
@@ -27,7 +27,7 @@ def secagg_words(federation: Federation, place: Placement | None = None) -> tupl
 
 
 def signed_words(public: str, state: str) -> tuple[str, ...]:
-    """Return the options with which ``deploy.operate train`` submits the signed app from two folders."""
+    """Return the options of ``deploy.operate train`` that name the signed app's files in two folders."""
     return (
         *("--signature", f"{public}/{APP_SIGNATURE}", "--consortium", f"{public}/{CONSORTIUM_FILE}"),
         *("--database", f"{state}/{DATABASE}"),

@@ -103,14 +103,14 @@ def _service(name: str, service: Tree, party: str, told: str, running: Iterable[
 
 
 def _folder(name: str, volume: Tree) -> Folder:
-    """A folder of a service by its place on the host, ``<service>/<name>``."""
+    """Return a service's folder, given by its place on the host, ``<service>/<name>``."""
     path = PurePosixPath(said(volume["source"], {}))
     of = path.parent.name
     return Folder(path.name, not volume.get("read_only", False), None if of == name else of)
 
 
 def _placed(service: Service, place: Placement, reader: Service) -> Service:
-    """Return a service with the paths, hosts and ports that it has in the place where it runs.
+    """Return a service with the paths, hosts and ports of the place where the service runs.
 
     `reader`: who reads its settings: what a SuperNode is told is for the app that it starts.
     """
@@ -128,12 +128,12 @@ def _placed(service: Service, place: Placement, reader: Service) -> Service:
 
 
 def _folders(service: Service, place: Placement) -> dict[str, str]:
-    """The folders of a service, by their path in its container."""
+    """Return the folders of a service, by their path in its container."""
     return {f"/{each.name}": place.folder(each.of or service.name, each.name) for each in service.folders}
 
 
 def _addresses(service: Service, place: Placement) -> dict[str, str]:
-    """The addresses that a service uses, its own and others, by the names used among containers."""
+    """Return the addresses that a service uses, by the names that containers use."""
     found = {EVERYWHERE: place.listens_on(service.name)}
     for name, number in _ADDRESS.findall(" ".join([*service.command, *service.probe])):
         if name in service.needs:
@@ -145,7 +145,7 @@ def _addresses(service: Service, place: Placement) -> dict[str, str]:
 
 
 def _replaced(words: Sequence[str], by: Mapping[str, str]) -> tuple[str, ...]:
-    """A command's words with texts replaced where they stand alone: `by` maps old to new."""
+    """Return a command's words with each old text that stands alone replaced by its new text."""
     longest_first = "|".join(map(re.escape, sorted(by, key=len, reverse=True)))
     pattern = re.compile(rf"(?<![\w.-])(?:{longest_first})(?![\w-])")
     return tuple(pattern.sub(lambda found: by[found[0]], word) for word in words)

@@ -1,4 +1,4 @@
-"""``python -m deploy.superlink``: Flower's SuperLink, which waits for its database and runs under any path.
+"""``python -m deploy.superlink``: run Flower's SuperLink, waiting longer for its database, in any folder.
 
 Its state is one SQLite file, and each question of a node or an app writes into it, one at a time. Flower
 gives up after five seconds and answers 500, by which a run ends, or a node's answer is lost. Where many nodes
@@ -29,7 +29,7 @@ _TABLES = "build_alembic_config"
 
 
 def wait_for_database() -> None:
-    """Make Flower wait longer until it may write to its database.
+    """Make Flower wait longer for access to its database.
 
     Raises LaunchError: this Flower has no such setting.
     """

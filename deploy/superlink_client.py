@@ -1,4 +1,4 @@
-"""A SuperLink operator's requests: register nodes, list them by name, unregister them, follow a run.
+"""Requests of a SuperLink's operator: register, list and unregister nodes, start and follow runs.
 
 Requests go through Flower's own client of the control API. Starting ``flwr`` for each costs seconds of
 processor time, and its list of nodes has no names. Only runs are submitted by ``flwr``, which packs the app.
@@ -54,7 +54,7 @@ class SuperLinkError(FailedError):
 
 @dataclass(frozen=True)
 class RegisteredNode:
-    """A node that the SuperLink knows.
+    """A node that is registered at the SuperLink.
 
     `name`: under which it was registered, as node-3; empty if it was registered without one. `node_id`:
     Flower's number, which its logs show. `status`: registered, online, offline or unregistered. `key`: its
@@ -146,7 +146,7 @@ class SuperLinkClient:
             time.sleep(POLL_SECONDS)
 
     def start_stored(self, app: str, bundle: str, run_config: Mapping[str, str | int]) -> str:
-        """Start a run of an app that the SuperLink has stored, by its bundle's hash; return the run's id."""
+        """Start a run of an app that the SuperLink has stored, by the bundle's hash; return the run's id."""
         with self.asked() as superlink:
             started = superlink.StartRun(
                 StartRunRequest(
@@ -188,7 +188,7 @@ class SuperLinkClient:
             )
 
     def flwr(self, words: Iterable[str]) -> int:
-        """Run one ``flwr`` command on this connection; returns its exit status."""
+        """Run one ``flwr`` command on this connection; return the exit status."""
         return subprocess.run([FLWR, *words], env=self._environment(), check=False).returncode  # noqa: S603
 
     def status(self, run_id: str) -> RunStatus:
@@ -235,7 +235,7 @@ class SuperLinkClient:
 
     @contextmanager
     def asked(self) -> Iterator[ControlHttpClient]:
-        """Give a client of the control API for one request; Flower's errors become one line each."""
+        """Yield a client of the control API for one request; Flower's errors become one line each."""
         api = ControlHttpClient.from_server_address(
             server_address=self.superlink,
             insecure=False,

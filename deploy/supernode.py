@@ -1,4 +1,4 @@
-"""``python -m deploy.supernode``: Flower's SuperNode, which takes only apps that the consortium has signed.
+"""``python -m deploy.supernode``: run Flower's SuperNode with only those apps that the consortium signed.
 
 A node's operator installs it. It decides before the app's code is handed to the SuperExec, in a process of
 its own, so no app can change what it decides. Flower's own check (``--trusted-entities``) is on, with the
@@ -58,7 +58,7 @@ _TAKEN = ("get_run", "get_fab", "node_config", "trusted_entities")
 
 @dataclass(frozen=True)
 class AppGate:
-    """Decides which apps, by their bundles and signatures, a node runs.
+    """Decides, by signatures, which app bundles a node runs.
 
     Attributes:
         consortium_key: whose signature an app must have.
@@ -113,7 +113,7 @@ class AppGate:
             ) from None
 
     def _seen(self) -> tuple[int, dict[str, str]]:
-        """The highest roster number and app versions recorded so far."""
+        """Return the highest roster number and app versions recorded so far."""
         try:
             seen = read_json(read_regular(self.seen_file))
             number, versions = seen["roster_number"], dict(seen["versions"])
@@ -132,7 +132,7 @@ class AppGate:
 
 
 def guarded(pull: Callable[..., int | None], gate: AppGate) -> Callable[..., int | None]:
-    """Wrap Flower's function that takes a message, so that only bundles of accepted apps come in.
+    """Wrap Flower's function that receives a message, so that only bundles of accepted apps come in.
 
     One that it refuses comes without signatures. Flower then runs none of it and answers with our line.
     """
@@ -163,7 +163,7 @@ def guarded(pull: Callable[..., int | None], gate: AppGate) -> Callable[..., int
 
 
 def often(pull: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Wrap Flower's function that asks for messages, so that it asks more often for a minute after each.
+    """Wrap Flower's function that asks for messages, to ask more often for a minute after each message.
 
     Where it finds none, Flower waits for three seconds, in each exchange of a round. Here the pause is half a
     second, or longer where the SuperLink is slow to answer, as one is that many nodes ask.
@@ -212,7 +212,7 @@ def check_flower() -> None:
 
 
 def trusted_entities(consortium_key: bytes) -> str:
-    """The content of the file for ``--trusted-entities``: this key alone, in YAML."""
+    """Return the content of the file for ``--trusted-entities``: this key alone, in YAML."""
     key = Ed25519PublicKey.from_public_bytes(consortium_key)
     public = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     return json.dumps({consortium_key.hex(): public})
@@ -253,7 +253,7 @@ def start(options: argparse.Namespace, flower: Sequence[str]) -> None:
 
 
 def run_to_its_end(connection: Connection) -> None:
-    """Run Flower's SuperNode; raises SystemExit, with 0 only if it was told to end.
+    """Run Flower's SuperNode; raise SystemExit at its end, with 0 only if it was told to end.
 
     Flower's ends with 0 as well once its key is refused, and does not end at all, by the thread that serves
     its app, once its connection is over.
@@ -268,7 +268,7 @@ def run_to_its_end(connection: Connection) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of ``deploy.supernode``; all others are those of flower-supernode."""
+    """Return the parser of the options of ``deploy.supernode``; other options are flower-supernode's."""
     made = argparse.ArgumentParser(prog="python -m deploy.supernode", description=__doc__, allow_abbrev=False)
     made.add_argument("--consortium", type=Path, required=True, help="file with the consortium's public key")
     made.add_argument("--roster", type=Path, required=True, help="file with the consortium's signed roster")

@@ -49,31 +49,31 @@ LOOPBACK = "127.0.0.1"
 
 
 class Placement(Protocol):
-    """Where a service runs, and the paths, hosts and ports under which it finds files and other services."""
+    """Where a service runs: the paths, hosts and ports by which it finds files and other services."""
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Values of variables in docker-compose.yml; variables that are not here have their defaults."""
+        """The variables of docker-compose.yml with values here; others have their defaults."""
 
     def host(self, service: str) -> str:
-        """The name under which other services reach a service."""
+        """Return the name under which other services reach a service."""
 
     def listens_on(self, service: str) -> str:
-        """The address that a service listens on."""
+        """Return the address that a service listens on."""
 
     def port(self, service: str) -> int:
-        """The port of a service's API; for a SuperExec, of its health check."""
+        """Return the port of a service's API; for a SuperExec, of its health check."""
 
     def credential(self, service: str, file: str) -> str:
-        """The path of one of a service's own credentials."""
+        """Return the path of one of a service's own credentials."""
 
     def folder(self, service: str, name: str) -> str:
-        """The path of one of a service's own folders."""
+        """Return the path of one of a service's own folders."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A directory that a service sees in addition to that of its credentials.
+    """A directory that a service sees besides the directory of its credentials.
 
     `of`: the service beside whose credentials it lies, if that is another one.
     """

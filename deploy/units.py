@@ -1,4 +1,4 @@
-"""``python -m deploy.units``: the services of a party as systemd units, for a host without containers.
+"""``python -m deploy.units``: write a party's services as systemd units, for hosts without containers.
 
 python -m deploy.units --nodes 6 --party server --superlink fl.example.org
 python -m deploy.units --nodes 6 --party node-3 --superlink fl.example.org --epsilon 2.5 --data /srv/study
@@ -68,7 +68,7 @@ CONFINED = (
 
 @dataclass(frozen=True)
 class Units:
-    """One host's services as systemd units, each with its own port; their credentials are in memory.
+    """One host's services as systemd units, each with its own port and with credentials in memory only.
 
     `root`: the store of `python -m deploy.init`. `superlink_host`, `superlink_port`: where nodes find the
     gate; the SuperLink itself is for this machine alone. `at_server`: whether this is its host.
@@ -155,7 +155,7 @@ def unit(service: Service, place: Units, checkout: Path, data: str | None) -> st
 
 
 def _prepared(service: Service, place: Units, folders: Folders) -> Iterator[str]:
-    """Commands that root runs on a service's folders before its program starts."""
+    """Yield the commands that root runs on a service's folders before the service's program starts."""
     # The app of the same party reaches the guard's socket by the group.
     for folder in service.folders:
         if folder.name == GUARD and folder.writable:
@@ -170,7 +170,7 @@ def _prepared(service: Service, place: Units, folders: Folders) -> Iterator[str]
 
 
 def _reached(service: Service, place: Units, folders: Folders) -> Iterator[str]:
-    """The credentials, folders and hosts that a service's program may access, as lines of its unit."""
+    """Yield the lines of a systemd unit that name the credentials, folders and hosts for its program."""
     for name in service.credentials:
         yield f"LoadCredential={name}:{credentials_of(place.root, service.name) / name}"
     yield f"CacheDirectory={user_of(service.name)}"
@@ -184,7 +184,7 @@ def _reached(service: Service, place: Units, folders: Folders) -> Iterator[str]:
 
 
 def _folders(service: Service, place: Units, data: str | None) -> Folders:
-    """Where a systemd unit sees each folder of its service, and whether it may write there."""
+    """Return where a systemd unit sees each folder of its service, and whether it may write there."""
     found = []
     for folder in service.folders:
         kind, path = (

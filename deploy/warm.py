@@ -1,4 +1,4 @@
-"""``python -m deploy.warm``: a node's SuperExec, which answers messages from a process that is kept ready.
+"""``python -m deploy.warm``: run a node's SuperExec, which answers messages from a process kept ready.
 
 Flower starts ``flwr-clientapp`` anew for every message, and nearly all of its processor time goes to imports.
 Here a server has them done, and each message is a fork of it. The server handles no message and runs no code
@@ -56,7 +56,7 @@ _DUMPABLE = 4
 
 
 def main() -> None:
-    """Run the SuperExec, with a warm process where there can be one; in a fork, handle one message."""
+    """Run the SuperExec, with a process kept ready if possible; in a fork, handle one message."""
     # As Flower's commands have it. The folder of the project holds modules that an app brings, too.
     sys.path[0] = str(Path(sys.executable).parent)
     imported: tuple[str, ...] = IMPORTED_AHEAD
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def why_off() -> str:
-    """Return why messages cannot be answered by a process kept ready; empty if they can."""
+    """Return why no process can be kept ready to answer messages; empty if it can."""
     if os.environ.get(WARM_VARIABLE) == OFF:
         return f"{WARM_VARIABLE}={OFF}"
     if sys.platform != "linux":
@@ -98,7 +98,7 @@ def why_off() -> str:
 
 
 class Launcher:
-    """Start what a SuperExec asks for: a message in the process kept ready, anything else as a program.
+    """Starts what a SuperExec asks for: a message in the process kept ready, others as a program.
 
     Args:
         server: the socket to the warm process.
@@ -178,7 +178,7 @@ def install_once(install: Callable[..., Path]) -> Callable[..., Path]:
 
 
 def begin_message(arguments: Sequence[str]) -> None:
-    """Make a fork for a message like a new process: own name, arguments, signals and random generators.
+    """Give a fork that handles a message its own name, arguments, signals and random generators.
 
     Those of the operating system and of OpenSSL differ in every process without this.
     """
@@ -194,7 +194,7 @@ def begin_message(arguments: Sequence[str]) -> None:
 
 
 def run_to_end(program: Callable[[], object]) -> NoReturn:
-    """Run a program in a fork and exit as an interpreter does, leaving its memory to the system.
+    """Run a program in a fork and exit with its status; the system takes the memory back at once.
 
     Taking every object apart would write to, and so copy, all memory that the fork shares.
     """
