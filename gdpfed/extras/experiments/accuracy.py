@@ -271,17 +271,16 @@ def megabytes(run: FinishedRun) -> list[float]:
     """Return how many MB a client has sent and received after each round, on average over clients.
 
     A round costs a client that takes part the model and an update, and the mean rate of the plan's groups
-    says how often that is. One that only takes noise back sends as much as an update.
+    says how often that is. Zeros that fill a sum cost as much, and one that only takes noise back sends as
+    much as an update.
     """
     groups = run.plan["groups"]
     clients = sum(group["clients"] for group in groups)
     rate = sum(group["expected_cohort_size"] for group in groups) / clients
     sent = run.upload_bytes if run.upload_bytes is not None else AS_SENT * run.dimension
-    corrections = accumulate(record.num_corrections for record in run.records)
-    return [
-        (number * rate * (run.download_bytes + sent) + taken_back / clients * sent) / MEGA
-        for number, taken_back in enumerate(corrections, start=1)
-    ]
+    both = run.download_bytes + sent
+    beside = accumulate(sum(record.filled) * both + record.num_corrections * sent for record in run.records)
+    return [(number * rate * both + more / clients) / MEGA for number, more in enumerate(beside, start=1)]
 
 
 @styled

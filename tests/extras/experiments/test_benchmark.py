@@ -85,6 +85,10 @@ def test_an_entry_has_the_results_costs_and_audit_of_its_run(output):
     # against everyone noise is taken back under masks.
     assert float(by_place["dp_fedavg", "generous_outsiders"]["messages"]) == pytest.approx(54)
     assert float(by_place["dp_fedavg", "strict_everyone"]["messages"]) > 14.4
+    # Each of the 27 receives and sends a model of 650 numbers, of four bytes where nothing is masked.
+    megabytes = float(by_place["dp_fedavg", "generous_outsiders"]["megabytes"])
+    assert megabytes == pytest.approx(54 / 36 * 2 * 650 * 4e-6, rel=0.3)
+    assert megabytes > 2 * float(by_place["dp_fedavg", "strict_everyone"]["megabytes"])
 
 
 @pytest.mark.parametrize(("name", "unit"), [("eicu", "person"), ("eicu-stays", "record")])
