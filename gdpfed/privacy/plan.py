@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from gdpfed.privacy.accountants.accountant import Accountant, AccountantName, RenyiOrders, accountant_for
-from gdpfed.privacy.accountants.composition import compose, inference_bound
+from gdpfed.privacy.accountants.composition import compose, compose_against_server, inference_bound
 from gdpfed.privacy.accountants.inference_bound import NO_BOUND, InferenceBound
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling, Unit
@@ -237,7 +237,10 @@ class PrivacyPlan:
         if not self.private:
             return math.inf if participations else 0.0
         if self.first is not None:
-            return self._with_first(self._charges_of_turns(group_index, participations))
+            turns = self._charges_of_turns(group_index, participations)
+            if self.about_records:
+                return self._with_first(turns)
+            return compose_against_server([*self.paid_first, *turns], self.delta)
         return self.mechanism.epsilon_of_turns(
             group_index,
             self.groups[group_index],

@@ -42,8 +42,9 @@ def present_for_a_round(
 
     `path`: of the run's files.
 
-    Raises RunError: none can, as long as the fleet has waited, or a cohort too small would tell who is in
-    other rounds; nothing is charged for the round.
+    Raises RunError: none can, as long as the fleet has waited, a cohort too small would tell who is in other
+    rounds, or who is missing in a cohort of a fixed size would tell of the draw; nothing is charged for the
+    round.
     """
     secagg = fleet.secagg
     present = fleet.present(round_index, partial(_suffices, plan, secagg, round_index))
@@ -55,8 +56,15 @@ def present_for_a_round(
             f"{secagg.corrupt_tolerance:g}) after run.timeout_seconds: nothing is charged for the "
             f"round; once more of them are there, go on by run.resume={path}"
         )
+    by_group = ", ".join(map(str, reachable_by_group(plan, present)))
+    if _tells_of_absent(plan, present):
+        raise RunError(
+            f"round {round_index + 1}: of the clients of each group {by_group} are there, and "
+            f"privacy.sampling={plan.law.name} draws those that are not as well: how many answer would tell "
+            "who was drawn, which epsilon does not count. Nothing is charged for the round; once all of them "
+            f"are there, go on by run.resume={path}, or begin a new run with privacy.sampling=poisson"
+        )
     if present is not None and _would_tell(plan, secagg, round_index, present):
-        by_group = ", ".join(map(str, reachable_by_group(plan, present)))
         raise RunError(
             f"round {round_index + 1}: of the clients of each group {by_group} are there, so few that a "
             "cohort too small could tell who takes part in the other rounds (privacy.sampling=allocation): "
@@ -66,7 +74,23 @@ def present_for_a_round(
 
 
 def _suffices(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, present: Collection[int]) -> bool:
-    return some_sum(plan, secagg, present) and not _would_tell(plan, secagg, round_index, present)
+    tells = _tells_of_absent(plan, present) or _would_tell(plan, secagg, round_index, present)
+    return some_sum(plan, secagg, present) and not tells
+
+
+def _tells_of_absent(plan: PrivacyPlan, present: Collection[int] | None) -> bool:
+    """Whether a cohort of a secret draw may have members that cannot be reached.
+
+    Whether there is a sum, and its noise, follow from how many of a cohort answer. Where each client is drawn
+    by itself those who cannot be reached are left out, and others fill their places. A cohort of a fixed size
+    is accounted with them in it.
+    """
+    if not (plan.absent_clients_count and plan.sample_is_secret):
+        return False
+    pairs = zip(plan.groups, reachable_by_group(plan, present), strict=True)
+    return any(
+        there < len(group.clients) and plan.mechanism.hides_by_sampling(group) for group, there in pairs
+    )
 
 
 def _would_tell(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, present: Collection[int]) -> bool:

@@ -97,6 +97,16 @@ def test_participations_are_counted_against_the_clients_in_reach():
     assert list(check_rounds(half)) == []
 
 
+def test_a_cohort_of_a_fixed_size_was_drawn_while_all_could_be_reached():
+    files = filled_files(np.full(ROUNDS, 2), np.zeros(ROUNDS, np.int64))
+    files.plan["sampling"] = "fixed_size"
+    files.rounds[1]["reachable"] = [CLIENTS - 1]
+    (finding,) = check_rounds(files)
+    assert finding.startswith("round 2 was drawn while 19 of 20 clients of group 0 could be reached")
+    files.plan["private"] = False
+    assert list(check_rounds(files)) == []
+
+
 def test_a_client_that_took_part_far_too_often_is_named():
     """Cohorts of one size, 10 % of the clients each: in 200 rounds each is in about 20."""
     chances = stats.binom.pmf(np.arange(ROUNDS + 1), ROUNDS, RATE)

@@ -384,6 +384,24 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "absent-members-tell",
+        "server_app/test_too_few_nodes.py::"
+        "test_a_round_does_not_begin_while_some_are_away_whom_a_cohort_of_a_fixed_size_may_have",
+        (
+            (
+                "gdpfed/rounds/enough.py",
+                "    if not (plan.absent_clients_count and plan.sample_is_secret):\n",
+                "    if True:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "absent-members-unaudited",
+        "audit/test_round_checks.py::"
+        "test_a_cohort_of_a_fixed_size_was_drawn_while_all_could_be_reached",
+        (("gdpfed/audit/mechanisms/sampled_sums.py", " & (there < population) & secret", " & False"),),
+    ),
+    Defence(
         "few-there-tell",
         "server_app/test_too_few_nodes.py::"
         "test_a_round_whose_cohort_could_be_too_small_does_not_begin_where_rounds_are_drawn_ahead",

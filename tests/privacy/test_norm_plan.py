@@ -91,6 +91,18 @@ def test_the_histogram_takes_its_part_from_the_rounds_and_from_what_is_shown():
     assert f"up to {214.7 * PLAN.first.noise_stddev / 60:.2g} points" in line
 
 
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+def test_against_members_the_histogram_and_turns_are_one_gaussian_whatever_accounts_the_rounds(accountant):
+    """Else a plan would say more against members than against the server, and its audit would object."""
+    plan = method_of(SHARE, "privacy.sampling_rate=0.2", f"privacy.accountant={accountant}").plan
+    for index, group in enumerate(plan.groups):
+        turns = group.participations_p99
+        mu = math.hypot(1 / plan.first.noise_stddev, math.sqrt(turns) / group.noise_multiplier)
+        exact = dp.get_epsilon_gaussian(1 / mu, plan.delta)
+        assert plan.epsilon_against_members(index, turns) == pytest.approx(exact, rel=1e-4)
+        assert group.epsilon_against_server == pytest.approx(exact, rel=1e-4)
+
+
 def test_a_ledger_charges_the_histogram_once_and_no_round_before_it():
     ledger = Ledger(PLAN, kinds=KINDS)
     with pytest.raises(PrivacyError, match="norms of updates are counted first, and were not"):

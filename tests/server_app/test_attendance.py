@@ -90,13 +90,15 @@ def test_a_round_interrupted_while_nodes_come_or_go_is_charged_to_those_who_were
     assert audit_run(directory).findings == ()
 
 
-def test_under_fixed_size_sampling_an_absent_client_is_charged_all_the_same(tmp_path):
-    """The accounting of that sampling is of cohorts of the full size."""
+def test_under_fixed_size_sampling_no_round_is_charged_while_a_client_is_absent(tmp_path):
+    """How many of those who were drawn answer would tell of the draw."""
     fixed = ["privacy.sampling=fixed_size", "privacy.adjacency=replace_one", "secagg.dropout_tolerance=0.3"]
-    grid = online_from(LocalGrid(NUM_CLIENTS), LATE[1:])
-    records = run(tmp_path / "run", [*SOME, *fixed, "privacy.sampling_rate=0.75"], grid=grid)
+    words = [*SOME, *fixed, "privacy.sampling_rate=0.75", "run.timeout_seconds=0.1"]
+    with pytest.raises(RunError, match="of each group 12 are there, and privacy.sampling=fixed"):
+        run(tmp_path / "run", words, grid=online_from(LocalGrid(NUM_CLIENTS), LATE[1:]))
+    assert participations(tmp_path / "run") == {}
+    records = run(tmp_path / "run", resume=True, grid=LocalGrid(NUM_CLIENTS))
     assert [record.cohort_sizes for record in records] == [[11]] * 3
-    assert sum(participations(tmp_path / "run").values()) == 33
 
 
 def move(grid, client):

@@ -100,6 +100,12 @@ class SampledSumsRule(ChargedGroups):
         there = cohorts.reachable[:, index]
         if self.plan["sampling"] == "fixed_size":
             wrong = np.flatnonzero(at_rate & (sizes != round(rate * population)))
+            secret = self.plan["private"] and rate < 1
+            for at in np.flatnonzero(at_rate & cohorts.drawn & (there < population) & secret)[:1]:
+                yield (
+                    f"round {at + 1} was drawn while {there[at]} of {population} clients of group {index} "
+                    "could be reached: how many of a cohort of a fixed size answer tells who was drawn"
+                )
         else:
             counted = cohorts.drawn & at_rate
             chance = np.where(counted, _two_sided(sizes, there, rate), 1.0)
