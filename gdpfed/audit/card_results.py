@@ -37,7 +37,7 @@ def result_fields(files: RunFiles) -> Fields:
         "vote_noise": f"{vote.get('noise_stddev', 0.0):.3g}",
         "vote_epsilon": f"{files.plan.get('vote', {}).get('epsilon', 0.0):.3g}",
         "counts_there": "the sum stands below" if counted else "there is no sum of their counts",
-        "counted_clients": str(counted.get("clients")),
+        "counted_clients": _counted_clients(files),
         "weighs": str(counted.get("weighs")),
         "counted_noise": f"{stddev:.3g}",
         "own_noise": f"{stddev / math.sqrt(counted.get('clients', 1)):.3g}",
@@ -49,6 +49,17 @@ def result_fields(files: RunFiles) -> Fields:
         "counted_rules": "---|" * len(metrics),
         "cases": "" if counted.get("weighs") != "records" else f", about {_cases(counted['counts'])} records",
     }
+
+
+def _counted_clients(files: RunFiles) -> str:
+    """How many clients are in the sum of counts, unless it is of a round that was drawn in secret."""
+    plan, counted = files.plan, files.held_out or {}
+    events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
+    drawn = any(each["kind"] == "sampled_gaussian" and each["sampling_rate"] < 1 for each in events)
+    secret = plan["private"] and drawn and not files.config["run"]["show_cohorts"]
+    if secret and counted.get("weighs") == "clients":
+        return "the clients of the last round"
+    return f"{counted.get('clients')} clients"
 
 
 def _metrics_of_parts(files: RunFiles) -> int:

@@ -70,7 +70,8 @@ def results_table(lines: Sequence[Line]) -> Table:
         note=(
             f"Test {metric.words} after the last round{spread}. Lambda: noise magnitude, the expected "
             "squared noise a parameter. Up and down: masked update and model, in kB for a client in a round "
-            f"that it takes part in; {ABSENT}: nothing was sent, the run was simulated in one process."
+            f"that it takes part in; {ABSENT}: nothing was sent, the run was simulated in one process. "
+            f"Seconds: {ABSENT} where they tell of a secret draw, without run.show_cohorts=true."
             f"{unknown}"
         ),
     )

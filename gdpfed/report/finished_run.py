@@ -108,7 +108,9 @@ class FinishedRun:
 
     @property
     def seconds_a_round(self) -> float | None:
-        """The mean time of a round in seconds; None if no time was recorded."""
+        """The mean time of a round in seconds; None if none was recorded, or it would tell who was drawn."""
+        if not cohorts_shown(self.plan, self.settings):
+            return None
         times = [record.seconds["total"] for record in self.records if "total" in record.seconds]
         return sum(times) / len(times) if times else None
 

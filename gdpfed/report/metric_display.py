@@ -157,15 +157,16 @@ def status_line(
 ) -> str:
     """Describe a round in one line: metric, cohort, survivors, epsilon spent and left, time, failures.
 
-    Without ``cohorts`` cohort, survivors, time and reasons of failures are left out: they tell of the draw.
+    Without ``cohorts`` cohort, survivors, times, that which is left among them, and reasons of failures are
+    left out: they tell of the draw.
     """
     failures = record.failures if cohorts else dict.fromkeys(record.failures, WITHOUT_A_SUM)
     failed = "".join(f"; {name}: {reason}" for name, reason in failures.items())
     shown = f"round {record.round}/{num_rounds}: {shown_in(record)}"
     spent = _budgets(record.spent_epsilon, budgets, against)
-    left = f"{duration(seconds_left)} left{failed}"
     if not cohorts:
-        return f"{shown}, {spent}, {left}"
+        return f"{shown}, {spent}{failed}"
+    left = f"{duration(seconds_left)} left{failed}"
     drawn = f"asked {each_of(record.cohort_sizes)}, in the sums {each_of(record.survivors)}"
     return f"{shown}, {drawn}, {spent}, {record.seconds['total']:.1f} s, {left}"
 

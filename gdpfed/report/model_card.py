@@ -137,7 +137,7 @@ def _at_clients(subject: CardSubject) -> list[str]:
     return [
         "## Results on records that clients hold out",
         "",
-        f"One sum over {found.clients} clients, in which {found.weighs} count alike{_cases(found)}, with "
+        f"One sum over {_counted(subject, found)}, in which {found.weighs} count alike{_cases(found)}, with "
         f"noise of standard deviation {found.noise_stddev:.3g} in every count. In brackets is what noise and "
         "chance leave open (95 %).",
         "",
@@ -147,6 +147,16 @@ def _at_clients(subject: CardSubject) -> list[str]:
         f"{left}None of these records was trained on. {cost}",
         "",
     ]
+
+
+def _counted(subject: CardSubject, found: "HeldOutResult") -> str:
+    """Say how many clients are in a sum of counts, unless it is of a round whose cohort is a secret."""
+    secret = subject.plan.sample_is_secret and not subject.config.run.show_cohorts
+    return (
+        "the clients of the last round"
+        if secret and found.weighs == "clients"
+        else f"{found.clients} clients"
+    )
 
 
 def held_out_by_client(subject: CardSubject, found: "HeldOutResult") -> list[str]:

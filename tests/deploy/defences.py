@@ -396,9 +396,35 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "card-counts-the-drawn",
+        "rounds/test_fill.py::test_a_run_that_is_resumed_fills_its_cohorts_as_before",
+        (
+            (
+                "gdpfed/report/model_card.py",
+                "    secret = subject.plan.sample_is_secret and",
+                "    secret = False and",
+            ),
+        ),
+    ),
+    Defence(
+        "time-left-tells",
+        "report/test_outputs_for_operators.py::test_nothing_that_is_shown_depends_on_who_was_drawn",
+        (("gdpfed/report/metric_display.py", "    if not cohorts:\n", "    if False:\n"),),
+    ),
+    Defence(
+        "mean-times-tell",
+        "report/test_comparison.py::test_the_tables_hold_the_figures",
+        (
+            (
+                "gdpfed/report/finished_run.py",
+                "        if not cohorts_shown(self.plan, self.settings):\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Defence(
         "absent-members-unaudited",
-        "audit/test_round_checks.py::"
-        "test_a_cohort_of_a_fixed_size_was_drawn_while_all_could_be_reached",
+        "audit/test_round_checks.py::test_a_cohort_of_a_fixed_size_was_drawn_while_all_could_be_reached",
         (("gdpfed/audit/mechanisms/sampled_sums.py", " & (there < population) & secret", " & False"),),
     ),
     Defence(

@@ -26,11 +26,12 @@ RDP = "privacy.accountant=rdp"
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """gdpfed_plus with three seeds, one dp_fedavg, one fedavg."""
+    """gdpfed_plus with three seeds, which shows its cohorts, one dp_fedavg, one fedavg."""
     folder = tmp_path_factory.mktemp("runs")
     for seed, final in enumerate(FINAL):
         accuracies = (0.1, 0.3 + seed / 100, final)
-        write_run(folder / f"plus{seed}", [RDP, f"run.seed={seed}"], accuracies=accuracies, seconds=1 + seed)
+        words = [RDP, f"run.seed={seed}", "run.show_cohorts=true"]
+        write_run(folder / f"plus{seed}", words, accuracies=accuracies, seconds=1 + seed)
     write_run(folder / "dp", [RDP, "method=dp_fedavg"], accuracies=(0.2, 0.3, 0.4))
     write_run(folder / "plain", ["method=fedavg"], accuracies=(0.2, 0.6, 0.9))
     return folder
@@ -145,6 +146,9 @@ def test_the_tables_hold_the_figures(runs, capsys):
     up, down = 2.0 * DIMENSION / 1000, 4 * DIMENSION / 1000
     assert cells[3] == f"{mean(percent):.1f} ± {stdev(percent):.1f}" == "66.0 ± 4.6"
     assert cells[5:] == [f"{up:.1f}", f"{down:.1f}", "2.00 ± 1.00"]
+    # How long rounds took follows from how many trained, which is a secret of the draw.
+    secret = next(line for line in shown.splitlines() if line.startswith("| dp_fedavg | 1"))
+    assert secret.strip("| ").endswith(ABSENT)
     budgets = [line for line in shown.splitlines() if "| 0.75 |" in line or "| 2.25 |" in line]
     assert len(budgets) == 3
     assert any("none" in line for line in shown.splitlines() if line.startswith("| fedavg | 0"))

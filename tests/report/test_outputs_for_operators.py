@@ -86,7 +86,12 @@ def test_nothing_that_is_shown_depends_on_who_was_drawn(tmp_path):
     few, many = drawn([3, 2], 0.5), drawn([90, 70], 60.0)
     shown = [
         (
-            status_line(record(**each), [1.0, 3.0], 30, 65.0, cohorts=False, against="outsiders"),
+            status_line(
+                record(**each),
+                *([1.0, 3.0], 30, 29 * each["seconds"]["total"]),
+                cohorts=False,
+                against="outsiders",
+            ),
             metrics_of(record(**each), cohorts=False),
         )
         for each in (few, many)

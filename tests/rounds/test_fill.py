@@ -297,7 +297,7 @@ def test_over_messages_a_node_that_fills_reads_nothing_is_charged_and_is_not_ask
 
 
 def test_a_run_that_is_resumed_fills_its_cohorts_as_before(tmp_path):
-    words = [*SIX, "method=dp_fedavg", "secagg=off"]
+    words = [*SIX, "method=dp_fedavg", "secagg=off", "run.evaluation=nodes"]
     simulate(small_config(tmp_path / "run", [*words, "run.stop_after_round=1"]), make_observers=only_a_card)
     again = small_config(tmp_path / "run", ["run.stop_after_round=null"], resume=True)
     simulate(again, make_observers=only_a_card)
@@ -305,6 +305,9 @@ def test_a_run_that_is_resumed_fills_its_cohorts_as_before(tmp_path):
     assert [record.survivors for record in records] == [[6]] * 3
     assert [record.failures for record in records] == [{}] * 3
     assert audit_run(tmp_path / "run").findings == ()
+    # How many clients are in the sum of a round is for nobody who reads the card.
+    card = (tmp_path / "run" / "model_card.md").read_text()
+    assert "\nOne sum over the clients of the last round, in which clients count alike" in card
 
 
 class NeverAsked:
