@@ -6,7 +6,7 @@ from math import ceil, floor, fsum
 from conf.schema import Config
 from gdpfed.privacy.mechanism_options import taps_of
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.sampling.cohorts import fills_cohorts, usual_size
+from gdpfed.privacy.sampling.cohorts import fills_cohorts, tells_sizes, usual_size
 from gdpfed.record_steps import kind_of
 from gdpfed.report.facts import Fact
 
@@ -48,12 +48,18 @@ def size_facts(plan: PrivacyPlan, config: Config) -> list[Fact]:
 
 def told_size_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
     """Warn if a sum's size reveals how many clients were drawn, which epsilon does not cover."""
-    if fills_cohorts(plan) and not config.secagg.same_size:
-        yield (
-            "whoever sees the models can tell how many clients were drawn, and epsilon does not count that: "
-            f"secagg.same_size=true hides it, with {sum(_sizes_of_sums(plan))} clients a round in "
-            f"place of {fsum(_drawn_for_sums(plan)):.1f}"
+    if not tells_sizes(plan, same_size=config.secagg.same_size):
+        return
+    hides = "privacy.sampling=poisson with secagg.same_size=true hides it"
+    if fills_cohorts(plan):
+        hides = (
+            f"secagg.same_size=true hides it, with {sum(_sizes_of_sums(plan))} clients a round in place of "
+            f"{fsum(_drawn_for_sums(plan)):.1f}"
         )
+    yield (
+        "whoever sees the models can tell how many clients were drawn, and epsilon does not count that: "
+        f"{hides}"
+    )
 
 
 def _drawn_for_sums(plan: PrivacyPlan) -> list[float]:

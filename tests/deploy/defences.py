@@ -407,6 +407,17 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "allocation-tells-sizes",
+        "privacy/test_allocation.py::test_what_is_not_proved_is_refused_in_one_line",
+        (
+            (
+                "gdpfed/methods/__init__.py",
+                "    if config.secagg.same_size and tells_sizes(",
+                "    if False and tells_sizes(",
+            ),
+        ),
+    ),
+    Defence(
         "time-left-tells",
         "report/test_outputs_for_operators.py::test_nothing_that_is_shown_depends_on_who_was_drawn",
         (("gdpfed/report/metric_display.py", "    if not cohorts:\n", "    if False:\n"),),

@@ -210,6 +210,11 @@ ALLOCATED = ["dataset=digits", "privacy.sampling=allocation", "privacy.against=o
         (["training.client_state=scaffold"], PrivacyError, "tie the rounds of a block together"),
         (["run.evaluation=nodes"], PrivacyError, "this plan has the mechanism allocated_sums"),
         (["training.vote={learning_rate:[0.1,1]}"], PrivacyError, "training.vote is not accounted"),
+        (
+            [],
+            PrivacyError,
+            "fills no cohort up, so secagg.same_size=true cannot be kept",
+        ),
     ],
 )
 def test_what_is_not_proved_is_refused_in_one_line(more, error, words):
@@ -300,7 +305,7 @@ def test_who_is_in_the_other_of_two_rounds_hides_nothing_from_a_client_that_is_i
     known = [Charge(event=block(2, two.groups[0].noise_multiplier).for_members(), count=1)]
     assert two.epsilon_against_members(0, 1) == pytest.approx(compose_against_server(known, DELTA))
     assert two.epsilon_against_members(0, 1) > 1.2 * two.groups[0].epsilon
-    made = make_method(load(last_of_each([*ALLOCATED, "method=dp_fedavg"])))
+    made = make_method(load(last_of_each([*ALLOCATED, "method=dp_fedavg", "secagg.same_size=false"])))
     facts = {fact.name: fact.value for fact in AllocatedReport().facts(made)}
     assert "and against all clients that take part: a client" in facts["against the server"]
 

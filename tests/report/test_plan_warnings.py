@@ -119,6 +119,22 @@ def test_a_plan_whose_groups_are_too_small_for_any_sum_is_warned_of_and_refused(
     refuse_skipped(plan, 1)
 
 
+def test_sums_that_tell_how_many_were_drawn_are_warned_of():
+    def said(*overrides):
+        config = load(["dataset=digits", "method=dp_fedavg", "privacy.against=outsiders", *overrides])
+        plan = make_method(config).plan
+        return [each for each in plan_warnings(plan, config) if "how many clients were drawn" in each]
+
+    told = "secagg.same_size=false"
+    assert said() == said(told, "privacy.sampling_rate=1") == []
+    (line,) = said(told)
+    assert line.endswith(
+        "count that: secagg.same_size=true hides it, with 131 clients a round in place of 72.0"
+    )
+    (line,) = said(told, "privacy.sampling=allocation")
+    assert line.endswith("count that: privacy.sampling=poisson with secagg.same_size=true hides it")
+
+
 def test_a_delta_above_the_default_is_weak():
     assert lines("privacy.delta=1e-5", "privacy.sampling_rate=0.25") == []
     (line,) = lines("privacy.delta=0.01", "privacy.sampling_rate=0.25")

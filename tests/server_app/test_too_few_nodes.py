@@ -118,6 +118,7 @@ def test_what_sums_are_configured_to_bear_counts():
 def test_a_round_whose_cohort_could_be_too_small_does_not_begin_where_rounds_are_drawn_ahead(tmp_path):
     """It would be skipped, and who sees that learns of the other rounds of its block."""
     words = ["method=dp_fedavg", "privacy.against=outsiders", "privacy.sampling=allocation"]
+    words += ["secagg.same_size=false"]
     plan = make_method(load([*words, "dataset.num_clients=60", "privacy.sampling_rate=0.5"])).plan
     asked = []
 

@@ -62,6 +62,15 @@ def fills_cohorts(plan: PrivacyPlan) -> bool:
     return plan.law.name == "poisson" and plan.private and plan.sample_is_secret
 
 
+def tells_sizes(plan: PrivacyPlan, *, same_size: bool) -> bool:
+    """Whether noise and grid of the sums tell how many clients were drawn, which epsilon does not count.
+
+    `same_size`: whether cohorts that are filled up have one size, which no cohorts of allocation have.
+    """
+    differ = plan.law.name in ("poisson", "allocation") and plan.sample_is_secret
+    return differ and not (same_size and fills_cohorts(plan))
+
+
 def draw_fillers(
     groups: Sequence[Sequence[int]],
     drawn: ClientIds,
