@@ -1,10 +1,15 @@
 """What members of a sum learn of a client: the attacks that the figure against members is there for."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 
+from conf.load import load
+from gdpfed.methods import make_method
 from gdpfed.privacy.accountants.accountant import accountant_for
 from gdpfed.privacy.accountants.composition import compose
 from gdpfed.privacy.charges import Charge
@@ -12,6 +17,7 @@ from gdpfed.privacy.events import Gaussian
 from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import groups_from_shares
+from gdpfed.privacy.sampling.cohorts import usual_size
 from tests.privacy.loss_distribution import Round, least_epsilon_of
 
 BUDGETS = (0.5, 1.5, 3.0)
@@ -72,3 +78,35 @@ def test_without_privacy_or_without_taking_part(plan):
 
 def plan_groups():
     return groups_from_shares(30, (1.0, 3.0))
+
+
+@pytest.mark.parametrize(("there", "size", "rate"), [(12, 10, 0.05), (20, 12, 0.05), (120, 61, 0.2)])
+@pytest.mark.parametrize("pooled", [1, 2])
+def test_who_is_not_asked_to_fill_a_sum_learns_a_little_of_how_many_were_drawn(there, size, rate, pooled):
+    """The more are drawn, the fewer fill, and the likelier it is that these clients are not among them."""
+    others = np.arange(there - pooled)
+
+    def none_asked(drawn):
+        """The chance that none of them fills, if so many of all others were drawn."""
+        left = np.maximum(there - drawn - np.arange(pooled)[:, None], 1)
+        return np.where(drawn < size, np.prod((there - size - np.arange(pooled))[:, None] / left, axis=0), 1)
+
+    chances = stats.binom.pmf(others, there - 1 - pooled, rate)
+    with_it, without = chances @ none_asked(others + 1), chances @ none_asked(others)
+    seen = rate * with_it / (rate * with_it + (1 - rate) * without)
+    assert rate < seen <= rate * (1 + pooled / (there - size + 1 - pooled))
+    if there == 12:
+        assert seen > 1.09 * rate
+
+
+def test_what_that_is_of_the_demos_epsilon():
+    plan = make_method(load(["method=gdpfed", "privacy.against=outsiders"])).plan
+    found = []
+    for index, group in enumerate(plan.groups):
+        there = len(group.clients)
+        size = usual_size(plan, group.expected_cohort_size, there)
+        (charge,) = plan.charges(index)
+        event: Any = charge.event
+        seen = replace(event, sampling_rate=event.sampling_rate * (1 + 1 / (there - size)))
+        found.append(compose([replace(charge, event=seen)], plan.delta, schedule="fixed").epsilon)
+    assert found == pytest.approx([1.018, 3.05, 6.10], abs=0.005)
