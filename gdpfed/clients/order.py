@@ -49,6 +49,19 @@ class OrderError(InputError):
     """A training order that does not fit what the client agreed to."""
 
 
+def stands_out_of_zeros(noise_multiplier: float) -> str:
+    """Say why one update among zeros would stand out of a sum with this noise; "" if it would not.
+
+    Noise is then all that hides it. It may be as much smaller than the bound as other members' updates may.
+    """
+    if noise_multiplier * LARGEST_RATIO >= 1:
+        return ""
+    return (
+        f"members may send zeros in a sum with noise of {noise_multiplier:.3g} of its bound, below "
+        f"1/{LARGEST_RATIO:g}: one client's update would stand out"
+    )
+
+
 @dataclass(frozen=True)
 class ClientPart:
     """One client's part of a sum: its clipping norm, its weight, and its DP-SGD steps.
@@ -207,12 +220,11 @@ class TrainingOrder:
 
         Where a contribution is private by itself, weights may be as far apart as they like. Raises
         OrderError: own bound or weight outside the ranges of the sum, or ranges wider than `LARGEST_RATIO`,
-        or, without noise, ranges of more than one value, or others that may send zeros.
+        or, without noise, ranges of more than one value, or others that may send zeros under too little
+        noise.
         """
-        if self.may_fill and not parameters.noise_multiplier > 0:
-            raise OrderError(
-                "members may send zeros in a sum without noise: one client's update would stand out"
-            )
+        if self.may_fill and (little := stands_out_of_zeros(parameters.noise_multiplier)):
+            raise OrderError(little)
         largest = parameters.clipping_norm
         own, smallest = min(self.clipping_norm, largest), min(self.smallest_norm, largest)
         ratio = LARGEST_RATIO if parameters.noise_multiplier > 0 else 1.0

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from typing import Self
 
@@ -20,7 +19,7 @@ from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import central_evaluation, nothing_tested
 from gdpfed.methods import Method, make_method, resolve
 from gdpfed.methods.base import ClientSum, SumRequest, Theta
-from gdpfed.privacy.sampling.cohorts import refuse_skipped
+from gdpfed.privacy.sampling.cohorts import refuse_skipped, starts_of_ranges
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.registry import Registry
 from gdpfed.rounds.enough import present_for_a_round, without_a_sum
@@ -177,13 +176,10 @@ class PreparedRun:
 
     def _largest_requests(self) -> list[SumRequest]:
         """Return the method's requests with the largest possible cohorts, for every kind of round."""
-        plan, theta = self.method.plan, flatten(self.task.build_model())
-        starts = {0}
-        for group in plan.groups:
-            starts |= set(accumulate(round_range.num_rounds for round_range in group.ranges[:-1]))
+        theta = flatten(self.task.build_model())
         return [
             request
-            for index in sorted(starts)
+            for index in starts_of_ranges(self.method.plan)
             for request in self.method.requests(theta, index, self.largest_cohorts(index))
         ]
 

@@ -329,7 +329,13 @@ DEFENCES = (
     Defence(
         "zeros-single-out",
         "client_app/test_order.py::test_others_may_send_zeros_in_a_sum_with_noise_alone",
-        (("gdpfed/clients/order.py", "        if self.may_fill and not", "        if False and not"),),
+        (
+            (
+                "gdpfed/clients/order.py",
+                "        if self.may_fill and (little := ",
+                "        if False and (little := ",
+            ),
+        ),
     ),
     Defence(
         "zeros-unsaid",

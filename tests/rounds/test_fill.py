@@ -15,7 +15,7 @@ from conf.schema import SecAggConfig
 from gdpfed.audit.mechanisms.filled_cohorts import fewest_of_a_sum, most_that_fill, usual_size
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
-from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.update import update_of
 from gdpfed.clients.works import Job
 from gdpfed.federation.node.contribution import Contributor
@@ -151,6 +151,33 @@ def test_the_plan_counts_the_messages_of_those_that_fill(method, same_size):
 def test_of_a_sum_that_cannot_be_nobody_is_asked_to_fill_it():
     _, cohorts = filling(*HUNDRED, present=frozenset(range(2)), same_size=True)
     assert all(np.array_equal(*pair) for index in range(40) for pair in zip(*cohorts(index), strict=True))
+
+
+@pytest.mark.parametrize("method", ["dp_fedavg", "gdpfed", "idp_fedavg_scale"])
+def test_sums_of_the_one_size_are_checked_before_a_run_begins(tmp_path, method):
+    """They may be larger than the largest cohort that is to be expected, so that integers overflow later."""
+    words = ["dataset.num_clients=120", "privacy.sampling_rate=0.1", "privacy.delta=1e-9", f"method={method}"]
+    run = PreparedRun.of(small_config(tmp_path / "run", [*words, "secagg.same_size=true"]))
+    plan, largest = run.method.plan, run.largest_cohorts(0)
+    usual = [usual_size(plan.to_dict(), each.expected_cohort_size, len(each.clients)) for each in plan.groups]
+    assert any(size > len(cohort) for size, cohort in zip(usual, largest, strict=True))
+    sizes = [len(request.clients) for request in Fill(plan).largest(run)]
+    assert sizes == ([sum(usual)] if plan.one_sum else usual)
+    run.config.secagg.same_size = False
+    assert Fill(plan).largest(run) == []
+
+
+def test_a_plan_whose_sums_every_member_would_refuse_to_have_filled_is_refused_first():
+    fill = Fill(make_method(load([*SIX, "method=dp_fedavg"])).plan)
+    request: Any = SimpleNamespace(work="update")
+    little: Any = SimpleNamespace(noise_multiplier=0.09)
+    fleet: Any = SimpleNamespace(secagg=SecAggConfig())
+    with pytest.raises(OrderError, match=r"noise of 0.09 of its bound, below 1/10: .* Use smaller budgets"):
+        fill.sum_checked(fleet, request, 0, little)
+    once: Any = SimpleNamespace(work="norm_histogram")
+    assert fill.sum_checked(fleet, once, 0, little) is little
+    fleet.secagg.mode = "off"
+    assert fill.sum_checked(fleet, request, 0, little) is little
 
 
 @pytest.mark.parametrize(("work", "said"), [("update", True), ("norm_histogram", False)])

@@ -160,7 +160,7 @@ def skipped_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFraction
 def small_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFractions:
     """Return how often fewer than `minimum_cohort` clients are drawn for a sum, as a share of rounds."""
     require_count("minimum_cohort", minimum_cohort)
-    edges = [*_starts(plan), plan.num_rounds]
+    edges = [*starts_of_ranges(plan), plan.num_rounds]
     sums = np.zeros(1 if plan.one_sum else len(plan.groups))
     rounds = 0.0
     for start, end in pairwise(edges):
@@ -171,7 +171,7 @@ def small_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFractions:
     return SkippedFractions(tuple(sums.tolist()), rounds)
 
 
-def _starts(plan: PrivacyPlan) -> list[int]:
+def starts_of_ranges(plan: PrivacyPlan) -> list[int]:
     """Return the rounds in which some group's sampling rate changes, the first round included."""
     starts = {0}
     for group in plan.groups:
@@ -216,7 +216,7 @@ def missing_members(plan: PrivacyPlan, members: Callable[[float, int], int]) -> 
     `members`: at least how many members a sum has, of how many are drawn on average and can be at most.
     """
     missing = 0.0
-    for start, end in pairwise([*_starts(plan), plan.num_rounds]):
+    for start, end in pairwise([*starts_of_ranges(plan), plan.num_rounds]):
         clients = [len(group.clients) for group in plan.groups]
         expected = [group.at(start).sampling_rate * len(group.clients) for group in plan.groups]
         if plan.one_sum:
@@ -238,7 +238,7 @@ def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
     Raises PrivacyError where that is expected of more than `MOST_SKIPPED` of the rounds, and where rounds are
     drawn ahead and one that is skipped would tell of others.
     """
-    if any(tells_turns(plan, minimum_cohort, start) for start in _starts(plan)):
+    if any(tells_turns(plan, minimum_cohort, start) for start in starts_of_ranges(plan)):
         raise PrivacyError(
             f"with privacy.sampling=allocation a cohort below secagg.minimum_cohort={minimum_cohort} would "
             "be seen to be skipped, and tell in which rounds its clients take part, with a chance above "

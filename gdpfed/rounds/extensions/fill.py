@@ -16,17 +16,19 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from conf.schema import SecAggConfig
-from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.order import OrderError, TrainingOrder, stands_out_of_zeros
+from gdpfed.learning.models import flatten
 from gdpfed.methods.base import Cohorts, SumRequest, Theta
 from gdpfed.methods.sum_parameters import can_sum, size_to_lose_one
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.sampling.cohorts import draw_fillers, fills_cohorts, usual_size
+from gdpfed.privacy.sampling.cohorts import draw_fillers, fills_cohorts, starts_of_ranges, usual_size
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.record_steps import kind_of
 from gdpfed.rounds.enough import reachable_by_group
 from gdpfed.rounds.extensions.base import SumExtension
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.prepared import PreparedSum
+from secagg import SumParameters
 
 if TYPE_CHECKING:
     from gdpfed.rounds.run import OpenRun, PreparedRun
@@ -85,6 +87,22 @@ class Fill(SumExtension):
         method = run.method
         return cls(method.plan) if fills_cohorts(method.plan) and not method.reads_alone else None
 
+    def largest(self, run: "PreparedRun") -> list[SumRequest]:
+        """Return the method's requests over cohorts of the one size that its sums have."""
+        if not run.config.secagg.same_size:
+            return []
+        plan, theta = self._plan, flatten(run.task.build_model())
+
+        def filled(index: int) -> list[ClientIds]:
+            rates = ((group.clients, group.at(index).sampling_rate) for group in plan.groups)
+            return [
+                np.asarray(clients[: usual_size(plan, rate * len(clients), len(clients))], dtype=np.int64)
+                for clients, rate in rates
+            ]
+
+        starts = starts_of_ranges(plan)
+        return [each for index in starts for each in run.method.requests(theta, index, filled(index))]
+
     def opened_run(self, run: "OpenRun") -> None:
         """Remember the run's sampling key, from which filling clients are drawn as well."""
         self._sampling_key = run.loop.state.sampling_key
@@ -128,6 +146,15 @@ class Fill(SumExtension):
             groups = [sorted(present.intersection(group)) for group in groups]
         place = (drawn.round_index, drawn.index)
         return draw_fillers(groups, drawn.cohort, missing, *place, self._sampling_key)
+
+    def sum_checked(
+        self, fleet: Fleet, request: SumRequest, round_index: int, parameters: SumParameters
+    ) -> SumParameters:
+        """Return the parameters; OrderError where members would refuse a sum that some of them may fill."""
+        filled = fleet.secagg.hides_updates and not kind_of(request.work).once
+        if filled and (little := stands_out_of_zeros(parameters.noise_multiplier)):
+            raise OrderError(f"{little}. Use smaller budgets, a higher rate, or privacy.against=everyone")
+        return parameters
 
     def sum_prepared(
         self, fleet: Fleet, request: SumRequest, prepared: PreparedSum, *, ahead: bool
