@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from logging import WARNING
+from logging import INFO, WARNING
 from time import perf_counter
 from typing import Any
 
@@ -15,11 +15,12 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 
 from gdpfed.clients.messages import JOINED, JOINED_BYTES, REFUSAL_RECORD, STAGES, one_line
-from gdpfed.federation.server.questions import PATIENCE_SECONDS, NodeReply, Records
+from gdpfed.federation.server.questions import NodeReply, Records, patience
 
 # Asking costs the SuperLink a query, waiting costs time: at most a part of what has been waited anyway.
 PART_OF_THE_WAIT = 0.05
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+MOST_NAMED = 20
 
 
 def send_and_receive(
@@ -32,7 +33,7 @@ def send_and_receive(
 
     ``Grid.send_and_receive`` pauses for three seconds between its questions for replies, in each exchange of
     a round; this one for a twentieth of the time that it has waited. A message that Flower cannot send has
-    no reply. After a minute ``tell_silent`` is told once the ids of the messages that have none yet.
+    no reply. After some ``patience`` ``tell_silent`` is told once the ids of the messages that have none yet.
     """
     awaited = {message_id for message_id in grid.push_messages(list(messages)) if message_id}
     started = time.monotonic()
@@ -44,7 +45,7 @@ def send_and_receive(
         waited = time.monotonic() - started
         if waited > timeout_seconds:
             break
-        if awaited and tell_silent is not None and waited > PATIENCE_SECONDS:
+        if awaited and tell_silent is not None and waited > patience(timeout_seconds):
             tell_silent(set(awaited))
             tell_silent = None
         if awaited:
@@ -92,7 +93,8 @@ class Exchanger:
     def exchange(self, contents: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
         """Send ``contents``, stage records by client id; return the answers by client id.
 
-        A client that fails, stays silent or has no node is left out, with one line in the log.
+        A client that fails, stays silent or has no node is left out, with one line in the log. Whom the round
+        waits for the log says earlier. Who is asked may be a secret draw, so no status line says it.
         """
         started = perf_counter()
         stages = {client_id: leading_stage(content) for client_id, content in contents.items()}
@@ -101,7 +103,14 @@ class Exchanger:
             for client_id, content in contents.items()
             if client_id in self.nodes
         }
-        replies = send_and_receive(self.grid, messages.values(), self.timeout_seconds)
+        leading = leading_stage(stages.values())
+
+        def tell_silent(ids: Collection[str]) -> None:
+            awaited = named(key for key, message in messages.items() if _id_of(message) in ids)
+            waited, most = patience(self.timeout_seconds), self.timeout_seconds
+            log(INFO, "stage %s waits for %s, after %g s of at most %g s", leading, awaited, waited, most)
+
+        replies = send_and_receive(self.grid, messages.values(), self.timeout_seconds, tell_silent)
         clients = {message.metadata.message_id: key for key, message in messages.items()}
         answers: dict[int, RecordDict] = {}
         silent = set(contents)
@@ -113,11 +122,17 @@ class Exchanger:
                 answers[client_id] = reply.content
             else:
                 log(WARNING, "client %d left in stage %s: %s", client_id, stages[client_id], reason)
-        leading = leading_stage(stages.values())
         if silent:
-            log(WARNING, "%d clients did not answer in stage %s", len(silent), leading)
+            log(WARNING, "stage %s goes on without an answer of %s", leading, named(silent))
         self.seconds[leading] = self.seconds.get(leading, 0.0) + perf_counter() - started
         return answers
+
+
+def named(clients: Iterable[int]) -> str:
+    """List clients by their ids, the first of them where there are many."""
+    ids = sorted(clients)
+    more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
+    return f"client{'s' * (len(ids) > 1)} {', '.join(map(str, ids[:MOST_NAMED]))}{more}"
 
 
 def joined(content: RecordDict) -> RecordDict:

@@ -4,15 +4,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from flwr.app import ConfigRecord, RecordDict
 
+from gdpfed.federation.server import questions
 from gdpfed.federation.server.questions import PATIENCE_SECONDS
 from server_app import exchange as replies_module
 from server_app.exchange import (
     LONGEST_PAUSE,
+    MOST_NAMED,
     PART_OF_THE_WAIT,
     SHORTEST_PAUSE,
+    Exchanger,
+    named,
     send_and_receive,
 )
+from testing.local_grid import as_grid, identify_task
 
 
 class SlowGrid:
@@ -88,23 +94,64 @@ def test_nobody_waits_for_a_message_that_was_not_sent(monkeypatch):
     assert grid.pauses == []
 
 
-def test_after_a_minute_the_silent_are_told_once(monkeypatch):
+def test_after_a_minute_of_a_long_wait_the_silent_are_told_once(monkeypatch):
     told: list[Any] = []
     grid = SlowGrid([1.0, None, 100.0, 500.0])
-    assert received(grid, monkeypatch, 300.0, told.append) == ["1", "3"]
+    assert received(grid, monkeypatch, 900.0, told.append) == ["1", "3", "4"]
     assert told == [{"2", "3", "4"}]
     grid = SlowGrid([PATIENCE_SECONDS - LONGEST_PAUSE])
-    assert received(grid, monkeypatch, 300.0, told.append) == ["1"]
+    assert received(grid, monkeypatch, 900.0, told.append) == ["1"]
     assert len(told) == 1
 
 
+def test_after_a_tenth_of_a_short_wait_the_silent_are_told(monkeypatch):
+    told: list[Any] = []
+    grid = SlowGrid([8.0, 12.0, 50.0])
+    assert received(grid, monkeypatch, 100.0, told.append) == ["1", "2", "3"]
+    assert told == [{"2", "3"}]
+
+
 def test_a_reply_at_the_end_of_the_patience_is_told_of_by_nobody(monkeypatch):
-    monkeypatch.setattr(replies_module, "PATIENCE_SECONDS", SHORTEST_PAUSE)
+    monkeypatch.setattr(questions, "PATIENCE_SECONDS", SHORTEST_PAUSE)
     told: list[Any] = []
     assert received(SlowGrid([2 * SHORTEST_PAUSE]), monkeypatch, tell_silent=told.append) == ["1"]
     assert told == []
     assert received(SlowGrid([3 * SHORTEST_PAUSE]), monkeypatch, tell_silent=told.append) == ["1"]
     assert told == [{"1"}]
+
+
+class SilentGrid(SlowGrid):
+    """Sends Flower's messages, of which each is answered with an error or never."""
+
+    def push_messages(self, messages):
+        ids = super().push_messages(messages)
+        for message, each in zip(messages, ids, strict=True):
+            message.metadata.__dict__["_message_id"] = each
+        return ids
+
+    def pull_messages(self, message_ids):
+        failed = {"has_error": lambda: True, "error": SimpleNamespace(reason="out of memory")}
+        return [SimpleNamespace(**vars(each), **failed) for each in super().pull_messages(message_ids)]
+
+
+def test_the_log_names_the_clients_that_a_stage_waits_for(monkeypatch, caplog):
+    grid = SilentGrid([1.0, None, 15.0, None])
+    monkeypatch.setattr(replies_module, "time", SimpleNamespace(monotonic=lambda: grid.now, sleep=grid.sleep))
+    identify_task()
+    contents = {client: RecordDict({"mask": ConfigRecord({})}) for client in (5, 40, 6, 7)}
+    exchanger = Exchanger(as_grid(grid), {client: 100 + client for client in contents}, 100.0)
+    assert exchanger.exchange(contents) == {}
+    assert [each.getMessage() for each in caplog.records if each.name == "flwr"] == [
+        "stage mask waits for clients 6, 7, 40, after 10 s of at most 100 s",
+        "client 5 left in stage mask: out of memory",
+        "client 6 left in stage mask: out of memory",
+        "stage mask goes on without an answer of clients 7, 40",
+    ]
+
+
+def test_of_many_clients_the_first_are_named():
+    assert named([3]) == "client 3"
+    assert named(range(MOST_NAMED + 2, 0, -1)) == f"clients {', '.join(map(str, range(1, 21)))} and 2 more"
 
 
 def test_without_messages_nothing_is_asked(monkeypatch):

@@ -14,12 +14,12 @@ from gdpfed.clients.versions import differences, foreign_wire
 from gdpfed.errors import RunError
 from gdpfed.federation import log
 from gdpfed.federation.server.questions import (
-    PATIENCE_SECONDS,
     Bounds,
     NodeRefusedError,
     NodeReply,
     Questions,
     Transport,
+    patience,
 )
 
 SETTLE_SECONDS = 5.0
@@ -208,7 +208,7 @@ def ask_which_clients(
             "SuperNodes %s have not answered for %g s: see whether their SuperExecs run; this run waits for "
             "them up to %g s",
             ", ".join(map(str, sorted(silent))),
-            PATIENCE_SECONDS,
+            patience(transport.timeout_seconds),
             transport.timeout_seconds,
         )
 

@@ -37,8 +37,14 @@ from gdpfed.privacy.events import Unit
 from secagg import Roster
 from secagg.crypto.signatures import CHALLENGE_BYTES, NO_ROSTER, is_signed, join_statement
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS, PART_OF_THE_TIMEOUT = 60.0, 0.1
 """Who waits for longer wants to know for whom."""
+
+
+def patience(timeout_seconds: float) -> float:
+    """After how many seconds of a wait the log says who has not answered: a tenth of it, a minute at most."""
+    return min(PATIENCE_SECONDS, PART_OF_THE_TIMEOUT * timeout_seconds)
+
 
 Records = Mapping[str, Mapping[str, Any]]
 """What a message holds: records of plain values, or of arrays, by name."""
@@ -81,7 +87,7 @@ class Transport(Protocol):
         """Ask nodes a question; return answers by node id, without nodes that stayed silent.
 
         `question`: of those in `gdpfed.clients.messages`. `contents`: for each node. `timeout_seconds`:
-        another one than the transport's. `tell_silent`: is told once, after `PATIENCE_SECONDS`, which nodes
+        another one than the transport's. `tell_silent`: is told once, after some `patience`, which nodes
         have not answered yet.
         """
         ...
