@@ -6,13 +6,19 @@ fleet API of the installed Flower, and those only, to a SuperLink that no other 
 
 It forwards nothing that no key has signed. A key that the SuperLink has not answered yet gets little: small
 messages, a few at once for each address, and a short time. So strangers take nothing of what nodes have.
+
+A SuperNode repeats what is answered with 503. With most other errors it drops the message that it is about,
+and its heartbeats end. So whatever may pass is answered with 503 here, an error of the SuperLink's own too.
 """
 
 import argparse
 import asyncio
+import logging
+import math
 import os
 import resource
 import ssl
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Hashable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -33,10 +39,11 @@ from deploy.node_signatures import UNAUTHORIZED, KnownKeys, signer
 from deploy.options import address, exit_status, port
 from gdpfed.errors import LaunchError
 
-# A SuperNode gives up a question after 30 seconds, and asks again where it is told that nobody answers.
-TIMEOUT_SECONDS, HEALTH_SECONDS = 60.0, 4.0
-NOT_ALLOWED, TOO_SLOW, TOO_LARGE, UNAVAILABLE = 405, 408, 413, 503
-KEEP_ALIVE_SECONDS = 10
+# A SuperNode gives up a question after 30 seconds, and asks again.
+TIMEOUT_SECONDS, HEALTH_SECONDS = 30.0, 4.0
+NOT_ALLOWED, TOO_LARGE, BROKEN, UNAVAILABLE = 405, 413, 500, 503
+# Flower's SuperLink closes a connection that is silent for 5 seconds, and a SuperNode does.
+REUSE_SECONDS, KEEP_ALIVE_SECONDS, TELL_SECONDS = 2.0, 10, 60.0
 # Of one connection and not of the message; uvicorn and httpx set their own.
 OF_CONNECTIONS = frozenset(
     {"connection", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
@@ -45,6 +52,8 @@ OF_CONNECTIONS = frozenset(
 CLOSE = {"connection": "close"}
 # Known only to nodes and SuperLinks of one version of Flower.
 PATHS = tuple(sorted({route.path for route in fleet_api.routes if isinstance(route, Route)}))
+
+logger = logging.getLogger("uvicorn.error")
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,7 @@ class Gate:
         self._superlink, self._trusted, self.shares = superlink, trusted, shares or Shares()
         self.callers, self._known = Callers(self.shares.patience), KnownKeys()
         self._busy: Counter[Hashable] = Counter()
-        self._strangers = 0
+        self._strangers, self._told = 0, dict[str, float]()
         # Each route forwards to its own path: what a caller writes into a URL never becomes one.
         forwarded = [Route(path, _Endpoint(self, path)) for path in PATHS]
         health = Route("/health", self._healthy)
@@ -130,28 +139,39 @@ class Gate:
             self.callers.is_known(scope["client"])
         with self._taken(key if known else None, scope["client"]) as share:
             if share is None:
+                if known:
+                    self._tell(f"a node has {self.shares.of_key.at_once} requests at once")
                 await Response(status_code=UNAVAILABLE, headers=CLOSE)(scope, receive, send)
                 return
             await self._exchange(request, path, key, share, send)
 
     async def _exchange(self, request: Request, path: str, key: bytes, share: Share, send: Send) -> None:
         """Forward a message in pieces, so that the gate never holds a whole one, and send the answer back."""
-        client, answer = self._ready_client, None
+        client, answer, status = self._ready_client, None, UNAVAILABLE
         try:
             asked = client.build_request(
                 "POST", path, headers=_of_message(request.headers.items()), content=_body(request, share)
             )
             answer = await client.send(asked, stream=True)
-        except (httpx.TransportError, ClientDisconnect):
-            status = UNAVAILABLE
-        except TimeoutError:
-            status = TOO_SLOW
+        except httpx.TransportError as error:
+            self._tell(f"the SuperLink does not answer ({type(error).__name__})")
         except BodyTooLargeError:
-            status = TOO_LARGE
+            # A stranger may be a node that this gate does not know yet, and that may send as much.
+            status = TOO_LARGE if key in self._known else UNAVAILABLE
+        except (ClientDisconnect, TimeoutError):
+            pass
+        if answer is not None and answer.status_code == BROKEN:
+            self._tell(f"the SuperLink answers with {BROKEN}, and its log says why")
+            await answer.aclose()
+            answer = None
         if answer is None:
             await Response(status_code=status, headers=CLOSE)(request.scope, request.receive, send)
             return
         self._known.learn(key, answer.status_code)
+        await self._send_back(answer, request, share, send)
+
+    async def _send_back(self, answer: httpx.Response, request: Request, share: Share, send: Send) -> None:
+        """Send the SuperLink's answer to whoever asked, in pieces."""
         response = StreamingResponse(answer.aiter_raw(), answer.status_code)
         response.raw_headers = [
             (name.encode("latin-1"), value.encode("latin-1"))
@@ -165,6 +185,13 @@ class Gate:
             self.callers.hang_up_on(request.scope["client"])
         finally:
             await answer.aclose()
+
+    def _tell(self, reason: str) -> None:
+        """Log why nodes get no answer, each reason once a minute."""
+        now = time.monotonic()
+        if now >= self._told.get(reason, -math.inf) + TELL_SECONDS:
+            self._told[reason] = now
+            logger.warning("%s: nodes are told %d, and ask again", reason, UNAVAILABLE)
 
     @contextmanager
     def _taken(self, key: bytes | None, peer: tuple[str, int]) -> Iterator[Share | None]:
@@ -198,7 +225,9 @@ class Gate:
     @asynccontextmanager
     async def _connected(self, _: Starlette) -> AsyncIterator[None]:
         # What strangers and each node may have bounds the connections.
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=32)
+        limits = httpx.Limits(
+            max_connections=None, max_keepalive_connections=32, keepalive_expiry=REUSE_SECONDS
+        )
         async with httpx.AsyncClient(
             base_url=f"https://{self._superlink}",
             verify=self._trusted,

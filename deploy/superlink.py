@@ -1,4 +1,4 @@
-"""``python -m deploy.superlink``: run Flower's SuperLink, waiting longer for its database, in any folder.
+"""``python -m deploy.superlink``: run Flower's SuperLink so that it waits for its database and loses no message.
 
 Its state is one SQLite file, and each question of a node or an app writes into it, one at a time. Flower
 gives up after five seconds and answers 500, by which a run ends, or a node's answer is lost. Where many nodes
@@ -7,18 +7,20 @@ asks waits for an answer.
 
 The tables of that file are made by scripts in Flower's own folder. Flower hands over its path in a list that
 is split at spaces and commas: below a folder named "my study" no script is found, and the SuperLink ends.
-Here the path stays whole.
+Here the path stays whole. How no lost answer costs a message: :mod:`deploy.delivery`.
 """
 
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState
 from flwr.supercore import sql_mixin
 from flwr.supercore.state.alembic import utils
 from flwr.supercore.version import package_version
 from flwr.superlink.cli import flower_superlink
 
+from deploy.delivery import WRAPPED
 from deploy.options import exit_status
 from gdpfed.errors import LaunchError
 
@@ -56,6 +58,18 @@ def find_tables_under_any_path() -> None:
     setattr(utils, _TABLES, with_whole_paths)
 
 
+def lose_no_message() -> None:
+    """Wrap the methods by which Flower hands out messages and takes replies.
+
+    Raises LaunchError: this Flower has none of such a name.
+    """
+    missing = [name for name in WRAPPED if not hasattr(SqlLinkState, name)]
+    if missing:
+        raise _another_flower(", ".join(missing), "linkstate/sql_linkstate.py")
+    for name, wrap in WRAPPED.items():
+        setattr(SqlLinkState, name, wrap(getattr(SqlLinkState, name)))
+
+
 def _another_flower(lacking: str, file: str) -> LaunchError:
     return LaunchError(
         f"the SuperLink of Flower {package_version} has no {lacking}: install the Flower of uv.lock, or read "
@@ -73,6 +87,7 @@ def start(flower: Sequence[str]) -> None:
     """Run Flower's SuperLink; all words of the command line are Flower's own options."""
     wait_for_database()
     find_tables_under_any_path()
+    lose_no_message()
     sys.argv = ["flower-superlink", *flower]
     flower_superlink()
 

@@ -677,6 +677,43 @@ DEFENCES = (
         (("deploy/gate.py", "        if taken > share.body_bytes:\n", "        if False:\n"),),
     ),
     Defence(
+        "gate-drops-what-an-unknown-node-sends",
+        "deploy/test_gate.py::"
+        "test_a_node_that_a_new_gate_does_not_know_sends_its_large_message_after_a_small_one",
+        (
+            (
+                "deploy/gate.py",
+                "status = TOO_LARGE if key in self._known else UNAVAILABLE",
+                "status = TOO_LARGE",
+            ),
+        ),
+    ),
+    Defence(
+        "gate-passes-errors-on",
+        "deploy/test_gate.py::test_a_supernode_repeats_all_that_it_is_refused_for_now",
+        (("deploy/gate.py", "answer.status_code == BROKEN:", "False:"),),
+    ),
+    Defence(
+        "message-handed-out-once",
+        "deploy/test_delivery.py::test_a_message_is_handed_out_until_its_node_has_confirmed_it",
+        (("deploy/delivery.py", '    "get_message_ins": until_confirmed,\n', ""),),
+    ),
+    Defence(
+        "part-of-a-reply-taken-once",
+        "deploy/test_delivery.py::test_a_part_of_a_reply_that_is_sent_twice_is_stored",
+        (("deploy/delivery.py", '    "store_object": repeatable,\n', ""),),
+    ),
+    Defence(
+        "half-a-reply-handed-over",
+        "deploy/test_delivery.py::test_a_reply_of_which_parts_are_missing_holds_up_no_round",
+        (("deploy/delivery.py", '    "get_message_res": whole,\n', ""),),
+    ),
+    Defence(
+        "node-let-in-once",
+        "deploy/test_delivery.py::test_a_node_is_let_in_again_until_something_was_heard_of_it",
+        (("deploy/delivery.py", '    "activate_node": let_in_again,\n', ""),),
+    ),
+    Defence(
         "gate-waits-for-a-body",
         "deploy/test_gate.py::test_strangers_whose_bodies_never_come_keep_no_node_out",
         (("deploy/gate.py", "        async with asyncio.timeout_at(until):\n", "        if until:\n"),),

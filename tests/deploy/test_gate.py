@@ -1,6 +1,8 @@
 """The gate gives strangers little of what nodes have: connections, requests, bytes and time."""
 
+import asyncio
 import http.client
+import re
 import socket
 import ssl
 import threading
@@ -10,23 +12,33 @@ from collections import Counter
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import timedelta
 
+import httpx
 import pytest
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.common.constant import TIMESTAMP_HEADER
+from flwr.proto.fleet_pb2 import PullMessagesRequest
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest, PushObjectRequest
+from flwr.proto.node_pb2 import Node
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.date import now
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
+from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from starlette.requests import Request
 
+from deploy import gate as gate_module
 from deploy.callers import Patience, whose
 from deploy.certificates import Authority
 from deploy.gate import PATHS, Gate, Share, Shares, main, server_of
 from gdpfed.launch.home import free_ports
 
 HOST, FLEET = "127.0.0.1", PATHS[0]
+ERROR, SILENCE, LITTLE = "error", "silence", 0.2
 ACCEPTED, OTHER = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-SLOW = 1.0
+SLOW, MANY = 1.0, 30
 SMALL = Shares(
     of_key=Share(4, 200_000, 30.0, 30.0),
     of_address=Share(2, 1000, SLOW, 30.0),
@@ -46,10 +58,13 @@ def signed(key, at=None):
 
 
 class SuperLink:
-    """Stands for one: it knows one key, keeps the lengths of what it got, and is well or not."""
+    """Stands for one: it knows one key, keeps the lengths of what it got, and is well or not.
+
+    `faults`: by which it answers the next requests, each once: an error of its own, or silence.
+    """
 
     def __init__(self):
-        self.got, self.well = [], True
+        self.got, self.well, self.faults = [], True, []
         self._known = signed(ACCEPTED)[FLEET_HTTP_PUBLIC_KEY_HEADER]
 
     async def __call__(self, scope, receive, send):
@@ -58,8 +73,12 @@ class SuperLink:
         if request.method == "POST":
             self.got.append(len(await request.body()))
             status = 200 if request.headers.get(FLEET_HTTP_PUBLIC_KEY_HEADER) == self._known else 401
-        await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"2")]})
-        await send({"type": "http.response.body", "body": b"ok"})
+            fault = self.faults.pop() if self.faults else None
+            if fault == SILENCE:
+                await asyncio.sleep(3 * LITTLE)
+            status = 500 if fault == ERROR else status
+        await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
 
 
 class RunningGate:
@@ -75,6 +94,14 @@ class RunningGate:
         with closing(connection) as asked:
             asked.request(method, path, body, headers or ({} if key is None else signed(key)))
             return asked.getresponse().status
+
+    def client(self, key):
+        """Flower's client of the fleet API, which a SuperNode has."""
+        interceptors = [NodeAuthHttpInterceptor(key, key.public_key())]
+        made = FleetHttpClient(
+            f"https://{HOST}:{self.server.port}", interceptors=interceptors, verify=self._trusted
+        )
+        return closing(made)
 
     def health(self):
         return self.status(path="/health", method="GET", body=None)
@@ -162,8 +189,8 @@ def test_only_what_a_key_has_signed_now_reaches_the_superlink(gate):
 
 
 def test_a_stranger_sends_little_and_a_node_as_much_as_a_message_has(gate):
-    assert gate.status(OTHER, bytes(1001)) == 413
-    assert gate.status(ACCEPTED, bytes(1001)) == 413
+    # Either may be a node that is not known yet: it is to ask again, and not to drop its message.
+    assert gate.status(OTHER, bytes(1001)) == gate.status(ACCEPTED, bytes(1001)) == 503
     assert gate.superlink.got == []
     assert gate.status(ACCEPTED, bytes(1000)) == 200
     assert gate.status(ACCEPTED, bytes(200_000)) == 200
@@ -174,6 +201,20 @@ def test_a_stranger_sends_little_and_a_node_as_much_as_a_message_has(gate):
     with suppress(ConnectionError):
         assert gate.status(ACCEPTED, iter([bytes(100_000)] * 3)) == 413
     assert 300_000 not in gate.superlink.got
+
+
+def test_a_node_that_a_new_gate_does_not_know_sends_its_large_message_after_a_small_one(gate):
+    node, patient = Node(), Patient()
+    with gate.client(ACCEPTED) as client:
+
+        def push(request):
+            if patient.tries == 2:
+                client.SendNodeHeartbeat(SendNodeHeartbeatRequest(node=node))
+            return client.PushObject(request)
+
+        patient.invoke(push, PushObjectRequest(node=node, object_content=bytes(2000)))
+    assert patient.tries == 2
+    assert [length > 2000 for length in gate.superlink.got] == [False, True]
 
 
 def test_strangers_whose_bodies_never_come_keep_no_node_out(gate):
@@ -203,7 +244,7 @@ def test_who_is_connected_and_says_nothing_is_hung_up_on(gate):
         plain = held.enter_context(socket.create_connection((HOST, gate.server.port)))
         dripping = held.enter_context(gate.connect())
         started = time.monotonic()
-        for _ in range(4):
+        for _ in range(3):
             with suppress(OSError):
                 dripping.sendall(b"P")
             time.sleep(SLOW / 2)
@@ -240,6 +281,49 @@ def test_each_key_has_places_of_its_own(gate):
         time.sleep(0.2)
         assert gate.status(ACCEPTED) == 503
         assert (gate.status(OTHER), gate.health()) == (401, 200)
+
+
+class Patient:
+    """Flower's way to repeat a question, without its pauses; `tries` are counted."""
+
+    def __init__(self):
+        self.tries = 0
+        self._invoker = make_simple_http_retry_invoker()
+        self._invoker.wait_function = lambda _: None
+
+    def invoke(self, ask, request):
+        def counted():
+            self.tries += 1
+            assert self.tries < MANY
+            return ask(request)
+
+        self.tries = 0
+        return self._invoker.invoke(counted)
+
+
+def test_a_supernode_repeats_all_that_it_is_refused_for_now(files, monkeypatch, capsys):
+    """Flower drops a message whose question gets most other answers, and ends its heartbeats."""
+    monkeypatch.setattr(gate_module, "TIMEOUT_SECONDS", LITTLE)
+    node, patient = Node(), Patient()
+    with running_gate(files, SMALL) as gate, gate.client(ACCEPTED) as client:
+        for ask, request, *faults in (
+            (client.PullMessages, PullMessagesRequest(node=node), SILENCE, ERROR),
+            (client.PullObject, PullObjectRequest(node=node), ERROR),
+            (client.PushObject, PushObjectRequest(node=node, object_content=bytes(2000)), SILENCE, ERROR),
+            (client.ConfirmMessageReceived, ConfirmMessageReceivedRequest(node=node), ERROR),
+        ):
+            gate.superlink.faults, least = faults, len(faults) + 1
+            patient.invoke(ask, request)
+            assert gate.superlink.faults == []
+            assert patient.tries >= least
+        gate.superlink.faults = [ERROR]
+        with pytest.raises(httpx.HTTPStatusError) as refused:
+            client.SendNodeHeartbeat(SendNodeHeartbeatRequest(node=node))
+    # Of these alone Flower's heartbeats know that they may pass.
+    assert refused.value.response.status_code in (502, 503, 504)
+    said = Counter(re.findall("the SuperLink .*", capsys.readouterr().err))
+    for reason in ("answers with 500, and its log says why", "does not answer (ReadTimeout)"):
+        assert said[f"the SuperLink {reason}: nodes are told 503, and ask again"] == 1
 
 
 def test_health_is_that_of_the_superlink(gate):

@@ -1,0 +1,155 @@
+"""What a SuperLink does so that a lost answer costs no message.
+
+Flower's SuperNode repeats a question that nobody answers, or that is answered with 502, 503 or 504. Three of
+its questions mean something else the second time. The SuperLink hands a message out once: where that answer
+is lost, nobody has the message. It takes each part of a reply once: a repeated part it calls wrong, and the
+SuperNode drops the whole reply. And it lets a SuperNode in once: the second time it takes it for another with
+the same key, and the SuperNode ends. Here a message is handed out until its node has confirmed it, a repeated
+part counts, and a SuperNode from which nothing was heard since may come in again.
+
+A server's app that is given a reply waits for all of its parts, however long its round may wait. Here it is
+given a reply once all parts have come, or once Flower has stopped waiting for them.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from flwr.app import Message
+from flwr.common.constant import HEARTBEAT_PATIENCE, SUPERLINK_NODE_ID
+from flwr.supercore.constant import NodeStatus
+from flwr.supercore.date import now
+from flwr.supercore.state.schema.corestate_models import (
+    ObjectPushSession,
+    ObjectPushSessionPending,
+    ObjectPushSessionRoot,
+)
+from flwr.supercore.state.schema.linkstate_models import MessageIns, MessageRes, Node, Run
+from flwr.supercore.utils import uint64_to_int64
+from sqlalchemy import select, update
+
+# Flower keeps the same moment as text and as a number with fewer digits.
+CLOCK_SECONDS = 1e-5
+MOST_REMEMBERED = 10_000
+
+
+class PartNotStoredError(Exception):
+    """The database did not take a part of a reply that is still awaited: its node is to send it again."""
+
+
+def until_confirmed(get: Callable[..., list[Message]]) -> Callable[..., list[Message]]:
+    """Wrap Flower's method that hands out a node's next message.
+
+    A SuperNode asks for a message once it is done with the last one. So where there is no new one, it has
+    lost those that it neither confirmed nor answered. What it has confirmed its app may have seen, and it is
+    never handed out again.
+    """
+
+    def get_message_ins(self: Any, node_id: int, limit: int | None, **others: Any) -> list[Message]:
+        found = get(self, node_id, limit, **others)
+        if found or node_id == SUPERLINK_NODE_ID or not _taken_back(self, node_id):
+            return found
+        return get(self, node_id, limit, **others)
+
+    return get_message_ins
+
+
+def _taken_back(state: Any, node_id: int) -> bool:
+    """Mark messages that a node has lost as not handed out; return whether there are any."""
+    unanswered = (
+        select(MessageIns.message_id)
+        .outerjoin(MessageRes, MessageRes.reply_to_message_id == MessageIns.message_id)
+        .where(
+            MessageIns.dst_node_id == uint64_to_int64(node_id),
+            MessageIns.delivered_at != "",
+            MessageRes.message_id.is_(None),
+        )
+    )
+    with state.session() as session:
+        # With its confirmation the content of a message is deleted.
+        lost = [each for each in session.scalars(unanswered) if state.object_store.get(each) is not None]
+        if lost:
+            session.execute(update(MessageIns).where(MessageIns.message_id.in_(lost)).values(delivered_at=""))
+    return bool(lost)
+
+
+def repeatable(store: Callable[..., bool]) -> Callable[..., bool]:
+    """Wrap Flower's method that stores a part of a reply: one that was stored before is stored.
+
+    A part is named by its hash, so two parts of one name are the same. With the last one the server's app may
+    have taken the whole reply, so the newest are remembered. Raises PartNotStoredError.
+    """
+    stored: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def store_object(self: Any, run_id: int, session_id: str, object_id: str, object_content: bytes) -> bool:
+        part = (session_id, object_id)
+        if part in stored:
+            return True
+        if store(self, run_id, session_id, object_id, object_content):
+            stored[part] = None
+            if len(stored) > MOST_REMEMBERED:
+                stored.popitem(last=False)
+            return True
+        if self.object_store.get(object_id):
+            return True
+        awaited = select(ObjectPushSessionPending.object_id).where(
+            ObjectPushSessionPending.session_id == session_id,
+            ObjectPushSessionPending.object_id == object_id,
+        )
+        with self.session() as session:
+            if session.scalar(awaited) is None:
+                return False
+        raise PartNotStoredError(object_id)
+
+    return store_object
+
+
+def whole(get: Callable[..., list[Message]]) -> Callable[..., list[Message]]:
+    """Wrap Flower's method that gives a server's app the replies to its messages: none that is half there."""
+
+    def get_message_res(self: Any, message_ids: Iterable[str], run_id: int) -> list[Message]:
+        asked, run = set(message_ids), uint64_to_int64(run_id)
+        half = (
+            select(MessageRes.reply_to_message_id)
+            .join(ObjectPushSessionRoot, ObjectPushSessionRoot.root_object_id == MessageRes.message_id)
+            .join(ObjectPushSession, ObjectPushSession.session_id == ObjectPushSessionRoot.session_id)
+            .where(
+                MessageRes.reply_to_message_id.in_(asked),
+                ObjectPushSession.pending_count > 0,
+                ObjectPushSession.expires_at > now(),
+            )
+        )
+        with self.session() as session:
+            # A write, after which no reply can be announced before this one's end.
+            session.execute(update(Run).where(Run.run_id == run).values(run_id=Run.run_id))
+            return get(self, asked.difference(session.scalars(half)), run_id)
+
+    return get_message_res
+
+
+def let_in_again(activate: Callable[..., bool]) -> Callable[..., bool]:
+    """Wrap Flower's method that lets a node in: it may come again until its first heartbeat, sent at once."""
+
+    def activate_node(self: Any, node_id: int, heartbeat_interval: float) -> bool:
+        if activate(self, node_id, heartbeat_interval):
+            return True
+        with self.session() as session:
+            node = session.get(Node, uint64_to_int64(node_id))
+            if node is None or node.status != NodeStatus.ONLINE:
+                return False
+            heard = node.online_until - HEARTBEAT_PATIENCE * node.heartbeat_interval
+            if heard - datetime.fromisoformat(node.last_activated_at).timestamp() > CLOCK_SECONDS:
+                return False
+            node.status = NodeStatus.OFFLINE
+        return activate(self, node_id, heartbeat_interval)
+
+    return activate_node
+
+
+WRAPPED = {
+    "get_message_ins": until_confirmed,
+    "store_object": repeatable,
+    "get_message_res": whole,
+    "activate_node": let_in_again,
+}
