@@ -238,7 +238,7 @@ def _tree(chosen: Choices, directories: tuple[Path, ...], methods: Methods) -> D
         if len(asked) == len(parts):
             return made
     tree = deepcopy(known[first])
-    for part in others:
+    for part in (each for each in others if known[each] is not known[first]):
         tree[part[0]] = known[part][part[0]]
     return tree
 
