@@ -112,7 +112,7 @@ others: .venv/.installed | lint imports
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(FEDERATIONS:%=--ignore %)
 
 test-faults: venv
-	$(BIN)/pytest -m "slow or not slow" tests/deploy tests/client_app/test_plain.py tests/flower
+	$(BIN)/pytest -m "slow or not slow" --timeout 900 tests/deploy tests/client_app/test_plain.py tests/flower
 
 test-compose: venv
 	$(BIN)/python -m tests.deploy.containers $(OPTIONS)

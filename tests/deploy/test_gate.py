@@ -34,6 +34,7 @@ from deploy.callers import Patience, whose
 from deploy.certificates import Authority
 from deploy.gate import PATHS, Gate, Share, Shares, main, server_of
 from gdpfed.launch.home import free_ports
+from testing.waiting import until
 
 HOST, FLEET = "127.0.0.1", PATHS[0]
 ERROR, SILENCE, LITTLE = "error", "silence", 0.2
@@ -119,9 +120,8 @@ class RunningGate:
 def served(server):
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        time.sleep(0.005)
+    until(lambda: server.started or not thread.is_alive())
+    assert server.started
     yield server
     server.should_exit = True
     thread.join(15)

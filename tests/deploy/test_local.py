@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -17,6 +16,7 @@ from deploy.services import TASK_POLL_VARIABLE
 from gdpfed.launch.home import PROJECT
 from gdpfed.learning.data.file_form import own_form
 from testing.flower_traces import FlowerTraces
+from testing.waiting import until
 
 TIMEOUT_SECONDS = 600
 
@@ -61,11 +61,9 @@ def test_six_nodes_train_and_nothing_is_left(tmp_path, traces):
 
 def test_an_interrupt_while_it_starts_leaves_nothing(tmp_path, traces):
     process = start(traces, "--nodes", "3", f"run.directory={tmp_path / 'run'}")
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not any("superlink" in each for each in traces.running()):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    begun = lambda: any("superlink" in each for each in traces.running())  # noqa: E731
+    until(lambda: begun() or process.poll() is not None, 120, every=0.2)
+    assert process.poll() is None, process.communicate()
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130

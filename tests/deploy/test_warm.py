@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import tomllib
 
 import flwr.supercore.cli
@@ -20,6 +19,7 @@ from packaging.version import Version
 from deploy import warm
 from deploy.warm import KNOWN_FLOWER, PROGRAM, WARM_VARIABLE, Launcher, install_once, main
 from gdpfed.launch.home import PROJECT
+from testing.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a warm process is for Linux")
 
@@ -56,13 +56,6 @@ state = [
 with open(sys.argv[2], "w") as file:
     json.dump([draws, state], file)
 """
-
-
-def until(holds):
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from gdpfed.launch.home import FlowerHome
 from gdpfed.methods import resolve
 from gdpfed.runs.file_formats import MODEL_FILE
 from testing.flower_traces import FlowerTraces
+from testing.waiting import until
 
 PROJECT = Path(__file__).resolve().parents[2]
 GDPFED = str(Path(sys.executable).with_name("gdpfed"))
@@ -71,11 +71,10 @@ def test_a_run_end_to_end_interrupted_and_resumed(tmp_path, traces, here, capsys
     """It starts, is interrupted once a round is done, leaves nothing that runs, and goes on to its end."""
     directory = tmp_path / "a run"
     process = start(directory, "run.num_rounds=3", traces=traces)
-    deadline = time.monotonic() + 300
     record = directory / "rounds.jsonl"
-    while time.monotonic() < deadline and not (record.exists() and record.read_text().count("\n") >= 1):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
+    begun = lambda: record.exists() and "\n" in record.read_text()  # noqa: E731
+    until(lambda: begun() or process.poll() is not None, 200)
+    assert process.poll() is None, process.communicate()
     assert traces.running()
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)

@@ -266,10 +266,11 @@ def test_with_updates_in_clear_the_sum_is_that_of_those_who_were_drawn(tmp_path,
     prepared, engine = PreparedRun.of(config), SequentialEngine()
     fleet = InProcessFleet(config.secagg, "sim", engine)
     with prepared.open(fleet, only_a_card, lambda line: None) as opened:
-        (drawn,) = draw_cohorts(prepared.method.plan, 0, opened.loop.state.sampling_key)
-        while len(drawn) in (0, 6):
-            opened.loop.state.sampling_key = np.random.default_rng(len(drawn)).bytes(32)
-            (drawn,) = draw_cohorts(prepared.method.plan, 0, opened.loop.state.sampling_key)
+        keys = [bytes([number]) * 32 for number in range(50)]
+        cohorts = {key: draw_cohorts(prepared.method.plan, 0, key)[0] for key in keys}
+        # Some are drawn and some fill.
+        key, drawn = next((key, drawn) for key, drawn in cohorts.items() if 0 < len(drawn) < 6)
+        opened.loop.state.sampling_key = key
         opened.loop.state.extensions.tell(Fill.opened_run, opened)
         start = opened.theta
         next(iter(opened.rounds()))

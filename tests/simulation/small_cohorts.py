@@ -1,7 +1,5 @@
 """Cohorts of the digits to train with any engine."""
 
-import time
-
 import numpy as np
 
 from gdpfed.clients.order import TrainingOrder
@@ -12,6 +10,7 @@ from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.simulation import parallel_engines
 from gdpfed.simulation.engine import Cohort
 from secagg import Contributors, Encoding
+from testing.waiting import until
 
 
 def order_of(model="mlp", *, num_clients=400, momentum=0.0, batch_size=4, learning_rate=0.5, seed=0):
@@ -37,8 +36,7 @@ def cohort_of(order, size=20, *, clipping_norm=1.0, noise_multiplier=1.0):
 
 def held_sums(folder, engine, part):
     """The sums of a part, once there is a file ``go`` in the folder."""
-    while not (folder / "go").exists():
-        time.sleep(0.02)
+    until((folder / "go").exists)
     return parallel_engines._sums_of_part(engine, part)
 
 

@@ -19,6 +19,7 @@ from gdpfed.cli import main
 from gdpfed.errors import RunError
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.parallel_engines import SeveralDevices, WorkerProcesses, _start_worker
+from testing.waiting import until
 from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
 
 ORDER = order_of()
@@ -103,9 +104,8 @@ def test_an_interrupted_run_leaves_one_line_and_no_process(tmp_path):
     run = fork_context().Process(target=said_into, args=(tmp_path / "stderr", words))
     run.start()
     rounds = tmp_path / "run" / "rounds.jsonl"
-    while not (rounds.exists() and rounds.stat().st_size):
-        assert run.is_alive()
-        time.sleep(0.05)
+    until(lambda: (rounds.exists() and rounds.stat().st_size) or not run.is_alive())
+    assert run.is_alive()
     workers = psutil.Process(run.pid).children()
     assert len(workers) == 2
     psutil.Process(run.pid).send_signal(signal.SIGINT)
@@ -126,8 +126,8 @@ def test_workers_end_with_a_parent_that_is_killed():
     parent = fork_context().Process(target=hold_workers)
     parent.start()
     process = psutil.Process(parent.pid)
-    while len(workers := process.children()) < 2:
-        time.sleep(0.01)
+    until(lambda: len(process.children()) == 2 or not parent.is_alive())
+    workers = process.children()
     parent.kill()
     parent.join()
     gone, alive = psutil.wait_procs(workers, timeout=10)

@@ -19,6 +19,7 @@ from gdpfed.errors import ExperimentError, LearningError, RunError
 from gdpfed.extras.experiments.definitions import Choice
 from gdpfed.extras.experiments.run_training import Trainer
 from gdpfed.extras.experiments.runs import lock_output
+from testing.waiting import until
 from tests.extras.experiments.small_experiment import EXPERIMENT, Observe, StubTrainer, figures, run_it
 
 PAIR = replace(
@@ -138,13 +139,14 @@ def test_no_process_outlives_an_experiment_and_its_runs_continue(tmp_path, end):
     experiment = fork_context().Process(target=reproduce_until_interrupted, args=(tmp_path,))
     experiment.start()
     assert experiment.pid is not None
-    while len([path for path in tmp_path.glob("runs/*/rounds.jsonl") if path.stat().st_size]) < 2:
-        assert experiment.is_alive()
-        time.sleep(0.05)
+    rounds = lambda: [path for path in tmp_path.glob("runs/*/rounds.jsonl") if path.stat().st_size]  # noqa: E731
+    until(lambda: len(rounds()) == 2 or not experiment.is_alive())
+    assert experiment.is_alive()
     children = psutil.Process(experiment.pid).children(recursive=True)
     assert len(children) == 2
     os.kill(experiment.pid, end)
-    experiment.join()
+    experiment.join(60)
+    assert not experiment.is_alive()
     assert psutil.wait_procs(children, timeout=60)[1] == []
     if end == signal.SIGINT:
         said = "interrupted after 0 of 4 runs; the same command continues: gdpfed reproduce small"

@@ -1,0 +1,17 @@
+"""Wait for what another process or thread does: for some time, never for ever."""
+
+import time
+from collections.abc import Callable
+
+
+def until(holds: Callable[[], object], seconds: float = 60.0, *, every: float = 0.02) -> None:
+    """Wait until a condition holds, which is looked at ``every`` so many seconds.
+
+    Raises:
+        TimeoutError: it does not hold within ``seconds``.
+    """
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"what is waited for does not happen within {seconds:g} s")
+        time.sleep(every)
