@@ -248,7 +248,8 @@ def test_released_counts_are_never_the_true_ones(finished):
     true = task_of(load([*TWELVE])).class_counts()
     low, high = stats.chi2.ppf([1e-6, 1 - 1e-6], true.size)
     assert low < ((released - true) ** 2).sum() * 0.05 < high
-    assert not np.any(released == true)
+    # On the grid of a masked sum noise is 0 once in some ten thousand counts.
+    assert np.sum(released == true) <= 3
 
 
 def true_counts(data):
