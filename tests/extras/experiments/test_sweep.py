@@ -8,7 +8,6 @@ from joblib.externals.loky import get_reusable_executor
 from rich.console import Console
 
 from conf.errors import ConfigError
-from conf.schema import Config
 from conf.sweeps import jobs_of
 from gdpfed.cli import main
 from gdpfed.errors import RunError
@@ -18,7 +17,7 @@ from gdpfed.report.finished_run import read_run
 from gdpfed.runs.directory import RunDirectory
 from gdpfed.runs.file_formats import CHECKPOINT_FILE, MODEL_FILE
 from testing.small_runs import SMALL, nothing_drawn
-from tests.extras.experiments.small_experiment import Observe, StubTrainer
+from tests.extras.experiments.small_experiment import StubTrainer, fail_after_a_round
 
 PAIR = ("method=dp_fedavg,fedavg", "run.seed=0,1")
 
@@ -52,18 +51,6 @@ def test_a_real_sweep_trains_each_run_once_and_report_reads_its_directory(tmp_pa
     reported = [line for line in capfd.readouterr().out.splitlines() if "is not above chance" not in line]
     assert again.splitlines() == [*reported, first.splitlines()[-1]]
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("digits-*/*")}
-
-
-def stop_after_a_round(config: Config, *, observe: Observe = None) -> None:
-    try:
-        StubTrainer(interrupt_after=1).train(config, observe=observe)
-    except KeyboardInterrupt:
-        raise RunError("the disk is full") from None
-
-
-def fail_after_a_round(config: Config, *, observe: Observe = None) -> None:
-    train = stop_after_a_round if config.method.name == "fedavg" else StubTrainer().train
-    train(config, observe=observe)
 
 
 @pytest.fixture
