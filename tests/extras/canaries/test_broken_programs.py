@@ -21,7 +21,7 @@ def test_a_fault_is_found(fault):
     # One cohort for all rounds costs little more than others as long as there are few rounds.
     more = ["dataset.num_rounds=16", "privacy.sampling_rate=0.2"] if "cohort" in fault else []
     with broken(fault):
-        measurement = measured([*MANY, *more], runs=4 if "twice" in fault else 2, confidence=USUALLY)
+        measurement = measured([*MANY, *more], runs=12 if "twice" in fault else 6, confidence=USUALLY)
     assert not measurement.passed
     assert max(figure.scale for figure in measurement.final) > 1
 
@@ -30,7 +30,7 @@ def test_a_fault_is_found(fault):
 def test_a_fault_of_a_stream_of_noise_is_found(fault):
     hard = "taps" in fault or "twice" in fault
     with broken(fault):
-        measurement = measured([*MANY, *STREAM], runs=2 if hard else 1, confidence=USUALLY)
+        measurement = measured([*MANY, *STREAM], runs=6 if hard else 3, confidence=USUALLY)
     assert not measurement.passed
 
 
@@ -44,7 +44,7 @@ def test_canaries_that_are_asked_too_often_show_it(monkeypatch):
     monkeypatch.setattr(ScheduledSums, "draw", draw)
     monkeypatch.setattr(ScheduledSums, "broken_turn", lambda *each: "")
     monkeypatch.setattr(ScheduledSums, "most_rounds", lambda *each: None)
-    assert not measured([*MANY, *STREAM], runs=2, confidence=USUALLY).passed
+    assert not measured([*MANY, *STREAM], runs=6, confidence=USUALLY).passed
 
 
 def test_a_node_that_does_not_clip_is_found(monkeypatch):
@@ -54,7 +54,7 @@ def test_a_node_that_does_not_clip_is_found(monkeypatch):
         return (update / encoding.grid).round().long().numpy()
 
     monkeypatch.setattr(node, "encoded_anyway", rounded)
-    measurement = measured([*MANY, "simulation.engine=sequential"], runs=1)
+    measurement = measured([*MANY, "simulation.engine=sequential"], runs=3)
     assert not measurement.passed
 
 
