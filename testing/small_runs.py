@@ -33,7 +33,7 @@ from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 from server_app.train import train
 from testing.local_grid import FIRST_NODE_ID, IN_CLEAR, LocalGrid, as_grid
 
-NUM_CLIENTS = 15
+NUM_CLIENTS = 12
 SMALL = (
     f"dataset.num_clients={NUM_CLIENTS}",
     "dataset.num_rounds=3",

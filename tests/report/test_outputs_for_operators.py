@@ -258,7 +258,7 @@ def test_without_the_extra_the_remedy_is_named(monkeypatch):
             [
                 *(
                     "3, complete",
-                    "| 2 | 5 | 6 |",
+                    "| 2 | 4 | 6 |",
                     "had sent nothing but noise",
                     "The server knows whom it asked",
                 ),

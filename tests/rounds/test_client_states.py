@@ -36,7 +36,8 @@ CPU = torch.device("cpu")
 
 
 def config_of(directory, *overrides, resume=False):
-    return small_config(directory, overrides, resume=resume)
+    more = () if resume else (f"dataset.num_clients={CLIENTS}",)
+    return small_config(directory, (*more, *overrides), resume=resume)
 
 
 TOLD_KEY = f"{ClientMemory.key}.{TOLD}"

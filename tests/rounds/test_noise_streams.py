@@ -43,6 +43,7 @@ from testing.small_runs import run, small_config
 EVERYONE = [
     *("method=gdpfed_star", "privacy.against=everyone", "secagg=off", "privacy.accountant=pld"),
     *("privacy.budgets=[1,3]", "run.num_rounds=6", "privacy.sampling_rate=0.4", "privacy.noise_taps=2"),
+    "dataset.num_clients=15",
 ]
 COORDINATES = 20_000
 

@@ -15,12 +15,12 @@ from testing.small_runs import ACTIVE, FIRST_SEEN, NUM_CLIENTS, grid_of_owners, 
 
 # No dropout is tolerated: a round that asked somebody who is not there would fail.
 EVERYBODY = ["method=dp_fedavg", "privacy.sampling_rate=1", "secagg.dropout_tolerance=0", "run.num_rounds=3"]
-SOME = [*EVERYBODY, "run.minimum_nodes=11"]
+SOME = [*EVERYBODY, "run.minimum_nodes=8"]
 TURNS = [
     *("privacy.against=everyone", "privacy.accountant=pld", "privacy.budgets=[3]"),
     *("privacy.sampling_rate=0.34", "run.num_rounds=6"),
 ]
-LATE = range(11, NUM_CLIENTS)
+LATE = range(10, NUM_CLIENTS)
 NEW_NODE_ID = 5000
 
 
@@ -51,7 +51,7 @@ def test_a_node_that_joins_later_has_spent_less(tmp_path):
     grid = online_from(LocalGrid(NUM_CLIENTS), LATE, comes_after=1)
     records = run(tmp_path / "run", SOME, grid=grid)
     assert [record.failures for record in records] == [{}, {}, {}]
-    assert [record.survivors for record in records] == [[11], [15], [15]]
+    assert [record.survivors for record in records] == [[10], [12], [12]]
     assert participations(tmp_path / "run") == {k: 2 if k in LATE else 3 for k in range(NUM_CLIENTS)}
     agree, steady = [{"advertise"}, {"share"}], [{"mask", "advertise"}, {"unmask", "share"}]
     # The keys agreed for round 2 are of a cohort without those who came, so it agrees anew.
@@ -71,7 +71,7 @@ def test_a_node_that_leaves_for_good_is_neither_asked_nor_charged_any_more(tmp_p
     )
     records = run(tmp_path / "run", EVERYBODY, grid=grid)
     assert [record.failures for record in records] == [{}, {}, {}]
-    assert [record.survivors for record in records] == [[15], [15], [14]]
+    assert [record.survivors for record in records] == [[12], [12], [11]]
     assert participations(tmp_path / "run") == {k: 2 if k == 7 else 3 for k in range(NUM_CLIENTS)}
     assert audit_run(tmp_path / "run").passed
 
@@ -94,11 +94,11 @@ def test_under_fixed_size_sampling_no_round_is_charged_while_a_client_is_absent(
     """How many of those who were drawn answer would tell of the draw."""
     fixed = ["privacy.sampling=fixed_size", "privacy.adjacency=replace_one", "secagg.dropout_tolerance=0.3"]
     words = [*SOME, *fixed, "privacy.sampling_rate=0.75", "run.timeout_seconds=0.1"]
-    with pytest.raises(RunError, match="of each group 12 are there, and privacy.sampling=fixed"):
+    with pytest.raises(RunError, match="of each group 11 are there, and privacy.sampling=fixed"):
         run(tmp_path / "run", words, grid=online_from(LocalGrid(NUM_CLIENTS), LATE[1:]))
     assert participations(tmp_path / "run") == {}
     records = run(tmp_path / "run", resume=True, grid=LocalGrid(NUM_CLIENTS))
-    assert [record.cohort_sizes for record in records] == [[11]] * 3
+    assert [record.cohort_sizes for record in records] == [[9]] * 3
 
 
 def move(grid, client):
@@ -125,20 +125,20 @@ def test_a_node_that_comes_back_under_another_id_goes_on(tmp_path):
     """What had been agreed ahead with the node that it was is agreed anew."""
     grid = moving(4)
     records = run(tmp_path / "run", EVERYBODY, grid=grid)
-    assert [record.survivors for record in records] == [[15], [15], [15]]
+    assert [record.survivors for record in records] == [[12], [12], [12]]
     assert refusals(grid) == []
 
 
 def test_in_active_mode_nobody_comes_under_another_key(tmp_path, caplog):
     grid = moving(4, node_config=FIRST_SEEN)
     records = run(tmp_path / "run", [*EVERYBODY, *ACTIVE], grid=grid)
-    assert [record.survivors for record in records] == [[15], [14], [14]]
+    assert [record.survivors for record in records] == [[12], [11], [11]]
     assert caplog.text.count("client 4 signs with another key than the others know it by") == 1
 
 
 @pytest.mark.parametrize(
     ("partition", "words"),
-    [(3, "two SuperNodes say they are client 3"), (99, "client 99: partition-id must be from 0 to 14")],
+    [(3, "two SuperNodes say they are client 3"), (99, "client 99: partition-id must be from 0 to 11")],
 )
 def test_a_stranger_is_asked_once_and_left_out(tmp_path, caplog, monkeypatch, partition, words):
     grid = LocalGrid(NUM_CLIENTS)
@@ -148,17 +148,17 @@ def test_a_stranger_is_asked_once_and_left_out(tmp_path, caplog, monkeypatch, pa
         grid, "get_node_ids", lambda: [n for n in everybody() if n != NEW_NODE_ID or vectors(grid)]
     )
     records = run(tmp_path / "run", EVERYBODY, grid=grid)
-    assert [record.survivors for record in records] == [[15], [15], [15]]
+    assert [record.survivors for record in records] == [[12], [12], [12]]
     assert caplog.text.count(words) == 1
 
 
 @pytest.mark.parametrize(("epsilon", "runs"), [(3.0, 1), (0.5, 0)])
 def test_a_late_node_agrees_to_the_terms_or_stays_away(tmp_path, caplog, epsilon, runs):
-    owners = grid_of_owners(tmp_path / "ledgers", [None] * 14 + [epsilon])
-    grid = online_from(owners, {14}, comes_after=1)
+    owners = grid_of_owners(tmp_path / "ledgers", [None] * 11 + [epsilon])
+    grid = online_from(owners, {11}, comes_after=1)
     records = run(tmp_path / "run", [*SOME, "privacy.budgets=[3]"], grid=grid)
-    assert [record.survivors for record in records] == [[14], [14 + runs], [14 + runs]]
-    late = ledger_of(tmp_path / "ledgers", 14)
+    assert [record.survivors for record in records] == [[11], [11 + runs], [11 + runs]]
+    late = ledger_of(tmp_path / "ledgers", 11)
     assert [each.rounds for each in late.runs] == [[1, 2]] * runs
     assert [each.terms.first_round for each in late.runs] == [1] * runs
     for each in late.runs:
@@ -171,20 +171,20 @@ def test_a_late_node_agrees_to_the_terms_or_stays_away(tmp_path, caplog, epsilon
 def test_a_node_that_comes_between_two_parts_of_a_run_is_charged_for_the_second(tmp_path):
     """Those of the first part go on under the terms that they had agreed to, whenever they came."""
     ledgers, directory = tmp_path / "ledgers", tmp_path / "run"
-    epsilons, overrides = [None] * 12 + [3.0] * 3, [*SOME, "privacy.budgets=[3]"]
-    first = online_from(grid_of_owners(ledgers, epsilons), {13, 14})
-    first.get_node_ids = online_from(first, {12}, comes_after=1).get_node_ids
+    epsilons, overrides = [None] * 9 + [3.0] * 3, [*SOME, "privacy.budgets=[3]"]
+    first = online_from(grid_of_owners(ledgers, epsilons), {10, 11})
+    first.get_node_ids = online_from(first, {9}, comes_after=1).get_node_ids
     run(directory, [*overrides, "run.stop_after_round=2"], grid=first)
-    second = online_from(grid_of_owners(ledgers, epsilons), {14}, comes_after=3)
+    second = online_from(grid_of_owners(ledgers, epsilons), {11}, comes_after=3)
     records = run(directory, overrides, grid=second, resume=True)
-    assert [record.survivors for record in records] == [[12], [13], [14]]
-    agreed = {client: ledger_of(ledgers, client).runs for client in (12, 13, 14)}
-    assert [(each.terms.first_round, each.rounds) for each in agreed[12]] == [(1, [1, 2])]
-    assert [(each.terms.first_round, each.rounds) for each in agreed[13]] == [(2, [2])]
-    assert agreed[14] == ()
-    spent = [ledger_of(ledgers, client).epsilon(1e-3) for client in (12, 13)]
+    assert [record.survivors for record in records] == [[9], [10], [11]]
+    agreed = {client: ledger_of(ledgers, client).runs for client in (9, 10, 11)}
+    assert [(each.terms.first_round, each.rounds) for each in agreed[9]] == [(1, [1, 2])]
+    assert [(each.terms.first_round, each.rounds) for each in agreed[10]] == [(2, [2])]
+    assert agreed[11] == ()
+    spent = [ledger_of(ledgers, client).epsilon(1e-3) for client in (9, 10)]
     assert spent[0] > spent[1] > 0
-    for client in (12, 13):
+    for client in (9, 10):
         audit = audit_node_ledger(ledgers / f"{client}.json")
         assert audit.passed
         assert audit.runs[0].epsilon == pytest.approx(ledger_of(ledgers, client).epsilon(1e-3), rel=0.02)
@@ -195,7 +195,7 @@ def test_turns_of_nodes_that_come_late_or_go_are_moved_and_each_pays_for_its_own
     ledgers, directory = tmp_path / "ledgers", tmp_path / "run"
     grid = online_from(grid_of_owners(ledgers, [3.0] * NUM_CLIENTS), LATE, comes_after=2)
     grid.get_node_ids = online_from(grid, {0}, comes_after=1).get_node_ids
-    records = run(directory, [*SOME, *TURNS, "run.minimum_nodes=10"], grid=grid)
+    records = run(directory, [*SOME, *TURNS, "run.minimum_nodes=7"], grid=grid)
     assert [record.survivors for record in records] == [[sum(r.cohort_sizes)] for r in records]
     assert max(sum(record.cohort_sizes) for record in records) == NUM_CLIENTS // 3
     taken = {int(k): each for k, each in json.loads((directory / "ledger.json").read_text())["taken"].items()}
@@ -219,11 +219,11 @@ def test_whose_turn_an_interrupted_round_was_is_in_the_log(tmp_path):
         run(tmp_path / "run", turns, grid=crashing_grid(NUM_CLIENTS, "mask", 9))
     records = run(tmp_path / "run", [], resume=True)
     assert ["round" in record.failures for record in records] == [False, True, False, False]
-    assert [record.turns[0] for record in records[:2]] == [list(range(0, 15, 2)), list(range(1, 15, 2))]
+    assert [record.turns[0] for record in records[:2]] == [list(range(0, 12, 2)), list(range(1, 12, 2))]
     assert audit_run(tmp_path / "run").passed
 
 
 def test_fewer_than_the_least_are_too_few(tmp_path):
-    grid = online_from(LocalGrid(NUM_CLIENTS), range(10, NUM_CLIENTS))
-    with pytest.raises(RunError, match="10 SuperNodes for 15 clients"):
+    grid = online_from(LocalGrid(NUM_CLIENTS), range(7, NUM_CLIENTS))
+    with pytest.raises(RunError, match="7 SuperNodes for 12 clients"):
         run(tmp_path / "run", SOME, grid=grid)

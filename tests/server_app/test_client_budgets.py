@@ -62,7 +62,7 @@ def test_groups_can_be_cut_at_fixed_edges(tmp_path):
     grid = grid_of_owners(tmp_path / "ledgers", EPSILONS)
     overrides = [*THEIRS, "privacy.group_edges=[2]", "method=gdpfed", "run.num_rounds=1"]
     run(tmp_path / "run", overrides, grid=grid)
-    assert [len(group) for group in assignment_of(tmp_path / "run")] == [5, 10]
+    assert [len(group) for group in assignment_of(tmp_path / "run")] == [4, 8]
 
 
 def test_every_node_keeps_a_ledger_that_agrees_with_the_servers(tmp_path):
@@ -83,8 +83,8 @@ def test_every_node_keeps_a_ledger_that_agrees_with_the_servers(tmp_path):
 @pytest.mark.parametrize(
     ("epsilons", "words"),
     [
-        ([None] * 15, r"client 0 \(15 of 15\) says no budget of its own: start its node with --node-config"),
-        ([*EPSILONS[:11], *[None] * 4], r"client 11 \(4 of 15\) says no budget of its own"),
+        ([None] * 12, r"client 0 \(12 of 12\) says no budget of its own: start its node with --node-config"),
+        ([*EPSILONS[:8], *[None] * 4], r"client 8 \(4 of 12\) says no budget of its own"),
     ],
 )
 def test_nodes_that_say_no_budget_are_named_before_anything_is_written(tmp_path, epsilons, words):
@@ -103,7 +103,7 @@ def test_one_node_does_not_decide_for_all(tmp_path, epsilon, caplog):
             content["client"] = ConfigRecord({key: value for key, value in own.items() if value is not None})
         return content
 
-    grid = grid_of_owners(tmp_path / "ledgers", [2.0] * 15, spoil=spoil)
+    grid = grid_of_owners(tmp_path / "ledgers", [2.0] * 12, spoil=spoil)
     words = [
         *THEIRS,
         "privacy.num_groups=1",
@@ -111,52 +111,52 @@ def test_one_node_does_not_decide_for_all(tmp_path, epsilon, caplog):
         "run.num_rounds=1",
         "privacy.sampling_rate=1",
     ]
-    (record,) = run(tmp_path / "run", [*words, "run.minimum_nodes=14"], grid=grid)
-    assert record.survivors == [14]
+    (record,) = run(tmp_path / "run", [*words, "run.minimum_nodes=11"], grid=grid)
+    assert record.survivors == [11]
     assert json.loads((tmp_path / "run" / "plan.json").read_text())["groups"][0]["epsilon"] == 2.0
     (line,) = (each for each in caplog.messages if "client 3 says a budget of" in each)
     assert "is left out: it must be" in line
     with pytest.raises(RunError, match="client 3"):
-        run(tmp_path / "other", words, grid=grid_of_owners(tmp_path / "more", [2.0] * 15, spoil=spoil))
+        run(tmp_path / "other", words, grid=grid_of_owners(tmp_path / "more", [2.0] * 12, spoil=spoil))
 
 
 def test_more_groups_than_budgets_is_one_line(tmp_path):
     from gdpfed.errors import PrivacyError
 
     with pytest.raises(PrivacyError, match="num_groups is 3 for 1 distinct budgets"):
-        run(tmp_path / "run", [*THEIRS, "privacy.num_groups=3"], grid=grid_of_owners(tmp_path, [2.0] * 15))
+        run(tmp_path / "run", [*THEIRS, "privacy.num_groups=3"], grid=grid_of_owners(tmp_path, [2.0] * 12))
 
 
 def test_client_budgets_in_the_configuration_need_no_node_that_says_them(tmp_path):
     listed = ["privacy.budgets=clients", f"privacy.client_budgets={EPSILONS}", "run.num_rounds=1"]
     run(tmp_path / "run", listed)
-    assert [len(group) for group in assignment_of(tmp_path / "run")] == [5, 5, 5]
-    with pytest.raises(ConfigError, match="client_budgets has 2 entries for dataset.num_clients=15"):
+    assert [len(group) for group in assignment_of(tmp_path / "run")] == [4, 4, 4]
+    with pytest.raises(ConfigError, match="client_budgets has 2 entries for dataset.num_clients=12"):
         run(tmp_path / "other", ["privacy.budgets=clients", "privacy.client_budgets=[1,2]"])
 
 
 def test_a_node_refuses_a_plan_beyond_its_budget_and_keeps_the_figures(tmp_path, caplog):
-    epsilons = [None] * 14 + [0.5]
+    epsilons = [None] * 11 + [0.5]
     grid = grid_of_owners(tmp_path / "ledgers", epsilons)
-    with pytest.raises(RunError, match=BEYOND.format(client=14)):
+    with pytest.raises(RunError, match=BEYOND.format(client=11)):
         run(tmp_path / "run", ["method=gdpfed"], grid=grid)
     assert re.search(r"3 rounds .* epsilon 0 to 5.\d+ .* its own budget of 0.5", caplog.text)
     assert not (tmp_path / "run").exists()
-    assert ledger_of(tmp_path / "ledgers", 14).runs == ()
+    assert ledger_of(tmp_path / "ledgers", 11).runs == ()
 
 
 def test_a_second_run_is_refused_by_the_ledger_of_the_first(tmp_path, caplog):
     """What the first has cost stays in the node's own log."""
-    epsilons = [None] * 14 + [1.5]
+    epsilons = [None] * 11 + [1.5]
     overrides = ["method=gdpfed", "privacy.budgets=[1.2]"]
     run(tmp_path / "one", overrides, grid=grid_of_owners(tmp_path / "ledgers", epsilons))
-    with pytest.raises(RunError, match=BEYOND.format(client=14)):
+    with pytest.raises(RunError, match=BEYOND.format(client=11)):
         run(tmp_path / "two", overrides, grid=grid_of_owners(tmp_path / "ledgers", epsilons))
     words = r"from epsilon 1.0\d+ to 1.7\d+ at delta 0.001, above its own budget of 1.5"
     assert re.search(words, caplog.text)
     cheaper = ["method=gdpfed", "privacy.budgets=[0.3]", "run.num_rounds=1"]
     run(tmp_path / "three", cheaper, grid=grid_of_owners(tmp_path / "ledgers", epsilons))
-    assert len(ledger_of(tmp_path / "ledgers", 14).runs) == 2
+    assert len(ledger_of(tmp_path / "ledgers", 11).runs) == 2
 
 
 def test_a_resumed_run_is_charged_once_even_after_the_nodes_were_restarted(tmp_path):
@@ -205,9 +205,15 @@ def test_a_round_that_the_terms_do_not_have_is_refused(tmp_path):
         return with_record(content, "advertise", **lies[client][0])
 
     grid = grid_of_owners(tmp_path / "ledgers", [3.0] * NUM_CLIENTS, meddle=lie)
-    overrides = [*EVERYBODY, "privacy.budgets=[3]", "run.num_rounds=3", "secagg.dropout_tolerance=0.3"]
+    overrides = [
+        *EVERYBODY,
+        "privacy.budgets=[3]",
+        "run.num_rounds=3",
+        "secagg.threshold=0.6",
+        "secagg.dropout_tolerance=0.34",
+    ]
     records = run(tmp_path / "run", overrides, grid=grid)
-    assert [record.survivors for record in records] == [[15], [11], [15]]
+    assert [record.survivors for record in records] == [[12], [8], [12]]
     reasons = refusals(grid)
     assert len(reasons) == 4
     assert [words for _, words in lies.values() if not any(re.search(words, each) for each in reasons)] == []
@@ -225,36 +231,36 @@ def test_a_server_that_lowers_the_noise_is_refused_by_everybody(tmp_path, monkey
     weaker = lambda *each: replace(p := honest(*each), noise_multiplier=p.noise_multiplier * 0.99)  # noqa: E731
     monkeypatch.setattr(Fleet, "parameters", weaker)
     monkeypatch.setattr(ChargedSum, "check", lambda *each: None)
-    grid = grid_of_owners(tmp_path / "ledgers", [3.0] * 15)
+    grid = grid_of_owners(tmp_path / "ledgers", [3.0] * 12)
     overrides = [*EVERYBODY, "privacy.budgets=[3]", "run.num_rounds=1"]
     records = run(tmp_path / "run", overrides, grid=grid, without_a_sum=True)
     assert records[0].survivors == [0]
     assert all("noise of standard deviation" in reason for reason in refusals(grid))
-    assert len(refusals(grid)) == 15
+    assert len(refusals(grid)) == 12
     assert ledger_of(tmp_path / "ledgers", 0).runs[0].rounds == []
 
 
 def test_a_limit_against_the_server_ends_a_nodes_part_and_not_the_run(tmp_path, caplog):
-    grid = grid_of_owners(tmp_path / "ledgers", [None] * 14 + [3.0], {"max-epsilon-against-server": 2.0})
+    grid = grid_of_owners(tmp_path / "ledgers", [None] * 11 + [3.0], {"max-epsilon-against-server": 2.0})
     overrides = [*EVERYBODY, "privacy.budgets=[3]", "run.num_rounds=3"]
     records = run(tmp_path / "run", overrides, grid=grid)
-    assert [record.survivors for record in records] == [[15], [14], [14]]
+    assert [record.survivors for record in records] == [[12], [11], [11]]
     assert refusals(grid)[0] == "one more update does not fit this client's own limit against the server"
     assert "against the server, above its own limit of 2" in caplog.text
-    ledger = ledger_of(tmp_path / "ledgers", 14)
+    ledger = ledger_of(tmp_path / "ledgers", 11)
     assert ledger.runs[0].rounds == [0]
     assert ledger.epsilon_against_server(1e-3) <= 2.0
 
 
 def test_a_run_killed_in_its_last_round_is_concluded_with_nothing_left_to_agree(tmp_path):
     overrides = [*EVERYBODY, "privacy.budgets=[3]", "run.num_rounds=2"]
-    grid = grid_of_owners(tmp_path / "ledgers", [3.0] * 15)
+    grid = grid_of_owners(tmp_path / "ledgers", [3.0] * 12)
     grid.vanishes = crashing_grid(NUM_CLIENTS, "unmask", NUM_CLIENTS + 3).vanishes
     with pytest.raises(Crash):
         run(tmp_path / "run", overrides, grid=grid)
-    again = grid_of_owners(tmp_path / "ledgers", [3.0] * 15)
+    again = grid_of_owners(tmp_path / "ledgers", [3.0] * 12)
     records = run(tmp_path / "run", overrides, grid=again, resume=True)
-    assert [record.survivors for record in records] == [[15], []]
+    assert [record.survivors for record in records] == [[12], []]
     assert again.exchanges == [{"join"}]
     assert [each.rounds for each in ledger_of(tmp_path / "ledgers", 5).runs] == [[0, 1]]
     assert (tmp_path / "run" / MODEL_FILE).exists()
@@ -272,11 +278,11 @@ def test_an_update_is_written_down_before_it_leaves(tmp_path):
                 at_answer[client] = json.loads((tmp_path / f"{client}.json").read_text())["ledger"]
             return reply
 
-    grid = grid_of_owners(tmp_path, [3.0] * 15)
+    grid = grid_of_owners(tmp_path, [3.0] * 12)
     grid.__class__ = Watching
     run(tmp_path / "run", [*EVERYBODY, "privacy.budgets=[3]", "run.num_rounds=1"], grid=grid)
     assert {client: ledger["runs"][0]["rounds"] for client, ledger in at_answer.items()} == {
-        client: [0] for client in range(15)
+        client: [0] for client in range(12)
     }
 
 
@@ -286,7 +292,7 @@ def test_single_updates_and_no_noise_are_refused(tmp_path, caplog):
         (["method=fedavg"], BEYOND.format(client=0)),
     ):
         with pytest.raises(RunError, match=words):
-            run(tmp_path / "run", overrides, grid=grid_of_owners(tmp_path / "ledgers", [9.0] * 15))
+            run(tmp_path / "run", overrides, grid=grid_of_owners(tmp_path / "ledgers", [9.0] * 12))
     assert "from epsilon 0 to inf at delta" in caplog.text
 
 
@@ -299,13 +305,13 @@ def test_single_updates_and_no_noise_are_refused(tmp_path, caplog):
     ],
 )
 def test_a_node_that_cannot_join_says_why(tmp_path, more, words):
-    grid = grid_of_owners(tmp_path / "ledgers", [None] * 14 + [3.0], more)
-    with pytest.raises(RunError, match=rf"SuperNode 1014 does not join: .*{words}"):
+    grid = grid_of_owners(tmp_path / "ledgers", [None] * 11 + [3.0], more)
+    with pytest.raises(RunError, match=rf"SuperNode 1011 does not join: .*{words}"):
         run(tmp_path / "run", grid=grid)
 
 
 def test_a_damaged_ledger_keeps_its_node_out(tmp_path):
-    grid = grid_of_owners(tmp_path / "ledgers", [3.0] * 15)
+    grid = grid_of_owners(tmp_path / "ledgers", [3.0] * 12)
     (tmp_path / "ledgers" / "7.json").write_text('{"ledger": {}')
     with pytest.raises(RunError, match="SuperNode 1007 does not join: ledger=.*7.json is damaged"):
         run(tmp_path / "run", grid=grid)
@@ -314,7 +320,7 @@ def test_a_damaged_ledger_keeps_its_node_out(tmp_path):
 
 def test_nothing_leaves_a_node_whose_disk_is_full(tmp_path, monkeypatch):
     """Its ledger cannot be written when the update is ready, and the sum goes on without it."""
-    grid, full, write, answers = grid_of_owners(tmp_path / "ledgers", [3.0] * 15), set(), write_whole, {}
+    grid, full, write, answers = grid_of_owners(tmp_path / "ledgers", [3.0] * 12), set(), write_whole, {}
 
     def write_or_not(path, data):
         if path.name in full:
@@ -336,7 +342,7 @@ def test_nothing_leaves_a_node_whose_disk_is_full(tmp_path, monkeypatch):
     grid.meddle, grid.spoil = fill, note
     words = [*EVERYBODY, "secagg.dropout_tolerance=0.2", "run.num_rounds=1", "privacy.budgets=[1]"]
     (record,) = run(tmp_path / "run", words, grid=grid)
-    assert record.survivors == [14]
+    assert record.survivors == [11]
     assert [line for line in refusals(grid) if "7.json cannot be written: No space left on device" in line]
     assert answers[7] == []
     assert all(answers[client] for client in range(7))

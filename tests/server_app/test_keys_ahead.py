@@ -90,13 +90,13 @@ def test_a_client_may_vanish_in_any_exchange(tmp_path, exchanges, missing):
 
 
 def test_who_vanishes_after_agreeing_is_a_dropout_of_the_round(tmp_path):
-    """7 of 15 had shared for round 2 and do not mask: more than tolerated, so the round changes nothing."""
-    grid = LosingGrid({5}, set(range(7)))
+    """5 of 12 had shared for round 2 and do not mask: more than tolerated, so the round changes nothing."""
+    grid = LosingGrid({5}, set(range(5)))
     records = run(tmp_path / "run", [*EVERYBODY, "run.num_rounds=3"], grid=grid)
-    assert "8 clients are left, 14 are needed" in records[1].failures["group 0"]
+    assert "7 clients are left, 11 are needed" in records[1].failures["group 0"]
     assert records[1].accuracy == records[0].accuracy
     assert records[1].spent_epsilon > records[0].spent_epsilon
-    assert (records[2].survivors, records[2].failures) == ([15], {})
+    assert (records[2].survivors, records[2].failures) == ([12], {})
     # So many advertised too few keys for round 3 as well: it began anew, with everybody.
     assert grid.exchanges[1:] == [*FIRST, *STEADY, {"mask", "advertise"}, *FIRST, *LAST]
 
@@ -109,7 +109,7 @@ def test_a_node_that_restarts_is_missing_until_it_has_agreed_again(tmp_path):
 
     grid = LocalGrid(NUM_CLIENTS, meddle=restart)
     records = run(tmp_path / "run", EVERYBODY, grid=grid)
-    assert [record.survivors[0] for record in records] == [15, 14, 15]
+    assert [record.survivors[0] for record in records] == [12, 11, 12]
     assert refusals(grid) == ["this client has no open session: it joins again next round"]
 
 
@@ -129,7 +129,7 @@ def test_a_record_of_an_earlier_round_is_refused_and_harms_no_other_round(tmp_pa
     grid = LocalGrid(NUM_CLIENTS, meddle=replay)
     records = run(tmp_path / "run", EVERYBODY, grid=grid)
     lost = 0 if stage == "unmask" else 1
-    assert [record.survivors[0] for record in records] == [15, 15 - lost, 15]
+    assert [record.survivors[0] for record in records] == [12, 12 - lost, 12]
     assert refusals(grid) == ["the message is of round 0, and this client's keys are of round 1"]
 
 
@@ -146,7 +146,7 @@ def test_a_round_is_not_unmasked_twice(tmp_path):
 
     grid = LocalGrid(NUM_CLIENTS, meddle=again)
     records = run(tmp_path / "run", EVERYBODY, grid=grid)
-    assert [record.survivors[0] for record in records] == [15, 15, 15]
+    assert [record.survivors[0] for record in records] == [12, 12, 12]
     assert refusals(grid) == ["the message is of round 0, and this client's keys are of round 1"]
 
 
@@ -186,19 +186,19 @@ def test_a_node_keeps_two_sessions_at_most_and_none_in_the_end(tmp_path):
 
 
 def test_what_was_masked_and_never_unmasked_is_erased_by_the_next_message(tmp_path):
-    """7 of 15 refuse to mask in round 1, so nobody is asked to unmask it; the others share for round 2."""
+    """5 of 12 refuse to mask in round 1, so nobody is asked to unmask it; the others share for round 2."""
     held: dict[str, set[tuple[str, ...]]] = {"share": set(), "mask": set()}
 
     def meddle(kind, client, content):
-        if kind in held and client > 6 and content[kind]["round"] == 1:
+        if kind in held and client > 4 and content[kind]["round"] == 1:
             held[kind].add(tuple(sorted(grid.contexts[FIRST_NODE_ID + client].state)))
-        if kind == "mask" and client < 7 and content["mask"]["round"] == 0:
+        if kind == "mask" and client < 5 and content["mask"]["round"] == 0:
             content["mask"] = ConfigRecord({**content["mask"], "round": 9})
         return content
 
     grid = LocalGrid(NUM_CLIENTS, meddle=meddle)
     records = run(tmp_path / "run", [*EVERYBODY, "run.num_rounds=2"], grid=grid)
-    assert [record.survivors for record in records] == [[0], [15]]
+    assert [record.survivors for record in records] == [[0], [12]]
     agreeing, masked = "secagg-session-agreeing", "secagg-session-masked"
     assert held == {"share": {(agreeing, masked)}, "mask": {(agreeing,)}}
 
@@ -249,6 +249,6 @@ def test_a_method_need_not_ask_for_what_was_expected(tmp_path, monkeypatch, meth
     )
     grid = LocalGrid(NUM_CLIENTS)
     records = run(tmp_path / "run", [*EVERYBODY, "run.num_rounds=2"], grid=grid)
-    assert [sum(record.survivors) for record in records] == [15, 15]
+    assert [sum(record.survivors) for record in records] == [12, 12]
     assert refusals(grid) == []
     assert {"mask", "advertise"} in grid.exchanges

@@ -51,16 +51,16 @@ def test_a_run_that_costs_more_than_the_answer_is_refused(tmp_path):
     """The whole budget of the node would have room for it."""
 
     def meddle(kind, client, content):
-        if kind == "offer" and client == 14:
+        if kind == "offer" and client == 11:
             content[PRICE]["price"] = 0.001
         return content
 
     grid = priced_grid(tmp_path / "ledgers", meddle=meddle)
     with pytest.raises(
-        RunError, match=r"client 14 .*: this run costs epsilon .* above the .* answers the price"
+        RunError, match=r"client 11 .*: this run costs epsilon .* above the .* answers the price"
     ):
         run(tmp_path / "run", PRICED, grid=grid)
-    assert ledger_of(tmp_path / "ledgers", 14).runs == ()
+    assert ledger_of(tmp_path / "ledgers", 11).runs == ()
     assert not (tmp_path / "run").exists()
 
 

@@ -43,7 +43,7 @@ def test_a_run_with_budgets_goes_on_where_it_stopped_and_takes_back_what_was_add
     for before, record in zip([None, *records], records, strict=False):
         due = [] if before is None else [[(client, before.round) for client in before.turns[0]]]
         assert [[tuple(pair) for pair in each] for each in record.taken_back] == due
-        assert record.survivors == [5]
+        assert record.survivors == [4]
     audit = audit_run(tmp_path / "run")
     assert audit.passed, audit.findings
     for client in range(NUM_CLIENTS):
