@@ -156,7 +156,7 @@ def _terms(message: Message, context: Context) -> Terms:
     """
     terms = terms_in(message.content)
     if not terms.task:
-        raise NodeConfigError("the terms do not say what is trained: the server runs another version")
+        raise NodeConfigError("the terms do not say what is trained: run one version on server and nodes")
     if terms.unit == "record" and not (terms.sums_hidden or settings_of(context).sends_in_clear):
         raise NodeConfigError(
             f"this run asks for updates without masks, and this node was not started with secagg-mode={OFF}: "

@@ -157,5 +157,5 @@ def _number(word: str, place: str) -> float:
 
 def _whole(key: str, number: float) -> int:
     if not float(number).is_integer():
-        raise ConfigError(f"{key} has {number:g}: a client has a whole number of records")
+        raise ConfigError(f"{key} has {number:g}: give a whole number, a client's number of records")
     return int(number)

@@ -14,7 +14,7 @@ _BETWEEN = re.compile(r"[][(){}:,='\"\s]+")
 
 
 def _parts(value: str) -> Iterator[tuple[str, str]]:
-    """Split a value into pairs: a sign of Hydra's grammar and "", or "" and a text without quotes.
+    """Yield a value's parts as pairs: (sign of Hydra's grammar, "") or ("", text without quotes).
 
     A quote that nothing closes is a sign, and what follows it is one text.
     """

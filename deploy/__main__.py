@@ -86,7 +86,10 @@ def _tree(options: argparse.Namespace) -> Tree:
         return compose_file(federation_of(options), party=options.party, place=place, cuda=options.cuda)
     place = _place(options, CLOUD_HOST)
     if options.host == CLOUD and options.party is not None:
-        raise TopologyError(f"--party {options.party} is not on the cloud's host, which has no nodes")
+        raise TopologyError(
+            f"--party {options.party} is not on the cloud's host, which has no nodes: name an edge "
+            "by --host, as in --host edge-0"
+        )
     return host_file(layers_of(options), options.host, party=options.party, place=place, cuda=options.cuda)
 
 

@@ -76,7 +76,9 @@ class Authority:
         Raises CredentialsError: no host.
         """
         if not hosts:
-            raise CredentialsError("a server certificate needs at least one host name or address")
+            raise CredentialsError(
+                "a server certificate needs at least one host name or address: give --superlink-host"
+            )
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = self.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
         builder = _builder(hosts[0], str(issuer), key.public_key(), SERVER_DAYS)

@@ -98,7 +98,9 @@ def _allow_below(rules: int, path: str, rights: int) -> None:
     try:
         opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError as error:
-        raise InputError(f"{path} cannot be opened: {error.strerror}; name what is there") from None
+        raise InputError(
+            f"{path} cannot be opened: {error.strerror}; name a file or folder that exists"
+        ) from None
     try:
         of_this = rights if Path(path).is_dir() else rights & _OF_FILES
         _call(_ADD, rules, _BELOW_PATH, pack("=Qi", of_this, opened), 0)

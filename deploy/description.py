@@ -42,7 +42,7 @@ def _text(file: Path) -> str:
         read = read_yaml(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise TopologyError(f"{file} cannot be read: {reason}; it is a file of the checkout") from None
+        raise TopologyError(f"{file} cannot be read: {reason}; restore it from the checkout") from None
     services = {name: _spelt_out(service) for name, service in read["services"].items()}
     return json.dumps({"name": read["name"], "services": services, "networks": read["networks"]})
 

@@ -81,7 +81,8 @@ class Layers:
             raise TopologyError(f"--trusted-edges {trusted_edges} is not from 0 to {num_edges}, the edges")
         if len(budgets) != 1:
             raise TopologyError(
-                f"--budgets {list(budgets)} are {len(budgets)}: all nodes behind edges share one"
+                f"--budgets {list(budgets)} has {len(budgets)} numbers, and all nodes behind edges share "
+                "one budget: give one number"
             )
         devices = replace(
             Federation.of(num_nodes // num_edges, budgets, secagg_mode, "record", examples),

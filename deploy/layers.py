@@ -139,7 +139,9 @@ def train(options: argparse.Namespace, console: Console) -> None:
     console.print(f"The runs' files are in {kept}", soft_wrap=True)
     for name in layers.edges:
         if gdpfed(["audit", str(kept / name)]) != 0:
-            raise AuditError(f"the privacy statement of {kept / name} does not hold")
+            raise AuditError(
+                f"the privacy statement of {kept / name} does not hold: see the audit's lines above"
+            )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -73,7 +73,7 @@ def train(options: argparse.Namespace, console: Console) -> None:
         audit_nodes(running, console)
     console.print(f"The run's files are in {kept}", soft_wrap=True)
     if gdpfed(["audit", str(kept)]) != 0:
-        raise AuditError(f"the privacy statement of {kept} does not hold")
+        raise AuditError(f"the privacy statement of {kept} does not hold: see the audit's lines above")
 
 
 def check_wall(federation: Federation, options: argparse.Namespace, console: Console) -> None:
@@ -107,7 +107,9 @@ def with_types(federation: Federation, overrides: Sequence[str]) -> list[str]:
         return list(overrides)
     types = [(node.aversion, node.first_budget) for node in federation.nodes]
     if any(None in each for each in types):
-        raise ConfigError(f"{NODES_PLAY} has the nodes play: give them --aversions and --first-budgets")
+        raise ConfigError(
+            f"{NODES_PLAY} needs the nodes' aversions and first budgets: give --aversions and --first-budgets"
+        )
     lists = (",".join(map(repr, each)) for each in zip(*types, strict=True))
     said = (
         f"method.{key}=[{values}]" for key, values in zip(("aversions", "first_budgets"), lists, strict=True)

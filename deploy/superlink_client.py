@@ -97,7 +97,10 @@ class SuperLinkClient:
         """
         keys = {path.stem: public_key(path) for path in sorted(public.glob(f"*{PUBLIC_KEY_SUFFIX}"))}
         if not keys:
-            raise SuperLinkError(f"{public} holds no node's public key (*{PUBLIC_KEY_SUFFIX})")
+            raise SuperLinkError(
+                f"{public} holds no node's public key (*{PUBLIC_KEY_SUFFIX}): put the .pub files there "
+                "that the nodes' operators send"
+            )
         listed = self._all_nodes()
         known = {node.key for node in listed}
         fresh = {name: key for name, key in keys.items() if key not in known}
@@ -120,7 +123,8 @@ class SuperLinkClient:
         if len(named) != 1:
             known = ", ".join(node.name or str(node.node_id) for node in nodes)
             raise SuperLinkError(
-                f"{name} is the name of {len(named)} nodes; registered are {known or 'none'}"
+                f"{name} is the name of {len(named)} nodes: name one by its id; registered are "
+                f"{known or 'none'}"
             )
         self._unregister(named[0])
         return named[0]

@@ -223,7 +223,7 @@ def look_up(characters: Integers, table: Floats, count: int, width: int, out: Fl
         for p in range(length):
             character = characters[n * length + p]
             if character < 0 or character >= vocabulary:
-                raise IndexError("a character that is not in the model's vocabulary")
+                raise IndexError("a character of the text is not in the model's vocabulary")
             to, start = (p * count + n) * width, character * width
             for t in range(width):
                 out[to + t] = table[start + t]

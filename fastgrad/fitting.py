@@ -29,14 +29,16 @@ def fitted(
         UncompiledError: numba is missing or does not work.
     """
     if device.type != "cpu":
-        raise NotLoweredError("programs are for CPUs")
+        raise NotLoweredError(f"compiled programs are for CPUs, not for {device}")
     lowered = lower(model, input_shape)
     if lowered.reading is not None and records:
-        raise NotLoweredError("gradients of single records of a text")
+        raise NotLoweredError("no compiled program exists for gradients of single records of a text")
     if lowered.draws and records:
-        raise NotLoweredError("dropout in gradients of single records")
+        raise NotLoweredError("no compiled program exists for dropout in gradients of single records")
     if lowered.reading is None and len(lowered.order) < LEAST_PARAMETERS:
-        raise NotLoweredError(f"fewer than {LEAST_PARAMETERS:,} parameters")
+        raise NotLoweredError(
+            f"a compiled program does not pay for a model with fewer than {LEAST_PARAMETERS:,} parameters"
+        )
     _compile(lowered)
     return lowered
 
@@ -52,7 +54,7 @@ def _compile(lowered: LoweredModel) -> None:
     except (ImportError, OSError) as error:
         raise UncompiledError(f"numba cannot be loaded: {_line(error)}") from None
     if config.DISABLE_JIT:
-        raise UncompiledError("numba is switched off by NUMBA_DISABLE_JIT")
+        raise UncompiledError("numba is switched off by NUMBA_DISABLE_JIT: unset it to use compiled programs")
     try:
         for module in needed:
             import_module(module)

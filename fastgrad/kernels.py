@@ -239,7 +239,7 @@ def cross_entropy_back(logits: Floats, classes: int, targets: Integers, weights:
     for n in range(len(targets)):
         target = targets[n]
         if target < 0 or target >= classes:
-            raise IndexError("a target that is not a class of the model")
+            raise IndexError("a target is not a class of the model")
         row, gradient = logits[n * classes : (n + 1) * classes], out[n * classes : (n + 1) * classes]
         most = row[0]
         for k in range(classes):

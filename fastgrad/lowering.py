@@ -80,18 +80,18 @@ class _Reader:
         self._size = 0
         for parameter in model.parameters():
             if not parameter.requires_grad:
-                raise NotLoweredError("a frozen parameter")
+                raise NotLoweredError("no compiled program exists for a frozen parameter")
             self._begins[id(parameter)] = self._size
             self._size += parameter.numel()
             if parameter.dtype != torch.float32:
-                raise NotLoweredError(f"parameters of type {parameter.dtype}")
+                raise NotLoweredError(f"no compiled program exists for parameters of type {parameter.dtype}")
         if len(input_shape) == 3:
             channels, height, width = input_shape
             self.result = _Result(EXAMPLES, (height, width, channels), False, np.arange(channels))
         elif len(input_shape) == 1:
             self.result = _Result(EXAMPLES, (1, 1, input_shape[0]), True, np.arange(input_shape[0]))
         else:
-            raise NotLoweredError(f"examples of shape {input_shape}")
+            raise NotLoweredError(f"no compiled program exists for examples of shape {input_shape}")
         self._reading: EmbeddingLSTM | None = None
         # Stages whose result several others take: nothing can be done in one pass with them.
         self._shared: set[int] = set()
@@ -99,7 +99,9 @@ class _Reader:
     def share(self, result: _Result) -> None:
         """Note that several steps of the model use this result."""
         if result.is_text:
-            raise NotLoweredError("branches of a text before its last position")
+            raise NotLoweredError(
+                "no compiled program exists for branches of a text before its last position"
+            )
         self._shared.add(result.stage)
 
     def read(self, layer: nn.Module, inputs: Sequence[_Result]) -> _Result:
@@ -123,7 +125,7 @@ class _Reader:
         if type(layer) is Sum:
             self._sum(*inputs)
         elif read is None or (self.result.is_text and type(layer) not in (LSTMLayer, LastPosition)):
-            raise NotLoweredError(f"a layer {type(layer).__name__}")
+            raise NotLoweredError(f"no compiled program exists for a layer {type(layer).__name__}")
         else:
             read(layer)
         return self.result
@@ -135,10 +137,14 @@ class _Reader:
         order, or parameters that were not met just once.
         """
         if not (self._stages and self._parts and self.result.is_flat) or self._is_rearranged:
-            raise NotLoweredError("a model that does not end with a row of numbers")
+            raise NotLoweredError(
+                "no compiled program exists for a model that does not end with a row of numbers"
+            )
         order = np.concatenate(self._parts)
         if not np.array_equal(np.sort(order), np.arange(self._size)):
-            raise NotLoweredError("a parameter that is used more than once, or never")
+            raise NotLoweredError(
+                "no compiled program exists for a parameter that is used more than once, or never"
+            )
         stages, inputs = tuple(self._stages), tuple(self._inputs)
         return LoweredModel(stages, inputs, self._input_shape, order, self._reading)
 
@@ -166,26 +172,28 @@ class _Reader:
     def _sum(self, one: _Result, other: _Result) -> None:
         alike = (one.shape, one.is_flat) == (other.shape, other.is_flat)
         if not alike or not np.array_equal(one.features, other.features) or one.is_text or other.is_text:
-            raise NotLoweredError("a sum of branches of different shapes")
+            raise NotLoweredError("no compiled program exists for a sum of branches of different shapes")
         self._add_stage(Join(one.shape), other.stage)
 
     def _embedding(self, layer: nn.Embedding) -> None:
         if self.result.stage != EXAMPLES or self._reading or len(self._input_shape) != 1:
-            raise NotLoweredError("an embedding of an input that is not text")
+            raise NotLoweredError("no compiled program exists for an embedding of an input that is not text")
         if EXAMPLES in self._shared:
-            raise NotLoweredError("a text that several layers take")
+            raise NotLoweredError("no compiled program exists for a text that several layers take")
         if layer.padding_idx is not None or layer.max_norm is not None or layer.scale_grad_by_freq:
-            raise NotLoweredError("an embedding with options")
+            raise NotLoweredError("no compiled program exists for an embedding with options")
         table = self._add(self._entries(layer.weight))
         self._reading = EmbeddingLSTM(self.result.shape[2], layer.num_embeddings, layer.embedding_dim, table)
         self.result = replace(self.result, is_text=True, shape=(1, 1, layer.embedding_dim))
 
     def _recurrence(self, layer: LSTMLayer) -> None:
         if {type(layer.input_map), type(layer.hidden_map)} != {nn.Linear}:
-            raise NotLoweredError("an LSTM layer with maps of other kinds")
+            raise NotLoweredError("no compiled program exists for an LSTM layer with maps of other kinds")
         inputs = self.result.shape[2]
         if self._reading is None or not self.result.is_text or layer.input_map.in_features != inputs:
-            raise NotLoweredError("an LSTM layer that does not follow an embedding")
+            raise NotLoweredError(
+                "no compiled program exists for an LSTM layer that does not follow an embedding"
+            )
         added = LSTM(
             inputs,
             layer.hidden_units,
@@ -198,19 +206,24 @@ class _Reader:
 
     def _last_position(self, layer: LastPosition) -> None:
         if not self.result.is_text or self._reading is None or not self._reading.recurrences:
-            raise NotLoweredError("a last position that does not follow an LSTM layer")
+            raise NotLoweredError(
+                "no compiled program exists for a last position that does not follow an LSTM layer"
+            )
         self.result = replace(self.result, is_text=False, features=np.arange(self.result.shape[2]))
 
     def _convolution(self, layer: nn.Conv2d) -> None:
         plain = layer.groups == 1 and layer.dilation == (1, 1) and layer.padding_mode == "zeros"
         if self.result.is_flat or not plain or isinstance(layer.padding, str):
-            raise NotLoweredError("a convolution in groups, with dilation or with another padding")
+            raise NotLoweredError(
+                "no compiled program exists for a convolution in groups, with dilation or with another "
+                "padding"
+            )
         kernel, stride, padding = (pair(each) for each in (layer.kernel_size, layer.stride, layer.padding))
         self._append(layer, kernel, stride, padding, layer.out_channels, (0, 2, 3, 1))
 
     def _linear(self, layer: nn.Linear) -> None:
         if not self.result.is_flat:
-            raise NotLoweredError("a linear layer on pictures")
+            raise NotLoweredError("no compiled program exists for a linear layer on pictures")
         self._append(layer, (1, 1), (1, 1), (0, 0), layer.out_features, None)
 
     def _append(
@@ -242,9 +255,14 @@ class _Reader:
     def _relu(self, layer: nn.ReLU) -> None:
         last = self._last
         if last is None or self.result.shape != last.output:
-            raise NotLoweredError("ReLU that does not follow another layer by itself")
+            raise NotLoweredError(
+                "no compiled program exists for ReLU that does not follow another layer by itself"
+            )
         if not isinstance(last, Affine | Norm | Pooling | Join):
-            raise NotLoweredError(f"ReLU behind {type(last).__name__.lower()}, and not before it")
+            raise NotLoweredError(
+                f"no compiled program exists for ReLU behind {type(last).__name__.lower()}; "
+                "put ReLU before it"
+            )
         self._change_last(replace(last, rectify=True))
 
     def _dropout(self, layer: DrawnDropout) -> None:
@@ -255,7 +273,7 @@ class _Reader:
 
     def _norm(self, layer: nn.GroupNorm) -> None:
         if self._is_rearranged:
-            raise NotLoweredError("group normalisation of flattened pictures")
+            raise NotLoweredError("no compiled program exists for group normalisation of flattened pictures")
         weight, bias = (
             None if parameter is None else self._add(self._entries(parameter))
             for parameter in (layer.weight, layer.bias)
@@ -265,7 +283,7 @@ class _Reader:
     def _pooling(self, layer: nn.MaxPool2d) -> None:
         kernel, stride, padding = (pair(each) for each in (layer.kernel_size, layer.stride, layer.padding))
         if pair(layer.dilation) != (1, 1) or layer.ceil_mode or layer.return_indices:
-            raise NotLoweredError("maximum pooling with options")
+            raise NotLoweredError("no compiled program exists for maximum pooling with options")
         last = self._last
         if (
             isinstance(last, Affine)
@@ -279,7 +297,7 @@ class _Reader:
 
     def _averaging(self, layer: nn.AvgPool2d) -> None:
         if layer.ceil_mode:
-            raise NotLoweredError("mean pooling with options")
+            raise NotLoweredError("no compiled program exists for mean pooling with options")
         kernel, stride, padding = (pair(each) for each in (layer.kernel_size, layer.stride, layer.padding))
         divisor = layer.divisor_override or (kernel[0] * kernel[1] if layer.count_include_pad else 0)
         self._pool(*self._windows(kernel, stride, padding), averages=True, divisor=divisor)
@@ -305,13 +323,13 @@ class _Reader:
         self, rows: tuple[Pair, ...], columns: tuple[Pair, ...], *, averages: bool, divisor: int = 0
     ) -> None:
         if self.result.is_flat:
-            raise NotLoweredError("pooling of an input that is not a picture")
+            raise NotLoweredError("no compiled program exists for pooling of an input that is not a picture")
         self._add_stage(Pooling(self.result.shape, rows, columns, averages, divisor))
 
     def _flatten(self, layer: nn.Flatten) -> None:
         result, (height, width, channels) = self.result, self.result.shape
         if layer.start_dim != 1 or layer.end_dim not in (-1, 3 if not result.is_flat else 1):
-            raise NotLoweredError("flattening of some dimensions")
+            raise NotLoweredError("no compiled program exists for flattening of some dimensions")
         if result.is_flat:
             return
         size = height * width * channels
@@ -319,5 +337,5 @@ class _Reader:
         if result.stage != EXAMPLES:
             features = features.reshape(channels, height, width).transpose(1, 2, 0).reshape(-1)
         elif EXAMPLES in self._shared:
-            raise NotLoweredError("pictures that are flattened in one branch")
+            raise NotLoweredError("no compiled program exists for pictures that are flattened in one branch")
         self.result = replace(result, shape=(1, 1, size), features=features, is_flat=True)

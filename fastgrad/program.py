@@ -47,7 +47,9 @@ class Program:
             from fastgrad.embedding_lstm import EmbeddingLSTMLayers
 
             if gradient is None:
-                raise ValueError("a model that reads a text leaves no gradients apart")
+                raise ValueError(
+                    "a compiled program of a model that reads text gives no gradients of single records"
+                )
             text = EmbeddingLSTMLayers(lowered.reading, num_records, parameters, gradient)
             self._given, inputs, first_back = text.characters, text.output, text.output_back
             self._forward, last = text.forward, text.backward
@@ -83,7 +85,7 @@ class Program:
 
     @property
     def calls(self) -> list[Call]:
-        """The calls of a pass, except the call of the loss."""
+        """The calls of a forward and backward pass in order, except the call of the loss."""
         return self._forward + self._backward
 
     def run(

@@ -106,7 +106,10 @@ class RecordTape(TorchFunctionMode):
             return func(*args, **given)
         form = _FORMS.get(func)
         if form is None:
-            raise NotOnTapeError(f"a parameter enters {getattr(func, '__name__', func)}")
+            raise NotOnTapeError(
+                "gradients of single records are not known for a parameter in "
+                f"{getattr(func, '__name__', func)}"
+            )
         return form(self, *args, **given)
 
     def gradients(self, losses: torch.Tensor) -> list[tuple[Note, torch.Tensor]]:
@@ -115,7 +118,7 @@ class RecordTape(TorchFunctionMode):
         Raises NotOnTapeError: the losses depend on none of the notes.
         """
         if not losses.requires_grad:
-            raise NotOnTapeError("the loss depends on no parameter that the tape has met")
+            raise NotOnTapeError("the loss depends on none of the parameters whose uses were recorded")
         torch.autograd.grad(losses.sum(), self._first, allow_unused=True)
         zeros = torch.zeros((), device=losses.device)
         found = []
@@ -156,7 +159,10 @@ class RecordTape(TorchFunctionMode):
     ) -> torch.Tensor:
         """Convolve in one group without dilation: by a product of patches and weights, or by the library."""
         if isinstance(padding, str) or not is_plain(input, weight, bias, stride, padding, dilation, groups):
-            raise NotOnTapeError("a convolution in groups, with dilation or with padding in words")
+            raise NotOnTapeError(
+                "gradients of single records are not known for a convolution in groups, with dilation "
+                "or with padding in words"
+            )
         if goes_by_library(input, weight):
             return self._library_conv2d(self._of_records(input), weight, bias, stride, padding)
         patches = patches_of(self._of_records(input), (weight.shape[-2], weight.shape[-1]), stride, padding)
@@ -200,7 +206,7 @@ class RecordTape(TorchFunctionMode):
     ) -> torch.Tensor:
         """Look up an embedding and record it: (records, ...) to (records, ..., features)."""
         if padding_idx is not None or max_norm is not None or scale_grad_by_freq or sparse:
-            raise NotOnTapeError("an embedding with options")
+            raise NotOnTapeError("gradients of single records are not known for an embedding with options")
         positions, table = self._of_records(input), weight.flatten(0, 1)
         first_rows = torch.arange(len(weight), device=weight.device)[:, None] * weight.shape[1]
         rows = positions.reshape(len(weight), -1) + first_rows
@@ -219,7 +225,10 @@ class RecordTape(TorchFunctionMode):
         """Apply group normalisation to (records, channels, ...), then scale and shift, and record it."""
         normal = functional.group_norm(self._of_records(input), num_groups, eps=eps)
         if weight is None or bias is None:
-            raise NotOnTapeError("a group normalisation with a weight or a bias alone")
+            raise NotOnTapeError(
+                "gradients of single records are not known for a group normalisation with a weight or a "
+                "bias alone"
+            )
         factor = normal.flatten(2).transpose(1, 2)
         output = self._watched(torch.addcmul(self._spread(bias), factor, self._spread(weight)))
         self.notes.append(Addition(self._named(weight), output, factor.detach()))
@@ -256,12 +265,16 @@ class RecordTape(TorchFunctionMode):
 
     def _of_records(self, input: torch.Tensor) -> torch.Tensor:
         if input.shape[0] != self._num_records:
-            raise NotOnTapeError("a layer whose input is not one row a record")
+            raise NotOnTapeError(
+                "gradients of single records are not known for a layer whose input is not one row a record"
+            )
         return input
 
     def _named(self, parameter: torch.Tensor) -> str:
         if id(parameter) not in self._names:
-            raise NotOnTapeError("a layer with a weight that is not a parameter")
+            raise NotOnTapeError(
+                "gradients of single records are not known for a layer with a weight that is not a parameter"
+            )
         return self._names[id(parameter)]
 
 

@@ -51,13 +51,15 @@ def steps_of(model: nn.Module) -> Sequence[Step]:
         if node.op == "output":
             break
         if not node.users:
-            raise NotLoweredError(f"a result that is not used: {node.name}")
+            raise NotLoweredError(f"no compiled program exists for a result that is not used: {node.name}")
         if node.op == "placeholder":
             numbers[node] = EXAMPLES
             continue
         given, layer = _layer_of(node, root)
         if not all(isinstance(each, fx.Node) for each in given):
-            raise NotLoweredError(f"a layer {type(layer).__name__} of other inputs")
+            raise NotLoweredError(
+                f"no compiled program exists for a layer {type(layer).__name__} of other inputs"
+            )
         if type(layer) is nn.Identity:
             numbers[node] = numbers[given[0]]
             continue
@@ -91,7 +93,9 @@ def _traced(model: nn.Module) -> Sequence[fx.Node]:
             return list(tracer.trace(model).nodes)
         except Exception as error:  # The model's own code runs, and raises what it likes.
             words = " ".join(str(error).split())[:100]
-            raise NotLoweredError(f"a forward pass that cannot be traced: {words}") from None
+            raise NotLoweredError(
+                f"no compiled program exists for a forward pass that cannot be traced: {words}"
+            ) from None
 
 
 def _flatten(start_dim: int = 0, end_dim: int = -1) -> nn.Module:
@@ -116,8 +120,10 @@ def _layer_of(node: fx.Node, root: nn.Module) -> tuple[Sequence[Any], nn.Module]
         return node.args, Sum()
     make, (given, *options) = _CALLS.get(node.target), node.args or (None,)
     if make is None:
-        raise NotLoweredError(f"a call of {getattr(node.target, '__name__', node.target)}")
+        raise NotLoweredError(
+            f"no compiled program exists for a call of {getattr(node.target, '__name__', node.target)}"
+        )
     try:
         return [given], make(*options, **node.kwargs)
     except TypeError:
-        raise NotLoweredError(f"a call of {node.name} with options") from None
+        raise NotLoweredError(f"no compiled program exists for a call of {node.name} with options") from None

@@ -22,7 +22,7 @@ def read_json(text: str | bytes) -> Any:
             text, object_pairs_hook=_without_repeats, parse_constant=_refused, parse_float=_finite
         )
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("the JSON is nested too deep") from None
 
 
 def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

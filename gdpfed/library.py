@@ -53,7 +53,9 @@ def register(kind: str, name: str, item: Any, **recommended: Any) -> None:
     if home is None:
         raise ConfigError(f"there is nothing of kind {kind!r} to register: choose {', '.join(_REGISTRIES)}")
     if recommended and kind != "dataset":
-        raise ConfigError(f"{', '.join(recommended)}: only a data set has settings that runs start from")
+        raise ConfigError(
+            f"{', '.join(recommended)}: only a data set has recommended settings: leave them out"
+        )
     with packages_needed():
         registry: Registry[Any] = getattr(import_module(home[0]), home[1])
     if kind == "dataset" and name not in registry.names():

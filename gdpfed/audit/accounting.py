@@ -115,7 +115,10 @@ def _sums(event: Mapping[str, Any]) -> SampledSums:
             return SampledSums("poisson", 1.0, 1, "zero_out", "gaussian", sigma)
         return SampledSums("poisson", 1 / rounds, 1, "zero_out", "gaussian", sigma, ALLOCATION, rounds)
     if event["kind"] not in ("sampled_gaussian", "gaussian"):
-        raise ValueError(f"this audit has no figure for events of kind {event['kind']}")
+        raise ValueError(
+            f"this audit cannot compute the cost of events of kind {event['kind']}: use the gdpfed "
+            "that wrote the files"
+        )
     sigma = event["noise_stddev"] / event["clipping_norm"] / math.sqrt(event.get("num_sums", 1))
     return SampledSums(
         sampling=event.get("sampling", "poisson"),

@@ -71,7 +71,7 @@ def read_forms(path: Path) -> list[Form]:
             continue
         head, separator, text = line.partition(": ")
         if not separator:
-            raise AuditError(f"{path} has a line without a name: {line}")
+            raise AuditError(f"{path} has a line without a name: {line}: restore it from a copy")
         mark = head[-1] if head[-1] in "?*" else ""
         forms.append(Form(head.rstrip("?*"), text.strip(), conditions, mark == "?", mark == "*"))
     return forms
@@ -131,7 +131,10 @@ def _difference(found: Mapping[str, str], expected: Fields | None, line: str) ->
         return f"model_card.md has a line more than follows: {_short(line)}"
     for name, text in found.items():
         if name not in expected:
-            raise AuditError(f"this audit has lines of a card with a field that it has no figure for: {name}")
+            raise AuditError(
+                f"the model card has a field for which this audit has no expected value: {name}; use the "
+                "gdpfed that wrote the card"
+            )
         wanted = expected[name]
         if callable(wanted):
             if not wanted(text):

@@ -74,7 +74,10 @@ def metrics_of_clients(rates: Floats, noise_stddev: float) -> Found:
 def _classes(counts: Floats) -> int:
     classes = math.isqrt(max(0, counts.shape[-1] - 2 * BINS))
     if classes < 2 or classes**2 + 2 * BINS != counts.shape[-1]:
-        raise ValueError(f"{counts.shape[-1]} counts do not fit any number of classes")
+        raise ValueError(
+            f"{counts.shape[-1]} counts do not fit any number of classes; the file of counts is "
+            "damaged, restore it from a copy"
+        )
     return classes
 
 

@@ -90,10 +90,16 @@ class NodeEntry(ABC):
     def __post_init__(self) -> None:
         units = {charge["unit"] for charge in self.charges}
         if len(units) > 1:
-            raise ValueError(f"a run charged per {' and per '.join(sorted(units))} cannot be added up")
+            raise ValueError(
+                f"a run is charged per {' and per '.join(sorted(units))}, and such costs cannot be added "
+                "up; put back an undamaged copy"
+            )
         has = "records" in self.terms
         if units != {self.protects} or has != self.has_records:
-            raise ValueError(f"a run charged per {str(*units)} that {'has' if has else 'lacks'} records")
+            raise ValueError(
+                f"a run charged per {str(*units)} {'has' if has else 'lacks'} terms about records; put "
+                "back an undamaged copy"
+            )
 
     @property
     def terms(self) -> Mapping[str, Any]:

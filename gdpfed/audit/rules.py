@@ -221,8 +221,8 @@ def rule_of(files: RunFiles) -> AuditRule:
         if known & set(group) != rule.entries:
             raise AuditError(
                 f"plan.json names the mechanism {name}, whose groups have "
-                f"{', '.join(sorted(rule.entries)) or 'nothing'} besides, and group {index} has "
-                f"{', '.join(sorted(known & set(group))) or 'nothing'}"
+                f"{', '.join(sorted(rule.entries)) or 'nothing'} in addition, and group {index} has "
+                f"{', '.join(sorted(known & set(group))) or 'nothing'}: restore plan.json from a copy"
             )
     return rule
 

@@ -81,7 +81,9 @@ def audit_run(directory: Path) -> RunAudit:
         )
     except (LookupError, TypeError, ArithmeticError, ValueError, AttributeError) as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise AuditError(f"the files of {directory} lack or have odd entries ({reason})") from None
+        raise AuditError(
+            f"the files of {directory} lack entries or have wrong ones ({reason}): restore them from a copy"
+        ) from None
 
 
 def _check_of_method(directory: Path, files: RunFiles) -> Iterator[str]:

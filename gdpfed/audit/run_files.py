@@ -83,7 +83,7 @@ class RunFiles:
         Raises AuditError: a file is missing, cannot be read, or is of another format.
         """
         if not directory.is_dir():
-            raise AuditError(f"{directory} is not a run directory")
+            raise AuditError(f"{directory} is not a run directory: name one, such as runs/NAME")
         if not (directory / PLAN_FILE).exists():
             raise AuditError(f"{directory} holds no run: there is no {PLAN_FILE} in it")
         plan = _versioned(directory / PLAN_FILE, _mapping(directory / PLAN_FILE))
@@ -93,7 +93,8 @@ class RunFiles:
             clients = [[(int(a), int(b)) for a, b in group] for group in assignment["clients"]]
         except (KeyError, TypeError, ValueError) as error:
             raise AuditError(
-                f"{directory / ASSIGNMENT_FILE} is not an assignment of clients: {error}"
+                f"{directory / ASSIGNMENT_FILE} is not an assignment of clients: {error}; restore it "
+                "from a copy"
             ) from None
         return cls(
             config=_mapping(directory / CONFIG_FILE),
@@ -156,7 +157,7 @@ def _mapping(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise AuditError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):
-        raise AuditError(f"{path} holds a {type(data).__name__}, not a mapping")
+        raise AuditError(f"{path} holds a {type(data).__name__}, not a mapping: restore it from a copy")
     return data
 
 
@@ -177,7 +178,9 @@ def _parties(path: Path) -> int:
     try:
         return int(person["parties"]) if isinstance(person, dict) else int(person is not None)
     except (LookupError, TypeError, ValueError) as error:
-        raise AuditError(f"{path} does not say at how many parties a person may be: {error}") from None
+        raise AuditError(
+            f"{path} does not say at how many parties a person may be: {error}; restore it from a copy"
+        ) from None
 
 
 def _seal(path: Path) -> dict[str, str] | None:
@@ -185,7 +188,7 @@ def _seal(path: Path) -> dict[str, str] | None:
         return None
     hashes = _versioned(path, _mapping(path)).get("sha256")
     if not isinstance(hashes, dict) or not all(isinstance(each, str) for each in hashes.values()):
-        raise AuditError(f"{path} holds no hashes of files")
+        raise AuditError(f"{path} holds no hashes of files: restore it from a copy")
     return hashes
 
 
@@ -195,7 +198,9 @@ def _counts(path: Path) -> np.ndarray[Any, np.dtype[np.float64]] | None:
     try:
         return np.asarray(_versioned(path, _mapping(path))["counts"], dtype=np.float64)
     except (KeyError, TypeError, ValueError) as error:
-        raise AuditError(f"{path} holds no class counts ({type(error).__name__}: {error})") from None
+        raise AuditError(
+            f"{path} holds no class counts ({type(error).__name__}: {error}): restore it from a copy"
+        ) from None
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -210,7 +215,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             record = None
         if not isinstance(record, dict):
-            raise AuditError(f"{path} line {number} is not a record of a round")
+            raise AuditError(f"{path} line {number} is not a record of a round: restore the file from a copy")
         records.append(_versioned(path, record))
     return records
 

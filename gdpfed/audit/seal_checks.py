@@ -115,7 +115,9 @@ def _check_page(directory: Path) -> Iterator[str]:
         yield f"{PAGE_FILE} is there, and no {PAGE_SEAL_FILE} with its hash: {again}"
         return
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise AuditError(f"{seal} holds no hashes of a page ({type(error).__name__}): {again}") from None
+        raise AuditError(
+            f"{seal} holds no hashes of a page ({type(error).__name__}): {again}: restore it from a copy"
+        ) from None
     if page_digest != _sha256(page):
         yield f"{PAGE_FILE} is not the page that was written, of which {PAGE_SEAL_FILE} has a hash: {again}"
     if of_run != digest_of_seal(directory):

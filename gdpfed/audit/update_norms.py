@@ -92,7 +92,7 @@ def norm_rows(files: RunFiles) -> list[Fields]:
 
 
 def _fitting(found: Mapping[str, Any]) -> float | None:
-    """Return the smallest multiple of the clipping norm that most updates are surely within; or None."""
+    """Return the smallest multiple of the clipping norm that surely bounds most updates; None without one."""
     if not found:
         return None
     within: Sequence[Sequence[float]] = shares_of(found)

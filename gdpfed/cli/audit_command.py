@@ -69,10 +69,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     if options.outside is not None and not options.attack:
-        raise ConfigError(f"--outside {options.outside} goes with --attack RUN")
+        raise ConfigError(
+            f"--outside {options.outside} needs --attack RUN: name the attacked run, or leave --outside out"
+        )
     if options.loop is not None and (not options.canaries or options.overrides or options.kind != "dirac"):
         raise ConfigError(
-            f"--loop {options.loop} goes with --canaries and dirac canaries, and without overrides"
+            f"--loop {options.loop} needs --canaries of kind dirac, and takes no overrides: leave "
+            "the overrides out"
         )
     if options.canaries:
         return int(MODES.get("audit --canaries")(options))
@@ -83,7 +86,9 @@ def _execute(options: argparse.Namespace) -> int:
     if options.node_ledger is None and len(options.overrides) != 1:
         raise ConfigError("name one run directory, or --node-ledger FILE, or --canaries and overrides")
     if (options.client is not None) != (options.node_ledger is not None and bool(options.overrides)):
-        raise ConfigError("--client N goes with --node-ledger FILE and runs, in which the node is client N")
+        raise ConfigError(
+            "--client N needs --node-ledger FILE and the runs in which the node is client N: name them"
+        )
     require_folders(named)
     from gdpfed.audit.node_audit import NodeAudit, audit_node_ledger
     from gdpfed.audit.run_audit import RunAudit, audit_run

@@ -81,7 +81,10 @@ def require_runs(paths: Sequence[Path]) -> None:
     require_folders(paths)
     for path in paths:
         if not (path / CONFIG_FILE).is_file() and next(path.glob(f"*/{CONFIG_FILE}"), None) is None:
-            raise ReportError(f"{path} is not a run: it holds no {CONFIG_FILE} with the settings of one")
+            raise ReportError(
+                f"{path} is not a run: it holds no {CONFIG_FILE} with a run's settings; name the "
+                "directory of a run"
+            )
 
 
 def check_picture(path: Path) -> None:
@@ -92,7 +95,9 @@ def check_picture(path: Path) -> None:
     if path.suffix != ".png" or path.is_dir() or not path.absolute().parent.is_dir():
         raise ConfigError(f"--output={path} must be a .png file in a directory that exists")
     if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
-        raise ConfigError(f"--output={path}: {path.absolute().parent} is not yours to write in")
+        raise ConfigError(
+            f"--output={path}: {path.absolute().parent} may not be written by you: name a file elsewhere"
+        )
 
 
 def add_overrides(parser: argparse.ArgumentParser, example: str) -> None:

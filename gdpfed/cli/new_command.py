@@ -58,17 +58,17 @@ def _one_of(choices: dict[str, str]) -> Callable[[str], str]:
 
 def _path(text: str) -> str:
     if not text:
-        raise ValueError("say where the data are")
+        raise ValueError("give the path of the data, a file or a folder")
     path = Path(text).expanduser().absolute()
     if not path.exists():
-        raise ValueError(f"there is no {path}")
+        raise ValueError(f"{path} does not exist: give the path of the data")
     return str(path)
 
 
 def _count(text: str) -> int:
     number = whole_number(text)
     if number < 1:
-        raise ValueError("at least 1")
+        raise ValueError("give a whole number of at least 1")
     return number
 
 
@@ -78,7 +78,7 @@ def _budgets(text: str) -> list[float]:
     except ValueError:
         found = []
     if not found or not 0 < found[0] <= found[-1] < float("inf"):
-        raise ValueError("numbers above 0 with commas between them, as in 1,3,6")
+        raise ValueError("give numbers above 0 with commas between them, as in 1,3,6")
     return found
 
 
@@ -131,7 +131,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> int:
     path: Path = options.file
     if path.suffix not in (".yaml", ".yml"):
-        raise ConfigError(f"{path} is to be a file of YAML: name it {path.with_suffix('.yaml')}")
+        raise ConfigError(f"{path} must be a YAML file: name it {path.with_suffix('.yaml')}")
     if path.exists():
         raise ConfigError(f"{path} is there already: name another file, or remove it")
     if not options.yes and not sys.stdin.isatty():
@@ -147,7 +147,7 @@ def _execute(options: argparse.Namespace) -> int:
     try:
         save_whole(path, text.encode())
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+        raise ConfigError(f"{path} cannot be written: {error.strerror}; name another file") from None
     try:
         make_method(load(settings_in(path)))
     except InputError:
@@ -192,7 +192,10 @@ def _asked(question: Question, default: str) -> Any:
         try:
             said = input(f"[{default}] " if default else "> ").strip()
         except EOFError:
-            raise InputError("the input ended before the last question, so no file is written") from None
+            raise InputError(
+                "the input ended before the last question, so no file is written: answer every "
+                "question, or give --yes and answers as options"
+            ) from None
         try:
             return question.read(said or default)
         except ValueError as error:

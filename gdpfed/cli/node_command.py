@@ -162,7 +162,9 @@ def _draw(found: "Sequence[NodeStatus]", picture: "Path") -> None:
 
     spent = [Spending(party, steps) for each in found for party, steps in each.spent_by_run().items()]
     if not spent:
-        raise ConfigError(f"--output={picture}: no run has begun, so there is nothing to draw")
+        raise ConfigError(
+            f"--output={picture}: no run has begun, so there is nothing to draw: leave --output out"
+        )
     draw_spent(spent, picture)
 
 

@@ -58,7 +58,9 @@ class KeptStates:
             try:
                 np.save(path, own)
             except OSError as error:
-                raise RunError(f"{path} cannot be written: {error.strerror}") from None
+                raise RunError(
+                    f"{path} cannot be written: {error.strerror}; free space there, or let this user write it"
+                ) from None
 
     @property
     def _kind(self) -> KeptState:
@@ -78,7 +80,7 @@ def _read(path: Path, size: int) -> npt.NDArray[np.float32]:
     try:
         kept = np.load(path, allow_pickle=False)
         if kept.shape != (size,) or kept.dtype != np.float32:
-            raise ValueError(f"it holds {kept.dtype}{list(kept.shape)}, not float32[{size}]")
+            raise ValueError(f"the file holds {kept.dtype}{list(kept.shape)}, not float32[{size}]")
     except (OSError, ValueError, EOFError) as error:
         raise RunError(
             f"{path} cannot be read as a client's state ({error}): restore it from a copy, or start a new run"

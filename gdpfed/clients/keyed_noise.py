@@ -79,7 +79,9 @@ class NoiseShare:
             key, suite = key.removeprefix(_MARK), CHACHA20
         noise = KeyedNoise(bytes.fromhex(key), float(data["stddev"]), suite)
         if len(noise.key) != KEY_BYTES or not 0 < noise.stddev < inf:
-            raise ValueError("the noise of a share has no key, or no standard deviation")
+            raise ValueError(
+                f"the noise of a share needs a key of {KEY_BYTES} bytes and a standard deviation above 0"
+            )
         plain = {name: data[name] for name in _PLAIN}
         return cls(noise=noise, taps=tuple(data["taps"]), lags=tuple(data["lags"]), **plain)
 

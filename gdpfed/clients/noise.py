@@ -96,7 +96,7 @@ def keyed_steps(
 def check_keyed(encoding: Encoding) -> None:
     """Refuse, with OrderError, sums with removable noise parts, which Gaussian noise cannot have."""
     if encoding.levels is not None and encoding.levels.multipliers:
-        raise OrderError("noise that is to be taken out again cannot be gaussian, only discrete_gaussian")
+        raise OrderError("noise that is subtracted later must be discrete_gaussian, not gaussian")
 
 
 def keyed_noise(
@@ -132,6 +132,9 @@ def noised_counts(
     Raises PrivacyError: no noise.
     """
     if not noise_stddev > 0:
-        raise PrivacyError(f"class counts are asked for under noise of standard deviation {noise_stddev:g}")
+        raise PrivacyError(
+            f"class counts are requested with noise of standard deviation {noise_stddev:g}; it must "
+            "be above 0"
+        )
     noise = gaussian_noise(len(counts), noise_stddev, random_bytes, device=torch.device("cpu")).numpy()
     return np.asarray(np.rint((counts + noise) / GRID) * GRID)

@@ -146,18 +146,27 @@ class TrainingOrder:
         """
         if self.kind.vote:
             if dimension * len(VOTABLE) != len(self.settings):
-                raise OrderError(f"a vote on {len(self.settings)} values has {dimension} coordinates")
+                raise OrderError(
+                    f"a vote on {len(self.settings)} values cannot have {dimension} coordinates: give one "
+                    "for each setting that is compared"
+                )
             return self.task.dimension
         if self.kind.once == "norm_histogram":
             if dimension != len(NORM_MULTIPLES) + 1:
-                raise OrderError(f"norms are counted in {len(NORM_MULTIPLES) + 1} bins, not {dimension}")
+                raise OrderError(
+                    f"norms are counted in {len(NORM_MULTIPLES) + 1} bins, not {dimension}: ask for as many "
+                    "numbers"
+                )
             return self.task.dimension
         if not self.kind.held_out:
             return dimension - self.more_coordinates
         classes = self.task.classes_counted
         counts = counts_dimension(classes, rates=self.work == "held_out_rates")
         if dimension != counts and not self.counts_by_party(dimension):
-            raise OrderError(f"{self.work} of {classes} classes are {counts} numbers, not {dimension}")
+            raise OrderError(
+                f"{self.work} of {classes} classes are {counts} numbers, not {dimension}: ask for as "
+                "many numbers"
+            )
         return self.task.dimension
 
     def counts_by_party(self, dimension: int) -> bool:
@@ -236,7 +245,8 @@ class TrainingOrder:
             # Not the other way round: a NaN is in no range.
             if not low * (1 - ROUNDING) <= value <= high * (1 + ROUNDING):
                 raise OrderError(
-                    f"{name} {value:.6g} is not in the range of the sum, {low:.6g} to {high:.6g}"
+                    f"{name} {value:.6g} is not in the range of the sum, {low:.6g} to {high:.6g}: plan the "
+                    "sum with a range that holds it"
                 )
             most = inf if name == "weight" and self.private_by_itself else ratio
             if not 0 < high <= low * most * (1 + ROUNDING):

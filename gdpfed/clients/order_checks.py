@@ -92,9 +92,11 @@ def check_numbers(order: TrainingOrder) -> None:
     if not 0.0 <= order.indicator_share < 1.0:
         raise OrderError(f"the order's indicator_share is {order.indicator_share}; it must be in [0, 1)")
     if (order.norm_factor, order.indicator_share) != (1.0, 0.0) and kind != PLAIN:
-        raise OrderError(f"adaptive clipping goes with the work update, and the order's is {order.work}")
+        raise OrderError(f"the order's work is {order.work}, and adaptive clipping needs the work update")
     if order.fills and not order.may_fill:
-        raise OrderError("the order asks for zeros in a sum that nobody may fill, as the others were told")
+        raise OrderError(
+            "the order asks for zeros in a sum in which, by the same order, nobody may send zeros"
+        )
     if order.may_fill and (kind.once or kind.on_records or kind.own_noise or order.records or order.taps):
         raise OrderError(
             "the order lets members send zeros: that goes with rounds of sampled clients alone, not with "

@@ -110,7 +110,10 @@ def checked_steps(order: TrainingOrder) -> RecordSteps:
     """
     steps = order.records
     if steps is None:
-        raise OrderError(f"the order's work is {order.work} and it does not say which steps on records")
+        raise OrderError(
+            f"the order's work is {order.work} and the order lacks the steps on records: give their "
+            "number, batch rates, norm and noise"
+        )
     if order.kind.own_noise:
         if steps.noise_multiplier == 0:
             raise OrderError(
@@ -120,8 +123,8 @@ def checked_steps(order: TrainingOrder) -> RecordSteps:
     elif order.kind.window:
         if order.task.by_person:
             raise OrderError(
-                f"the order's work is {order.work} on persons, whose gradient of several rows its bound does "
-                "not cover"
+                f"the order's work is {order.work} on persons, whose gradient of several rows its bound "
+                "does not cover: protect rows, or use a work that clips by person"
             )
         _check_window(order, steps)
     elif steps.noise_multiplier != 0 or steps.num_steps != 1:
@@ -182,7 +185,7 @@ def check_convex(order: TrainingOrder, bounds: ConvexBounds | None) -> ConvexBou
     if steps.clipping_norm < bounds.gradient_norm * (1 - 1e-6):
         raise OrderError(
             f"the order bounds gradients by {steps.clipping_norm:.6g}, and those of its model reach "
-            f"{bounds.gradient_norm:.6g}"
+            f"{bounds.gradient_norm:.6g}: raise the order's bound"
         )
     return bounds
 

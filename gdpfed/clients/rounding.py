@@ -65,5 +65,8 @@ def noise_as_steps(
         steps[near] = exactly(near).div_(encoding.grid).round_().to(steps.device)
     largest = float(steps.abs().max())
     if not largest <= encoding.noise_limit:
-        raise EncodingError(f"noise of {largest:.9g} steps is outside +-{encoding.noise_limit}")
+        raise EncodingError(
+            f"noise of {largest:.9g} steps is outside +-{encoding.noise_limit}: the sum needs a "
+            "wider limit or less noise"
+        )
     return steps.long()

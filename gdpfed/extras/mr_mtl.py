@@ -106,7 +106,9 @@ class MRMTL(DPSGD):
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
         if set(state) - {PERSONAL_KEY}:
-            raise ValueError(f"mr_mtl keeps its clients' models, but got {', '.join(sorted(state))}")
+            raise ValueError(
+                f"the state of mr_mtl must hold the clients' models, and holds {', '.join(sorted(state))}"
+            )
         personal = state.get(PERSONAL_KEY)
         self._personal = None if personal is None else personal.astype(np.float64)
 

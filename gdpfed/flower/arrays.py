@@ -50,7 +50,9 @@ class Layout:
                     "noise: leave it out of the arrays, as with GroupNorm in place of BatchNorm"
                 )
             if not np.isfinite(each).all():
-                raise LearningError(f"array '{name}' holds values that are not finite: begin with others")
+                raise LearningError(
+                    f"array '{name}' holds values that are not finite: begin with finite values"
+                )
         return cls(tuple((name, each.dtype.name, each.shape) for name, each in arrays.items())).checked()
 
     @classmethod
@@ -97,7 +99,9 @@ class Layout:
         shapes = {name: sizes for name, _, sizes in self.arrays}
         given = {name: each.shape for name, each in arrays.items()}
         if given != shapes:
-            raise LearningError(f"the arrays are {given}, and the model's are {shapes}")
+            raise LearningError(
+                f"the arrays are {given}, and the model's are {shapes}: give arrays of these shapes"
+            )
         return np.concatenate([np.asarray(arrays[name], np.float64).reshape(-1) for name in self.order])
 
     def arrays_of(self, theta: npt.NDArray[Any]) -> dict[str, Numbers]:
@@ -127,7 +131,7 @@ class ArrayModel(nn.Module):
                 holder.register_parameter(last, nn.Parameter(torch.zeros(sizes)))
             except (KeyError, AttributeError):
                 raise LearningError(
-                    f"array '{name}' cannot stand beside the others under its name: call it otherwise"
+                    f"array '{name}' cannot be stored beside the others under this name: give it another name"
                 ) from None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

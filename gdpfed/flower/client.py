@@ -47,7 +47,9 @@ def private_client(
     Raises LearningError: something is said to be public that the plan answers for.
     """
     if bad := sorted(OURS.intersection(public) | {"train"}.intersection(public)):
-        raise LearningError(f"public={bad[0]} is what budgets pay for: leave it out")
+        raise LearningError(
+            f"public={bad[0]}: budgets pay for such answers, which are not public: leave it out"
+        )
     return PrivateClientApp(app, frozenset(public), frozenset(own_settings))
 
 

@@ -136,7 +136,10 @@ class GDPFed(Strategy):
                 f"num_rounds={num_rounds} is given to start, and {self._num_rounds} to the strategy: give one"
             )
         if not said and not any(setting.startswith(ROUNDS_SAID) for setting in self._settings):
-            raise ConfigError("num_rounds is said neither to start nor to the strategy: a plan needs it")
+            raise ConfigError(
+                "num_rounds is given neither to start nor to the strategy, and a plan needs it: give it "
+                "to one"
+            )
         settings = [*self._settings, *(f"run.num_rounds={each}" for each in said)]
         if timeout is not None:
             settings.append(f"run.timeout_seconds={timeout}")

@@ -50,7 +50,10 @@ def fit_near(model: nn.Module, data: Split, loss: Loss, *, names: Collection[str
     if free and len(data):
         search.step(objective)  # type: ignore[no-untyped-call]  # torch's
     if not all(torch.isfinite(each).all() for each in free):
-        raise LearningError("a fit to a party's own rows is not finite: pull it more to the released model")
+        raise LearningError(
+            "a fit to a party's own rows is not finite: pull it more to the released model, by a "
+            "larger --pull"
+        )
     model.float()
     for name, each in model.named_parameters():
         each.requires_grad_(kept[name])

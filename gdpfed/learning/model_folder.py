@@ -90,7 +90,10 @@ class ModelDescription:
         """
         values: dict[str, Any] = read_json(text)
         if (version := values.pop("version")) not in (FORMAT_VERSION, SCALED_VERSION):
-            raise ValueError(f"it has format version {version}, and this gdpfed reads {SCALED_VERSION}")
+            raise ValueError(
+                f"the model has format version {version}, and this gdpfed reads {SCALED_VERSION}: use "
+                "the gdpfed that wrote it"
+            )
         options = tuple((str(key), value) for key, value in values["options"])
         return cls(
             values["model"],

@@ -98,7 +98,10 @@ def save_onnx(model: LoadedModel, path: Path) -> str:
         verbose=False,
     )
     if program is None:
-        raise LearningError(f"torch wrote no ONNX file of the model {model.description.model}")
+        raise LearningError(
+            f"torch has not written an ONNX file of the model {model.description.model}: use gdpfed "
+            "predict with the model itself"
+        )
     metadata = onnx_metadata(model)
     program.model.metadata_props.update(metadata)
     try:

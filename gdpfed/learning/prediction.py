@@ -178,7 +178,7 @@ class LoadedModel:
         Raises LearningError: columns or values that do not fit, named.
         """
         if self.columns is None:
-            raise LearningError(f"{place} is a table, and the model takes none")
+            raise LearningError(f"{place} is a table, and the model takes no tables: give an array")
         _check_columns([*table], self.columns, place)
         inputs, unfamiliar = (
             self._inputs(table, Where(place, np.arange(num_rows(table)) + 1)),
@@ -190,7 +190,7 @@ class LoadedModel:
     def _inputs(self, table: Table, where: Where) -> npt.NDArray[np.float32]:
         columns = self.columns
         if columns is None:
-            raise LearningError(f"{where.place} is a table, and the model takes none")
+            raise LearningError(f"{where.place} is a table, and the model takes no tables: give an array")
         for name in columns.inputs if columns.incomplete_rows == DROP else ():
             where.refuse(name, table[name], table[name].missing, INCOMPLETE)
         return inputs_of(table, columns, where)
@@ -214,7 +214,8 @@ class LoadedModel:
         form, given = self.description.form, np.asarray(data)
         if given.shape[1:] != form.own_shape:
             raise LearningError(
-                f"the data have shape {given.shape}, and the model takes (N, {_listed(form.own_shape)})"
+                f"the data have shape {given.shape}, and the model takes (N, {_listed(form.own_shape)}): "
+                "reshape the data"
             )
         pixels = self.description.pixels and given.dtype.kind in "iu"
         x = as_numbers(given, np.dtype(form.own_dtype), "the data")
@@ -256,7 +257,8 @@ def _by_column(data: Any, columns: Columns) -> dict[str, Any]:
     if isinstance(data, np.ndarray):
         if data.ndim != 2 or data.shape[1] != len(names):
             raise LearningError(
-                f"the data have shape {data.shape}, and the model takes the columns {_listed(names)}"
+                f"the data have shape {data.shape}, and the model takes the columns {_listed(names)}: "
+                "give one column for each"
             )
         return {name: _array_of(data[:, place]) for place, name in enumerate(names)}
     import pyarrow as pa

@@ -91,7 +91,7 @@ class WeightsFile:
                     f"{tuple(each.shape)}: {SIZES}"
                 )
         if more:
-            raise LearningError(f"{where} has {prefix}{more[0]}, which the model has not: {SIZES}")
+            raise LearningError(f"{where} has {prefix}{more[0]}, which the model lacks: {SIZES}")
         with _torch.no_grad():
             for name, each in own.items():
                 each.copy_(held[name])

@@ -273,7 +273,9 @@ class Method(ABC):
 
     def take_counts(self, counts: npt.NDArray[np.float64]) -> None:
         """Receive the class counts that clients released before the first round, shape (n, B)."""
-        raise TypeError(f"{self.name} has no use for class counts of {len(counts)} clients")
+        raise TypeError(
+            f"{self.name} does not use class counts, and was given those of {len(counts)} clients"
+        )
 
     def noted(self, round_index: int) -> dict[str, float]:
         """Return values that single clients have released in a round, for the log; none by default."""

@@ -30,7 +30,7 @@ def refuse_unpaid(config: Config, setting: str, summed: str) -> None:
     if config.privacy.noise != "gaussian" or config.privacy.accountant == "theorem1":
         key = "noise" if config.privacy.noise != "gaussian" else "accountant"
         raise ConfigError(
-            f"{setting} is paid for beside rounds of Gaussian noise by pld or rdp, and privacy.{key}="
+            f"{setting} needs Gaussian noise and the pld or rdp accountant, and privacy.{key}="
             f"{getattr(config.privacy, key)} has no proof for that: use another, {without}"
         )
     if config.run.mailbox is not None or config.privacy.price is not None:

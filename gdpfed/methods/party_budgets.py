@@ -93,7 +93,8 @@ def budgets_in_order(names: Sequence[str], named: Mapping[str, float]) -> list[f
             near = get_close_matches(name, names, n=1)
             hint = f"; did you mean '{near[0]}'?" if near else ""
             raise ConfigError(
-                f"privacy.client_budgets names '{name}', and the parties are {', '.join(names)}{hint}"
+                f"privacy.client_budgets names '{name}', and the parties are {', '.join(names)}{hint}: "
+                "name these"
             )
     silent = [name for name in names if name not in named]
     if silent:

@@ -34,7 +34,10 @@ def parameters_of(
     to add any. Raises ValueError: a sum that cannot be.
     """
     if request.noise_at is NoiseAt.NOWHERE and request.noise_multiplier != 0:
-        raise RunError(f"{request.name} asks for noise of {request.noise_multiplier} from nobody")
+        raise RunError(
+            f"{request.name} asks for noise with multiplier {request.noise_multiplier}, and names "
+            "nobody to add it"
+        )
     at_edge = request.noise_at is NoiseAt.EDGE
     in_clear = at_edge or not secagg.hides_updates
     return sum_parameters(

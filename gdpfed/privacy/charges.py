@@ -62,7 +62,10 @@ def event_of_round(charges: tuple[Charge, ...], round_index: int) -> Event:
         position += charge.count
         if round_index < position:
             return charge.event
-    raise PrivacyError(f"round {round_index} lies beyond the {position} rounds that are charged for")
+    raise PrivacyError(
+        f"round {round_index} lies beyond the {position} rounds that are charged for; ask for "
+        f"one of rounds 0 to {position - 1}"
+    )
 
 
 def event_from_dict(data: object) -> Event:
@@ -73,4 +76,6 @@ def event_from_dict(data: object) -> Event:
     try:
         return Event.kinds[data["kind"]](**values)
     except TypeError as error:
-        raise PrivacyError(f"an event of kind {data['kind']} lacks or has odd entries ({error})") from None
+        raise PrivacyError(
+            f"an event of kind {data['kind']} lacks entries or has wrong ones ({error})"
+        ) from None

@@ -43,7 +43,9 @@ def check_taps(taps: tuple[float, ...], num_rounds: int) -> None:
         if not 0.0 <= require_number("a tap of the noise", tap) < math.inf:
             raise PrivacyError(f"a tap of the noise is {tap}; it must be finite and not negative")
     if any(later > tap + ROUNDING for tap, later in pairwise(taps)):
-        raise PrivacyError(f"the taps of the noise, {_shown(taps)}, rise; the later must not be the larger")
+        raise PrivacyError(
+            f"the taps of the noise, {_shown(taps)}, increase; no tap may be larger than the one before it"
+        )
     response = noise_response(taps, num_rounds)
     rises = np.flatnonzero(response[1:] > response[:-1] + ROUNDING)
     if rises.size:
@@ -140,7 +142,10 @@ class CorrelatedGaussian(Gaussian):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         for turn in self.turns:
             if require_count("a turn", turn, at_least=0) >= self.num_rounds:
-                raise PrivacyError(f"a turn is in round {turn}, and there are {self.num_rounds} rounds")
+                raise PrivacyError(
+                    f"a turn is in round {turn}, and there are {self.num_rounds} rounds; its turns must be "
+                    f"from 0 to {self.num_rounds - 1}"
+                )
         if not self.turns or list(self.turns) != sorted(set(self.turns)):
             raise PrivacyError(f"turns are {self.turns}; give one or more, each once, in order")
         check_taps(self.taps, self.num_rounds)

@@ -258,7 +258,9 @@ class GaussianMixture(Event):
             if not 0.0 <= require_number("a weight", value) <= 1.0:
                 raise PrivacyError(f"a weight of a mixture is {value}; it must lie in [0, 1]")
         if abs(math.fsum(self.weights) - 1.0) > 1e-9:
-            raise PrivacyError(f"the weights of a mixture sum to {math.fsum(self.weights):.9g}; not to one")
+            raise PrivacyError(
+                f"the weights of a mixture sum to {math.fsum(self.weights):.9g}; they must sum to one"
+            )
 
     @property
     def is_noisy(self) -> bool:

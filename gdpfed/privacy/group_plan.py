@@ -67,7 +67,10 @@ class GroupPlan:
             position += round_range.num_rounds
             if round_index < position:
                 return round_range
-        raise PrivacyError(f"round {round_index} lies beyond the plan's {position} rounds")
+        raise PrivacyError(
+            f"round {round_index} lies beyond the plan's {position} rounds; ask for one of rounds 0 "
+            f"to {position - 1}"
+        )
 
     @property
     def sampling_rate(self) -> float:

@@ -30,7 +30,9 @@ def require_rate(name: str, value: object) -> float:
     """Return `value` as a float; refuse rates outside (0, 1], or too small for accountants' arithmetic."""
     number = require_number(name, value)
     if number > 1.0:
-        raise PrivacyError(f"{name} is {value}; that needs more than every client, choose a rate in (0, 1]")
+        raise PrivacyError(
+            f"{name} is {value}; a rate above 1 would need more than all clients, choose one in (0, 1]"
+        )
     if number < SMALLEST_RATE:
         raise PrivacyError(f"{name} is {value}; choose a rate in (0, 1], and at least {SMALLEST_RATE:g}")
     return number

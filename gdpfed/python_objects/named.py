@@ -104,7 +104,7 @@ def names_of(objects: Mapping[str, Any], label_kind: str, saved: Mapping[str, An
 def _function(made: Named, key: str, item: Any, saved: object) -> str:
     if not callable(item) or isinstance(item, type):
         form = {"loss": "(outputs, targets) -> losses", "partition": "(data, num_clients, seed) -> positions"}
-        raise ConfigError(f"{key}={_shown(item)}: give a function {form[key]}, or a name")
+        raise ConfigError(f"{key}={_shown(item)}: give a function of the form {form[key]}, or a name")
     with packages_needed():
         from gdpfed.learning.data.named_partitions import PARTITIONS
         from gdpfed.learning.labels import LOSSES

@@ -102,7 +102,7 @@ def _refuse_repeated(runs: Iterable[FinishedRun]) -> None:
     for run in runs:
         path = run.path.resolve()
         if path in seen:
-            raise ReportError(f"{run.path} is named twice: it would count as two seeds")
+            raise ReportError(f"{run.path} is named twice: it would count as two seeds, name it once")
         seen.add(path)
 
 

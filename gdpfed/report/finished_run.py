@@ -192,7 +192,10 @@ def read_whole_settings(path: Path) -> Settings:
         raise ReportError(f"{path} is not a run: there is no such directory")
     settings = read_settings(path)
     if settings is None:
-        raise ReportError(f"{path} is not a run: it holds no {CONFIG_FILE} with the settings of one")
+        raise ReportError(
+            f"{path} is not a run: it holds no {CONFIG_FILE} with a run's settings; name the "
+            "directory of a run"
+        )
     return settings
 
 
@@ -210,7 +213,9 @@ def read_plan(path: Path) -> Mapping[str, Any]:
         plan = read_json((path / PLAN_FILE).read_text(encoding="utf-8"))
         plan["weighting"]["noise_magnitude"], plan["groups"]
     except (OSError, *WRONG_FORM):
-        raise ReportError(f"{path} is a damaged run: {PLAN_FILE} holds no plan") from None
+        raise ReportError(
+            f"{path} is a damaged run: {PLAN_FILE} holds no plan; restore it from a copy"
+        ) from None
     return dict(plan)
 
 

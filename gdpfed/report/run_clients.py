@@ -24,7 +24,9 @@ class RunClients:
             saved = read_json(path.read_text(encoding="utf-8"))
             groups = [list(chain(*(range(*each) for each in group))) for group in saved["clients"]]
         except (OSError, *WRONG_FORM) as error:
-            raise ReportError(f"{path} is not an assignment of clients: {error}") from None
+            raise ReportError(
+                f"{path} is not an assignment of clients: {error}; restore it from a copy"
+            ) from None
         if [len(group) for group in groups] != [group["clients"] for group in run.plan["groups"]]:
             raise ReportError(f"{path} has other clients than the plan: restore it from a copy")
         return cls(groups, tuple(map(str, saved.get(PARTIES, ()))))

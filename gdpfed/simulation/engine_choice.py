@@ -156,7 +156,7 @@ def _check(settings: SimulationConfig, device: torch.device) -> None:
 def _is_batched(
     settings: SimulationConfig, task: Task, device: torch.device, form: RecordGradients | None
 ) -> bool:
-    """Whether clients are trained at once: as configured, or by the rule.
+    """Whether many clients are trained at once: as configured, or if the model's size and layers allow.
 
     Raises ConfigError: the model has operations that have no form for many clients, and must be batched.
     """

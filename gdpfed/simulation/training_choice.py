@@ -64,7 +64,7 @@ def _programmed(task: Task, device: torch.device) -> ProgrammedTraining:
     parts = torch.autograd.grad(loss(model(x), y).mean(), leaves)
     theirs = torch.cat([part.reshape(-1) for part in parts])
     if not (ours - theirs).norm() <= MOST_OFF * theirs.norm():
-        raise NotLoweredError("layers that compute something else")
+        raise NotLoweredError("the compiled program computes other numbers than the model")
     return training
 
 

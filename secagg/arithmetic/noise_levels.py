@@ -108,7 +108,9 @@ def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, mos
     if not most_levels:
         return NoiseLevels(base_stddev)
     if base_stddev == FINE_STDDEV:
-        raise EncodingError("noise in levels needs more bits: noise of 481.7 steps has no finer part")
+        raise EncodingError(
+            "noise in levels needs more bits: noise of 481.7 steps has no finer part: raise modulus_bits"
+        )
     bounds = _bounds(num_noisy, dropout_tolerance, most_levels)
     base, fine = NAMED_VARIANCES[base_stddev], NAMED_VARIANCES[FINE_STDDEV]
     multipliers: list[int] = []

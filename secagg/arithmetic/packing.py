@@ -58,7 +58,10 @@ def check_packed(data: memoryview, dimension: int, bits: int) -> None:
     Raises DecodeError: another length, or something in the padding.
     """
     if len(data) != packed_bytes(dimension, bits):
-        raise DecodeError(f"{len(data)} bytes where {dimension} residues of {bits} bits belong")
+        raise DecodeError(
+            f"a vector of {dimension} residues of {bits} bits does not fill {len(data)} bytes: send "
+            "it as it was packed"
+        )
     if bits != FULL_BITS and dimension % _BLOCK:
         last = int.from_bytes(data[-bits * 8 :], "little")
         if last >> (dimension % _BLOCK * bits):

@@ -212,7 +212,10 @@ class PublicKeys:
         """Read public keys that `to_bytes` wrote; DecodeError if the last byte is neither 0 nor 1."""
         first, second, third = SECRET_BYTES, 2 * SECRET_BYTES, 3 * SECRET_BYTES
         if data[third:] not in (b"\0", b"\1"):
-            raise DecodeError(f"a member brings {data[third:].hex()}, which is neither an update nor none")
+            raise DecodeError(
+                f"the last byte of a member's keys is {data[third:].hex()}; it must be 00 with an update "
+                "or 01 without one"
+            )
         return cls(data[:first], data[first:second], data[second:third], data[third:] == b"\1")
 
 

@@ -84,7 +84,7 @@ def add_masks(
     Raises ValueError: a wrong array, sign, suite or key.
     """
     if vector.dtype != np.uint32 or vector.ndim != 1 or not vector.flags.c_contiguous:
-        raise ValueError(f"masks add to a contiguous uint32 vector, got {vector.dtype}")
+        raise ValueError(f"masks are added to a contiguous uint32 vector, not to {vector.dtype}")
     segments = range(-(-len(vector) // SEGMENT_WORDS))
     threads = max(1, min(num_threads or NUM_THREADS, len(segments)))
     pending = iter(masks)

@@ -51,7 +51,7 @@ class Identity:
         except (ValueError, TypeError, UnsupportedAlgorithm):
             key = None
         if not isinstance(key, Ed25519PrivateKey):
-            raise ValueError("no Ed25519 private key in PEM without a password")
+            raise ValueError("this is not an Ed25519 private key in PEM without a password")
         return cls(key.private_bytes_raw())
 
     def to_pem(self) -> bytes:

@@ -171,7 +171,10 @@ def masked_vector(state: ClientState, steps: Steps | HeldVector, noise: Noise) -
     parts = () if noise is None else tuple(noise_parts(state))
     packed = steps.masked(parts, tuple(masks), suite, bits)
     if len(packed) != packed_bytes(parameters.dimension, bits):
-        raise LocalProtocolError(f"{len(packed)} bytes came of a vector of {parameters.dimension} residues")
+        raise LocalProtocolError(
+            f"the device returned {len(packed)} bytes for a vector of {parameters.dimension} "
+            "residues, which need another number"
+        )
     return packed
 
 
@@ -255,7 +258,7 @@ def _check_noise_norm(state: ClientState, squared_norm: float) -> None:
     if state.sum_parameters.noise_multiplier == 0 or state.sum_parameters.noise_levels:
         raise LocalProtocolError(
             "noise was given for a sum without noise, or with noise levels: give none, the session "
-            "draws what belongs"
+            "draws the noise itself"
         )
     stddev = state.encoding().integer_noise_stddev
     least = dimension - 2 * math.sqrt(dimension * NOISE_DOUBT_BITS * math.log(2))

@@ -300,7 +300,9 @@ class ClientSession:
         try:
             state = ClientState.from_bytes(data)
         except DecodeError as error:
-            raise LocalProtocolError(f"the saved session is not readable: {error}") from error
+            raise LocalProtocolError(
+                f"the saved session is not readable: {error}; begin a new session"
+            ) from error
         session = cls(state.client_id, policy, random_bytes, identity, roster)
         session._state = state
         return session

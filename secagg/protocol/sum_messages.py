@@ -42,7 +42,7 @@ def committed_bytes(noise_levels: int) -> int:
 def read_signature(reader: Reader) -> bytes:
     signature = reader.short()
     if len(signature) not in (0, SIGNATURE_BYTES):
-        raise DecodeError(f"a signature of {len(signature)} bytes")
+        raise DecodeError(f"a signature has {len(signature)} bytes; it must have {SIGNATURE_BYTES}, or none")
     return signature
 
 
@@ -69,7 +69,9 @@ class AdvertiseRequest:
         parameters = SumParameters.from_bytes(reader.fixed(reader.integer("I")))
         member, corrects = reader.client_id(), reader.integer("B")
         if corrects not in (0, 1):
-            raise DecodeError(f"a member is asked for {corrects}, neither an update nor none")
+            raise DecodeError(
+                f"a member is marked with {corrects}; it must be 0 (sends an update) or 1 (sends none)"
+            )
         return reader.finish(cls(parameters, member, bool(corrects)))
 
 
@@ -224,10 +226,10 @@ class MaskReply:
         sender, sid, context = reader.client_id(), reader.fixed(SID_BYTES), reader.fixed(CONTEXT_BYTES)
         complaints, proof = read_ids(reader), reader.short()
         if proof:
-            raise DecodeError(f"a proof of {len(proof)} bytes, where this version has none")
+            raise DecodeError(f"a message has a proof of {len(proof)} bytes, and this version has no proofs")
         length = reader.integer("I")
         if length != dimension:
-            raise DecodeError(f"a vector of {length} coordinates where {dimension} belong")
+            raise DecodeError(f"a vector has {length} coordinates; it must have {dimension}")
         packed = reader.view(packed_bytes(dimension, bits))
         check_packed(packed, dimension, bits)
         return reader.finish(cls(sender, sid, context, complaints, packed, dimension, bits))

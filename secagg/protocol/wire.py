@@ -53,7 +53,7 @@ class Writer:
 
     def fixed(self, value: Buffer, length: int) -> "Writer":
         if len(value) != length:
-            raise ValueError(f"a field of {length} bytes got {len(value)}")
+            raise ValueError(f"a field of {length} bytes cannot hold {len(value)}")
         self._parts.append(value)
         return self
 
@@ -76,7 +76,8 @@ class Reader:
         body = memoryview(data)[:-CHECKSUM_BYTES]
         if (body[0], body[1]) != (VERSION, message_type):
             raise DecodeError(
-                f"version {body[0]} type {body[1]} where version {VERSION} type {message_type} belongs"
+                f"the message has version {body[0]} and type {body[1]}, not version {VERSION} and type "
+                f"{message_type}: run one version on both sides"
             )
         if checksum(body) != data[-CHECKSUM_BYTES:]:
             raise DecodeError("the checksum does not fit: the message was damaged on its way")
@@ -88,7 +89,7 @@ class Reader:
     def view(self, length: int) -> memoryview:
         """Return the next bytes without a copy."""
         if length > len(self._rest):
-            raise DecodeError(f"{length} bytes expected, {len(self._rest)} left")
+            raise DecodeError(f"{length} bytes are expected, and only {len(self._rest)} are left")
         taken, self._rest = self._rest[:length], self._rest[length:]
         return taken
 
@@ -102,7 +103,10 @@ class Reader:
         """Read a number of items, and refuse one that the remaining bytes cannot hold."""
         count = self.integer("I")
         if count > MAX_CLIENTS or count * item_bytes > len(self._rest):
-            raise DecodeError(f"{count} items of {item_bytes} bytes, {len(self._rest)} bytes left")
+            raise DecodeError(
+                f"{count} items of {item_bytes} bytes are announced, and only {len(self._rest)} bytes "
+                "are left"
+            )
         return count
 
     def client_id(self) -> int:

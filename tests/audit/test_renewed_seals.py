@@ -217,7 +217,7 @@ def test_a_card_of_another_time_is_not_that_of_a_run_that_goes_on(copy):
 
 def test_a_field_without_a_figure_is_refused(tmp_path):
     """Whoever adds a line with a figure to the list must say what the figure is."""
-    with pytest.raises(AuditError, match="a field that it has no figure for: more"):
+    with pytest.raises(AuditError, match="this audit has no expected value: more"):
         list(compare("epsilon in all: 3", [Form("a", "epsilon in all: {more}", frozenset())], (), {}, {}))
     (tmp_path / "lines.txt").write_text("[]\nno name here\n")
     with pytest.raises(AuditError, match="a line without a name: no name here"):

@@ -136,5 +136,5 @@ def test_a_schedule_of_several_events_agrees(charges):
 
 
 def test_an_event_without_a_figure_is_refused():
-    with pytest.raises(ValueError, match="no figure for events of kind gaussian_mixture"):
+    with pytest.raises(ValueError, match="cannot compute the cost of events of kind gaussian_mixture"):
         charges_of([{"event": {"kind": "gaussian_mixture"}, "count": 1, "unit": "client"}])

@@ -34,7 +34,10 @@ from gdpfed.errors import ConfigError
         (["report", "nosuch"], "nosuch is not a run: there is no such directory [report]"),
         (["audit", "nosuch"], "nosuch is not a run: there is no such directory [report]"),
         (["audit", "--attack", __file__], "is not a run: it is a file, and a run is a directory [report]"),
-        (["compare", "."], ". is not a run: it holds no config.yaml with the settings of one [report]"),
+        (
+            ["compare", "."],
+            ". is not a run: it holds no config.yaml with a run's settings; name the",
+        ),
         (["simulate", "--jobs", "x"], "argument --jobs: 'x' is not a whole number; 'gdpfed simulate --help'"),
         (["compare", __file__], "is not a run: it is a file, and a run is a directory [report]"),
         (["plan", "method=gdpfed_pls"], "trees; did you mean gdpfed_plus? [config]"),
@@ -57,10 +60,13 @@ from gdpfed.errors import ConfigError
             "dataset.path=no.npz is not there: name the .npz",
         ),
         (["demo", "method=fedavg"], "method=fedavg: the demo sets this itself; use gdpfed simulate"),
-        (["new", "mine.txt", "--yes"], "mine.txt is to be a file of YAML: name it mine.yaml [config]"),
+        (["new", "mine.txt", "--yes"], "mine.txt must be a YAML file: name it mine.yaml [config]"),
         (["new"], "gdpfed new asks on a terminal: say --yes, and answers as options, for a script [input]"),
         (["new", "a.yaml", "--yes", "--budgets", "1,x"], "--budgets 1,x: numbers above 0 with commas"),
-        (["new", "a.yaml", "--yes", "--data", "csv"], "--path: say where the data are [input]"),
+        (
+            ["new", "a.yaml", "--yes", "--data", "csv"],
+            "--path: give the path of the data, a file or a folder [input]",
+        ),
         (
             ["new", "a.yaml", "--yes", "--path", "x"],
             "--path x: the digits are bundled; leave it out, or choose --data",

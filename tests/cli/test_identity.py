@@ -73,7 +73,7 @@ def test_an_identity_is_its_owners_alone_and_never_overwritten(folder, capsys):
     ("words", "refusal"),
     [
         (["show", "nowhere"], "nowhere cannot be read: No such file"),
-        (["show", "list.txt"], "list.txt is not an identity: no Ed25519 private key"),
+        (["show", "list.txt"], "list.txt is not an identity: this is not an Ed25519 private key"),
         (["new", "nowhere/0.key"], "nowhere/0.key cannot be written: No such file"),
         (["roster", "r.json", "--key", "c.key"], "the roster has no client"),
         (["roster", "r.json", "--key", "c.key", "--clients", "0"], "'0' is not ID=KEY"),

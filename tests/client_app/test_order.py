@@ -80,7 +80,7 @@ def test_others_may_send_zeros_in_a_sum_with_noise_alone():
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"may_fill": False}, "asks for zeros in a sum that nobody may fill"),
+        ({"may_fill": False}, "asks for zeros in a sum in which"),
         ({"work": "vote"}, "not with records, turns or a sum beside the rounds, and its work is vote"),
         ({"work": "gradient_sum"}, "its work is gradient_sum"),
         ({"work": "noised_update"}, "its work is noised_update"),

@@ -116,8 +116,8 @@ def test_groups_of_records_have_rates_of_their_own():
 @pytest.mark.parametrize(
     ("work", "records", "match"),
     [
-        ("dp_sgd", None, "does not say which steps on records"),
-        ("gradient_sum", None, "does not say which steps on records"),
+        ("dp_sgd", None, "lacks the steps on records"),
+        ("gradient_sum", None, "lacks the steps on records"),
         ("dp_sgd", replace(DP_SGD, noise_multiplier=0.0), "use a positive one, or without privacy the work"),
         ("gradient_sum", DP_SGD, "gradient_sum with 4 steps on records and noise_multiplier 0.8"),
         ("gradient_sum", replace(SUM, num_steps=2), "gradient_sum with 2 steps"),

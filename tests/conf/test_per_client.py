@@ -74,7 +74,7 @@ def test_a_file_names_its_line_and_long_lists_stay_out_of_messages(tmp_path):
         load([*OWN, f"privacy.client_budgets={file}"])
     with pytest.raises(ConfigError, match=re.escape("privacy.client_budgets=[1.0, ...] goes with")):
         load(["privacy.client_budgets=[1" + ",1" * 999 + "]"])
-    with pytest.raises(ConfigError, match="has 2.5: a client has a whole number of records"):
+    with pytest.raises(ConfigError, match="has 2.5: give a whole number"):
         load(["privacy.client_records=[2.5]"])
 
 

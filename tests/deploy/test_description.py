@@ -76,7 +76,7 @@ def test_lines_become_words_and_short_volumes_long_ones():
 
 def test_a_file_that_is_not_there_or_says_a_key_twice_is_refused_in_a_line(tmp_path):
     file = tmp_path / "docker-compose.yml"
-    with pytest.raises(TopologyError, match="cannot be read: No such file or directory; it is a file of"):
+    with pytest.raises(TopologyError, match="cannot be read: No such file or directory; restore it from"):
         described(file)
     file.write_text("services:\n  init: {}\n  init: {}\n")
     with pytest.raises(TopologyError, match="the key 'init' is there twice, in lines 2 and 3"):

@@ -186,7 +186,10 @@ def test_devices_of_an_edge_may_be_on_hosts_of_their_own(capsys):
             "--party node-3 is not known: use node-0, ",
         ),
         ([*WORDS, "--unit", "client"], "--unit client: behind edges budgets are of records"),
-        ([*WORDS, "--budgets", "1,3"], "--budgets [1.0, 3.0] are 2: all nodes behind edges share one"),
+        (
+            [*WORDS, "--budgets", "1,3"],
+            "--budgets [1.0, 3.0] has 2 numbers, and all nodes behind edges share one",
+        ),
         ([*WORDS, "--max-participations", "2"], "which is not played behind edges: leave them out"),
         ([*WORDS, "--aversions", "0.2", "--first-budgets", "2"], "which is not played behind edges"),
         ([*WORDS, "--trusted-edges", "3"], "--trusted-edges 3 is not from 0 to 2"),

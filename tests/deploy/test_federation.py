@@ -154,7 +154,8 @@ def test_nodes_are_listed_replaced_and_taken_away_by_name(running, tmp_path):
     # The SuperLink never takes the key of a node again that was taken away.
     assert control.register(tmp_path) == ([], ["node-10"])
     with pytest.raises(
-        SuperLinkError, match="node-10 is the name of 0 nodes; registered are node-0, node-1, node-2"
+        SuperLinkError,
+        match="node-10 is the name of 0 nodes: name one by its id; registered are node-0, node-1, node-2",
     ):
         control.unregister("node-10")
     (tmp_path / "node-11.pub").write_text("no key")

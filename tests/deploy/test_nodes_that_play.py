@@ -63,7 +63,7 @@ def test_the_game_is_planned_before_the_nodes_start(capsys):
     assert config.method.aversions == [0.2, 0.6, 0.2, 0.6]
     assert with_types(PLAYING, ["method=gdpfed"]) == ["method=gdpfed"]
     assert local.main(["--unit", "record", "method=fedpcs", "method.types=clients"]) == 2
-    assert "give them --aversions and --first-budgets" in capsys.readouterr().err
+    assert "give --aversions and --first-budgets" in capsys.readouterr().err
 
 
 @pytest.mark.slow

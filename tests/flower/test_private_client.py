@@ -259,7 +259,7 @@ def test_what_no_budget_pays_for_is_refused_unless_it_is_called_public():
     answer = private_client(own_app(moved_by(1.0)), public=["evaluate"])(asked, context)
     assert answer.content["metrics"]["secret"] == 7
     for kind in ("train", "train.mask", "query.join"):
-        with pytest.raises(LearningError, match=f"^public={kind} is what budgets pay for"):
+        with pytest.raises(LearningError, match=f"^public={kind}: budgets pay for such answers"):
             private_client(own_app(moved_by(1.0)), public=[kind])
 
 
@@ -289,7 +289,7 @@ REFUSED = [
     ({"settings": ["run.evaluation=nodes"]}, ConfigError, "run.evaluation=nodes only works with"),
     ({"settings": ["training.vote={learning_rate:[0.1,1]}"]}, ConfigError, "training.vote="),
     ({"method": "sampled_fedavg"}, ConfigError, "method=sampled_fedavg asks for other work"),
-    ({"num_rounds": None}, ConfigError, "num_rounds is said neither"),
+    ({"num_rounds": None}, ConfigError, "num_rounds is given neither"),
     ({"num_rounds": 4}, ConfigError, "num_rounds=3 is given to start, and 4 to the strategy"),
     ({"evaluate_config": ConfigRecord({"a": 1})}, ConfigError, "evaluate_config is given"),
     ({"train_config": ConfigRecord({"a": b"x"})}, ConfigError, "train_config cannot be written as JSON"),

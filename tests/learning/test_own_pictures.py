@@ -324,7 +324,10 @@ def test_a_window_leaves_what_is_transparent_on_white(tmp_path):
 
 def test_what_a_window_does_not_fit_is_named(tmp_path):
     for path, words in (
-        (draw(tmp_path / "a.png"), "has 8 bits a channel, and the window 0 to 4095 is for more: it would be"),
+        (
+            draw(tmp_path / "a.png"),
+            "has 8 bits a channel, and the window 0 to 4095 is for more: the picture would be",
+        ),
         (
             draw(tmp_path / "a.tif", np.full((6, 8), 0.5, np.float32)),
             "has 32 bits a channel: scale it to 8 bits$",

@@ -194,7 +194,7 @@ def test_a_file_says_whose_every_example_is(tmp_path):
         with pytest.raises(LearningError, match=words):
             changed.indices(data, 0)
     file.write_text("north\n")
-    with pytest.raises(LearningError, match="has not one line an example"):
+    with pytest.raises(LearningError, match="does not have one line for each example"):
         replace(split, seed=1).indices(data, 0)
 
 

@@ -220,7 +220,7 @@ def test_what_a_query_takes_is_limited(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("database", "more", "words"),
     [
-        ("other.sqlite", "", "the database .*other.sqlite is not there: say another in files.yaml"),
+        ("other.sqlite", "", "the database .*other.sqlite is not there: name another in files.yaml"),
         ("columns.yaml", "", "columns.yaml is not a file of SQLite or DuckDB"),
         ("x", ", seconds: 0", "visits.seconds is '0'; it must be a whole number from 1"),
         ("x", ", mebibytes: much", "it must be a number"),

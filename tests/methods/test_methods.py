@@ -183,7 +183,7 @@ def test_kept_fractions_follow_from_the_number_of_groups():
             "makes Problem 1 the same for all rates",
         ),
         (["privacy.sampling_rates=[0.1,0.2]"], PrivacyError, "2 entries for 3 groups"),
-        (["privacy.sampling_rates=[0.1,0.2,1.2]"], PrivacyError, "needs more than every client"),
+        (["privacy.sampling_rates=[0.1,0.2,1.2]"], PrivacyError, "would need more than all clients"),
         (
             [
                 "dataset.num_clients=30",
@@ -208,7 +208,7 @@ def test_kept_fractions_follow_from_the_number_of_groups():
         (["privacy.budgets=[-1,1,2]"], PrivacyError, "epsilon is -1.0; it must be positive"),
         (["privacy.delta=0"], PrivacyError, "delta is 0.0"),
         (["privacy.delta=1"], PrivacyError, "delta is 1.0"),
-        (["privacy.sampling_rate=1.5"], PrivacyError, "that needs more than every client"),
+        (["privacy.sampling_rate=1.5"], PrivacyError, "a rate above 1 would need more than all clients"),
         (["privacy.group_shares=[0.5,0.2,0.2]"], PrivacyError, "must sum to one"),
         (["privacy.clipping_norm=0"], ConfigError, "clipping_norm=0.0 must be from"),
         (["privacy.clipping_norm=-2"], ConfigError, "clipping_norm=-2.0 must be from"),

@@ -244,7 +244,10 @@ def test_combinations_without_valid_accounting_are_refused(name, sampling, adjac
     ("make", "message"),
     [
         (lambda: make_accountant("gdp"), "accountant=gdp is not known: use pld, rdp or theorem1"),
-        (lambda: mechanism(1.0, rate=1.2), "sampling_rate is 1.2; that needs more than every client"),
+        (
+            lambda: mechanism(1.0, rate=1.2),
+            "sampling_rate is 1.2; a rate above 1 would need more than all clients",
+        ),
         (lambda: mechanism(1.0, rate=0.0), r"sampling_rate is 0.0; choose a rate in \(0, 1\]"),
         (lambda: mechanism(1.0, sampling="shuffle"), "sampling=shuffle is not known: use"),
         (lambda: mechanism(1.0, adjacency="add"), "adjacency=add is not known: use"),

@@ -69,7 +69,7 @@ def test_what_is_charged_comes_in_order_and_is_taken_once():
 
 @pytest.mark.parametrize("made", [ChargedSum, ExpectedSum])
 def test_nobody_else_makes_them(made):
-    with pytest.raises(PrivacyError, match="group 0: only a ledger"):
+    with pytest.raises(PrivacyError, match="group 0: a sum must be charged by a ledger"):
         made(object(), request(), 0)
 
 
@@ -193,7 +193,7 @@ def test_what_is_expected_is_checked_and_not_charged():
     assert not hasattr(expected, "take")
     with pytest.raises(PrivacyError, match="method mine, round 1, group 0: client 9 was not drawn"):
         ledger.expect(1, COHORTS, [request(0, clients=np.array([9]))])
-    with pytest.raises(PrivacyError, match="round 2 is not the next one, 1"):
+    with pytest.raises(PrivacyError, match="round 2 cannot be summed now; the next round is 1"):
         ledger.expect(2, COHORTS, [request(0)])
     with pytest.raises(PrivacyError, match="client 12 is not in group 0"):
         ledger.expect(1, [np.array([12]), COHORTS[1]], [request(0)])

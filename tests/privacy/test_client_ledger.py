@@ -202,13 +202,13 @@ def damaged(**changes):
         ([], "not a mapping of version and runs"),
         ({"version": 6, "runs": []}, "version 6; this program reads 1 and 2 and 3"),
         (damaged(edge_trusted="yes"), "edge_trusted 'yes', which is neither true nor false"),
-        ({"version": 1, "runs": {}}, "its runs are not a list"),
-        ({"version": 1, "runs": [{}]}, "its run 0 is not a mapping"),
-        (damaged(terms=3), "its run 0 has no terms"),
+        ({"version": 1, "runs": {}}, "the ledger's runs are not a list"),
+        ({"version": 1, "runs": [{}]}, "the ledger's run 0 is not a mapping"),
+        (damaged(terms=3), "the ledger's run 0 has no terms"),
         (damaged(epsilons=[0]), "a run's epsilon is 0"),
         (damaged(rounds=[1, 1], steps=[0, 0]), "has had its update already"),
         (damaged(rounds=[6]), "lies beyond the 6"),
-        ({"version": 1, "runs": damaged()["runs"] * 2}, "it holds run one twice"),
+        ({"version": 1, "runs": damaged()["runs"] * 2}, "the ledger holds run one twice"),
     ],
 )
 def test_damaged_ledgers_are_refused(data, words):

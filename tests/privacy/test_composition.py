@@ -218,7 +218,7 @@ def test_charges_survive_a_file(event):
             {"event": {"kind": "laplace"}, "count": 1, "unit": "client"},
             "the kind of the event .* is not known: use",
         ),
-        ({"event": {"kind": "gaussian"}, "count": 1, "unit": "client"}, "lacks or has odd entries"),
+        ({"event": {"kind": "gaussian"}, "count": 1, "unit": "client"}, "lacks entries or has wrong ones"),
         (charge(mechanism(), 1).to_dict() | {"count": 0}, "a charge's count is 0"),
         (charge(mechanism(), 1).to_dict() | {"unit": "household"}, "unit=household is not known: use"),
     ],

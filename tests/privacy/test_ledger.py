@@ -178,7 +178,10 @@ def saved(**changes):
         (saved(charged_rounds=3), "charges are not those of 3 rounds of the plan"),
         (saved(participations=[{}, []]), "participations of group 1 are list, not a mapping"),
         (saved(participations=[{"x": 1}, {}]), "count of client x has no client id"),
-        (saved(participations=[{"30": 1}, {}]), "client 30 is in group 0, which it is not a member of"),
+        (
+            saved(participations=[{"30": 1}, {}]),
+            "client 30 is under group 0, of which the client is not a member",
+        ),
         (saved(participations=[{"3": 3}, {}]), "count of client 3 is 3, above the 2 charged rounds"),
         (saved(participations=[{"3": 0}, {}]), "count of client 3 is 0; it must be at least 1"),
     ],

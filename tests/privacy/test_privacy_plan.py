@@ -179,7 +179,7 @@ def test_a_plan_of_three_groups_is_quick():
         ({"groups": ()}, "groups is empty"),
         ({"groups": (Group(1, range(5)), Group(2, range(4, 9)))}, "client 4 is in more than one group"),
         ({"num_rounds": 0}, "num_rounds is 0"),
-        ({"sampling_rate": 1.1}, "sampling_rate is 1.1; that needs more than every client"),
+        ({"sampling_rate": 1.1}, "sampling_rate is 1.1; a rate above 1 would need more than all clients"),
         ({"delta": 1.5}, "delta is 1.5; it must lie in"),
         ({"clipping_norm": 0.0}, "clipping_norm is 0.0; it must be positive and finite"),
         ({"clipping_norm": -1.0}, "clipping_norm is -1.0; it must be positive"),

@@ -102,9 +102,9 @@ def test_terms_that_contradict_themselves_are_refused(changes, words):
 
 def test_terms_of_one_unit_in_the_words_of_the_other_are_refused():
     without = {name: value for name, value in TERMS.to_scalars().items() if name != "records"}
-    with pytest.raises(PrivacyError, match="lack or have unknown entries: records"):
+    with pytest.raises(PrivacyError, match="lack entries or have unknown ones: records"):
         Terms.from_scalars(without)
-    with pytest.raises(PrivacyError, match="lack or have unknown entries: records"):
+    with pytest.raises(PrivacyError, match="lack entries or have unknown ones: records"):
         Terms.from_scalars(OF_CLIENTS.to_scalars() | {"records": TERMS.to_scalars()["records"]})
     with pytest.raises(PrivacyError, match="record_sums charge a client"):
         Terms.from_scalars(TERMS.to_scalars() | {"charges": OF_CLIENTS.to_scalars()["charges"]})
@@ -194,13 +194,13 @@ def test_a_ledger_with_records_survives_its_file():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"steps": [3]}, "not the steps of every round"),
+        ({"steps": [3]}, "lacks the steps of some rounds"),
         ({"steps": [3, 16]}, "would take 16 steps, and 15 of the 18"),
         ({"steps": [3, 0]}, "the steps of round 1 of run one is 0"),
         ({"steps": None}, "no lists of budgets, rounds and steps"),
         ({"epsilons": []}, "cannot have 0 budgets"),
         ({"epsilons": 2.0}, "no lists of budgets, rounds and steps"),
-        ({"odd": 1}, "its run 0 is not a mapping of delta"),
+        ({"odd": 1}, "the ledger's run 0 is not a mapping of delta"),
     ],
 )
 def test_damaged_entries_about_records_are_refused(changes, words):
@@ -228,8 +228,8 @@ def test_charges_of_other_events_are_no_terms_about_records():
 def test_charges_of_two_units_are_no_terms(terms, other):
     """A ledger would take them all for charges of the first unit."""
     mixed = (*terms.charges, other)
-    with pytest.raises(PrivacyError, match="charges are of several units"):
+    with pytest.raises(PrivacyError, match="charges protect units of several kinds"):
         replace(terms, charges=mixed)
     message = terms.to_scalars() | {"charges": json.dumps([each.to_dict() for each in mixed])}
-    with pytest.raises(PrivacyError, match="charges are of several units"):
+    with pytest.raises(PrivacyError, match="charges protect units of several kinds"):
         Terms.from_scalars(message)

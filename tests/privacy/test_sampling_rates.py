@@ -152,7 +152,7 @@ def test_an_unconverged_solution_is_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: check((1, 2), (9, 9), {**FMNIST, "sampling_rate": 1.5}), "needs more than every client"),
+        (lambda: check((1, 2), (9, 9), {**FMNIST, "sampling_rate": 1.5}), "would need more than all clients"),
         (lambda: check((1, 2), (9, 9), FMNIST, min_sampling_rate=0.03), "choose a floor of at most 0.02"),
         (lambda: check((1, 2), (9, 9), FMNIST, min_sampling_rate=-1), "min_sampling_rate is -1"),
         (

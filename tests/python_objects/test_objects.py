@@ -291,7 +291,7 @@ def test_a_data_set_that_is_registered_is_an_option():
         with pytest.raises(gdpfed.InputError, match=words):
             gdpfed.register("dataset", name, rings, **more)
         assert name not in DATASETS.names()
-    with pytest.raises(gdpfed.InputError, match="epochs: only a data set has settings"):
+    with pytest.raises(gdpfed.InputError, match="epochs: only a data set has recommended settings"):
         gdpfed.register("loss", "mine", rings, epochs=3)
 
 

@@ -204,7 +204,7 @@ def spoil(runs, name):
     ("name", "message"),
     [
         ("absent", "is not a run: there is no such directory"),
-        ("empty", "is not a run: it holds no config.yaml with the settings of one"),
+        ("empty", "is not a run: it holds no config.yaml with a run's settings"),
         ("unfinished", "is not finished, 3 of 3 rounds are recorded: continue it with run.resume="),
         ("model", "is a damaged run: model/weights.safetensors: "),
         ("plan", "is a damaged run: plan.json holds no plan"),

@@ -134,7 +134,7 @@ def test_the_average_of_models_is_released_and_survives_a_pause(tmp_path):
 def test_an_average_that_there_is_not_is_refused():
     with pytest.raises(ConfigError, match=r"method\.average=mean is not known: use auto, none or polynomial"):
         config("method.average=mean")
-    with pytest.raises(ValueError, match="not one that this run keeps"):
+    with pytest.raises(ValueError, match="average of models does not fit this run"):
         Extensions([ReleasedAverage()]).restore({"released.average": np.zeros(3)}, 1)
 
 

@@ -70,7 +70,7 @@ def test_noise_in_it_counts_as_noise_beside_an_array():
         (Held(drawn(), drawn()), None, "the noise has a standard deviation of"),
         (Held(drawn(), drawn()), "discrete_gaussian", "give none beside it"),
         (Held(drawn()), drawn(), "give none beside it"),
-        (Held(drawn(), act=lambda packed: packed[:-1]), "discrete_gaussian", "bytes came of a vector of 400"),
+        (Held(drawn(), act=lambda packed: packed[:-1]), "discrete_gaussian", "bytes for a vector of 400"),
     ],
 )
 def test_what_is_refused_of_an_array_is_refused_of_it(held, noise, said):

@@ -43,7 +43,7 @@ def test_padding_must_be_zero() -> None:
     with pytest.raises(DecodeError, match="padding"):
         add_packed(total, [pack(total, 24), bytes(packed)], 24)
     assert not total.any()
-    with pytest.raises(DecodeError, match="bytes where"):
+    with pytest.raises(DecodeError, match="does not fill"):
         unpack(memoryview(bytes(packed[:-1])), 65, 24)
 
 

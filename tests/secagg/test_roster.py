@@ -230,5 +230,5 @@ def test_an_identity_is_the_same_after_a_file() -> None:
         identity.to_pem()[:60],
         b"-----BEGIN PRIVATE KEY-----\n\n-----END PRIVATE KEY-----\n",
     ):
-        with pytest.raises(ValueError, match="no Ed25519 private key"):
+        with pytest.raises(ValueError, match="not an Ed25519 private key"):
             Identity.from_pem(damaged)

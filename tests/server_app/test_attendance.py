@@ -133,7 +133,7 @@ def test_in_active_mode_nobody_comes_under_another_key(tmp_path, caplog):
     grid = moving(4, node_config=FIRST_SEEN)
     records = run(tmp_path / "run", [*EVERYBODY, *ACTIVE], grid=grid)
     assert [record.survivors for record in records] == [[12], [11], [11]]
-    assert caplog.text.count("client 4 signs with another key than the others know it by") == 1
+    assert caplog.text.count("client 4 signs with a key that the other clients do not know") == 1
 
 
 @pytest.mark.parametrize(

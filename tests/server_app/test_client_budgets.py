@@ -114,7 +114,7 @@ def test_one_node_does_not_decide_for_all(tmp_path, epsilon, caplog):
     (record,) = run(tmp_path / "run", [*words, "run.minimum_nodes=11"], grid=grid)
     assert record.survivors == [11]
     assert json.loads((tmp_path / "run" / "plan.json").read_text())["groups"][0]["epsilon"] == 2.0
-    (line,) = (each for each in caplog.messages if "client 3 says a budget of" in each)
+    (line,) = (each for each in caplog.messages if "client 3 states a budget of" in each)
     assert "is left out: it must be" in line
     with pytest.raises(RunError, match="client 3"):
         run(tmp_path / "other", words, grid=grid_of_owners(tmp_path / "more", [2.0] * 12, spoil=spoil))

@@ -72,7 +72,7 @@ def test_a_sum_beside_the_rounds_on_too_coarse_a_grid_is_refused_before_the_run(
 
 def test_noise_that_nobody_would_add_is_refused():
     fleet, _, order, theta = small_fleet()
-    with pytest.raises(RunError, match="a asks for noise of 1.0 from nobody"):
+    with pytest.raises(RunError, match="a asks for noise with multiplier 1.0, and names nobody to add it"):
         fleet.sum_updates(order, as_charged([request(theta, "a", range(6), noise_at=NoiseAt.NOWHERE)]))
 
 

@@ -149,7 +149,7 @@ def test_nodes_that_go_by_another_roster_are_left_out(tmp_path, folder, caplog):
     words = ["run.minimum_nodes=5", "secagg.dropout_tolerance=0.2"]
     (record,) = run(tmp_path / "run", [*SIGNED, *server_words(folder), *words], grid=grid)
     assert record.survivors == [CLIENTS - 1]
-    assert "the server goes by the consortium's roster" in refusals(grid)[0]
+    assert "the server uses the consortium's roster" in refusals(grid)[0]
 
 
 def test_a_node_that_is_started_anew_goes_on_under_its_identity(tmp_path, folder):
@@ -323,7 +323,7 @@ def test_settings_that_cannot_be_used_keep_a_node_out_whatever_is_asked(folder, 
             "this run wants nodes that sign, and this node has no identity",
         ),
         ({}, question(), "this run wants nodes that sign, and this node has no identity: make a key with"),
-        (FIRST_SEEN, question(roster=CHALLENGE), "this node by roster-file=first-seen: give both the same"),
+        (FIRST_SEEN, question(roster=CHALLENGE), "this node uses roster-file=first-seen: give both the same"),
         (FIRST_SEEN, question(challenge=b"short"), "challenge is not 32 bytes"),
     ],
 )

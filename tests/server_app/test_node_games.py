@@ -220,7 +220,9 @@ def test_a_game_that_one_node_is_told_otherwise_is_not_agreed_to(tmp_path):
 
     grid = players(tmp_path / "nodes", meddle=other_rewards)
     run(tmp_path / "run", [*GAME, f"run.minimum_nodes={NODES - 1}", "run.stop_after_round=1"], grid=grid)
-    assert any("the terms follow another announcement" in each for each in refusals(grid))
+    assert any(
+        "the terms follow an announcement that this client was not sent" in each for each in refusals(grid)
+    )
     assert ledger_of(tmp_path / "nodes", 2).runs == ()
 
 
@@ -252,7 +254,7 @@ def test_announcing_ends_at_its_limit_and_the_last_answers_are_the_plan(tmp_path
 
 
 def test_a_simulation_has_no_nodes_to_ask(tmp_path):
-    with pytest.raises(ConfigError, match="no types from clients in a simulation"):
+    with pytest.raises(ConfigError, match="which no node does in a simulation"):
         simulate(load([*GAME, f"run.directory={tmp_path / 'run'}"]))
 
 
@@ -355,6 +357,6 @@ def test_a_game_is_played_by_those_who_are_there_if_they_are_enough(tmp_path):
     assert paths[2] == [0.01] * ROUNDS
     assert min(paths[3]) > 0.01
     grid = players(tmp_path / "silent", vanishes=lambda kind, client: (kind, client) == ("ask", 3))
-    with pytest.raises(RunError, match="client 3 does not answer what is announced"):
+    with pytest.raises(RunError, match="client 3 has not answered the announced game"):
         run(tmp_path / "run", GAME, grid=grid)
     assert not (tmp_path / "run").exists()

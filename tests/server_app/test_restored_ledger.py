@@ -101,7 +101,7 @@ def test_an_audit_names_the_run_that_a_ledger_lacks(tmp_path, put_back, capsys):
     words = ["audit", "--node-ledger", str(ledger), *map(str, runs)]
     assert main([*words, "--client", str(VICTIM)]) == 1
     assert main(words) == 2
-    assert "--client N goes with --node-ledger FILE" in capsys.readouterr().err
+    assert "--client N needs --node-ledger FILE" in capsys.readouterr().err
 
 
 def test_a_server_without_its_file_knows_nothing(tmp_path, put_back):
@@ -148,7 +148,7 @@ def test_what_is_no_history_is_refused_as_one(tmp_path, told):
 
     grid = owners(tmp_path)
     grid.meddle = lie
-    with pytest.raises(RunError, match="tells of earlier runs in no form that this node reads"):
+    with pytest.raises(RunError, match="list of earlier runs has a form that this node cannot read"):
         run(tmp_path / "first", EVERYBODY, grid=grid)
     assert not ledger_of(tmp_path / "ledgers", VICTIM).runs
 

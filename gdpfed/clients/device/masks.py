@@ -59,9 +59,11 @@ class DeviceMasks:
             PrivacyError: the device has computed something else than a CPU.
         """
         if vector.dtype != torch.int32 or vector.ndim != 1 or not vector.is_contiguous():
-            raise ValueError(f"masks add to a contiguous int32 vector, got {vector.dtype}")
+            raise ValueError(
+                f"masks are added to a contiguous int32 vector, not to {vector.dtype}: convert the vector"
+            )
         if any(len(key) != KEY_BYTES[SUITE] or sign not in (1, -1) for key, sign in masks):
-            raise ValueError(f"a mask is a key of {KEY_BYTES[SUITE]} bytes and a sign, +1 or -1")
+            raise ValueError(f"a mask is a key of {KEY_BYTES[SUITE]} bytes and a sign, +1 or -1: give both")
         places = self._places(len(vector))
         before = [_words(vector, place) for place in places]
         self._launch(vector, masks, self._segment_blocks)

@@ -83,7 +83,7 @@ class Job:
 
 
 class Work(Protocol):
-    """The functions that the module of each kind of work has."""
+    """The functions in the module of each kind of client computation, called a work."""
 
     @staticmethod
     def work(job: Job) -> torch.Tensor:

@@ -68,9 +68,14 @@ def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.flo
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
     """Refuse an order without a number of classes, or without a place for these counts in the sum."""
     if order.task.form is None:
-        raise OrderError("the order does not say how many classes there are, so nothing can be counted")
+        raise OrderError(
+            "the order does not state the number of classes: state it, since nothing can be counted without"
+        )
     if order.counts_by_party(encoding.dimension) and not 0 <= client_id < order.task.num_clients:
-        raise OrderError(f"the order has counts of {order.task.num_clients} clients, and this is {client_id}")
+        raise OrderError(
+            f"the order counts for clients 0 to {order.task.num_clients - 1}, and this is client "
+            f"{client_id}: give the order the number of clients"
+        )
 
 
 def check_grid(encoding: Encoding) -> None:

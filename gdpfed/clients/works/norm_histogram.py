@@ -47,7 +47,8 @@ def norm_of(order: TrainingOrder) -> float:
     """Return the clipping norm that an order names; OrderError if it is missing."""
     if order.records is None:
         raise OrderError(
-            f"the order's work is {order.work} and it does not say what clipping norm updates have"
+            f"the order's work is {order.work} and the order does not state the updates' clipping "
+            "norm: state it"
         )
     return order.records.clipping_norm
 

@@ -65,7 +65,9 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
     """Refuse an order without settings to vote on, or without steps to try them."""
     settings_in(order)
     if order.records is None:
-        raise OrderError("the order's work is vote and it does not say which steps a trial has")
+        raise OrderError(
+            "the order's work is vote and the order does not state the steps of a trial: state them"
+        )
     if order.work == "vote":
         built_gradients(order.task, choose_device(order.device))
 
@@ -124,7 +126,9 @@ def _tried(
     would make a client with few records, which no model tells from others, vote for the most timid setting.
     """
     if order.records is None:
-        raise OrderError("the order's work is vote and it does not say which steps a trial has")
+        raise OrderError(
+            "the order's work is vote and the order does not state the steps of a trial: state them"
+        )
     by_steps = order.work == "vote"
     parts = parts if by_steps else parts[:1]
     rests = [np.setdiff1d(np.arange(len(data)), part) for part in parts]

@@ -237,7 +237,7 @@ Checked = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64] | None, npt.NDA
 
 
 def _checked(loop: TrainingLoop, released: object) -> Checked:
-    """Return the loop's sums, models and asked units, after checking their shapes."""
+    """Return the sums and models that the user's loop has released, after checking their shapes."""
     if not isinstance(released, Released):
         raise ConfigError(
             f"{loop.name} has returned {type(released).__name__}: return gdpfed.Released(sums=...) or "
@@ -260,10 +260,13 @@ def _array(loop: TrainingLoop, name: str, values: object, shape: Sequence[int]) 
     try:
         found = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ConfigError(f"{loop.name} has released {name} that are not an array of numbers") from None
+        raise ConfigError(
+            f"{loop.name} has released {name} that are not an array of numbers: release arrays of numbers"
+        ) from None
     if found.shape != tuple(shape):
         raise ConfigError(
-            f"{loop.name} has released {name} of shape {found.shape}, and its numbers need {tuple(shape)}"
+            f"{loop.name} has released {name} of shape {found.shape}, and its numbers need shape "
+            f"{tuple(shape)}: release this shape"
         )
     if not np.isfinite(found).all():
         raise ConfigError(f"{loop.name} has released {name} that are not finite: release finite numbers")

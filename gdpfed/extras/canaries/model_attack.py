@@ -145,7 +145,10 @@ def attack_run(directory: Path, confidence: float = 0.95, outside: Path | None =
     delta = plan.delta if plan.private else config.privacy.delta or DEFAULT_DELTA
     data = task.load()
     if not isinstance(data.train, Split) or not isinstance(data.test, Split) or not data.labels.is_one_class:
-        raise ReportError(f"{directory}: only records with classes and a test split can be told apart")
+        raise ReportError(
+            f"{directory}: only records with classes and a test split can be told apart: choose a "
+            "run on such data"
+        )
     _, _, model = read_model(directory)
     places = [task.client_indices(client) for client in range(task.num_clients)]
     trained = np.concatenate(places)

@@ -81,7 +81,7 @@ def _jobs(observed: "_Observed") -> Iterator[Job]:
 
 @dataclass(frozen=True)
 class _Observed:
-    """All simulated runs, with the noise of their sums by name."""
+    """The simulated runs of an audit with canaries, and the noise of their sums by the sum's name."""
 
     runs: Sequence[Transcript]
     plan: PrivacyPlan

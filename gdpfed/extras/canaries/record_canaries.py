@@ -61,7 +61,10 @@ class PersonRows:
         data = load_dataset(task.source)
         train = data.train
         if not isinstance(train, Split) or train.persons is None:
-            raise LearningError("only tables say which person a row is about")
+            raise LearningError(
+                "only tables say which person a row is about: use dataset=csv with declared persons, or "
+                "protect rows"
+            )
         numbered = persons_of(replace(data, train=replace(train, x=np.arange(len(train))[:, None])))
         places = numbered.train.take(np.arange(len(numbered.train)))
         owners = np.zeros_like(train.persons) if parties > 1 or data.owners is None else data.owners
@@ -161,7 +164,9 @@ class RecordCanaries(Canaries):
         """The canary number of each person in the table, -1 for others, shape (persons,)."""
         rows = self.rows
         if rows is None:
-            raise LearningError("canaries are records, not persons")
+            raise LearningError(
+                "canaries are single records, and this run protects persons: measure a run that protects rows"
+            )
         number = np.full(int(rows.person_of.max()) + 1, -1, dtype=np.int64)
         ours = np.flatnonzero(self.number_at >= 0)
         number[rows.whose[ours]] = self.number_at[ours]

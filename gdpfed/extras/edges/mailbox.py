@@ -83,7 +83,7 @@ class Mailbox:
         if newest == job.round_index:
             there = self._read(JOB, newest)
             if there is None or there[0] != job.names:
-                raise EdgeError(f"this edge has another job for round {newest + 1}: one is done at most")
+                raise EdgeError(f"this edge has another job for round {newest + 1}: it does one job a round")
             return
         self._write(self._path(JOB, job.round_index), job.names, job.start)
         for kind in (JOB, ANSWER):
@@ -176,7 +176,7 @@ class Mailbox:
         if header != job.names:
             raise EdgeError(f"this edge has answered another job of round {job.round_index + 1}")
         if reason:
-            raise EdgeError(f"no interval: {reason}")
+            raise EdgeError(f"the edge has ended round {job.round_index + 1} without a model: {reason}")
         if change.shape != job.start.shape or not np.isfinite(change).all():
             raise EdgeError(f"the edge's answer to round {job.round_index + 1} does not fit the model")
         return change

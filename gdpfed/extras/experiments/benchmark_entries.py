@@ -132,7 +132,7 @@ def entries_of(runs: Sequence[CellRun], kept_in: Path) -> Iterator[Entry]:
     try:
         kept_in.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ExperimentError(f"{kept_in} cannot be written: {error.strerror}") from None
+        raise ExperimentError(f"{kept_in} cannot be written: {error.strerror}; name another folder") from None
     for run in runs:
         path, digest = kept_in / f"{run.path.name}.json", _digest(run.path)
         values = _kept(path)

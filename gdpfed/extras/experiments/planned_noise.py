@@ -187,7 +187,7 @@ def _group_as_printed(plan: PrivacyPlan, index: int) -> GroupPlan:
     accountant = make_accountant(plan.accountant, plan.renyi_orders)
     group, event = plan.groups[index], plan.charges(index)[0].event
     if not isinstance(event, SampledGaussian):
-        raise TypeError(f"Opacus's search does not apply to a plan of {event.kind}")
+        raise TypeError(f"Opacus's search does not apply to a plan of {event.kind}: compare another plan")
     budget = group.epsilon
 
     def epsilon(sigma: float) -> float:

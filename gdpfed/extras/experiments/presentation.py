@@ -89,7 +89,9 @@ def write_experiment(
         for name, text in texts.items():
             save_whole(directory / name, text.encode(), mode=PUBLIC_MODE)
     except OSError as error:
-        raise ExperimentError(f"{directory} cannot be written: {error.strerror}") from None
+        raise ExperimentError(
+            f"{directory} cannot be written: {error.strerror}; name another --output"
+        ) from None
 
 
 def _markdown(experiment: Experiment, presentation: Presentation, changes: str, command: str) -> str:

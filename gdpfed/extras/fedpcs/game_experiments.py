@@ -129,7 +129,8 @@ def _welfare(method: FedPCS) -> Found:
     rounds = method.equilibrium.welfare()
     if not rounds:
         raise InputError(
-            "welfare needs every client's aversion, which method.types=clients leaves with the nodes"
+            "welfare needs every client's aversion, which method.types=clients leaves with the "
+            "nodes: use method.types=configuration"
         )
     last = rounds[-1]
     figures = {

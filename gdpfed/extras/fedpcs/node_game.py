@@ -53,8 +53,9 @@ def answered(config: Config) -> Equilibrium:
     method, num_rounds = config.method, config.run.num_rounds
     if method.paths is None or method.announced is None:
         raise ConfigError(
-            "method.types=clients is answered by nodes that have joined, so there are no types from clients "
-            "in a simulation, or in a plan before: leave it out, and aversions are drawn or those you give"
+            "method.types=clients has nodes state their aversions when they join, which no node "
+            "does in a simulation or a plan: leave it out, and give the aversions or have them "
+            "drawn"
         )
     paths, announced = np.asarray(method.paths, dtype=object), np.asarray(method.announced, dtype=object)
     shape = (config.dataset.num_clients, num_rounds)

@@ -44,7 +44,8 @@ class GameNode(NodeSide):
             )
         if "record" not in budgets:
             raise NodeConfigError(
-                "aversion is given without epsilon-record, the budget that a path is checked against"
+                "aversion is given without epsilon-record, the budget that a path is checked against: "
+                "give both"
             )
         return {PATH: _response(_announcement(told), player).tolist()}
 
@@ -59,7 +60,9 @@ class GameNode(NodeSide):
             return
         announced = _announcement(told)
         if announced.digest != terms.announced:
-            raise BudgetRefusedError("the terms follow another announcement than this client was told")
+            raise BudgetRefusedError(
+                "the terms follow an announcement that this client was not sent: restart the run"
+            )
         own = announced.scale * _response(announced, player)
         if len(own) != len(terms.path) or not np.allclose(terms.path, own, rtol=ROUNDING, atol=0.0):
             raise BudgetRefusedError(

@@ -46,7 +46,8 @@ class PathTerms(TermsOfRecords):
             )
         if sum(each.count for each in self.charges) != records.num_rounds:
             raise PrivacyError(
-                f"the terms' path is not one budget for each of their {records.num_rounds} rounds"
+                f"the terms' path is not one budget for each of their {records.num_rounds} rounds: give "
+                "as many budgets as rounds"
             )
         if (records.work, records.batch_rates, records.sums_per_round) != ("dp_sgd", (1.0,), 1):
             raise PrivacyError(
@@ -55,7 +56,7 @@ class PathTerms(TermsOfRecords):
 
     @property
     def path(self) -> tuple[float, ...]:
-        """The zCDP cost rho_i^t of each round: 1 / (2 z^2), for noise z relative to the distance."""
+        """The zCDP cost of each round, rho_i^t = 1 / (2 z^2), for noise multiplier z."""
         return tuple(
             1 / (2 * each.event.noise_multiplier**2)
             for each in self.charges
@@ -108,7 +109,7 @@ class PathTerms(TermsOfRecords):
         require_count(f"the steps of round {round_index} of run {self.run}", num_steps)
         if num_steps > 1:
             raise PrivacyError(
-                f"round {round_index} of run {self.run} would take {num_steps} steps; a path has one a round"
+                f"round {round_index} of run {self.run} would take {num_steps} steps; a path has one in each"
             )
 
     def broken_own_noise(self, round_index: int, steps: RecordSteps) -> str:

@@ -80,7 +80,10 @@ class PlannedDraws:
 
         Raises PrivacyError where a secret key draws them, or nothing that they follow from is released yet.
         """
-        raise PrivacyError(f"round {round_index}: the plan's sampling draws the clients")
+        raise PrivacyError(
+            f"round {round_index}: this plan draws clients from what they have released; ask it for "
+            "the cohort"
+        )
 
     def chances(self, round_index: int) -> Floats | None:
         """Return p_i, each client's sampling probability in a round, shape (n,); None if planned."""
@@ -181,7 +184,7 @@ class DistanceDraws(PlannedDraws):
 
 
 def draws_of(spending: ClientBudgets, shares: Floats, seed: int) -> PlannedDraws:
-    """Return the kind of sampling that clients' budgets name: planned, by class counts, or distances."""
+    """Return how clients are sampled: by planned chances, released class counts, or distances of updates."""
     if spending.rule == "fed_cbs":
         return ClassDraws(spending, seed)
     return PlannedDraws() if spending.rule is None else DistanceDraws(spending, shares, seed)

@@ -99,7 +99,7 @@ def _schedule(client: int, answer: Answer, announced: Announcement) -> Floats:
     """
     if answer.silent:
         raise _NoScheduleError(
-            f"client {client} does not answer what is announced: see whether its node is up"
+            f"client {client} has not answered the announced game: see whether its node is online"
         )
     if answer.refusal is not None:
         raise _NoScheduleError(f"client {client} does not play: {answer.refusal}")

@@ -157,7 +157,10 @@ def solve(problem: Problem) -> ControlSolution:
                 objective=float(value[place]),
             )
     if best is None:
-        raise PrivacyError("method.control=planned finds no rounds under which the noise is finite")
+        raise PrivacyError(
+            "method.control=planned finds no rounds under which the noise is finite: allow larger "
+            "budgets, or choose the rounds yourself with method.control=none"
+        )
     return best
 
 

@@ -33,6 +33,12 @@ def check_asked(order: TrainingOrder, dimension: int) -> None:
     """Refuse, with OrderError, an order for another model or with another number of cells."""
     (asked, cells), model = asked_of(order.task), order.task.model
     if (kind := Asked.from_json(asked).kind) != model:
-        raise OrderError(f"the order's model is {model}, and what it counts is of the kind {kind}")
+        raise OrderError(
+            f"the order's model is {model}, and the statistics that it asks for are of kind {kind}: "
+            "both must agree"
+        )
     if cells != dimension:
-        raise OrderError(f"the order asks for {dimension} numbers, and what it counts has {cells} cells")
+        raise OrderError(
+            f"the order asks for {dimension} numbers, and the statistics that it names have {cells} "
+            "cells: both must agree"
+        )

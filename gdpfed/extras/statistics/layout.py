@@ -70,7 +70,9 @@ class Asked:
             crossed = tuple((str(rows), str(columns)) for rows, columns in values.pop("crossed"))
             return cls(columns=tuple(map(str, values.pop("columns"))), crossed=crossed, **values).checked()
         except (ValueError, TypeError, KeyError, AttributeError):
-            raise LearningError(f"{text!r} does not say which statistics are asked for") from None
+            raise LearningError(
+                f"{text!r} does not say which statistics are asked for: name columns, or a survival curve"
+            ) from None
 
     def checked(self) -> Self:
         """Return this request after checking it; LearningError if it is invalid."""
@@ -84,7 +86,7 @@ class Asked:
                 "method.crossed out, and count them in another run"
             )
         if type(self.parties) is not int or self.parties < 0:
-            raise LearningError(f"{self.parties!r} is not a number of parties")
+            raise LearningError(f"{self.parties!r} is not a number of parties: give a whole number from 1")
         if self.parties and (self.by is not None or self.crossed or self.survival):
             raise LearningError(
                 "method.by_party=true counts columns at each party, and goes neither with method.by nor with "
@@ -249,7 +251,9 @@ class Layout:
             return cls((times,), (Block(0),))
         groups = cells_of(columns, asked.by, asked)
         if groups.edges or asked.by in columns.label_names:
-            raise LearningError(f"method.by={asked.by} is not a column of values, which groups need")
+            raise LearningError(
+                f"method.by={asked.by} is not a column of values, which groups need: name such a column"
+            )
         return cls((times, groups), (Block(0, 1, by_group=True),))
 
     @property

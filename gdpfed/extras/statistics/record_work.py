@@ -25,8 +25,8 @@ def work(job: Job) -> torch.Tensor:
     layout, counted = counted_rows(job)
     if len(layout.blocks) != blocks_in(job.order):
         raise OrderError(
-            f"a record is in {len(layout.blocks)} cells by the declared columns, and {blocks_in(job.order)} "
-            "are accounted"
+            f"a record is in {len(layout.blocks)} cells by the declared columns, and "
+            f"{blocks_in(job.order)} are charged: take the declaration of this run"
         )
     total, unit = counts_of(layout, counted, job.encoding.grid)
     return torch.from_numpy(total * unit)
@@ -42,7 +42,10 @@ def check_bound(order: TrainingOrder, dimension: int, grid: float) -> None:
     """Refuse an order if one record could add more to the rounded counts than its bound."""
     steps = checked_steps(order)
     if steps.batch_rates != (1.0,):
-        raise OrderError(f"statistics count every record, and the order has batch rates {steps.batch_rates}")
+        raise OrderError(
+            f"statistics count every record, and the order has batch rates {steps.batch_rates}: use "
+            "batch rate 1"
+        )
     moves, left = sqrt(blocks_in(order)), record_bound(order, dimension, grid)
     if not moves <= left * order.weight:
         raise OrderError(

@@ -129,14 +129,19 @@ def counted_rows(job: Job) -> tuple[Layout, Counted]:
     task, own = job.order.task, job.own_data
     asked, cells = asked_of(task)
     if isinstance(own, Split):
-        raise OrderError("statistics are counted in tables, and this client's examples are not in a file")
+        raise OrderError(
+            "statistics are counted in tables, and this client's examples are not in a file: start "
+            "the node with data=... of a table"
+        )
     if own is not None:
         layout, counted = _of_own_table(own, asked, cells, by_person=task.by_person)
     else:
         layout, counted = counted_at(task, task.client_indices(job.client_id))
     if layout.by_party:
         if not 0 <= job.client_id < len(layout.columns[-1]):
-            raise OrderError(f"client {job.client_id} is not a party of these statistics")
+            raise OrderError(
+                f"client {job.client_id} is not a party of these statistics: see its partition-id"
+            )
         counted.cells[:, -1] = job.client_id
     return layout, counted
 
@@ -145,7 +150,9 @@ def asked_of(task: Task) -> tuple[str, int]:
     """Return a task's statistics as JSON, and the number of cells."""
     options = dict(task.model_options)
     if not {"asked", "cells"} <= options.keys():
-        raise OrderError("the order does not say which statistics are asked for")
+        raise OrderError(
+            "the order does not say which statistics are asked for: run one version on server and nodes"
+        )
     return str(options["asked"]), int(options["cells"])
 
 
@@ -171,14 +178,17 @@ def _of_persons(persons: Split) -> Counted:
 
 def _of_own_table(own: OwnData, asked: str, cells: int, *, by_person: bool) -> tuple[Layout, Counted]:
     if not is_table(own.path):
-        raise OrderError("statistics are counted in tables, and this client's examples are in another file")
+        raise OrderError(
+            "statistics are counted in tables, and this client's examples are in another file: "
+            "start the node with data=... of a table"
+        )
     columns, place = own_columns(own.path), f"data={own.path}"
     layout = layout_of(columns, asked, cells)
     rows, every = read_cells(layout, own.path, columns, place, shared_out=False), own_examples(own.path)
     if rows.for_testing is not None:
         rows = rows.taken(np.flatnonzero(~rows.for_testing))
     if len(rows) != len(every):
-        raise LearningError(f"{place} has changed while it was read")
+        raise LearningError(f"{place} has changed while it was read: count again once it stays the same")
     kept = rows.taken(np.flatnonzero(~held_out_rows(every, own.held_out_share)))
     cells_of_rows, shares = kept.x.astype(np.int64), np.ones(len(kept))
     if by_person and kept.persons is not None:

@@ -46,7 +46,7 @@ class ConnectionState:
             found = read_json(read_regular(path))
             made = cls(str(found["reason"]), float(found["since"]), float(found["seen"]))
             if not math.isfinite(made.since) or not math.isfinite(made.seen):
-                raise ValueError("a time that is not finite")
+                raise ValueError("the file holds a time that is not finite")
         except OSError as error:
             raise AuditError(
                 f"--connection {path} cannot be read: {error.strerror}; name {CONNECTION_FILE} in the folder "

@@ -50,7 +50,10 @@ def checked_order(
     order = TrainingOrder.from_scalars(dict(ordered))
     dimension = order.model_dimension(parameters.dimension)
     if theta.dtype != np.float32 or theta.shape != (dimension,):
-        raise OrderError(f"the model is {theta.dtype}{list(theta.shape)}, not float32[{dimension}]")
+        raise OrderError(
+            f"the model is {theta.dtype}{list(theta.shape)}, not float32[{dimension}]: run one "
+            "version on server and nodes"
+        )
     asked = {name: (getattr(order.training, name), most) for name, most in MOST.items()}
     records = order.records
     if records is not None:
@@ -62,7 +65,8 @@ def checked_order(
     order.check_work(dimension)
     if order.task.form is not None and order.task.dimension != dimension:
         raise OrderError(
-            f"the order's model {order.task.model} has {order.task.dimension} parameters, not {dimension}"
+            f"the order's model {order.task.model} has {order.task.dimension} parameters, not "
+            f"{dimension}: run one version on server and nodes"
         )
     return order, theta
 

@@ -93,7 +93,10 @@ def _runs_in(path: Path) -> dict[str, str]:
     try:
         body = read_json(data)
         if body["version"] != VERSION:
-            raise ValueError(f"it has version {body['version']!r}, and this program reads {VERSION}")
+            raise ValueError(
+                f"the file has version {body['version']!r}, and this program reads {VERSION}: use the "
+                "version that wrote it"
+            )
         return {str(run): str(name) for run, name in body["runs"].items()}
     except WRONG_FORM as error:
         log(

@@ -113,9 +113,9 @@ class LedgerFile:
         try:
             read = read_json(data)
             if not isinstance(read, dict) or set(read) != {"ledger", "sha256"}:
-                raise PrivacyError("it is not a mapping of ledger and sha256")
+                raise PrivacyError("the ledger file is not a mapping of ledger and sha256")
             if read["sha256"] != _digest(read["ledger"]):
-                raise PrivacyError("its checksum is another one")
+                raise PrivacyError("the checksum in the ledger file does not fit its content")
             self.ledger = ClientLedger.from_dict(read["ledger"])
         except (ValueError, RecursionError) as error:
             # The server may read the text of a LedgerError, and what is in a ledger is not for it.

@@ -48,7 +48,9 @@ class NodeFile:
         except NoRegularFileError as error:
             raise self.error(f"{self.name} cannot be used: {error.strerror}; name the file itself") from None
         except OSError as error:
-            raise self.error(f"{self.name} cannot be read: {error.strerror}") from None
+            raise self.error(
+                f"{self.name} cannot be read: {error.strerror}; let this node's user read it"
+            ) from None
 
     def write(self, data: bytes) -> None:
         """Write the node's file as a whole, and wait until it is on disk.
@@ -59,7 +61,10 @@ class NodeFile:
         try:
             write_whole(self.path, data)
         except OSError as error:
-            raise self.error(f"{self.name} cannot be written: {error.strerror}") from None
+            raise self.error(
+                f"{self.name} cannot be written: {error.strerror}; let this node's user write it, or "
+                "free space"
+            ) from None
 
     @contextmanager
     def locked(self) -> Iterator[BinaryIO]:

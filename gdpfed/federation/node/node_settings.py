@@ -229,7 +229,7 @@ class NodeSettings:
             )
         if given.delta_record is not None and given.epsilon_record is None:
             raise NodeConfigError(
-                "delta-record is given without epsilon-record, the budget that it belongs to"
+                "delta-record is given without epsilon-record, the budget that it belongs to: give both"
             )
         if given.max_epsilon_against_server is not None and self.trusts_edge:
             raise NodeConfigError(
@@ -248,7 +248,9 @@ class NodeSettings:
         aversion, first = self.given.aversion, self.given.first_budget
         if aversion is None:
             if first is not None:
-                raise NodeConfigError("first-budget is given without aversion, which it plays with")
+                raise NodeConfigError(
+                    "first-budget is given without aversion, and a node plays with both: give both"
+                )
             return None
         return Player(aversion, first)
 

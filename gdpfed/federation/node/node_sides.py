@@ -24,7 +24,9 @@ class NodeSide:
         Raises:
             NodeConfigError: it was not started for that.
         """
-        raise NodeConfigError("this node is asked a question that has no answer here")
+        raise NodeConfigError(
+            "the server asks a question that this node cannot answer: install the same version on both"
+        )
 
     def said_epsilon(self, told: Values, player: Player | None, budget: Budget) -> float:
         """Return the epsilon that a node states when it joins, at most its own budget."""

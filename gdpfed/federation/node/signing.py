@@ -140,14 +140,18 @@ def prove(node: Node, question: Mapping[str, Any]) -> dict[str, bytes]:
     if trust is None or challenge is None:
         return {}
     if not isinstance(challenge, bytes) or len(challenge) != CHALLENGE_BYTES:
-        raise NodeConfigError(f"the server's challenge is not {CHALLENGE_BYTES} bytes")
+        raise NodeConfigError(
+            f"the server's challenge is not {CHALLENGE_BYTES} bytes: run one version on server and nodes"
+        )
     if not isinstance(digest, bytes):
-        raise NodeConfigError("the server does not say by which roster it goes")
+        raise NodeConfigError(
+            "the server does not say which roster it uses: run one version on server and nodes"
+        )
     if digest and (trust.roster is None or digest != trust.roster.digest):
         own = f"roster-file={FIRST_SEEN}" if trust.roster is None else trust.roster.digest.hex()[:16]
         raise NodeConfigError(
-            f"the server goes by the consortium's roster {digest.hex()[:16]}, and this node by {own}: give "
-            "both the same file"
+            f"the server uses the consortium's roster {digest.hex()[:16]}, and this node uses {own}: "
+            "give both the same file"
         )
     identity = trust.identity or _drawn_identity(node)
     statement = join_statement(node.run, challenge, node.settings.client_id, digest)
@@ -175,7 +179,9 @@ def accept_roster(node: Node, record: Mapping[str, Any] | None) -> None:
     if known is None:
         node.state[ROSTER_KEY] = record
     elif known != sent:
-        raise RemoteProtocolError("advertise", None, "the roster of identities is another one than before")
+        raise RemoteProtocolError(
+            "advertise", None, "the roster of identities has changed since this node joined"
+        )
 
 
 def _drawn_identity(node: Node) -> Identity:
@@ -201,11 +207,11 @@ def _kept_roster(node: Node) -> Roster | None:
 def _roster(record: Mapping[str, object]) -> Roster:
     clients, keys = record.get("clients"), record.get("keys")
     if not isinstance(clients, list) or not isinstance(keys, list) or len(clients) != len(keys):
-        raise RemoteProtocolError("advertise", None, "the roster has not one key for each client")
+        raise RemoteProtocolError("advertise", None, "the roster lacks the key of a client")
     pairs = list(zip(clients, keys, strict=True))
     roster = {c: k for c, k in pairs if isinstance(c, int) and isinstance(k, bytes)}
     if len(roster) != len(pairs):
-        raise RemoteProtocolError("advertise", None, "the roster names a client twice or by no number")
+        raise RemoteProtocolError("advertise", None, "the roster names a client twice, or not by its number")
     try:
         return Roster(roster)
     except RosterError as error:

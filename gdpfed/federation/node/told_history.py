@@ -63,5 +63,7 @@ def _earlier(told: Mapping[str, Any]) -> dict[str, int]:
         or not all(isinstance(name, str) for name in runs)
         or not all(type(count) is int and 0 <= count < 2**31 for count in rounds)
     ):
-        raise BudgetRefusedError("the server tells of earlier runs in no form that this node reads")
+        raise BudgetRefusedError(
+            "the server's list of earlier runs has a form that this node cannot read: run one version on both"
+        )
     return dict(zip(runs, rounds, strict=True))

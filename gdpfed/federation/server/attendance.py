@@ -119,14 +119,15 @@ class Attendance:
         """
         if answer.client_id in self._joined.nodes:
             raise NodeRefusedError(
-                f"two SuperNodes say they are client {answer.client_id}: set partition-id apart"
+                f"two SuperNodes say they are client {answer.client_id}: give each a partition-id of its own"
             )
         late = Joined()
         late.add(answer)
         known = self._questions.roster or self._joined.roster
         if late.roster != {key: known.get(key) for key in late.roster}:
             raise NodeRefusedError(
-                f"client {answer.client_id} signs with another key than the others know it by"
+                f"client {answer.client_id} signs with a key that the other clients do not know: start "
+                "it with its former identity-file"
             )
         return late
 

@@ -90,7 +90,8 @@ class ClientHistory:
             body = read_json(read_regular(self.path))
             if body["version"] != VERSION:
                 raise RunError(
-                    f"{self.path} has version {body['version']!r}, and this gdpfed reads {VERSION}"
+                    f"{self.path} has version {body['version']!r}, and this gdpfed reads {VERSION}: use the "
+                    "version that wrote it"
                 )
             return {str(name): _runs(runs) for name, runs in body["clients"].items()}
         except FileNotFoundError:

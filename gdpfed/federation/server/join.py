@@ -114,8 +114,8 @@ class Joined:
         client_id = answer.client_id
         if client_id in self.nodes:
             raise NodeRefusedError(
-                f"two SuperNodes say they are client {client_id}: set partition-id apart; SuperNode "
-                f"{self.nodes[client_id]} was there first, {answer.node_id} takes no part"
+                f"two SuperNodes say they are client {client_id}: give each a partition-id of its own; "
+                f"SuperNode {self.nodes[client_id]} was there first, {answer.node_id} takes no part"
             )
         if answer.identity is not None and answer.identity in self.roster.values():
             raise NodeRefusedError(
@@ -224,13 +224,13 @@ def _budget(client_id: int, record: Mapping[str, Any], bounds: Bounds) -> OwnBud
         return None
     if type(epsilon) is not float or not least <= epsilon <= MOST_EPSILON:
         raise NodeRefusedError(
-            f"client {client_id} says a budget of epsilon {one_line(epsilon)}, and is left out: it must be "
-            f"from privacy.budget_floor={least:g} to {MOST_EPSILON:g}"
+            f"client {client_id} states a budget of epsilon {one_line(epsilon)}, and is left out: it "
+            f"must be from privacy.budget_floor={least:g} to {MOST_EPSILON:g}"
         )
     if type(delta) is not float or not bounds.least_delta <= delta < 1:
         raise NodeRefusedError(
-            f"client {client_id} says a budget of delta {one_line(delta)}, and is left out: it must be from "
-            f"privacy.delta_floor={bounds.least_delta:g} to below 1"
+            f"client {client_id} states a budget of delta {one_line(delta)}, and is left out: it "
+            f"must be from privacy.delta_floor={bounds.least_delta:g} to below 1"
         )
     return OwnBudget(epsilon, delta)
 

@@ -205,7 +205,8 @@ class Questions:
             )
         if not is_signed(key, signature, join_statement(self._run, challenge, client_id, self._digest)):
             raise NodeRefusedError(
-                f"SuperNode {node_id} says it is client {client_id}, and its signature does not fit its key"
+                f"SuperNode {node_id} says it is client {client_id}, and its signature does not fit its "
+                "key: start it with identity-file, the key of this client"
             )
         if self.roster is not None and self.roster.get(client_id) != key:
             raise NodeRefusedError(

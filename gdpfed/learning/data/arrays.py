@@ -67,7 +67,9 @@ def as_numbers(
     with np.errstate(over="ignore", invalid="ignore"):
         numbers: npt.NDArray[np.float32] | npt.NDArray[np.int64] = values.astype(dtype, copy=copy)
     if finite and not np.isfinite(numbers).all():
-        raise LearningError(f"{name} holds values that are not finite as {np.dtype(dtype)}")
+        raise LearningError(
+            f"{name} holds values that are not finite as {np.dtype(dtype)}: give finite numbers"
+        )
     return numbers
 
 

@@ -72,7 +72,7 @@ def arrow_table(data: Any, place: str) -> "pa.Table":
     found = table.column_names
     twice = [name for name in found if found.count(name) > 1]
     if twice:
-        raise LearningError(f"{place} have the column '{twice[0]}' twice")
+        raise LearningError(f"{place} have the column '{twice[0]}' twice: rename one")
     return table
 
 

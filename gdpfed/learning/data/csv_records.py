@@ -128,7 +128,7 @@ class RecordReader:
             self._more()
 
     def _more(self) -> None:
-        """Read at least as many bytes as are left over, so that long records are not scanned often."""
+        """Read more of the file, at least as much as is unparsed, so that long records are scanned rarely."""
         parts, wanted = [self._rest], max(1, len(self._rest))
         while wanted > 0 and not self._over:
             block = next(self._blocks, None)

@@ -115,7 +115,7 @@ def database_of(own: FileForm, folder: Path, place: str) -> Database:
     if path.is_dir():
         return Database("DuckDB", "ORDER BY 1", partial(_of_duckdb, path, place))
     if not path.is_file():
-        raise LearningError(f"{place}: the database {path} is not there: say another in {FILES_FILE}")
+        raise LearningError(f"{place}: the database {path} is not there: name another in {FILES_FILE}")
     with path.open("rb") as file:
         begins = file.read(HEAD_BYTES)
     if begins.startswith(SQLITE_HEAD):

@@ -117,7 +117,7 @@ def owners_of_file(data: Dataset, num_clients: int, seed: int, *, path: str) -> 
     owners = np.array(Path(path).expanduser().read_text(encoding="utf-8").split("\n"))
     owners = owners[:-1] if len(owners) and not owners[-1] else owners
     if len(owners) != len(data.train):
-        raise ValueError(f"{path} has not one line an example")
+        raise ValueError(f"{path} does not have one line for each example: write one for each")
     _, numbers = np.unique(owners, return_inverse=True)
     return [np.flatnonzero(numbers == client) for client in range(int(numbers.max(initial=-1)) + 1)]
 

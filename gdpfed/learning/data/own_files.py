@@ -78,7 +78,7 @@ def own_examples(path: Path, *, for_testing: bool = False) -> Split:
     """
     x, y, groups, persons = (*read_own(path, for_testing=for_testing), None, None)[:4]
     if x is None or y is None:
-        raise LearningError(f"data={path} holds no inputs and labels")
+        raise LearningError(f"data={path} holds no inputs and labels: write x_train and y_train into it")
     if not x.ndim or not y.ndim or len(x) != len(y):
         raise LearningError(
             f"data={path}: x_train has shape {x.shape} and y_train {y.shape}; they must hold as many examples"

@@ -79,7 +79,9 @@ def persons_of(data: Dataset) -> Dataset:
     Raises LearningError: it does not say whose rows are.
     """
     if not isinstance(data.train, Split):
-        raise LearningError("only tables say which person a row is about")
+        raise LearningError(
+            "only tables say which person a row is about: use dataset=csv with declared persons"
+        )
     _, first, _ = _persons(data.train, data.owners)
     owners = None if data.owners is None else data.owners[first]
     return replace(data, train=grouped(data.train, data.owners), owners=owners, by_person=True)

@@ -150,8 +150,8 @@ def _check(path: str, file: Image.Image, window: tuple[float, float] | None) -> 
         raise LearningError(f"{path} has {bits} bits a channel: scale it to 8 bits{remedy}")
     if window is not None and bits <= DEEP and window[1] > 2**DEEP - 1:
         raise LearningError(
-            f"{path} has {bits} bits a channel, and the window {window[0]:g} to {window[1]:g} is for more: "
-            "it would be all but black; write it as the others are"
+            f"{path} has {bits} bits a channel, and the window {window[0]:g} to {window[1]:g} is for "
+            "more: the picture would be almost black; save it with as many bits as the others"
         )
     return bits
 

@@ -122,7 +122,7 @@ def _of_declared(folder: Path, there: Sequence[str], declared: tuple[str, ...], 
     found = [list(pictures_below(folder / name, others)) if name in there else [] for name in declared]
     numbers = np.repeat(np.arange(len(declared)), [len(pictures) for pictures in found])
     if not len(numbers):
-        raise LearningError(f"{folder} holds no picture ({', '.join(others.endings)})")
+        raise LearningError(f"{folder} holds no picture ({', '.join(others.endings)}): put pictures into it")
     return Listing(declared, [path for each in found for path in each], numbers.astype(np.int64))
 
 

@@ -46,7 +46,8 @@ def listed_pictures(folder: Path, classes: tuple[str, ...] | None, others: NotRe
     known = classes or tuple(sorted({label for _, _, label, _ in rows}))
     if len(known) < 2:
         raise LearningError(
-            f"{place} has one class, {known[0]}, and with one class there is nothing to learn"
+            f"{place} has one class, {known[0]}, and with one class there is nothing to learn: add "
+            "pictures of another class"
         )
     numbers, seen = {name: at for at, name in enumerate(known)}, dict[Path, int]()
     for line, path, label, _ in rows:
@@ -100,7 +101,7 @@ def _rows(folder: Path) -> Iterator[tuple[int, Path, str, str]]:
             yield line, _picture(folder, path, f"{file}: line {line}"), label, party
             count += 1
     if not count:
-        raise LearningError(f"{file} lists no pictures")
+        raise LearningError(f"{file} lists no pictures: write one line for each picture")
 
 
 def _picture(folder: Path, path: str, place: str) -> Path:
@@ -108,5 +109,5 @@ def _picture(folder: Path, path: str, place: str) -> Path:
     if found.is_absolute() or ".." in found.parts:
         raise LearningError(f"{place} names {path}, and pictures lie below {folder}: write paths from there")
     if not (folder / found).is_file():
-        raise LearningError(f"{place} names {path}, which is not there")
+        raise LearningError(f"{place} names {path}, which is not there: correct the path")
     return folder / found

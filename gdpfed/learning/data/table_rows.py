@@ -106,7 +106,7 @@ def joined_rows(parts: list[Rows], place: str) -> Rows:
     left_out, cut_inputs = sum(each.left_out for each in parts), sum(each.cut_inputs for each in parts)
     count = sum(map(len, parts))
     if not count:
-        raise LearningError(f"{place} has no rows with data")
+        raise LearningError(f"{place} has no rows with data: name a table with rows")
     if len(parts) == 1:
         return parts.pop()
     parts.reverse()
@@ -214,14 +214,14 @@ def _persons(table: Table, name: str, where: Where) -> npt.NDArray[np.int64]:
 def as_texts(cells: Cells) -> TextCells:
     """Return a column's cells as texts; TypeError if they were read as numbers."""
     if not isinstance(cells, TextCells):
-        raise TypeError("a column that names holds texts")
+        raise TypeError("this column was read as numbers, and texts are needed; read it as texts")
     return cells
 
 
 def as_numbers(cells: Cells) -> NumberCells:
     """Return a column's cells as numbers; TypeError if they were read as texts."""
     if not isinstance(cells, NumberCells):
-        raise TypeError("a column that measures holds numbers")
+        raise TypeError("this column was read as texts, and numbers are needed; read it as numbers")
     return cells
 
 

@@ -144,8 +144,8 @@ def _float_text(
         return ""
     if np.isfinite(value) and abs(value) >= exact:
         raise LearningError(
-            f"{place}: column '{name}' holds {value!r} as a number with a fraction, where whole numbers of "
-            "this size are not told apart: write the column as text or whole numbers"
+            f"{place}: column '{name}' holds {value!r} as a floating-point number, which cannot "
+            "express every whole number of this size: write the column as text or whole numbers"
         )
     return str(int(value)) if np.isfinite(value) and value == int(value) else str(shortest(value))
 

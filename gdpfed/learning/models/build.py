@@ -141,7 +141,7 @@ def build_model(
         )
     if not dimension_of(model):
         raise LearningError(
-            f"dataset.model={name} has no trainable parameter: requires_grad says which train"
+            f"dataset.model={name} has no trainable parameter: set requires_grad=True for those to train"
         )
     return model
 

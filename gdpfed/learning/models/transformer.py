@@ -131,7 +131,9 @@ def transformer(
     speaks = given.vocabulary is None
     encoder = build_encoder(options, given, input_shape, num_classes, setting="model=transformer")
     if speaks and not ARCHITECTURES[options.architecture].causal:
-        raise ValueError(f"architecture={options.architecture} sees what comes next: take gpt2 to predict it")
+        raise ValueError(
+            f"architecture={options.architecture} also reads the tokens that it should predict: use gpt2"
+        )
     if options.trained not in (ADAPTERS, ALL):
         raise ValueError(not_known(f"trained={options.trained}", (ADAPTERS, ALL)))
     if options.trained == ADAPTERS:
@@ -151,11 +153,14 @@ def build_encoder(
     if sizes.architecture not in ARCHITECTURES:
         raise LearningError(not_known(f"architecture={sizes.architecture}", ARCHITECTURES))
     if len(input_shape) != 1:
-        raise ValueError("a text has one dimension")
+        raise ValueError(f"an example of shape {input_shape} is not a text, which has one dimension")
     kind, library = ARCHITECTURES[sizes.architecture], _library(setting)
     positions = sizes.positions or input_shape[0]
     if positions < input_shape[0]:
-        raise ValueError(f"positions={positions} are fewer than the {input_shape[0]} tokens of an example")
+        raise ValueError(
+            f"positions={positions} are fewer than the {input_shape[0]} tokens of an example: use "
+            f"{input_shape[0]} or more"
+        )
     values = (given.vocabulary or num_classes, positions, sizes.width, sizes.layers, sizes.heads)
     numbers = dict(zip(kind.sizes, (*values, sizes.inner or 4 * sizes.width), strict=True))
     config = getattr(library, kind.config)(**numbers, **kind.fixed)

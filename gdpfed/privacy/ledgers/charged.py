@@ -27,7 +27,10 @@ class ChargedCounts:
 
     def __init__(self, seal: object, request: CountsRequest) -> None:
         if seal is not SEAL:
-            raise PrivacyError("only a ledger's charge makes what clients release of their class counts")
+            raise PrivacyError(
+                "a request for class counts must be charged by a ledger: take it from the ledger, do "
+                "not build it"
+            )
         self._request = request
         self._is_taken = False
 
@@ -50,7 +53,9 @@ class ChargedSum(Generic[R]):
 
     def __init__(self, seal: object, request: R, round_index: int) -> None:
         if seal is not SEAL:
-            raise PrivacyError(f"{request.name}: only a ledger's charge makes what a fleet sums")
+            raise PrivacyError(
+                f"{request.name}: a sum must be charged by a ledger: take it from the ledger, do not build it"
+            )
         self.request = request
         self.round_index = round_index
         self._is_taken = False
@@ -66,7 +71,7 @@ class ChargedSum(Generic[R]):
         charged, largest, least_noise = self._charged
         of_sum = f"round {self.round_index}: {self.request.name} is about to be summed"
         if tuple(clients) != charged:
-            raise PrivacyError(f"{of_sum} over other clients than were charged")
+            raise PrivacyError(f"{of_sum} is over other clients than were charged")
         if np.any(~(norms <= largest * (1 + ROUNDING))):
             raise PrivacyError(f"{of_sum} with norms up to {norms.max():.6g}, above those that were charged")
         if not noise_stddev >= least_noise * (1 - ROUNDING):
@@ -96,7 +101,10 @@ class ExpectedSum(Generic[R]):
 
     def __init__(self, seal: object, request: R, round_index: int) -> None:
         if seal is not SEAL:
-            raise PrivacyError(f"{request.name}: only a ledger says what is expected of a round")
+            raise PrivacyError(
+                f"{request.name}: a round's expected sums come from a ledger: take them from it, do not "
+                "build them"
+            )
         self.request = request
         self.round_index = round_index
 
@@ -177,7 +185,7 @@ NUMBERS = "iuf"
 
 
 class PlainCopies:
-    """Copies values to plain ones; a value that occurs several times is copied once.
+    """Copies a request's values to plain numbers, texts and arrays; what occurs twice is copied once.
 
     Args:
         kinds: the dataclasses that may occur; a subclass of one is refused.

@@ -63,7 +63,7 @@ class ClientLedger:
     def run(self, name: str) -> ChargedRun:
         """Return a run that the client has begun; PrivacyError for an unknown name."""
         if name not in self._runs:
-            raise PrivacyError(f"run {name} was never begun with this client")
+            raise PrivacyError(f"run {name} was never begun with this client: begin it first")
         return self._runs[name]
 
     def terms(self, run: str) -> Terms:
@@ -197,7 +197,7 @@ class ClientLedger:
         if not self._has_begun(terms):
             budgets = tuple(require_positive("a run's epsilon", epsilon) for epsilon in epsilons)
             if not budgets or (terms.unit == "client" and len(budgets) > 1):
-                raise PrivacyError(f"a run about a {terms.unit} cannot have {len(budgets)} budgets")
+                raise PrivacyError(f"a run about a {terms.unit} cannot have {len(budgets)} budgets; give one")
             self._runs[terms.run] = ChargedRun(
                 terms, budgets, require_delta(delta), edge_trusted=edge_trusted
             )
@@ -223,7 +223,7 @@ class ClientLedger:
         once = once_in(begun.terms, round_index)
         if once is not None:
             if once in begun.sent:
-                raise PrivacyError(f"run {run} has had its {_ALREADY[once]} already")
+                raise PrivacyError(f"run {run} has had its {_ALREADY[once]} already; it is paid for once")
             return begun.terms
         if round_index >= begun.terms.num_rounds:
             raise PrivacyError(
@@ -235,7 +235,9 @@ class ClientLedger:
                 "on this client was charged"
             )
         if begun.rounds.count(round_index) >= begun.terms.updates_in(round_index):
-            raise PrivacyError(f"round {round_index} of run {run} has had its update already")
+            raise PrivacyError(
+                f"round {round_index} of run {run} has had its update already; a round has one"
+            )
         if isinstance(begun.terms, LimitsRounds):
             begun.terms.check_turn(begun.rounds, round_index)
         if isinstance(begun.terms, RecordBudgets) and not begun.terms.steps_left(sum(begun.steps)):
@@ -270,12 +272,12 @@ class ClientLedger:
     def from_dict(cls, data: object) -> "ClientLedger":
         """Return the ledger that `to_dict` saved; PrivacyError for data that is incomplete or wrong."""
         if not isinstance(data, Mapping) or set(data) != {"version", "runs"}:
-            raise PrivacyError("it is not a mapping of version and runs")
+            raise PrivacyError("the ledger is not a mapping of version and runs")
         if data["version"] not in READ_VERSIONS:
             readable = " and ".join(map(str, READ_VERSIONS))
             raise PrivacyError(f"it has version {data['version']!r}; this program reads {readable}")
         if not isinstance(data["runs"], list):
-            raise PrivacyError("its runs are not a list")
+            raise PrivacyError("the ledger's runs are not a list")
         ledger = cls()
         for number, entry in enumerate(data["runs"]):
             ledger._restore(number, entry)
@@ -283,19 +285,21 @@ class ClientLedger:
 
     def _restore(self, number: int, entry: object) -> None:
         if not isinstance(entry, Mapping) or set(entry) - {*SENT.values(), TAKEN_BACK, FILLED} != _ENTRY:
-            raise PrivacyError(f"its run {number} is not a mapping of {', '.join(sorted(_ENTRY))}")
+            raise PrivacyError(f"the ledger's run {number} is not a mapping of {', '.join(sorted(_ENTRY))}")
         lists = [entry[name] for name in ("epsilons", "rounds", "steps")]
         if not isinstance(entry["terms"], Mapping) or not all(isinstance(each, list) for each in lists):
-            raise PrivacyError(f"its run {number} has no terms, or no lists of budgets, rounds and steps")
+            raise PrivacyError(
+                f"the ledger's run {number} has no terms, or no lists of budgets, rounds and steps"
+            )
         if len(entry["steps"]) != len(entry["rounds"]):
-            raise PrivacyError(f"its run {number} has not the steps of every round")
+            raise PrivacyError(f"the ledger's run {number} lacks the steps of some rounds")
         if type(trusted := entry["edge_trusted"]) is not bool:
             raise PrivacyError(
-                f"its run {number} has edge_trusted {trusted!r}, which is neither true nor false"
+                f"the ledger's run {number} has edge_trusted {trusted!r}, which is neither true nor false"
             )
         terms = Terms.from_scalars(entry["terms"])
         if terms.run in self._runs:
-            raise PrivacyError(f"it holds run {terms.run} twice")
+            raise PrivacyError(f"the ledger holds run {terms.run} twice")
         self.begin(terms, epsilons=entry["epsilons"], delta=entry["delta"], edge_trusted=trusted)
         for round_index, num_steps in zip(entry["rounds"], entry["steps"], strict=True):
             self.charge(terms.run, round_index, num_steps)
@@ -303,7 +307,9 @@ class ClientLedger:
         self._runs[terms.run].sent = {work for work, name in SENT.items() if name in entry}
         for each in entry.get(TAKEN_BACK, []):
             if not isinstance(each, list) or [type(index) for index in each] != [int, int]:
-                raise PrivacyError(f"its run {number} has no turn and round of noise that was taken back")
+                raise PrivacyError(
+                    f"the ledger's run {number} does not say which noise was taken back, by turn and round"
+                )
             self.run(terms.run).take_back(*each)
         self._runs[terms.run].filled = filled_rounds(entry)
 
@@ -314,7 +320,9 @@ class ClientLedger:
     def _has_begun(self, terms: Terms) -> bool:
         begun = self._runs.get(terms.run)
         if begun is not None and begun.terms != replace(terms, first_round=begun.terms.first_round):
-            raise PrivacyError(f"run {terms.run} has begun under other terms")
+            raise PrivacyError(
+                f"run {terms.run} has begun under other terms: begin a new run, or offer the same terms"
+            )
         return begun is not None
 
 

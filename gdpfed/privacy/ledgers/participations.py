@@ -140,7 +140,10 @@ class Participations:
             if not (isinstance(client, str) and client.isascii() and client.isdecimal()):
                 raise PrivacyError(f"{name} has no client id; resume from an intact ledger")
             if not self.is_member(m, int(client)):
-                raise PrivacyError(f"{name} is in group {m}, which it is not a member of")
+                raise PrivacyError(
+                    f"{name} is under group {m}, of which the client is not a member; resume from an intact "
+                    "ledger"
+                )
             if require_count(name, count) > charged_rounds:
                 raise PrivacyError(
                     f"{name} is {count}, above the {charged_rounds} charged rounds; "

@@ -193,7 +193,9 @@ class Ledger:
         Nothing is charged. Raises PrivacyError as `charge` would in that round.
         """
         if round_index != self._charged_rounds:
-            raise PrivacyError(f"round {round_index} is not the next one, {self._charged_rounds}")
+            raise PrivacyError(
+                f"round {round_index} cannot be summed now; the next round is {self._charged_rounds}"
+            )
         requests = plain_requests(requests, self._kinds, f"{self._subject}, round {round_index}")
         upcoming, _ = self._round_of(round_index, cohorts)
         upcoming.check(self._subject, requests)

@@ -120,7 +120,10 @@ class Terms(ABC):
                 "can be accounted"
             )
         if len({charge.unit for charge in self.charges}) > 1:
-            raise PrivacyError("the terms' charges are of several units; a run has one")
+            raise PrivacyError(
+                "the terms' charges protect units of several kinds, such as clients and records; all "
+                "must protect one kind"
+            )
         self._check()
         for kind in ONCE.values():
             kind.check(getattr(self, kind.entry), self.charges, self.record_is)
@@ -140,7 +143,7 @@ class Terms(ABC):
     def _check(self) -> None:
         """Refuse, with PrivacyError, terms that do not say what the mechanism needs."""
         if (unit := self.charges[0].unit) != self.unit:
-            raise PrivacyError(f"the terms of {self.kind} charge a {unit}, and it is a {self.unit} that pays")
+            raise PrivacyError(f"the terms of {self.kind} charge a {unit}, and must charge a {self.unit}")
 
     @property
     @abstractmethod
@@ -212,7 +215,7 @@ class Terms(ABC):
         )
         odd = ", ".join(sorted({field.name for field in fields(made)} ^ set(values)))
         if odd:
-            raise PrivacyError(f"the terms lack or have unknown entries: {odd}")
+            raise PrivacyError(f"the terms lack entries or have unknown ones: {odd}; run one version on both")
         return made(**made._read(values))
 
     @classmethod

@@ -81,7 +81,8 @@ def with_adaptive_clipping(
     """
     if not plan.one_sum and len(plan.groups) > 1:
         raise PrivacyError(
-            "adaptive clipping has one factor for all norms, and so needs one sum of all groups"
+            "adaptive clipping has one factor for all norms, and so needs one sum of all groups: "
+            "use a method with one, such as dp_sum"
         )
     heard = math.fsum(group.expected_cohort_size * group.clipping_norm for group in plan.groups)
     stddev = max(group.noise_stddev for group in plan.groups)

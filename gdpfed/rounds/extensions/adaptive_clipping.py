@@ -38,7 +38,9 @@ class NormFactor(Extension):
 
     def __init__(self, plan: PrivacyPlan) -> None:
         if plan.adaptive_clipping is None:
-            raise PrivacyError("the plan's clipping norms are fixed, and have no factor")
+            raise PrivacyError(
+                "the plan's clipping norms are fixed, and have no factor: use privacy.clipping=adaptive"
+            )
         self._plan, self._adaptive = plan, plan.adaptive_clipping
         self._factor = 1.0
         self._norm_of_round = self.clipping_norm
@@ -92,5 +94,5 @@ class NormFactor(Extension):
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:
         """Restore the factor that `state_dict` returned; ValueError for another state."""
         if state.keys() != {FACTOR}:
-            raise ValueError("the factor of its clipping norms is not one that this run keeps")
+            raise ValueError("the checkpoint's factor of the clipping norms does not fit this run")
         self._factor = float(state[FACTOR])

@@ -61,6 +61,6 @@ class ReleasedAverage(Extension):
         if not state:
             return
         if state.keys() != {AVERAGE, COUNT} or state[AVERAGE].ndim != 1:
-            raise ValueError("the average of its models is not one that this run keeps")
+            raise ValueError("the checkpoint's average of models does not fit this run")
         self._average = state[AVERAGE].astype(np.float64)
         self._count = int(state[COUNT])

@@ -157,7 +157,7 @@ class ClientMemory(SumExtension):
             return
         if state.keys() != {TOLD, KEEPING}:
             held = ", ".join(sorted(state)) or "nothing"
-            raise ValueError(f"the checkpoint has {held} of what clients keep, not {TOLD} and {KEEPING}")
+            raise ValueError(f"the checkpoint's clients' states hold {held}, not {TOLD} and {KEEPING}")
         self._told = state[TOLD].astype(np.float32)
         for _, client, index in self._files():
             if index < completed_rounds:

@@ -170,7 +170,7 @@ def test_the_command_takes_a_loop_by_its_module_and_name(tmp_path, monkeypatch, 
         with pytest.raises(ConfigError, match=line):
             named_loop(name)
     assert main([*words, "my_loops:sound", "method=gdpfed"]) == 2
-    assert "goes with --canaries and dirac canaries, and without overrides" in capsys.readouterr().err
+    assert "needs --canaries of kind dirac, and takes no overrides" in capsys.readouterr().err
 
 
 def test_a_row_of_the_table_names_what_found_a_fault():

@@ -211,7 +211,7 @@ def test_an_edge_that_dies_in_a_window_repeats_none(tmp_path, examples):
         assert mailbox.answered(jobs[0]) is None
         again = EdgeRun(tmp_path / "edge", folder, grid, words)
         again.start()
-        with pytest.raises(EdgeError, match="no interval: interrupted before its end: charged"):
+        with pytest.raises(EdgeError, match="without a model: interrupted before its end: charged"):
             EdgeClient(folder, 60).interval(jobs[0])
         moved = EdgeClient(folder, 60).interval(jobs[1])
         again.join(60)

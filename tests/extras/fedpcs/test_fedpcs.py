@@ -284,7 +284,7 @@ def test_a_ledger_refuses_less_noise_and_more_rounds_than_planned():
         ),
         (["method.caps=[40,1]"], "no sample meets a round's cap of 1"),
         (["privacy.sampling_rate=0.01"], "K = 0 clients are to be sampled of 12"),
-        (["method.types=clients"], "no types from clients in a simulation"),
+        (["method.types=clients"], "which no node does in a simulation"),
         (["method.types=clients", "method.aversions=[0.5]"], "method.aversions=[0.5] does not go with"),
         (["method.types=clients", "method.caps=[40,20]"], "method.caps=[40.0, 20.0] does not go with"),
         (["method.types=clients", "method.reward=best"], "needs every client's aversion"),

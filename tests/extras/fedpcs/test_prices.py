@@ -41,7 +41,7 @@ def test_an_answer_is_the_best_of_all_and_so_is_the_welfare():
         ({"price": float("nan")}, "a price of nan is posted"),
         ({"price": "much"}, "a price of 'much' is posted"),
         ({"least": 2.0}, "budgets from 2 to 1 are asked for"),
-        ({"more": 1.0}, "has missing or unknown entries: more"),
+        ({"more": 1.0}, "lacks entries or has unknown ones: more"),
     ],
 )
 def test_a_price_that_is_none_is_refused(numbers, words):

@@ -174,8 +174,16 @@ def test_an_order_that_asks_for_more_than_its_model_says_is_refused(hospitals):
     dimension = order.task.dimension
     check_asked(order, dimension)
     for model, count, said in (
-        ("statistics", dimension, "the order's model is statistics, and what it counts is of the kind"),
-        ("statistics_crossed", dimension - 1, f"the order asks for {dimension - 1} numbers, and what it"),
+        (
+            "statistics",
+            dimension,
+            "the order's model is statistics, and the statistics that it asks for are of kind",
+        ),
+        (
+            "statistics_crossed",
+            dimension - 1,
+            f"the order asks for {dimension - 1} numbers, and the statistics",
+        ),
     ):
         lying = replace(order, task=replace(order.task, model=model))
         with pytest.raises(OrderError, match=said):

@@ -159,7 +159,7 @@ def test_a_node_that_is_killed_in_between_takes_back_once_from_whatever_copy(own
         with pytest.raises(PrivacyError, match="is to be taken back in round"):
             ClientLedger.from_dict(saved)
     saved["runs"][0]["taken_back"] = [[0, "1"]]
-    with pytest.raises(PrivacyError, match="no turn and round of noise"):
+    with pytest.raises(PrivacyError, match="does not say which noise"):
         ClientLedger.from_dict(saved)
 
 

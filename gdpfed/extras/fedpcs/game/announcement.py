@@ -44,7 +44,8 @@ class Announcement:
         whole: tuple[Any, ...] = (self.num_clients, *self.cohort_sizes)
         if any(type(each) is not int or not 1 <= each <= MOST_CLIENTS for each in whole):
             raise GameError(
-                f"the announced game of {self.num_clients!r} clients has too few clients, in all or a round"
+                f"the announced game has {self.num_clients!r} clients and rounds of "
+                f"{self.cohort_sizes!r}; each must be a whole number from 1 to {MOST_CLIENTS}"
             )
         rounds = {len(self.cohort_sizes), len(self.rewards), len(self.mean_budgets)}
         if len(rounds) > 1 or not 1 <= len(self.rewards) <= MOST_ROUNDS:
@@ -57,10 +58,14 @@ class Announcement:
             *(*self.rewards, *self.mean_budgets),
         )
         if any(type(each) is not float or not 0 <= each < np.inf for each in numbers) or self.scale == 0:
-            raise GameError("a number that is announced is not finite, or negative, or a scale of 0")
+            raise GameError(
+                "a number in the announcement is not finite or is negative, or the scale is 0; give "
+                "finite positive numbers"
+            )
         if not all(self.least <= mean <= self.highest for mean in self.mean_budgets):
             raise GameError(
-                f"a mean budget is announced outside {self.least:g} to {self.highest:g}, the range of all"
+                f"a mean budget is announced outside {self.least:g} to {self.highest:g}, the range of "
+                "all budgets: give a mean within it"
             )
 
     def answer(self, aversion: float, first_budget: float) -> Floats:
@@ -104,7 +109,10 @@ class Announcement:
         names = {field.name for field in fields(cls)}
         if set(scalars) != names:
             odd = ", ".join(sorted(names ^ set(scalars)))
-            raise GameError(f"the announcement of a game has missing or unknown entries: {odd}")
+            raise GameError(
+                f"the announcement of a game lacks entries or has unknown ones: {odd}; run one version "
+                "on server and nodes"
+            )
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in scalars.items()
         }

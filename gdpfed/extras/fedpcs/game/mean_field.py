@@ -47,7 +47,7 @@ class Equilibrium:
 
     @property
     def num_iterations(self) -> int:
-        """How many means were announced after the first."""
+        """The number of iterations: how often the mean was announced again after the first time."""
         return len(self.announced) - 1
 
     @property

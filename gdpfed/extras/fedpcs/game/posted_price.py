@@ -102,5 +102,8 @@ class PostedPrice:
         names = {field.name for field in fields(cls)}
         if set(scalars) != names:
             odd = ", ".join(sorted(names ^ set(scalars)))
-            raise GameError(f"the posted price has missing or unknown entries: {odd}")
+            raise GameError(
+                f"the posted price lacks entries or has unknown ones: {odd}; run one version on server "
+                "and nodes"
+            )
         return cls(**scalars)

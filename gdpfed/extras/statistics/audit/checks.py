@@ -72,7 +72,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise AuditError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+        raise AuditError(
+            f"{path} cannot be read: {' '.join(str(error).split())}; restore it from a copy"
+        ) from None
     if not isinstance(values, dict) or values.get("version") != FORMAT_VERSION:
         raise AuditError(
             f"{path} has another format version than {FORMAT_VERSION}: use the gdpfed that wrote it"

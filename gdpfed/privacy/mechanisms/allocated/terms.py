@@ -43,7 +43,10 @@ class AllocatedTerms(SumTerms, LimitsRounds):
             if round_index < position + rounds:
                 return round_index - (round_index - position) % block.block_rounds, block
             position += rounds
-        raise PrivacyError(f"round {round_index} lies beyond the {position} rounds that are charged for")
+        raise PrivacyError(
+            f"round {round_index} lies beyond the {position} rounds that are charged for; ask for "
+            f"one of rounds 0 to {position - 1}"
+        )
 
     def check_turn(self, taken: Sequence[int], round_index: int) -> None:
         first, block = self._place(round_index)

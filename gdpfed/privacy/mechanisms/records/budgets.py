@@ -84,7 +84,9 @@ def as_parts(groups: Sequence[Group], budgets: Sequence[tuple[float, float]]) ->
         raise PrivacyError(f"{len(groups)} groups of clients have budgets by record; make them one group")
     shares = [require_positive("a share of the records", share) for _, share in budgets]
     if abs(math.fsum(shares) - 1) > SHARES_TOLERANCE:
-        raise PrivacyError(f"the shares of the records {shares} sum to {math.fsum(shares):.6g}; not to one")
+        raise PrivacyError(
+            f"the shares of the records {shares} sum to {math.fsum(shares):.6g}; they must sum to one"
+        )
     ends = [round(SHARE_UNITS * math.fsum(shares[:m])) for m in range(len(shares) + 1)]
     return [
         Group(epsilon, range(start, end))

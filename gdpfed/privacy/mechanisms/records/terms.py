@@ -113,7 +113,7 @@ class TermsOfRecords(Terms, RecordBudgets):
 
     def noise_of_step(self, round_index: int) -> float:
         """Return sigma, the noise multiplier with which a step in a round is accounted."""
-        raise PrivacyError(f"the terms state no noise for a step of round {round_index}")
+        raise PrivacyError(f"the terms state no noise for a step of round {round_index}; state one above 0")
 
     def broken_own_noise(self, round_index: int, steps: RecordSteps) -> str:
         """Say how steps that the client noises itself break the terms; "" if they do not."""

@@ -88,7 +88,10 @@ class TurnSchedule:
             raise PrivacyError(f"the terms have no valid schedule of turns: {error}") from None
         clients = [client for group in groups for client in group.clients]
         if len(set(clients)) < len(clients):
-            raise PrivacyError("the terms have a schedule of turns with a client in it twice")
+            raise PrivacyError(
+                "the terms have a schedule of turns that names a client twice; each client belongs to "
+                "one group"
+            )
         return cls(groups)
 
 
