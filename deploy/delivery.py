@@ -1,4 +1,4 @@
-"""What a SuperLink does so that a lost answer costs no message.
+"""Changes to Flower's SuperLink by which no message is lost if one of its answers is lost.
 
 Flower's SuperNode repeats a question that nobody answers, or that is answered with 502, 503 or 504. Three of
 its questions mean something else the second time. The SuperLink hands a message out once: where that answer
@@ -35,11 +35,11 @@ MOST_REMEMBERED = 10_000
 
 
 class PartNotStoredError(Exception):
-    """The database did not take a part of a reply that is still awaited: its node is to send it again."""
+    """Raised if the database did not store a part of an awaited reply: the node must send the part again."""
 
 
 def until_confirmed(get: Callable[..., list[Message]]) -> Callable[..., list[Message]]:
-    """Wrap Flower's method that hands out a node's next message.
+    """Wrap Flower's method that gives a node its next message, so that a lost message is given again.
 
     A SuperNode asks for a message once it is done with the last one. So where there is no new one, it has
     lost those that it neither confirmed nor answered. What it has confirmed its app may have seen, and it is
@@ -56,7 +56,7 @@ def until_confirmed(get: Callable[..., list[Message]]) -> Callable[..., list[Mes
 
 
 def _taken_back(state: Any, node_id: int) -> bool:
-    """Mark messages that a node has lost as not handed out; return whether there are any."""
+    """Mark messages that were sent to a node but lost as not yet sent; return whether there are any."""
     unanswered = (
         select(MessageIns.message_id)
         .outerjoin(MessageRes, MessageRes.reply_to_message_id == MessageIns.message_id)
@@ -75,7 +75,7 @@ def _taken_back(state: Any, node_id: int) -> bool:
 
 
 def repeatable(store: Callable[..., bool]) -> Callable[..., bool]:
-    """Wrap Flower's method that stores a part of a reply: one that was stored before is stored.
+    """Wrap Flower's method that stores a part of a reply, so that a node may send the part twice.
 
     A part is named by its hash, so two parts of one name are the same. With the last one the server's app may
     have taken the whole reply, so the newest are remembered. Raises PartNotStoredError.
@@ -106,7 +106,7 @@ def repeatable(store: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def whole(get: Callable[..., list[Message]]) -> Callable[..., list[Message]]:
-    """Wrap Flower's method that gives a server's app the replies to its messages: none that is half there."""
+    """Wrap Flower's method that gives replies to a server's app, so that incomplete replies are left out."""
 
     def get_message_res(self: Any, message_ids: Iterable[str], run_id: int) -> list[Message]:
         asked, run = set(message_ids), uint64_to_int64(run_id)
@@ -129,7 +129,7 @@ def whole(get: Callable[..., list[Message]]) -> Callable[..., list[Message]]:
 
 
 def let_in_again(activate: Callable[..., bool]) -> Callable[..., bool]:
-    """Wrap Flower's method that lets a node in: it may come again until its first heartbeat, sent at once."""
+    """Wrap Flower's method that admits a node, so that it may join again until its first heartbeat."""
 
     def activate_node(self: Any, node_id: int, heartbeat_interval: float) -> bool:
         if activate(self, node_id, heartbeat_interval):

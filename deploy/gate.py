@@ -171,7 +171,7 @@ class Gate:
         await self._send_back(answer, request, share, send)
 
     async def _send_back(self, answer: httpx.Response, request: Request, share: Share, send: Send) -> None:
-        """Send the SuperLink's answer to whoever asked, in pieces."""
+        """Send the SuperLink's answer back to the node that asked, in pieces."""
         response = StreamingResponse(answer.aiter_raw(), answer.status_code)
         response.raw_headers = [
             (name.encode("latin-1"), value.encode("latin-1"))

@@ -1,4 +1,4 @@
-"""How many messages a round takes on average, with those of clients that only fill sums."""
+"""The mean number of messages in a round, with those of clients that send zeros to fill sums."""
 
 from conf.schema import SecAggConfig
 from gdpfed.methods.base import Method

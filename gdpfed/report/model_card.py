@@ -150,7 +150,7 @@ def _at_clients(subject: CardSubject) -> list[str]:
 
 
 def _counted(subject: CardSubject, found: "HeldOutResult") -> str:
-    """Say how many clients are in a sum of counts, unless it is of a round whose cohort is a secret."""
+    """Say how many clients are in a sum of counts, unless that round's cohort is secret."""
     secret = subject.plan.sample_is_secret and not subject.config.run.show_cohorts
     return (
         "the clients of the last round"

@@ -79,7 +79,7 @@ def _suffices(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, present
 
 
 def _tells_of_absent(plan: PrivacyPlan, present: Collection[int] | None) -> bool:
-    """Whether a cohort of a secret draw may have members that cannot be reached.
+    """Whether a secretly drawn cohort may have members that cannot be reached.
 
     Whether there is a sum, and its noise, follow from how many of a cohort answer. Where each client is drawn
     by itself those who cannot be reached are left out, and others fill their places. A cohort of a fixed size

@@ -42,7 +42,7 @@ PATIENCE_SECONDS, PART_OF_THE_TIMEOUT = 60.0, 0.1
 
 
 def patience(timeout_seconds: float) -> float:
-    """After how many seconds of a wait the log says who has not answered: a tenth of it, a minute at most."""
+    """Return after how many seconds the log names silent nodes: a tenth of the time, a minute at most."""
     return min(PATIENCE_SECONDS, PART_OF_THE_TIMEOUT * timeout_seconds)
 
 

@@ -63,7 +63,7 @@ def fills_cohorts(plan: PrivacyPlan) -> bool:
 
 
 def tells_sizes(plan: PrivacyPlan, *, same_size: bool) -> bool:
-    """Whether noise and grid of the sums tell how many clients were drawn, which epsilon does not count.
+    """Whether the sums' noise and grid reveal how many clients were drawn, which epsilon leaves out.
 
     `same_size`: whether cohorts that are filled up have one size, which no cohorts of allocation have.
     """
@@ -211,7 +211,7 @@ def _others_too_few(
 
 
 def missing_members(plan: PrivacyPlan, members: Callable[[float, int], int]) -> float:
-    """Return how many clients beyond those drawn all sums of a round have on average, over the plan's rounds.
+    """Return how many clients that were not drawn all sums of a round have, on average over the rounds.
 
     `members`: at least how many members a sum has, of how many are drawn on average and can be at most.
     """

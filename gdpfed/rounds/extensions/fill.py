@@ -88,7 +88,7 @@ class Fill(SumExtension):
         return cls(method.plan) if fills_cohorts(method.plan) and not method.reads_alone else None
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the method's requests over cohorts of the one size that its sums have."""
+        """Return the method's requests for sums of their largest size, that of filled cohorts."""
         if not run.config.secagg.same_size:
             return []
         plan, theta = self._plan, flatten(run.task.build_model())
