@@ -8,7 +8,8 @@ the same key, and the SuperNode ends. Here a message is handed out until its nod
 part counts, and a SuperNode from which nothing was heard since may come in again.
 
 A server's app that is given a reply waits for all of its parts, however long its round may wait. Here it is
-given a reply once all parts have come, or once Flower has stopped waiting for them.
+given a reply once all parts have come, or once Flower has stopped waiting for them. And what is lost on the
+way to it is gone as well, message and reply. Here both stay until it has confirmed the reply.
 """
 
 from collections import OrderedDict
@@ -18,6 +19,7 @@ from typing import Any
 
 from flwr.app import Message
 from flwr.common.constant import HEARTBEAT_PATIENCE, SUPERLINK_NODE_ID
+from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState
 from flwr.supercore.constant import NodeStatus
 from flwr.supercore.date import now
 from flwr.supercore.state.schema.corestate_models import (
@@ -27,6 +29,7 @@ from flwr.supercore.state.schema.corestate_models import (
 )
 from flwr.supercore.state.schema.linkstate_models import MessageIns, MessageRes, Node, Run
 from flwr.supercore.utils import uint64_to_int64
+from flwr.superlink.servicer.runtime import runtime_handlers
 from sqlalchemy import select, update
 
 # Flower keeps the same moment as text and as a number with fewer digits.
@@ -106,7 +109,10 @@ def repeatable(store: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def whole(get: Callable[..., list[Message]]) -> Callable[..., list[Message]]:
-    """Wrap Flower's method that gives replies to a server's app, so that incomplete replies are left out."""
+    """Wrap Flower's method that gives replies to a server's app, so that incomplete replies are left out.
+
+    The app asks once it has confirmed what it got. So a reply that it had and did not confirm, it has lost.
+    """
 
     def get_message_res(self: Any, message_ids: Iterable[str], run_id: int) -> list[Message]:
         asked, run = set(message_ids), uint64_to_int64(run_id)
@@ -123,9 +129,54 @@ def whole(get: Callable[..., list[Message]]) -> Callable[..., list[Message]]:
         with self.session() as session:
             # A write, after which no reply can be announced before this one's end.
             session.execute(update(Run).where(Run.run_id == run).values(run_id=Run.run_id))
-            return get(self, asked.difference(session.scalars(half)), run_id)
+            asked.difference_update(session.scalars(half))
+            lost = MessageRes.reply_to_message_id.in_(asked), MessageRes.delivered_at != ""
+            session.execute(update(MessageRes).where(*lost).values(delivered_at=""))
+            return get(self, asked, run_id)
 
     return get_message_res
+
+
+class _Keeping:
+    """A SuperLink's state that keeps what nodes have answered, for one question of a server's app."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._state, name)
+
+    def delete_messages(self, message_ins_ids: set[str]) -> None:
+        """Delete messages to which the SuperLink itself has found the answer, an error."""
+        of_nodes = select(MessageRes.reply_to_message_id).where(
+            MessageRes.reply_to_message_id.in_(message_ins_ids)
+        )
+        with self._state.session() as session:
+            self._state.delete_messages(message_ins_ids.difference(session.scalars(of_nodes)))
+
+
+def kept(pull: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap Flower's handler that sends a server's app its replies, and deletes them and their messages."""
+
+    def pull_messages(request: Any, state: Any, task: Any) -> Any:
+        return pull(request, _Keeping(state), task)
+
+    return pull_messages
+
+
+def deleted(confirm: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap Flower's handler of a server's app that confirms a reply: now it and its message are deleted."""
+
+    def confirm_message_received(request: Any, state: Any, task: Any) -> Any:
+        answer = confirm(request, state, task)
+        message = select(MessageRes.reply_to_message_id).where(
+            MessageRes.message_id == request.message_object_id
+        )
+        with state.session() as session:
+            state.delete_messages(set(session.scalars(message)))
+        return answer
+
+    return confirm_message_received
 
 
 def let_in_again(activate: Callable[..., bool]) -> Callable[..., bool]:
@@ -147,9 +198,11 @@ def let_in_again(activate: Callable[..., bool]) -> Callable[..., bool]:
     return activate_node
 
 
-WRAPPED = {
-    "get_message_ins": until_confirmed,
-    "store_object": repeatable,
-    "get_message_res": whole,
-    "activate_node": let_in_again,
-}
+WRAPPED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+    (SqlLinkState, "get_message_ins", until_confirmed),
+    (SqlLinkState, "store_object", repeatable),
+    (SqlLinkState, "get_message_res", whole),
+    (SqlLinkState, "activate_node", let_in_again),
+    (runtime_handlers, "pull_messages", kept),
+    (runtime_handlers, "confirm_message_received", deleted),
+)

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState
 from flwr.supercore import sql_mixin
 from flwr.supercore.state.alembic import utils
 from flwr.supercore.version import package_version
@@ -63,11 +62,11 @@ def lose_no_message() -> None:
 
     Raises LaunchError: this Flower has none of such a name.
     """
-    missing = [name for name in WRAPPED if not hasattr(SqlLinkState, name)]
+    missing = [name for owner, name, _ in WRAPPED if not hasattr(owner, name)]
     if missing:
-        raise _another_flower(", ".join(missing), "linkstate/sql_linkstate.py")
-    for name, wrap in WRAPPED.items():
-        setattr(SqlLinkState, name, wrap(getattr(SqlLinkState, name)))
+        raise _another_flower(", ".join(missing), "sql_linkstate.py and runtime_handlers.py")
+    for owner, name, wrap in WRAPPED:
+        setattr(owner, name, wrap(getattr(owner, name)))
 
 
 def _another_flower(lacking: str, file: str) -> LaunchError:

@@ -696,22 +696,27 @@ DEFENCES = (
     Defence(
         "message-handed-out-once",
         "deploy/test_delivery.py::test_a_message_is_handed_out_until_its_node_has_confirmed_it",
-        (("deploy/delivery.py", '    "get_message_ins": until_confirmed,\n', ""),),
+        (("deploy/delivery.py", '    (SqlLinkState, "get_message_ins", until_confirmed),\n', ""),),
     ),
     Defence(
         "part-of-a-reply-taken-once",
         "deploy/test_delivery.py::test_a_part_of_a_reply_that_is_sent_twice_is_stored",
-        (("deploy/delivery.py", '    "store_object": repeatable,\n', ""),),
+        (("deploy/delivery.py", '    (SqlLinkState, "store_object", repeatable),\n', ""),),
     ),
     Defence(
         "half-a-reply-handed-over",
         "deploy/test_delivery.py::test_a_reply_of_which_parts_are_missing_holds_up_no_round",
-        (("deploy/delivery.py", '    "get_message_res": whole,\n', ""),),
+        (("deploy/delivery.py", '    (SqlLinkState, "get_message_res", whole),\n', ""),),
+    ),
+    Defence(
+        "reply-handed-out-once",
+        "deploy/test_delivery.py::test_a_reply_is_handed_out_until_the_server_s_app_has_confirmed_it",
+        (("deploy/delivery.py", '    (runtime_handlers, "pull_messages", kept),\n', ""),),
     ),
     Defence(
         "node-let-in-once",
         "deploy/test_delivery.py::test_a_node_is_let_in_again_until_something_was_heard_of_it",
-        (("deploy/delivery.py", '    "activate_node": let_in_again,\n', ""),),
+        (("deploy/delivery.py", '    (SqlLinkState, "activate_node", let_in_again),\n', ""),),
     ),
     Defence(
         "gate-waits-for-a-body",

@@ -12,6 +12,7 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PushObjectRequest
 from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState
 from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.date import now
@@ -20,6 +21,7 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.state.alembic import utils
 from flwr.superlink.federation import NoOpFederationManager
 from flwr.superlink.servicer.fleet import fleet_handlers
+from flwr.superlink.servicer.runtime import runtime_handlers
 
 from deploy.delivery import WRAPPED, PartNotStoredError, repeatable, whole
 from deploy.superlink import find_tables_under_any_path, lose_no_message
@@ -37,9 +39,9 @@ class SuperLink:
         self.run_id = self.state.create_run(
             "", "", "", {}, NOOP_FEDERATION_ID, None, None, TaskType.SERVER_APP
         )
-        (task,) = self.state.get_tasks(run_ids=[self.run_id])
-        self.state.claim_task(task.task_id)
-        self.state.activate_task(task.task_id)
+        (self.task,) = self.state.get_tasks(run_ids=[self.run_id])
+        self.state.claim_task(self.task.task_id)
+        self.state.activate_task(self.task.task_id)
 
     def node(self):
         """Return a new node, which is online."""
@@ -92,11 +94,20 @@ class SuperLink:
         )
         return fleet_handlers.push_object(asked, self.state).stored
 
-    def replies(self, message):
-        asked = message.metadata.message_id
-        return [
-            each.metadata.reply_to_message_id for each in self.state.get_message_res({asked}, self.run_id)
-        ]
+    def replies(self, *messages):
+        """What the server's app gets where the answer is not lost: ids of replies, by those of messages."""
+        asked = PullAppMessagesRequest(message_ids=ids(messages))
+        answer = runtime_handlers.pull_messages(asked, self.state, self.task)
+        replies = [each.metadata for each in answer.messages_list]
+        return {each.reply_to_message_id: each.message_id for each in replies}
+
+    def confirm_reply(self, reply_id):
+        asked = ConfirmMessageReceivedRequest(run_id=self.run_id, message_object_id=reply_id)
+        runtime_handlers.confirm_message_received(asked, self.state, self.task)
+
+    def stored(self):
+        """How many messages and replies there are."""
+        return self.state.num_message_ins(), self.state.num_message_res()
 
 
 def named(message):
@@ -113,8 +124,8 @@ def superlink(tmp_path_factory):
     with pytest.MonkeyPatch.context() as flower:
         flower.setattr(utils, "build_alembic_config", utils.build_alembic_config)
         find_tables_under_any_path()
-        for name in WRAPPED:
-            flower.setattr(SqlLinkState, name, getattr(SqlLinkState, name))
+        for owner, name, _ in WRAPPED:
+            flower.setattr(owner, name, getattr(owner, name))
         lose_no_message()
         yield SuperLink(str(tmp_path_factory.mktemp("superlink") / "superlink.db"))
 
@@ -164,7 +175,7 @@ def test_a_part_of_a_reply_that_is_sent_twice_is_stored(superlink, node, message
         assert superlink.push_part(node, session, object_id, content)
         assert superlink.push_part(node, session, object_id, content)
     assert not superlink.push_part(node, session, "0" * 64, b"what nobody awaits")
-    assert superlink.replies(message) == ids([message])
+    assert [*superlink.replies(message)] == ids([message])
     # The server's app has it, and the node has had no answer to the last part.
     for part in parts:
         superlink.state.object_store.delete(part)
@@ -200,10 +211,10 @@ def test_a_reply_of_which_parts_are_missing_holds_up_no_round(superlink, node, m
     session, parts = superlink.push(node, reply_to(message))
     (first, content), *others = parts.items()
     assert superlink.push_part(node, session, first, content)
-    assert superlink.replies(message) == []
+    assert superlink.replies(message) == {}
     for object_id, content in others:
         assert superlink.push_part(node, session, object_id, content)
-    assert superlink.replies(message) == ids([message])
+    assert [*superlink.replies(message)] == ids([message])
 
 
 def test_no_reply_can_come_between_the_look_at_replies_and_their_taking(superlink):
@@ -217,10 +228,30 @@ def test_no_reply_can_come_between_the_look_at_replies_and_their_taking(superlin
     assert held == [True]
 
 
+def test_a_reply_is_handed_out_until_the_server_s_app_has_confirmed_it(superlink, node, message):
+    before = superlink.stored()
+    session, parts = superlink.push(node, reply_to(message))
+    for object_id, content in parts.items():
+        assert superlink.push_part(node, session, object_id, content)
+    (first,), (again,) = (superlink.replies(message).values() for _ in range(2))
+    assert first == again
+    superlink.confirm_reply(first)
+    assert superlink.stored() == (before[0] - 1, before[1])
+
+
+def test_what_the_superlink_answers_for_a_node_that_is_away_is_final(superlink, node):
+    superlink.message(token_hex(), node)
+    (message,) = superlink.pulled(node)
+    before = superlink.stored()
+    assert superlink.state.deactivate_node(node.node_id)
+    assert [*superlink.replies(message)] == ids([message])
+    assert superlink.stored() == (before[0] - 1, before[1])
+
+
 def test_of_a_reply_that_will_never_be_whole_the_server_is_told(superlink, node, message):
     _, parts = superlink.push(node, reply_to(message))
     superlink.state.query(OF_SESSION)
-    assert superlink.replies(message) == ids([message])
+    assert [*superlink.replies(message)] == ids([message])
     assert superlink.state.get_object(superlink.run_id, next(iter(parts))) is None
 
 

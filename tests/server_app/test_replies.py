@@ -1,10 +1,11 @@
 """Sending messages and waiting for their replies, on a clock that only sleeping moves."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from flwr.app import ConfigRecord, RecordDict
+from flwr.serverapp import Grid
 
 from gdpfed.federation.server import questions
 from gdpfed.federation.server.questions import PATIENCE_SECONDS
@@ -18,7 +19,7 @@ from server_app.exchange import (
     named,
     send_and_receive,
 )
-from testing.local_grid import as_grid, identify_task
+from testing.local_grid import identify_task
 
 
 class SlowGrid:
@@ -139,7 +140,7 @@ def test_the_log_names_the_clients_that_a_stage_waits_for(monkeypatch, caplog):
     monkeypatch.setattr(replies_module, "time", SimpleNamespace(monotonic=lambda: grid.now, sleep=grid.sleep))
     identify_task()
     contents = {client: RecordDict({"mask": ConfigRecord({})}) for client in (5, 40, 6, 7)}
-    exchanger = Exchanger(as_grid(grid), {client: 100 + client for client in contents}, 100.0)
+    exchanger = Exchanger(cast("Grid", grid), {client: 100 + client for client in contents}, 100.0)
     assert exchanger.exchange(contents) == {}
     assert [each.getMessage() for each in caplog.records if each.name == "flwr"] == [
         "stage mask waits for clients 6, 7, 40, after 10 s of at most 100 s",
