@@ -37,7 +37,7 @@ from gdpfed.report.metric_display import MetricDisplay
 from gdpfed.runs.file_formats import PLAN_FILE
 from gdpfed.runs.paths import as_of_run
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 HELD, NOT_PRIVATE = "held", "not private"
 MOST_ROWS = 5000
 """Of a group of budgets, on which its result is measured: evenly spaced among all of the group's."""
