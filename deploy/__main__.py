@@ -58,7 +58,7 @@ def _write(options: argparse.Namespace, words: Sequence[str]) -> None:
         try:
             file.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise TopologyError(f"{file} cannot be written: {error.strerror}") from None
+            raise TopologyError(f"{file} cannot be written: {error.strerror}; name another folder") from None
         print(file)
 
 

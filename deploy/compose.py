@@ -99,7 +99,9 @@ def compose_file(
         known = sorted([SERVER, *(node.name for node in federation.nodes)])
         raise TopologyError(not_known(f"--party {party}", known))
     if len(nodes) > MOST_NODES:
-        raise TopologyError(f"{len(nodes)} nodes are more than the {MOST_NODES} of one host")
+        raise TopologyError(
+            f"{len(nodes)} nodes are more than the {MOST_NODES} of one host: put them on several hosts"
+        )
     tree: Tree = _repeated(described(), nodes)
     _say_jobs(tree, federation, project, party)
     _say_gate(tree, place)

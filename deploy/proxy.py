@@ -57,7 +57,7 @@ def proxy_of(text: str, where: str) -> Proxy | None:
         # What stands before the colon of HOST:PORT may be a user's name.
         scheme = url.scheme if url.scheme in ("https", "socks4", "socks5", "socks5h") else "no scheme"
         raise CredentialsError(
-            f"{where} names a proxy with {scheme}: the SuperNode leaves by HTTP's CONNECT alone; write {FORM}"
+            f"{where} names a proxy with {scheme}: the SuperNode only supports HTTP proxies; write {FORM}"
         )
     bracketed = f"[{host}]" if ":" in host else host
     if url.path not in ("", "/") or url.query or url.fragment or not _HOST.fullmatch(bracketed):

@@ -206,7 +206,7 @@ class SuperLinkClient:
                 with self.asked() as superlink:
                     runs = superlink.ListRuns(ListRunsRequest(run_id=int(run_id))).run_dict
                 if int(run_id) not in runs:
-                    raise SuperLinkError(f"it does not know run {run_id}")
+                    raise SuperLinkError(f"the SuperLink does not know run {run_id}")
                 status: RunStatus = runs[int(run_id)].status
             except SuperLinkError as error:
                 if time.monotonic() > deadline:

@@ -296,7 +296,8 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise AuditError(
-            f"{path} cannot be read as a node's ledger: {type(error).__name__}: {error}"
+            f"{path} cannot be read as a node's ledger: {type(error).__name__}: {error}; put the "
+            "newest undamaged copy back"
         ) from None
 
 

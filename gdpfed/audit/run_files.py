@@ -147,7 +147,9 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise AuditError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+        raise AuditError(
+            f"{path} cannot be read: {' '.join(str(error).split())}; restore it from a copy"
+        ) from None
 
 
 def _mapping(path: Path) -> dict[str, Any]:
@@ -155,7 +157,9 @@ def _mapping(path: Path) -> dict[str, Any]:
     try:
         data = read_yaml(text) if path.suffix == ".yaml" else read_json(text)
     except (ValueError, RecursionError) as error:
-        raise AuditError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+        raise AuditError(
+            f"{path} cannot be read: {' '.join(str(error).split())}; restore it from a copy"
+        ) from None
     if not isinstance(data, dict):
         raise AuditError(f"{path} holds a {type(data).__name__}, not a mapping: restore it from a copy")
     return data
@@ -207,7 +211,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except OSError as error:
-        raise AuditError(f"{path} cannot be read: {error.strerror}") from None
+        raise AuditError(f"{path} cannot be read: {error.strerror}; restore it from a copy") from None
     records = []
     for number, line in enumerate((each for each in lines if each.endswith("\n")), start=1):
         try:

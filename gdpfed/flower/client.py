@@ -115,7 +115,7 @@ class OwnFunction:
             return (layout.vector(arrays) - theta).astype(np.float32)
         except (Exception, SystemExit) as error:
             raise LearningError(
-                f"the app's train function failed ({type(error).__name__}: {error})"
+                f"the app's train function failed ({type(error).__name__}: {error}): correct it"
             ) from error
 
     def end(self, run: str) -> None:

@@ -224,7 +224,9 @@ def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]
         _check_sizes(description, weights)
         model = description.build(weights)
     except DAMAGED as error:
-        raise LearningError(f"{folder} is a damaged model: {' '.join(str(error).split())}") from None
+        raise LearningError(
+            f"{folder} is a damaged model: {' '.join(str(error).split())}; restore it from a copy"
+        ) from None
     if predicts_nothing(model):
         raise LearningError(
             f"{folder} holds the counts of a run of statistics, which predict nothing: name the model of a "

@@ -109,7 +109,7 @@ def save_onnx(model: LoadedModel, path: Path) -> str:
             raise NoRegularFileError(path)
         program.save(path)
     except OSError as error:
-        raise LearningError(f"--onnx={path} cannot be written: {error.strerror}") from None
+        raise LearningError(f"--onnx={path} cannot be written: {error.strerror}; name another file") from None
     return f"from '{INPUT}' to '{output}', with {', '.join(metadata)} as metadata"
 
 

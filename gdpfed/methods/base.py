@@ -331,7 +331,9 @@ class Method(ABC):
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
         """Restore the state that :meth:`state_dict` returned; ValueError for another method's state."""
         if state:
-            raise ValueError(f"{self.name} keeps no state, but got {', '.join(sorted(state))}")
+            raise ValueError(
+                f"{self.name} keeps no state in a checkpoint, but found {', '.join(sorted(state))}"
+            )
 
 
 class ConfiguredMethod(Method):

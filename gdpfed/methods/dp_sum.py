@@ -88,6 +88,8 @@ class DPSum(RecordMethod):
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
         if set(state) - {VELOCITY_KEY}:
-            raise ValueError(f"dp_sum keeps its momentum, but got {', '.join(sorted(state))}")
+            raise ValueError(
+                f"dp_sum must find its momentum in a checkpoint, and found {', '.join(sorted(state))}"
+            )
         velocity = state.get(VELOCITY_KEY)
         self._velocity = None if velocity is None else velocity.astype(np.float64)

@@ -125,7 +125,9 @@ class PFA(Method):
             or history.ndim != 2
             or not 1 <= len(history) <= self.history
         ):
-            raise ValueError(f"pfa keeps up to {self.history} public sums, but got {sorted(state)}")
+            raise ValueError(
+                f"pfa must find up to {self.history} public sums in a checkpoint, and found {sorted(state)}"
+            )
         self._public_sums = None if history is None else history.astype(np.float32)
 
 

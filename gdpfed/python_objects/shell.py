@@ -86,7 +86,7 @@ def _folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"files={folder} cannot be made: {error.strerror}") from None
+        raise ConfigError(f"files={folder} cannot be made: {error.strerror}; name another folder") from None
 
 
 def _write_table(frame: Any, data: Any, folder: Path) -> None:

@@ -90,7 +90,9 @@ def certificate_figures(path: Path) -> Iterator[Figure]:
     try:
         ends = [each.not_valid_after_utc for each in x509.load_pem_x509_certificates(path.read_bytes())]
     except (OSError, ValueError) as error:
-        raise ReportError(f"--certificate {path} is not a file of certificates (PEM): {error}") from None
+        raise ReportError(
+            f"--certificate {path} is not a file of certificates (PEM): {error}; name another file"
+        ) from None
     yield Figure(
         "gdpfed_certificate_expires_timestamp_seconds", min(ends).timestamp(), {"certificate": str(path)}
     )

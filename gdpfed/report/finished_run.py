@@ -143,7 +143,7 @@ def read_run(path: Path) -> FinishedRun:
     try:
         records = read_rounds(path)
     except ValueError as error:
-        raise ReportError(f"{path} is a damaged run: {error}") from None
+        raise ReportError(f"{path} is a damaged run: {error}; restore it from a copy") from None
     if not (path / MODEL_FILE).is_file():
         raise UnfinishedError(
             f"{path} is not finished, {len(records)} of {settings['run']['num_rounds']} rounds are "
@@ -225,4 +225,6 @@ def _read_dimension(model: Path) -> int:
         with safe_open(model, framework="numpy") as tensors:
             return sum(prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise ReportError(f"{model.parent} is a damaged run: {MODEL_FILE}: {error}") from None
+        raise ReportError(
+            f"{model.parent} is a damaged run: {MODEL_FILE}: {error}; restore it from a copy"
+        ) from None

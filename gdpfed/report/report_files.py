@@ -149,5 +149,7 @@ def write_report(lines: Sequence[Line], directory: Path) -> Path:
         text = f"# Comparison of runs\n\n{at_chance}{texts}\n{pictures}\n\nRuns:\n\n{runs}\n"
         (directory / REPORT_FILE).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ReportError(f"--output {directory} cannot be written: {error.strerror}") from None
+        raise ReportError(
+            f"--output {directory} cannot be written: {error.strerror}; name another folder"
+        ) from None
     return directory / REPORT_FILE

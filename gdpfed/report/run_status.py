@@ -117,7 +117,7 @@ class RunStatus:
             return cls._of(path, plan, records, changed, shows=cohorts_shown(plan, settings))
         except (OSError, ValueError, LookupError, TypeError) as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            raise ReportError(f"{path} is a damaged run: {reason}") from None
+            raise ReportError(f"{path} is a damaged run: {reason}; restore it from a copy") from None
 
     @classmethod
     def _of(

@@ -116,7 +116,9 @@ class MlflowRun(Observer):
             self._client: MlflowClient | None = MlflowClient(tracking_uri=uri)
             self._run_id = self._open(self._client, name, settings)
         except MlflowException as error:
-            raise TrackingError(f"run.mlflow={uri} cannot be used: {_one_line(error)}") from None
+            raise TrackingError(
+                f"run.mlflow={uri} cannot be used: {_one_line(error)}; check the address, or leave it out"
+            ) from None
 
     def round_ended(self, ended: RoundEnded) -> None:
         """Log the numbers of a round in MLflow."""

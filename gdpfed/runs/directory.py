@@ -103,7 +103,9 @@ class RunDirectory:
             path.mkdir(parents=True, exist_ok=True)
             path.chmod(OWNERS_ALONE)
         except OSError as error:
-            raise RunError(f"run.directory={path} cannot be made: {error.strerror}") from None
+            raise RunError(
+                f"run.directory={path} cannot be made: {error.strerror}; name another directory"
+            ) from None
         files = cls(path)
         files._mark = ChargedMark(path, name)
         save_whole(path / CONFIG_FILE, to_yaml(config).encode())

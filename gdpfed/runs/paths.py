@@ -66,7 +66,9 @@ def reserved(path: Path) -> Path:
             atexit.register(_remove_if_empty, parent)
         made = next(free for free in _numbered(path) if _is_made(free))
     except OSError as error:
-        raise RunError(f"run.directory={path} cannot be made: {error.strerror}") from None
+        raise RunError(
+            f"run.directory={path} cannot be made: {error.strerror}; name another directory"
+        ) from None
     atexit.register(_remove_if_empty, made)
     return made
 
@@ -102,7 +104,7 @@ def require_unused(path: Path, *, setting: str = "run.directory") -> None:
             raise RunError(f"{setting}={path} is not empty: name another one{others}")
         nearest = next(each for each in (path, *path.parents) if os.path.lexists(each))
     except OSError as error:
-        raise RunError(f"{setting}={path} cannot be made: {error.strerror}") from None
+        raise RunError(f"{setting}={path} cannot be made: {error.strerror}; name another directory") from None
     if not nearest.is_dir():
         raise RunError(f"{setting}={path} cannot be made: {nearest} is not a directory")
     try:

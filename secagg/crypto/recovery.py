@@ -114,7 +114,7 @@ def wrong_shares(shares: dict[int, bytes], threshold: int, num_bytes: int) -> fr
     of another length.
     """
     if len(shares) < threshold:
-        raise ValueError(f"{len(shares)} shares of which {threshold} recover: give at least as many")
+        raise ValueError(f"{len(shares)} shares cannot recover a secret: give at least {threshold}")
     holders, rows = rows_of(shares, num_bytes)
     points = np.array(holders, dtype=np.int64)
     most_wrong = (len(points) - threshold) // 2

@@ -213,7 +213,9 @@ def test_a_checkpoint_of_another_kind_of_clipping_is_refused():
     assert adaptive.restore(adaptive.state_dict(), 1) == {}
     with pytest.raises(ValueError, match="factor of the clipping norms"):
         adaptive.restore({}, 1)
-    with pytest.raises(ValueError, match=r"gdpfed_star keeps no state, but got clipping\.factor"):
+    with pytest.raises(
+        ValueError, match=r"gdpfed_star keeps no state in a checkpoint, but found clipping\.factor"
+    ):
         planned("gdpfed_star").load_state_dict(adaptive.state_dict())
     with pytest.raises(PrivacyError, match="fixed, and have no factor"):
         NormFactor(planned("gdpfed_star").plan)

@@ -103,7 +103,7 @@ def test_state_goes_on_where_it_was():
     ],
 )
 def test_a_state_of_something_else_is_refused(state):
-    with pytest.raises(ValueError, match="pfa keeps up to 10 public sums"):
+    with pytest.raises(ValueError, match="pfa must find up to 10 public sums"):
         method_of().load_state_dict(state)
 
 
@@ -111,7 +111,7 @@ def test_a_method_without_state_refuses_one():
     method = make_method(load(["method=gdpfed", "privacy.accountant=rdp"]))
     assert method.state_dict() == {}
     method.load_state_dict({})
-    with pytest.raises(ValueError, match="gdpfed keeps no state, but got public_sums"):
+    with pytest.raises(ValueError, match="gdpfed keeps no state in a checkpoint, but found public_sums"):
         method.load_state_dict({"public_sums": np.zeros((1, 4), np.float32)})
 
 

@@ -80,7 +80,7 @@ def test_momentum_of_dp_sum_is_kept_in_checkpoints():
     assert method.state_dict() == {}
     method.load_state_dict({"velocity": np.ones(650)})
     assert method.state_dict()["velocity"].sum() == 650
-    with pytest.raises(ValueError, match="dp_sum keeps its momentum"):
+    with pytest.raises(ValueError, match="dp_sum must find its momentum"):
         method.load_state_dict({"other": np.ones(3)})
 
 

@@ -104,7 +104,9 @@ def test_a_client_that_comes_late_is_charged_for_the_rounds_from_then_on():
 @pytest.mark.parametrize("version", [0, 4, "1", None])
 def test_a_ledger_of_another_version_is_refused(version):
     saved = ledger_with("one", rounds=[1]).to_dict() | {"version": version}
-    with pytest.raises(PrivacyError, match=f"it has version {version!r}; this program reads 1 and 2 and 3"):
+    with pytest.raises(
+        PrivacyError, match=f"the ledger has version {version!r}; this program reads 1 and 2 and 3"
+    ):
         ClientLedger.from_dict(saved)
 
 

@@ -242,7 +242,7 @@ def test_a_round_that_is_left_out_has_nobody_in_it_and_charges_nobody(tmp_path, 
 def test_a_run_without_options_has_no_extension(tmp_path):
     run = PreparedRun.of(config(f"run.directory={tmp_path / 'run'}", "method.average=none"))
     assert list(extensions_of(run)) == []
-    with pytest.raises(RunError, match=r"keeps no state, but got early_stop\.seen"):
+    with pytest.raises(RunError, match=r"keeps no state in a checkpoint, but found early_stop\.seen"):
         raise RunError(_refusal(run))
 
 

@@ -66,7 +66,7 @@ def test_errors_that_cancel_in_a_combination_of_limbs() -> None:
 
 
 def test_too_few_shares_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 shares of which 3"):
+    with pytest.raises(ValueError, match="2 shares cannot recover a secret: give at least 3"):
         wrong_shares({1: bytes(36), 2: bytes(36)}, 3, 32)
 
 

@@ -219,7 +219,9 @@ def test_a_state_of_another_method_is_refused(tmp_path):
     directory = paused(tmp_path / "run", ["method=gdpfed"])
     checkpoint = Checkpoint.load(directory)
     replace(checkpoint, method_state={"alien": np.ones(3, np.float32)}).save(directory)
-    with pytest.raises(RunError, match="gdpfed keeps no state, but got alien; restore the checkpoint"):
+    with pytest.raises(
+        RunError, match="gdpfed keeps no state in a checkpoint, but found alien; restore the checkpoint"
+    ):
         run(directory, ["method=gdpfed"], resume=True)
 
 

@@ -109,7 +109,9 @@ def named_loop(name: str) -> TrainingLoop:
         try:
             found = getattr(import_module(module), attribute)
         except (ImportError, AttributeError, ValueError) as error:
-            raise ConfigError(f"--loop {name} cannot be imported: {error}") from None
+            raise ConfigError(
+                f"--loop {name} cannot be imported: {error}: name MODULE:ATTRIBUTE of an installed module"
+            ) from None
     made = found() if callable(found) else found
     if not isinstance(made, TrainingLoop):
         raise ConfigError(

@@ -174,7 +174,10 @@ class Mailbox:
         header, change = read
         reason = header.pop("reason", "")
         if header != job.names:
-            raise EdgeError(f"this edge has answered another job of round {job.round_index + 1}")
+            raise EdgeError(
+                f"this edge has answered another job of round {job.round_index + 1}: send the same job, "
+                "or begin a new run"
+            )
         if reason:
             raise EdgeError(f"the edge has ended round {job.round_index + 1} without a model: {reason}")
         if change.shape != job.start.shape or not np.isfinite(change).all():

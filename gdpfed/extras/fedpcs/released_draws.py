@@ -118,7 +118,10 @@ class PlannedDraws:
         Raises ValueError: it is not what these samples follow from.
         """
         if state:
-            raise ValueError(f"these samples keep no state, but got {', '.join(sorted(state))}")
+            raise ValueError(
+                f"these samples keep no state, but got {', '.join(sorted(state))}; restore the "
+                "checkpoint of this run"
+            )
 
 
 class ClassDraws(PlannedDraws):

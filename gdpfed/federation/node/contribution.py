@@ -46,7 +46,10 @@ def checked_order(
         from gdpfed.clients.order import OrderError, TrainingOrder
 
     if ordered is None or theta is None:
-        raise OrderError(f"the message lacks the record {ORDER_RECORD} or {THETA_RECORD}")
+        raise OrderError(
+            f"the message lacks the record {ORDER_RECORD} or {THETA_RECORD}: run one version on "
+            "server and nodes"
+        )
     order = TrainingOrder.from_scalars(dict(ordered))
     dimension = order.model_dimension(parameters.dimension)
     if theta.dtype != np.float32 or theta.shape != (dimension,):

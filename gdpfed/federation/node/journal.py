@@ -135,7 +135,9 @@ def _entries(path: Path) -> Iterator[JournalEntry]:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise NodeConfigError(f"{path} cannot be read: {error.strerror}") from None
+        raise NodeConfigError(
+            f"{path} cannot be read: {error.strerror}; let this node's user read it"
+        ) from None
     for line in lines:
         try:
             yield JournalEntry(**json.loads(line))

@@ -147,7 +147,10 @@ class LedgerFile:
             os.pwrite(self.lock.fileno(), line, 0)
             os.fsync(self.lock.fileno())
         except OSError as error:
-            raise LedgerError(f"ledger={self.path} cannot be written: {error.strerror}") from None
+            raise LedgerError(
+                f"ledger={self.path} cannot be written: {error.strerror}; free space, or let this node's "
+                "user write it"
+            ) from None
 
 
 @contextmanager

@@ -97,7 +97,7 @@ class ClientHistory:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise RunError(f"{self.path} cannot be read: {error.strerror}") from None
+            raise RunError(f"{self.path} cannot be read: {error.strerror}; let this user read it") from None
         except WRONG_FORM as error:
             raise RunError(
                 f"{self.path}, which says what clients have sent, is damaged ({type(error).__name__}): put "

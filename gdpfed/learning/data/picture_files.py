@@ -74,7 +74,9 @@ def read_picture(
     except (OSError, ValueError, SyntaxError, RuntimeError, Image.DecompressionBombError) as error:
         if isinstance(error, LearningError):
             raise
-        raise LearningError(f"{path} cannot be read as a picture: {' '.join(str(error).split())}") from None
+        raise LearningError(
+            f"{path} cannot be read as a picture: {' '.join(str(error).split())}; save it anew"
+        ) from None
     if shaped is None and image_size is not None and picture.size != (image_size, image_size):
         picture = picture.resize((image_size, image_size), Image.Resampling.BILINEAR)
     values = np.asarray(picture, dtype=np.uint8)

@@ -61,7 +61,9 @@ def read_scan(path: str, form: PictureForm) -> npt.NDArray[np.uint8]:
         except (LearningError, ModuleNotFoundError):
             raise
         except Exception as error:  # Of a damaged file the packages raise what their parsers do.
-            raise LearningError(f"{path} cannot be read as a scan: {' '.join(str(error).split())}") from None
+            raise LearningError(
+                f"{path} cannot be read as a scan: {' '.join(str(error).split())}; save it anew"
+            ) from None
     if form.window is None:
         raise LearningError(f"{path} is a scan: declare the window of its values in pictures.yaml")
     shown = bytes_in(form.window, found.values)

@@ -268,7 +268,10 @@ def _parsed(
     present = np.ones(len(lines), dtype=np.bool_)
     for at, values in odd:
         if uneven is None:
-            raise LearningError(f"{place}: line {lines[at]} has {values} values, and the header has {width}")
+            raise LearningError(
+                f"{place}: line {lines[at]} has {values} values, and the header has {width}: give the "
+                "line as many"
+            )
         uneven(int(lines[at]), values)
         present[at] = False
     cells = {name: table.column(name).combine_chunks() for name in kept}

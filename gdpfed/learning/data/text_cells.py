@@ -77,7 +77,9 @@ def texts_of(values: "pa.Array", name: str, place: str, *, exact: bool = True) -
     if is_bytes(kind):
         return texts_of(_decoded(values, name, place), name, place, exact=exact)
     if not (pa.types.is_primitive(kind) or is_text(kind) or pa.types.is_decimal(kind)):
-        raise LearningError(f"{place}: column '{name}' holds {kind}, which is not a text, number or date")
+        raise LearningError(
+            f"{place}: column '{name}' holds {kind}, which is not a text, number or date: convert the column"
+        )
     encoded = values.dictionary_encode(null_encoding="encode")
     found = encoded.dictionary
     if pa.types.is_boolean(kind):
@@ -122,7 +124,7 @@ def _as_texts(values: "pa.Array", name: str, place: str) -> list[str]:
     except pa.ArrowException:
         kind = values.type
         raise LearningError(
-            f"{place}: column '{name}' holds {kind}, which is not a text, number or date"
+            f"{place}: column '{name}' holds {kind}, which is not a text, number or date: convert the column"
         ) from None
     return texts
 

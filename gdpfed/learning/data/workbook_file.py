@@ -81,7 +81,9 @@ def _refuse_unreadable(path: Path, place: str) -> None:
         with ZipFile(path) as archive:
             size = sum(each.file_size for each in archive.infolist())
     except (OSError, BadZipFile) as error:
-        raise LearningError(f"{place} cannot be read as a workbook: {one_line(error)}") from None
+        raise LearningError(
+            f"{place} cannot be read as a workbook: {one_line(error)}; save it anew as .xlsx"
+        ) from None
     refuse_unpacked(place, path.stat().st_size, size, MOST_TIMES)
 
 
@@ -95,7 +97,9 @@ def _book(path: Path, place: str) -> Iterator[Any]:
     try:
         book = load(path, read_only=True, data_only=True, keep_links=False)
     except Exception as error:  # Of a damaged file openpyxl raises what its parsers do.
-        raise LearningError(f"{place} cannot be read as a workbook: {one_line(error)}") from None
+        raise LearningError(
+            f"{place} cannot be read as a workbook: {one_line(error)}; save it anew as .xlsx"
+        ) from None
     try:
         yield book
     finally:
@@ -181,7 +185,9 @@ def _to_the_end(lines: Iterator[tuple[int, Row]], place: str) -> Iterator[tuple[
     try:
         yield from lines
     except (OSError, BadZipFile, KeyError, SyntaxError, ValueError) as error:
-        raise LearningError(f"{place} cannot be read as a workbook: {one_line(error)}") from None
+        raise LearningError(
+            f"{place} cannot be read as a workbook: {one_line(error)}; save it anew as .xlsx"
+        ) from None
 
 
 def _whole(
@@ -193,7 +199,8 @@ def _whole(
         if len(values) > width:
             if uneven is None:
                 raise LearningError(
-                    f"{place}: line {line} has {len(values)} values, and the header has {width}"
+                    f"{place}: line {line} has {len(values)} values, and the header has {width}: give the "
+                    "line as many"
                 )
             uneven(line, len(values))
         elif values:

@@ -94,7 +94,7 @@ class Part:
         """Read a list of different texts."""
         texts = tuple(each.text() for each in self.list())
         if len(set(texts)) < len(texts):
-            raise self.wrong("different values")
+            raise self.wrong("a list in which no value occurs twice")
         return texts
 
 

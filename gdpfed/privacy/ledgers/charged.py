@@ -71,7 +71,7 @@ class ChargedSum(Generic[R]):
         charged, largest, least_noise = self._charged
         of_sum = f"round {self.round_index}: {self.request.name} is about to be summed"
         if tuple(clients) != charged:
-            raise PrivacyError(f"{of_sum} is over other clients than were charged")
+            raise PrivacyError(f"{of_sum} over other clients than were charged")
         if np.any(~(norms <= largest * (1 + ROUNDING))):
             raise PrivacyError(f"{of_sum} with norms up to {norms.max():.6g}, above those that were charged")
         if not noise_stddev >= least_noise * (1 - ROUNDING):

@@ -275,7 +275,10 @@ class ClientLedger:
             raise PrivacyError("the ledger is not a mapping of version and runs")
         if data["version"] not in READ_VERSIONS:
             readable = " and ".join(map(str, READ_VERSIONS))
-            raise PrivacyError(f"it has version {data['version']!r}; this program reads {readable}")
+            raise PrivacyError(
+                f"the ledger has version {data['version']!r}; this program reads {readable}: use the "
+                "version that wrote it"
+            )
         if not isinstance(data["runs"], list):
             raise PrivacyError("the ledger's runs are not a list")
         ledger = cls()

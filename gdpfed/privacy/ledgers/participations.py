@@ -230,7 +230,10 @@ def checked_fields(data: object, plan: PrivacyPlan) -> Mapping[str, Any]:
     if not isinstance(data, Mapping):
         raise PrivacyError(f"the ledger is a {type(data).__name__}, not a mapping; it is damaged")
     if data.get("version", FORMAT_VERSION) != FORMAT_VERSION:
-        raise PrivacyError(f"the ledger has version {data['version']!r}; this program reads {FORMAT_VERSION}")
+        raise PrivacyError(
+            f"the ledger has version {data['version']!r}; this program reads {FORMAT_VERSION}: use "
+            "the version that wrote it"
+        )
     if set(data) != expected:
         odd = ", ".join(sorted(str(key) for key in expected ^ set(data)))
         raise PrivacyError(f"the ledger lacks or has unknown entries: {odd}; it is damaged")

@@ -142,7 +142,9 @@ class Extension(Observer, ABC):
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:
         """Restore what `state_dict` returned; ValueError for the state of another run."""
         if state:
-            raise ValueError(f"{self.key} keeps nothing, but got {', '.join(sorted(state))}")
+            raise ValueError(
+                f"{self.key} keeps nothing in a checkpoint, but found {', '.join(sorted(state))}"
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -257,5 +257,5 @@ def test_a_share_reads_as_it_was_written():
     with pytest.raises(ValueError, match="hexadecimal"):
         bytes.fromhex(of_chacha.to_dict()["key"])
     for odd in ({"key": "00"}, {"stddev": 0.0}, {"key": "zz"}):
-        with pytest.raises(ValueError, match=r"no key|hexadecimal"):
+        with pytest.raises(ValueError, match=r"needs a key|hexadecimal"):
             NoiseShare.from_dict(share.to_dict() | odd)

@@ -151,7 +151,10 @@ def _common(
     )
     most = most_rounds(num_rounds, sampling_rate)
     if len(training.schedule) != most:
-        raise PrivacyError(f"the schedule has {len(training.schedule)} rounds; a client takes part in {most}")
+        raise PrivacyError(
+            f"the schedule has {len(training.schedule)} rounds; a client takes part in {most}; give "
+            "one number for each of these rounds"
+        )
     return common
 
 
