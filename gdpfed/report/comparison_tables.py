@@ -63,6 +63,8 @@ def results_table(lines: Sequence[Line]) -> Table:
     seeds = max(len(line.runs) for line in lines)
     spread = ", mean ± standard deviation over the seeds" if seeds > 1 else ""
     unknown = "" if all(line.evaluated for line in lines) else f" {NOTE}"
+    timed = all(run.seconds_a_round is not None for line in lines for run in line.runs)
+    hidden = "" if timed else f" Seconds: {ABSENT} where they tell of a secret draw (run.show_cohorts)."
     return Table(
         title=f"{metric.words[0].upper()}{metric.words[1:]} and cost",
         headings=[heading.format(metric=metric.heading) for heading in RESULT_HEADINGS],
@@ -70,8 +72,8 @@ def results_table(lines: Sequence[Line]) -> Table:
         note=(
             f"Test {metric.words} after the last round{spread}. Lambda: noise magnitude, the expected "
             "squared noise a parameter. Up and down: masked update and model, in kB for a client in a round "
-            f"that it takes part in; {ABSENT}: nothing was sent, the run was simulated in one process. "
-            f"Seconds: {ABSENT} where they tell of a secret draw, without run.show_cohorts=true."
+            f"that it takes part in; {ABSENT}: nothing was sent, the run was simulated in one process."
+            f"{hidden}"
             f"{unknown}"
         ),
     )

@@ -1,5 +1,6 @@
 """Rounds that are each likely and together are not: what an audit says of a whole run's participations."""
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -9,9 +10,11 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from gdpfed.audit.mechanisms.sampled_sums import UNLIKELY
+from conf.load import load
+from gdpfed.audit.mechanisms.sampled_sums import UNLIKELY, SampledSumsRule
 from gdpfed.audit.round_checks import check_rounds
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.methods import make_method
 
 CLIENTS = 20
 ROUNDS = 200
@@ -105,6 +108,18 @@ def test_a_cohort_of_a_fixed_size_was_drawn_while_all_could_be_reached():
     assert finding.startswith("round 2 was drawn while 19 of 20 clients of group 0 could be reached")
     files.plan["private"] = False
     assert list(check_rounds(files)) == []
+
+
+def test_a_plan_in_clear_has_no_bound_against_the_server_though_nobody_may_take_part():
+    words = ["dataset=digits", "dataset.num_clients=60", "method=dp_fedavg", "privacy.sampling_rate=0.003"]
+    words += ["privacy.against=outsiders", "dataset.num_rounds=3", "privacy.accountant=rdp", "secagg=off"]
+    plan = json.loads(json.dumps(make_method(load(words)).plan.to_dict()))
+    assert plan["groups"][0]["participations_p99"] == 0
+    files = RunFiles(config={}, plan=plan, ledger={}, clients=[], rounds=[])
+    assert list(SampledSumsRule(files).check_figures(0)) == []
+    plan["groups"][0]["epsilon_against_server"] = 0.0
+    (finding,) = SampledSumsRule(files).check_figures(0)
+    assert "epsilon_against_server 0.0 of group 0, where inf follows" in finding
 
 
 def test_a_client_that_took_part_far_too_often_is_named():

@@ -149,6 +149,7 @@ def test_the_tables_hold_the_figures(runs, capsys):
     # How long rounds took follows from how many trained, which is a secret of the draw.
     secret = next(line for line in shown.splitlines() if line.startswith("| dp_fedavg | 1"))
     assert secret.strip("| ").endswith(ABSENT)
+    assert f"Seconds: {ABSENT} where they tell of a secret draw" in " ".join(shown.split())
     budgets = [line for line in shown.splitlines() if "| 0.75 |" in line or "| 2.25 |" in line]
     assert len(budgets) == 3
     assert any("none" in line for line in shown.splitlines() if line.startswith("| fedavg | 0"))
