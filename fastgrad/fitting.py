@@ -54,7 +54,7 @@ def _compile(lowered: LoweredModel) -> None:
     except (ImportError, OSError) as error:
         raise UncompiledError(f"numba cannot be loaded: {_line(error)}") from None
     if config.DISABLE_JIT:
-        raise UncompiledError("numba is switched off by NUMBA_DISABLE_JIT: unset it to use compiled programs")
+        raise UncompiledError("numba is switched off by NUMBA_DISABLE_JIT")
     try:
         for module in needed:
             import_module(module)

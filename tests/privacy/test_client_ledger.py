@@ -69,7 +69,7 @@ def test_terms_are_the_plans_and_survive_a_message():
         ({"delta": 1.0}, "delta is 1.0"),
         ({"sums_hidden": 1}, "sums_hidden is 1; give true or false"),
         ({"dropout_tolerance": 1.0}, "dropout_tolerance is 1.0"),
-        ({"odd": 1}, "unknown entries: odd"),
+        ({"odd": 1}, "unknown ones: odd"),
     ],
 )
 def test_impossible_terms_are_refused(changes, words):

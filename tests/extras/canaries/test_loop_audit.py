@@ -107,9 +107,9 @@ def test_any_other_contribution_moves_a_sum_by_twice_the_norm():
         (np.zeros((2, 8)), "has returned ndarray: return gdpfed.Released"),
         (
             gdpfed.Released(sums=np.zeros((3, 8))),
-            r"sums of shape \(3, 8\), and its numbers need \(2, 8\)",
+            r"sums of shape \(3, 8\), and its numbers need shape \(2, 8\)",
         ),
-        (gdpfed.Released(models=np.zeros((2, 8))), r"models of shape \(2, 8\).* need \(3, 8\)"),
+        (gdpfed.Released(models=np.zeros((2, 8))), r"models of shape \(2, 8\).* need shape \(3, 8\)"),
         (gdpfed.Released(sums=np.full((2, 8), np.nan)), "sums that are not finite"),
         (gdpfed.Released(sums=TEXTS), "sums that are not an array of numbers"),
         (

@@ -222,8 +222,8 @@ def test_terms_whose_path_cannot_be_accounted_are_refused(change, words):
     ("changes", "words"),
     [
         ({"most_rounds": 0}, "most_rounds is 0"),
-        ({"mechanism": "record_sums"}, "unknown entries: most_rounds"),
-        ({"mechanism": "sampled_sums"}, "unknown entries: most_rounds, records"),
+        ({"mechanism": "record_sums"}, "unknown ones: most_rounds"),
+        ({"mechanism": "sampled_sums"}, "unknown ones: most_rounds, records"),
     ],
 )
 def test_a_path_is_read_as_nothing_else(changes, words):
