@@ -74,7 +74,7 @@ QUESTIONS = ("compare", "choose", "epsilons")
 def _execute(options: argparse.Namespace) -> int:
     from gdpfed.cli.show_plan import check_model, show_plan
     from gdpfed.methods import make_method, resolve
-    from gdpfed.privacy.sampling.cohorts import refuse_skipped
+    from gdpfed.privacy.sampling.cohort_sizes import refuse_skipped
     from gdpfed.report.mechanism_reports import report_of
     from gdpfed.report.party_lines import party_dict, party_names
     from gdpfed.report.plan_lines import inference_dict, replacement_dict

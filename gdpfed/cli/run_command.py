@@ -27,7 +27,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.cli.show_plan import show_heading
     from gdpfed.launch.flower_run import Launch
     from gdpfed.methods import make_method, resolve
-    from gdpfed.privacy.sampling.cohorts import refuse_skipped
+    from gdpfed.privacy.sampling.cohort_sizes import refuse_skipped
     from gdpfed.report.ending import show_ending
     from gdpfed.report.progress import RunProgress
     from gdpfed.runs.file_formats import MODEL_FILE, WEAK_DATA

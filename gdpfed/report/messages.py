@@ -3,7 +3,8 @@
 from conf.schema import SecAggConfig
 from gdpfed.methods.base import Method
 from gdpfed.methods.sum_parameters import can_sum, size_to_lose_one
-from gdpfed.privacy.sampling.cohorts import fills_cohorts, missing_members, usual_size
+from gdpfed.privacy.sampling.cohort_sizes import missing_members
+from gdpfed.privacy.sampling.cohorts import fills_cohorts, usual_size
 
 
 def messages_a_round(method: Method, secagg: SecAggConfig) -> float:

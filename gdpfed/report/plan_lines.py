@@ -10,7 +10,8 @@ from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import default_delta, exposure
 from gdpfed.privacy.replacement import ReplacementBound, replacement_bound
-from gdpfed.privacy.sampling.cohorts import fills_cohorts, skipped_fractions, small_fractions
+from gdpfed.privacy.sampling.cohort_sizes import skipped_fractions, small_fractions
+from gdpfed.privacy.sampling.cohorts import fills_cohorts
 from gdpfed.privacy.sums_once import NormHistogram
 from gdpfed.registry import OF_PYTHON
 from gdpfed.report.facts import Fact

@@ -16,7 +16,8 @@ from conf.schema import SecAggConfig
 from gdpfed.errors import RunError
 from gdpfed.methods.sum_parameters import can_sum
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.sampling.cohorts import tells_turns
+from gdpfed.privacy.sampling.cohort_sizes import tells_turns
+from gdpfed.privacy.sampling.cohorts import draws_secret_blocks
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.runs.round_log import RoundLogEntry
@@ -95,6 +96,8 @@ def _tells_of_absent(plan: PrivacyPlan, present: Collection[int] | None) -> bool
 
 def _would_tell(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, present: Collection[int]) -> bool:
     """Whether a cohort of these clients could be so small that it reveals other rounds of its block."""
+    if not draws_secret_blocks(plan):
+        return False
     least = next(size for size in count(secagg.minimum_cohort) if can_sum(secagg, size))
     index = min(round_index, plan.num_rounds - 1)
     return tells_turns(plan, least, index, reachable_by_group(plan, present))

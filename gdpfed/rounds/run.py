@@ -19,7 +19,7 @@ from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import central_evaluation, nothing_tested
 from gdpfed.methods import Method, make_method, resolve
 from gdpfed.methods.base import ClientSum, SumRequest, Theta
-from gdpfed.privacy.sampling.cohorts import refuse_skipped, starts_of_ranges
+from gdpfed.privacy.sampling.cohort_sizes import refuse_skipped, starts_of_ranges
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.registry import Registry
 from gdpfed.rounds.enough import present_for_a_round, without_a_sum

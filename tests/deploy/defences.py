@@ -309,7 +309,7 @@ DEFENCES = (
         "privacy/test_allocation.py::test_who_sees_that_a_round_is_skipped_learns_of_the_others_of_its_block",
         (
             (
-                "gdpfed/privacy/sampling/cohorts.py",
+                "gdpfed/privacy/sampling/cohort_sizes.py",
                 "    if any(tells_turns(",
                 "    if False and any(tells_turns(",
             ),

@@ -9,7 +9,7 @@ import pytest
 
 from conf.load import load
 from gdpfed.methods import make_method
-from gdpfed.privacy.sampling.cohorts import skipped_fractions
+from gdpfed.privacy.sampling.cohort_sizes import skipped_fractions
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = "imports point one way"

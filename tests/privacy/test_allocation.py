@@ -26,7 +26,8 @@ from gdpfed.privacy.mechanisms.allocated.planner import make_allocated_plan
 from gdpfed.privacy.mechanisms.allocated.report import AllocatedReport
 from gdpfed.privacy.mechanisms.allocated.terms import AllocatedTerms
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.sampling.cohorts import draw_cohorts, refuse_skipped, tells_turns
+from gdpfed.privacy.sampling.cohort_sizes import refuse_skipped, tells_turns
+from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from testing.settings import last_of_each
 
 DELTA = 1e-5

@@ -27,7 +27,8 @@ from gdpfed.privacy.mechanisms.scheduled.planner import make_scheduled_plan
 from gdpfed.privacy.mechanisms.scheduled.streams import TurnBudget, plan_stream
 from gdpfed.privacy.planning.groups import Group, groups_from_sizes
 from gdpfed.privacy.release import NoiseAt, Release
-from gdpfed.privacy.sampling.cohorts import draw_cohorts, skipped_fractions
+from gdpfed.privacy.sampling.cohort_sizes import skipped_fractions
+from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.privacy.sampling.laws import sampling_law
 
 ROUNDS, DELTA, KEY = 12, 1e-3, bytes(32)

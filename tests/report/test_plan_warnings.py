@@ -7,12 +7,8 @@ import pytest
 from conf.load import load
 from gdpfed.errors import PrivacyError
 from gdpfed.methods import make_method
-from gdpfed.privacy.sampling.cohorts import (
-    fills_cohorts,
-    refuse_skipped,
-    skipped_fractions,
-    small_fractions,
-)
+from gdpfed.privacy.sampling.cohort_sizes import refuse_skipped, skipped_fractions, small_fractions
+from gdpfed.privacy.sampling.cohorts import fills_cohorts
 from gdpfed.report.plan_lines import plan_details, plan_warnings
 
 ROLES = ("dataset=shakespeare", "dataset.num_clients=247", "privacy.accountant=rdp")

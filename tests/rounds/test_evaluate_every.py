@@ -2,6 +2,7 @@
 
 from math import isnan
 
+import numpy as np
 import pytest
 
 from conf.errors import ConfigError
@@ -59,7 +60,7 @@ def test_the_model_is_tested_after_every_second_round_and_after_the_last(tmp_pat
     figure = new_figure(4, 3)
     (axes,) = new_panels(figure, 1, columns=1)
     draw_curves(axes, [(line_style(0), "some", [Spread.of([each]) for each in finished.results])])
-    assert axes.lines[0].get_xdata().tolist() == [2, 4, 5]
+    assert np.asarray(axes.lines[0].get_xdata()).tolist() == [2, 4, 5]
 
 
 def test_a_run_that_pauses_is_evaluated_before(tmp_path):

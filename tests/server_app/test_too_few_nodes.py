@@ -2,6 +2,7 @@
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -151,7 +152,7 @@ def test_a_round_does_not_begin_while_some_are_away_whom_a_cohort_of_a_fixed_siz
             asked.append(suffices(there))
             return there
 
-        fleet = SimpleNamespace(secagg=SecAggConfig(), present=present)
+        fleet: Any = SimpleNamespace(secagg=SecAggConfig(), present=present)
         return present_for_a_round(plan, fleet, 0, tmp_path)
 
     assert present_of(plan, frozenset(range(10))) == frozenset(range(10))

@@ -21,7 +21,8 @@ from gdpfed.learning.models import flatten
 from gdpfed.methods.base import Cohorts, SumRequest, Theta
 from gdpfed.methods.sum_parameters import can_sum, size_to_lose_one
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.sampling.cohorts import draw_fillers, fills_cohorts, starts_of_ranges, usual_size
+from gdpfed.privacy.sampling.cohort_sizes import starts_of_ranges
+from gdpfed.privacy.sampling.cohorts import draw_fillers, fills_cohorts, usual_size
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.record_steps import kind_of
 from gdpfed.rounds.enough import reachable_by_group

@@ -17,7 +17,8 @@ from gdpfed.extras.fedpcs.client_budgets import epsilon_of_total
 from gdpfed.learning.models import flatten
 from gdpfed.methods import ClientSum
 from gdpfed.privacy.ledgers.server import Ledger
-from gdpfed.privacy.sampling.cohorts import draw_cohorts, refuse_skipped
+from gdpfed.privacy.sampling.cohort_sizes import refuse_skipped
+from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.enough import without_small_sums
 from gdpfed.rounds.state import new_ledger
