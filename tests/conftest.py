@@ -46,13 +46,13 @@ LONGEST = ("deploy", "launch", "server_app", "experiments", "packaging", "canari
 
 # Folders whose tests train and look at no picture of it; those in LOOK_AT_PICTURES look at some.
 UNDRAWN = (
-    *("audit", "canaries", "client_app", "docs", "edges", "extras", "fedpcs", "flower", "h2fdp", "learning"),
-    *("methods", "privacy", "python_objects", "rounds", "runs", "server_app", "simulation", "statistics"),
-    *("survival", "trees"),
+    *("audit", "benchmarks", "canaries", "client_app", "docs", "edges", "experiments", "extras", "fedpcs"),
+    *("flower", "h2fdp", "learning", "methods", "privacy", "python_objects", "rounds", "runs", "server_app"),
+    *("simulation", "statistics", "survival", "trees"),
 )
 LOOK_AT_PICTURES = (
-    *("test_choose_records.py", "test_paper.py", "test_prices.py", "test_privacy_figures.py"),
-    "test_runs.py",
+    *("test_choose_records.py", "test_definitions.py", "test_paper.py", "test_prices.py"),
+    *("test_privacy_figures.py", "test_reproduce.py", "test_runs.py"),
 )
 
 
