@@ -23,7 +23,7 @@ KEY_BYTES = 32
 _LABEL = b"gdpfed cohort v1"
 _FILL_LABEL = b"gdpfed fill v1"
 TELLING_SHARE = 0.01
-"""The part of delta with which the sizes of cohorts, or that some are too small, may tell of a secret draw."""
+"""The part of delta with which sizes of cohorts, or that some are too small, may tell of a secret draw."""
 
 
 def draw_cohorts(plan: PrivacyPlan, round_index: int, key: bytes) -> tuple[ClientIds, ...]:
