@@ -9,9 +9,10 @@ from typing import Any
 
 import yaml
 
-_READ_ALIKE = re.compile(r"[^\t\r!>|\x85\u2028\u2029\ufeff]{0,10000}")
-"""What both parsers of PyYAML read alike. They differ in tabs, marks of byte order, tags and the heads of
-texts in blocks. The one in C may go as deep as the stack, whose end a text of this length does not reach."""
+_READ_ALIKE = re.compile(r"[^\t\r!>?|\x85\u2028\u2029\ufeff]{0,10000}")
+"""What both parsers of PyYAML read alike. They differ in tabs, marks of byte order, tags, the heads of texts
+in blocks and question marks in lists. The one in C may go as deep as the stack, whose end a text of this
+length does not reach."""
 
 
 def read_yaml(text: str, *, as_texts: bool = False) -> Any:

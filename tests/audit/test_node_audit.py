@@ -116,7 +116,7 @@ def test_what_broke_the_budget_is_found(ledger, change, words, capsys):
 
 def test_a_run_in_the_words_of_another_unit_is_no_ledger(ledger):
     rewritten(ledger, another_unit)
-    with pytest.raises(AuditError, match="a run charged per record that lacks records"):
+    with pytest.raises(AuditError, match="a run charged per record lacks terms about records"):
         audit_node_ledger(ledger)
 
 

@@ -62,7 +62,7 @@ from gdpfed.errors import ConfigError
         (["demo", "method=fedavg"], "method=fedavg: the demo sets this itself; use gdpfed simulate"),
         (["new", "mine.txt", "--yes"], "mine.txt must be a YAML file: name it mine.yaml [config]"),
         (["new"], "gdpfed new asks on a terminal: say --yes, and answers as options, for a script [input]"),
-        (["new", "a.yaml", "--yes", "--budgets", "1,x"], "--budgets 1,x: numbers above 0 with commas"),
+        (["new", "a.yaml", "--yes", "--budgets", "1,x"], "--budgets 1,x: give numbers above 0 with commas"),
         (
             ["new", "a.yaml", "--yes", "--data", "csv"],
             "--path: give the path of the data, a file or a folder [input]",

@@ -166,7 +166,7 @@ def test_without_taps_turns_are_gaussians_of_their_own():
         ({"turns": (12,)}, "there are 12 rounds"),
         ({"turns": (-1,)}, "at least 0"),
         ({"turns": "01"}, "give a list"),
-        ({"taps": (0.2, 0.3)}, "rise"),
+        ({"taps": (0.2, 0.3)}, "increase"),
         ({"taps": (-0.1,)}, "not negative"),
         ({"taps": (math.inf,)}, "finite"),
         ({"taps": (0.9, 0.9)}, "rises after"),

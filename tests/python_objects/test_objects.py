@@ -340,7 +340,10 @@ WRONG = {
         "buffers .* change in train",
     ),
     "loss": ({"loss": lambda outputs, targets: outputs.mean()}, "dataset.loss=python.lambda does not fit"),
-    "no loss": ({"loss": 3}, r"loss=3: give a function \(outputs, targets\) -> losses, or a name"),
+    "no loss": (
+        {"loss": 3},
+        r"loss=3: give a function of the form \(outputs, targets\) -> losses, or a name",
+    ),
     "metric": ({"metrics": [lambda outputs, targets: outputs["a"]]}, "metrics: <lambda> fails on outputs of"),
     "no metric": ({"metrics": [3]}, r"metrics holds 3: give functions \(outputs, targets\) -> figure"),
     "parts": (

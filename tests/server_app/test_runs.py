@@ -228,7 +228,7 @@ def test_a_changed_roster_is_refused(tmp_path):
     records = run(tmp_path / "run", overrides, grid=grid)
     assert [record.survivors for record in records] == [[NUM_CLIENTS], [NUM_CLIENTS - 1]]
     assert refusals(grid) == [
-        "stage advertise, from the server: the roster of identities is another one than before"
+        "stage advertise, from the server: the roster of identities has changed since this node joined"
     ]
 
 

@@ -33,9 +33,11 @@ def quiet(monkeypatch):
 
     monkeypatch.setattr("gdpfed.rounds.state.secret_sampling_key", lambda: bytes(range(32)))
     monkeypatch.setattr(Fleet, "parameters", without_noise)
-    # Both guard what is missing here: the noise that was charged, and that which hides unequal norms.
+    # All guard what is missing here: the noise that was charged, and that which hides norms, and one update
+    # among zeros.
     monkeypatch.setattr(ChargedSum, "check", lambda charged, clients, norms, noise_stddev: None)
     monkeypatch.setattr(TrainingOrder, "check_part", lambda order, parameters: None)
+    monkeypatch.setattr("gdpfed.rounds.extensions.fill.stands_out_of_zeros", lambda noise_multiplier: "")
 
 
 # Steps on records, and clients of the game, draw batches or noise in secret: no two runs of them are alike.

@@ -283,7 +283,7 @@ def test_the_cloud_goes_on_without_an_edge_that_does_not_answer(tmp_path, exampl
         tmp_path / "cloud", [*words, "dataset.num_clients=2"], grid=edge_clients, without_a_sum=True
     )
     assert [record.survivors for record in records] == [[0], [0]]
-    assert "the edge has not answered round 1 within 0.3 s" in refusals(edge_clients)
+    assert any("has not answered round 1 within 0.3 s: see" in each for each in refusals(edge_clients))
     assert not list(tmp_path.glob("mailbox-*/job-*"))
 
 
