@@ -1,4 +1,4 @@
-"""Measures what noise that clients take back costs: bytes of a client, and seconds per round.
+"""Measures what correlated noise, which clients later subtract, costs: bytes a client, seconds a round.
 
 A client with as many turns sends and receives more messages under correlated noise: in the rounds after a
 turn it is a member again, without an update. Bytes are those of the messages of sums as Flower serialises

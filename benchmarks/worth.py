@@ -129,7 +129,7 @@ def row(name: str, overrides: Sequence[str]) -> tuple[str, ...]:
 
 
 def posted(setting: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return table rows for clients that answer a posted price."""
+    """Return table rows, one a weighting, for clients that choose their budgets by a posted price."""
     config = load(setting)
     answers = posted_price_budgets(configured_game(config), config.method.reward)
     words = [

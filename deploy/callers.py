@@ -87,7 +87,7 @@ class Callers:
             task.add_done_callback(self._tasks.discard)
 
     async def end(self) -> None:
-        """Close all connections to the gate."""
+        """Close all connections to the proxy that nodes reach the SuperLink by."""
         for caller in list(self._callers.values()):
             caller.hang_up()
         for task in self._tasks:

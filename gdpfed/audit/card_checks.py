@@ -55,7 +55,7 @@ def check_card(files: RunFiles) -> Iterator[str]:
 
 
 def _conditions(files: RunFiles) -> set[str]:
-    """Return the conditions in card_lines.txt that this run meets, apart from those of its mechanism."""
+    """Return which conditions for lines of the model card (card_lines.txt) a run meets, mechanism aside."""
     config, plan, holds = files.config, files.plan, set[str]()
     holds |= {"averaged"} if config["method"].get("average", "none") != "none" else set()
     if not _counts_alone(files):

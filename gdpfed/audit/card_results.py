@@ -52,7 +52,7 @@ def result_fields(files: RunFiles) -> Fields:
 
 
 def _counted_clients(files: RunFiles) -> str:
-    """Say how many clients are in the sum of counts, without a number if that round's cohort is secret."""
+    """Say how many clients counted on held-out records, without the number if who was drawn is a secret."""
     plan, counted = files.plan, files.held_out or {}
     events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
     drawn = any(each["kind"] == "sampled_gaussian" and each["sampling_rate"] < 1 for each in events)

@@ -57,7 +57,7 @@ def with_setting(config: Config, setting: Sequence[float]) -> Config:
 
 
 def refuse_vote(config: Config, method: type[Method]) -> None:
-    """Refuse a vote that is not proved private here, or whose trials would differ from the run.
+    """Refuse clients' vote on settings where no proof covers it, or its trial runs would differ from the run.
 
     Raises ConfigError: names what does not go with it.
     """

@@ -88,7 +88,7 @@ class SumOnce(ABC):
 
     @classmethod
     def index(cls, num_rounds: int) -> int:
-        """Return a round number for the one-time sum that no round and no other such sum has."""
+        """Return the number that the one-time sum is charged under; no round or other such sum has it."""
         return num_rounds + cls.before_rounds
 
     @staticmethod

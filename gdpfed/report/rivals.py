@@ -94,7 +94,7 @@ class Parties:
 
     @property
     def count(self) -> int:
-        """The number of parties."""
+        """The number of parties whose training alone is compared with the shared model."""
         return int(self.owners.max()) + 1
 
     def train(self, party: int) -> Split:

@@ -36,7 +36,7 @@ BYTES_A_PARAMETER = 4 * 4 + 6 * 8
 
 
 class BatchedRecords:
-    """Computes clients' works on records, for many clients at once if the model allows it.
+    """Computes what clients are asked on their records, for many clients at once if the model allows it.
 
     The models of a chunk of clients go together through one pass if the form of the gradients knows how. Else
     one client comes after the other, and its records go together. `gradients`: of the model. `bits`: the
@@ -142,7 +142,7 @@ class BatchedEngine(Engine):
         return self.sums_of([SumJob(order, theta, cohort)])[0]
 
     def sums_of(self, jobs: Sequence[SumJob]) -> list[StepSum]:
-        """Return the sum of each cohort; jobs with the same order and grid are trained together."""
+        """Return the sum of each cohort; clients with the same order and rounding grid train in one batch."""
         totals = [StepSum.zero(job.cohort.encoding.dimension) for job in jobs]
         for number, clients, steps in self._pieces(jobs):
             totals[number].add(steps.sum(dim=0).cpu().numpy(), len(clients))

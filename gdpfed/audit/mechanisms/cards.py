@@ -1,4 +1,4 @@
-"""Checks of the promises in model cards: with sampled clients, with turns, and for records."""
+"""Checks what model cards promise, where clients are sampled, take scheduled turns, or protect records."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Runs in a client's ledger that protect records: the cost of steps taken, by group of records."""
+"""Computes what runs in a node's ledger cost its records: by the steps taken, for each group of records."""
 
 import json
 import math

@@ -185,7 +185,7 @@ class ScheduledSumsRule(AuditRule):
                 return
 
     def check_log(self, index: int) -> Iterator[str]:
-        """Check the noise that clients took back: it belongs to real turns, was due then, and only once."""
+        """Check that clients subtracted earlier noise only of their own rounds, when due, and once each."""
         taps, turns = _taps(self.plan["groups"][index]), self._taken[index]
         seen: set[tuple[int, int, int]] = set()
         for record in self.files.rounds:

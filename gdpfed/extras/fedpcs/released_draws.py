@@ -109,7 +109,7 @@ class PlannedDraws:
         return {}
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return the numbers on which samples of later rounds depend."""
+        """Return the figures of each client from which later rounds' cohorts are drawn, for a checkpoint."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:

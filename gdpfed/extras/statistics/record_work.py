@@ -1,4 +1,4 @@
-"""The work record_statistics: the number of a client's records in each cell."""
+"""What a client computes for statistics of records: how many of its records are in each cell of the table."""
 
 from math import sqrt
 
