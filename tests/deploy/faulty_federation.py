@@ -13,6 +13,7 @@ from deploy.credentials import SECRETS
 from deploy.federation import Federation, Node
 from deploy.loopback import OPERATOR, LoopbackFederation
 from deploy.operate import training_words
+from deploy.run_words import secagg_words
 from deploy.topology import SERVER_SUPEREXEC, SUPERLINK, credentials_of
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.launch.flower_run import FlowerRun, run_command, training_config
@@ -54,13 +55,15 @@ class FaultyFederation:
         """Submit a training whose clients break the rules: fault by round, from 1, and client id."""
         operator, files = self.running.home.path / OPERATOR, self.files(name)
         app = make_faulty_app(self.running.home.path / f"{name}-app")
+        running = self.running
+        words = [*OVERRIDES, *overrides, *secagg_words(running.federation, running.place)]
         config = training_config(
-            training_words(len(self.running.federation.nodes), [*OVERRIDES, *overrides]),
+            training_words(len(running.federation.nodes), words),
             directory=files,
             resuming=False,
         )
-        words = run_command(operator, app, config | {"faults": json.dumps(faults)})
-        return FlowerRun(self.running.home, words, folder=OPERATOR, log_directory=files)
+        command = run_command(operator, app, config | {"faults": json.dumps(faults)})
+        return FlowerRun(running.home, command, folder=OPERATOR, log_directory=files)
 
     def sent(self, node: Node, run_index: int = -1) -> int:
         """Updates that left a node in one of the runs that its own ledger holds, the last one by default."""
