@@ -81,7 +81,8 @@ def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANT
     """
     fixed = ("method=", "privacy.accountant=", "privacy.against=")
     common = [override for override in overrides if not override.startswith(fixed)]
-    check_model(load(common), common)
+    configured = load(common)
+    check_model(configured, common)
     names = [
         name for name, each in METHODS.items().items() if each.unit in (None, "client") and each.compared
     ]
@@ -96,16 +97,12 @@ def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANT
         if "turns" in METHODS.get(name).goes_with
     ]
     asked.append(("everyone", EVERYBODY, "exact", list(EVERYBODYS_SETTINGS)))
-    return [
-        _compared(against, name, accountant, [*common, *settings, f"privacy.against={against}"])
-        for against, name, accountant, settings in asked
-    ]
-
-
-def _compared(against: str, name: str, accountant: str, overrides: Sequence[str]) -> ComparedPlan:
-    planned = _method_or_reason(overrides)
-    messages = 0.0 if isinstance(planned, str) else messages_a_round(planned, load(overrides).secagg)
-    return ComparedPlan(against, name, accountant, planned, messages)
+    rows = []
+    for against, name, accountant, settings in asked:
+        planned = _method_or_reason([*common, *settings, f"privacy.against={against}"])
+        messages = 0.0 if isinstance(planned, str) else messages_a_round(planned, configured.secagg)
+        rows.append(ComparedPlan(against, name, accountant, planned, messages))
+    return rows
 
 
 def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:

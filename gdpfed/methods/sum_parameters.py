@@ -7,7 +7,9 @@ from math import ceil, floor, hypot
 from conf.schema import SecAggConfig
 from gdpfed.errors import RunError
 from gdpfed.methods.base import SumRequest
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import NoiseAt
+from gdpfed.privacy.sampling.cohorts import usual_size
 from secagg import (
     NO_CORRECTIONS,
     Corrections,
@@ -132,6 +134,17 @@ def size_to_lose_one(secagg: SecAggConfig, num_clients: int) -> int:
     if size <= num_clients:
         return size
     return num_clients if can_sum(secagg, num_clients) else 0
+
+
+def filled_size(plan: PrivacyPlan, secagg: SecAggConfig, expected: float, reachable: int) -> int:
+    """Return to how many members a sum is filled up, if fewer are drawn for it.
+
+    `expected`: how many are drawn for it on average. `reachable`: of how many; it has no more members.
+    """
+    size = size_to_lose_one(secagg, reachable)
+    if secagg.same_size and can_sum(secagg, reachable):
+        size = max(size, usual_size(plan, expected, reachable))
+    return size
 
 
 def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int, corrupt: int) -> tuple[int, int, int]:

@@ -1,10 +1,12 @@
 """The mean number of messages in a round, with those of clients that send zeros to fill sums."""
 
+from functools import partial
+
 from conf.schema import SecAggConfig
 from gdpfed.methods.base import Method
-from gdpfed.methods.sum_parameters import can_sum, size_to_lose_one
+from gdpfed.methods.sum_parameters import filled_size
 from gdpfed.privacy.sampling.cohort_sizes import missing_members
-from gdpfed.privacy.sampling.cohorts import fills_cohorts, usual_size
+from gdpfed.privacy.sampling.cohorts import fills_cohorts
 
 
 def messages_a_round(method: Method, secagg: SecAggConfig) -> float:
@@ -21,11 +23,4 @@ def fillers_a_round(method: Method, secagg: SecAggConfig) -> float:
     plan = method.plan
     if method.reads_alone or not fills_cohorts(plan):
         return 0.0
-
-    def members(expected: float, clients: int) -> int:
-        size = size_to_lose_one(secagg, clients)
-        if secagg.same_size and can_sum(secagg, clients):
-            size = max(size, usual_size(plan, expected, clients))
-        return size
-
-    return missing_members(plan, members)
+    return missing_members(plan, partial(filled_size, plan, secagg))

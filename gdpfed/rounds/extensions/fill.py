@@ -19,7 +19,7 @@ from conf.schema import SecAggConfig
 from gdpfed.clients.order import OrderError, TrainingOrder, stands_out_of_zeros
 from gdpfed.learning.models import flatten
 from gdpfed.methods.base import Cohorts, SumRequest, Theta
-from gdpfed.methods.sum_parameters import can_sum, size_to_lose_one
+from gdpfed.methods.sum_parameters import filled_size
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sampling.cohort_sizes import starts_of_ranges
 from gdpfed.privacy.sampling.cohorts import draw_fillers, fills_cohorts, usual_size
@@ -136,10 +136,8 @@ class Fill(SumExtension):
 
     def _chosen(self, secagg: SecAggConfig, drawn: _Drawn, present: frozenset[int] | None) -> ClientIds:
         """Draw the clients that fill one sum's cohort; `present` are those in reach, None for all."""
-        size = max(len(drawn.cohort), size_to_lose_one(secagg, drawn.reachable))
-        if secagg.same_size and can_sum(secagg, drawn.reachable):
-            size = max(size, usual_size(self._plan, drawn.expected, drawn.reachable))
-        missing = size - len(drawn.cohort)
+        size = filled_size(self._plan, secagg, drawn.expected, drawn.reachable)
+        missing = max(0, size - len(drawn.cohort))
         if not missing:
             return drawn.cohort[:0]
         groups = drawn.groups
