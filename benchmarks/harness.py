@@ -27,6 +27,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import psutil
 from matplotlib.ticker import NullLocator
 from rich.console import Console
 
@@ -41,7 +42,8 @@ from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 PROJECT = Path(__file__).resolve().parents[1]
 DOC_COLUMNS = 120
 # Above it something else runs: what is measured then says nothing.
-MOST_LOAD_A_CORE = 0.25
+MOST_BUSY_PERCENT = 12.5
+LOOKED_SECONDS = 3.0
 CONSOLE = Console(stderr=True)
 
 
@@ -123,26 +125,28 @@ def noted(times: list[float]) -> Iterator[None]:
     times.append(perf_counter() - started)
 
 
-def check_idle(busy_is_fine: bool, load: float | None = None) -> str:
+def check_idle(busy_is_fine: bool, busy_percent: Callable[[float], float] = psutil.cpu_percent) -> str:
     """Refuse to measure on a busy machine, or return a mark for the results.
 
-    `busy_is_fine`: whether figures that are marked will do. `load`: the load average of the last minute; None
-    to ask the machine.
+    How busy its CPUs are is measured over three seconds: a load average still shows, for minutes, what has
+    ended.
+
+    `busy_is_fine`: whether figures that are marked will do. `busy_percent`: how busy all CPUs are over some
+    seconds, in percent.
 
     Returns:
         The mark; empty on an idle machine.
 
     Raises InputError: the machine is busy, and marked figures will not do.
     """
-    load = os.getloadavg()[0] if load is None else load
-    most = MOST_LOAD_A_CORE * len(os.sched_getaffinity(0))
-    if load <= most:
+    busy = busy_percent(LOOKED_SECONDS)
+    if busy <= MOST_BUSY_PERCENT:
         return ""
     if busy_is_fine:
-        return f"Measured on a busy machine (load average {load:.1f} before it began): indicative only."
+        return f"Measured on a busy machine (CPUs {busy:.0f} % busy before it began): indicative only."
     raise InputError(
-        f"the load average is {load:.1f}, above {most:.1f}: wait until nothing else runs, or measure "
-        "with --busy, which marks the figures"
+        f"the CPUs are {busy:.0f} % busy, above {MOST_BUSY_PERCENT} %: wait until nothing else runs, or "
+        "measure with --busy, which marks the figures"
     )
 
 

@@ -11,8 +11,8 @@ of the growth with cohort and population go to docs/.
 With --cnn3, pictures have CIFAR-10's form: 1,000 clients with 10 examples each, 60 of them a round. With
 --lstm, texts take the place of pictures: 200 roles, 20 of them a round, 5 steps of 4 windows of 80 random
 characters; pfl and the loop have nn.LSTM. With --resnet18, 60 of 600 clients take part. --changes: settings
-of `simulation` that are measured on a GPU beside the defaults. A load average above a quarter of the cores
-before the first round is refused; with --busy the figures are marked instead.
+of `simulation` that are measured on a GPU beside the defaults. A machine whose CPUs are more than an eighth
+busy before the first round is refused; with --busy the figures are marked instead.
 """
 
 import argparse

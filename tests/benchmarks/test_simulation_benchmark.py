@@ -27,14 +27,19 @@ def asked(*, busy=False, against=("loop",), parts=("race",), lstm=False, cnn3=Fa
 
 
 def test_a_busy_machine_is_refused_or_marked(monkeypatch, capsys):
-    monkeypatch.setattr("os.getloadavg", lambda: (0.51, 9.0, 9.0))
-    with pytest.raises(SystemExit, match=r"^the load average is 0.5, above 0.5: wait .* --busy"):
+    busy = {"percent": 13.0}
+
+    def looked(seconds):
+        return busy["percent"]
+
+    monkeypatch.setattr(command, "check_idle", lambda fine: harness.check_idle(fine, looked))
+    with pytest.raises(SystemExit, match=r"^the CPUs are 13 % busy, above 12.5 %: wait .* --busy"):
         command.ready(asked())
     mark = command.ready(asked(busy=True))
-    assert mark == "Measured on a busy machine (load average 0.5 before it began): indicative only."
+    assert mark == "Measured on a busy machine (CPUs 13 % busy before it began): indicative only."
     harness.publish([], None, mark)
     assert capsys.readouterr().out.endswith(f"at the end. {mark}\n")
-    monkeypatch.setattr("os.getloadavg", lambda: (0.5, 9.0, 9.0))
+    busy["percent"] = 12.5
     assert command.ready(asked()) == command.ready(asked(busy=True)) == ""
 
 
@@ -49,7 +54,7 @@ def test_without_pfl_one_line_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setattr(contenders, "PFL_PYTHON", harness.PROJECT / "benchmarks/nowhere/python")
     with pytest.raises(InputError, match=r"environment is missing .*: make it by `make pfl-environment`"):
         contenders.check_pfl()
-    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(command, "check_idle", lambda fine: "")
     with pytest.raises(SystemExit, match="make pfl-environment"):
         command.ready(asked(against=("pfl", "loop")))
     assert command.ready(asked(against=("pfl",), parts=("limit",))) == ""
