@@ -7,6 +7,9 @@ import torch
 
 from secagg import Encoding, EncodingError
 
+FLOATS_ARE_OFF = 1e-6
+"""By which share a squared norm in floats may differ from that in integers, with much to spare."""
+
 
 def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch.Tensor:
     """Clip each update and round it to the grid, with the same result as on a client's node.
@@ -24,16 +27,26 @@ def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch
     """
     grid, limit = encodings[0].grid, encodings[0].coordinate_limit
     norms = torch.linalg.vector_norm(updates, dim=1, keepdim=True)
-    updates.masked_fill_(~norms.isfinite(), 0.0)
+    _zero_rows(updates, ~norms.isfinite())
     if math.isinf(encodings[0].clipping_norm):
         return updates.div_(grid).round_().clamp_(-limit, limit).long()
     bounds = norms.new_tensor([[encoding.clip_bound] for encoding in encodings])
     updates *= (bounds / norms).clamp(max=1.0).nan_to_num(nan=1.0)
     steps = updates.div_(grid).round_()
-    steps.masked_fill_((steps.abs().amax(dim=1) > limit)[:, None], 0.0)
-    integers = steps.long()
+    lowest, highest = torch.aminmax(steps, dim=1, keepdim=True)
+    _zero_rows(steps, torch.maximum(-lowest, highest) > limit)
+    lengths, integers = torch.linalg.vector_norm(steps, dim=1), steps.long()
     most = integers.new_tensor([encoding.norm_limit_squared for encoding in encodings])
-    return integers.masked_fill_(((integers * integers).sum(dim=1) > most)[:, None], 0)
+    # Only where floats leave it open is the norm computed in integers.
+    if bool((lengths.square() > most * (1 - FLOATS_ARE_OFF)).any()):
+        _zero_rows(integers, ((integers * integers).sum(dim=1) > most)[:, None])
+    return integers
+
+
+def _zero_rows(rows: torch.Tensor, which: torch.Tensor) -> None:
+    """Set rows to zero, shape (n, 1) says which; all numbers are read only where there is one."""
+    if bool(which.any()):
+        rows.masked_fill_(which, 0)
 
 
 EDGE = 1e-6

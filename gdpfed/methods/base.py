@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from gdpfed.learning.training.optimizers import LocalTraining
     from gdpfed.methods.choose import Proposal
 
+_CACHED = 2**16
+"""Coordinates of a step that are computed at once, so that its terms stay in a core's cache."""
+
 Theta = npt.NDArray[np.float32]
 
 
@@ -293,11 +296,19 @@ class Method(ABC):
 
         It is float32[d] -> float32[d]. A group whose sum is missing contributes nothing.
         """
-        update = np.zeros(len(theta))
-        for index, (weight, each) in enumerate(zip(self.sum_weights, sums, strict=True)):
-            if each.total is not None:
-                update += weight * self.transform(index, each.total)
-        return (theta + self.server_learning_rate * update).astype(np.float32)
+        released = [
+            (weight, self.transform(index, each.total))
+            for index, (weight, each) in enumerate(zip(self.sum_weights, sums, strict=True))
+            if each.total is not None
+        ]
+        moved = np.empty(len(theta), np.float32)
+        for start in range(0, len(theta), _CACHED):
+            part = slice(start, start + _CACHED)
+            update = np.zeros(len(theta[part]))
+            for weight, total in released:
+                update += weight * total[part]
+            moved[part] = theta[part] + self.server_learning_rate * update
+        return moved
 
     @property
     def weighs_by_batch(self) -> bool:

@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from math import isinf
+from math import isinf, prod
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,17 @@ from gdpfed.clients.keyed_noise import KEY_BYTES
 from gdpfed.clients.messages import PLAIN
 from gdpfed.clients.noise import noise_steps
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.learning.task import choose_device
-from gdpfed.learning.training.secret_draws import gaussian_noise
+from gdpfed.late_import import late_import
+from gdpfed.learning.task import choose_device, on_host
+from gdpfed.learning.training.secret_draws import gaussian_noise, gaussian_of_words, noise_shape
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.noise_streams import SumNoise
 from gdpfed.rounds.prepared import PreparedSum
 from secagg import ImplausibleSum, SumParameters, check_sum, keystream
 
 logger = logging.getLogger(FLOWER_LOGGER)
+# It is for GPUs alone.
+choice = late_import("gdpfed.clients.device.choice")
 
 
 def summed_in_clear(sums: Sequence[PreparedSum], answers: Mapping[int, bytes]) -> dict[str, ClientSum]:
@@ -98,16 +101,16 @@ def sum_noise_steps(
         for _ in range(shares):
             total += noise_steps(order, parameters, parameters.num_clients)
         return total
-    keys = SumNoise(os.urandom(KEY_BYTES)) if stream is None else stream
-    encoding = parameters.encoding(parameters.num_clients)
-    draw = partial(
-        gaussian_noise,
-        parameters.dimension,
-        parameters.clipping_norm * parameters.noise_multiplier * keys.new_share,
-        device=choose_device(order.device),
-    )
-    noise = draw(random_bytes=keystream(keys.key))
-    for each, tap in keys.taken_back:
-        noise -= tap * draw(random_bytes=keystream(each.key))
-    steps: npt.NDArray[np.int64] = noise.div_(encoding.grid).round_().long().cpu().numpy()
-    return steps
+    encoding, dimension = parameters.encoding(parameters.num_clients), parameters.dimension
+    stddev, device = parameters.clipping_norm * parameters.noise_multiplier, choose_device(order.device)
+    # What may be taken back is drawn by any device from its key, so by bits that a CPU computes.
+    bits = choice.device_bits(device) if stream is None and device.type != "cpu" else None
+    if bits is not None:
+        noise = gaussian_of_words(bits(prod(noise_shape(dimension))), dimension, stddev)
+    else:
+        keys = SumNoise(os.urandom(KEY_BYTES)) if stream is None else stream
+        draw = partial(gaussian_noise, dimension, stddev * keys.new_share, device=device)
+        noise = draw(random_bytes=keystream(keys.key))
+        for each, tap in keys.taken_back:
+            noise -= tap * draw(random_bytes=keystream(each.key))
+    return on_host(noise.div_(encoding.grid).round_().long())

@@ -18,7 +18,7 @@ from gdpfed.clients.update import update_steps
 from gdpfed.clients.works import function_of
 from gdpfed.clients.works.noised_update import with_own_noise
 from gdpfed.clients.works.norm_histogram import histograms
-from gdpfed.learning.task import Task
+from gdpfed.learning.task import Task, on_host
 from gdpfed.learning.training.local_update import with_indicator
 from gdpfed.learning.training.record_graphs import RecordGraphs
 from gdpfed.learning.training.record_training import RecordGradients, Take
@@ -136,7 +136,7 @@ class BatchedEngine(Engine):
         self, order: TrainingOrder, theta: Theta, cohort: Cohort
     ) -> Iterator[tuple[Sequence[int], Steps]]:
         for clients, steps in self._chunks(order, _Starts.one(theta), cohort):
-            yield clients, steps.cpu().numpy()
+            yield clients, on_host(steps)
 
     def sum_updates(self, order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
         return self.sums_of([SumJob(order, theta, cohort)])[0]
@@ -145,13 +145,13 @@ class BatchedEngine(Engine):
         """Return the sum of each cohort; clients with the same order and rounding grid train in one batch."""
         totals = [StepSum.zero(job.cohort.encoding.dimension) for job in jobs]
         for number, clients, steps in self._pieces(jobs):
-            totals[number].add(steps.sum(dim=0).cpu().numpy(), len(clients))
+            totals[number].add(on_host(steps.sum(dim=0)), len(clients))
         return totals
 
     def updates_of(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], Steps]]:
         """Yield the updates of several cohorts; jobs with the same order and grid are trained together."""
         for number, clients, steps in self._pieces(jobs):
-            yield number, clients, steps.cpu().numpy()
+            yield number, clients, on_host(steps)
 
     def _pieces(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], torch.Tensor]]:
         """Yield job number, client ids, and their updates on the device."""

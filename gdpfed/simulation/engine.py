@@ -65,8 +65,11 @@ class StepSum:
         return cls(np.zeros(dimension, dtype=np.int64))
 
     def add(self, total: Steps, num_updates: int = 1) -> None:
-        """Add one update, or the sum of several."""
-        self.total += total
+        """Add one update, or the sum of several; a first one is kept, and later ones are added to it."""
+        if self.num_updates == 0 and total.flags.writeable:
+            self.total = total
+        else:
+            self.total += total
         self.num_updates += num_updates
 
 

@@ -114,9 +114,10 @@ class InProcessFleet(Fleet):
 
     def _plain(self, each: PreparedSum, encoding: Encoding, trained: StepSum) -> ClientSum:
         started = perf_counter()
-        steps = trained.total + sum_noise_steps(each.order, each.parameters, each.beside.noise)
+        total = trained.total
+        total += sum_noise_steps(each.order, each.parameters, each.beside.noise)
         self._spend("noise", started)
-        return plain_sum(each.name, each.parameters, encoding.to_residues(steps), each.clients)
+        return plain_sum(each.name, each.parameters, encoding.to_residues(total), each.clients)
 
     def _identities_of(self, clients: Sequence[int]) -> dict[int, Identity]:
         return self._identities.of(clients) if self.secagg.signs else {}

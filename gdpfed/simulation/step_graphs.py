@@ -117,7 +117,7 @@ class GraphedTraining(BatchedTraining):
             for held, given in ((step.x, x), (step.y, y), (step.weights, weights), (step.keys, keys)):
                 held[:clients] = given[number]
             step.graph.replay()
-        return step.ours[:clients].double() - start.double()
+        return step.ours[:clients].double().sub_(start.double())
 
     def tried(self, theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor, momentum: float) -> str:
         """Record a step on given examples, (n, ...) and (n, ...); return why that fails, or ""."""

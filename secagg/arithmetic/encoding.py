@@ -216,10 +216,16 @@ class Encoding:
         if residues.dtype != np.uint32 or residues.shape != (self.dimension,):
             raise EncodingError(f"residues are uint32[{self.dimension}], got {_kind(residues)}")
         spare = FULL_BITS - self.modulus_bits
-        # The shifts up and down again carry the sign bit of b bits to the others.
-        centred = np.left_shift(residues, spare, dtype=np.uint32).view(np.int32)
-        np.right_shift(centred, spare, out=centred)
-        return np.multiply(centred, self.grid, dtype=np.float64)
+        values = np.empty(len(residues))
+        buffer = np.empty(min(_CHUNK, len(residues)), np.uint32)
+        for start in range(0, len(residues), _CHUNK):
+            chunk = residues[start : start + _CHUNK]
+            # The shifts up and down again carry the sign bit of b bits to the others.
+            shifted = np.left_shift(chunk, spare, out=buffer[: len(chunk)], dtype=np.uint32)
+            centred = shifted.view(np.int32)
+            np.right_shift(centred, spare, out=centred)
+            np.multiply(centred, self.grid, out=values[start : start + _CHUNK], dtype=np.float64)
+        return values
 
     def _check_array(self, values: Floats) -> None:
         if not np.issubdtype(values.dtype, np.floating) or values.shape != (self.dimension,):

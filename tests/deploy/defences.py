@@ -755,7 +755,19 @@ DEFENCES = (
         (
             (
                 "gdpfed/clients/device/masks.py",
-                "if not np.array_equal(_words(vector, place), self._masked(words, place, masks)):",
+                "if not np.array_equal(_words(vector, place), "
+                "_masked(words, place, self._segment_blocks, masks)):",
+                "if False:",
+            ),
+        ),
+    ),
+    Defence(
+        "device-draws-otherwise",
+        "secagg/test_device_masks.py::test_a_device_that_draws_other_bits_for_noise_is_found_out",
+        (
+            (
+                "gdpfed/clients/device/masks.py",
+                "if not np.array_equal(drawn, _masked(np.zeros_like(drawn), place, blocks, [(key, 1)])):",
                 "if False:",
             ),
         ),

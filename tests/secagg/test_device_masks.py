@@ -164,6 +164,14 @@ def test_a_device_that_masks_otherwise_is_found_out(act):
         adder.add(torch.zeros(100, dtype=torch.int32), [(bytes(32), 1)])
 
 
+@pytest.mark.parametrize("act", [lambda vector: None, lambda vector: vector.add_(1)])
+def test_a_device_that_draws_other_bits_for_noise_is_found_out(act):
+    masks = DeviceMasks(torch.device("cpu"))
+    masks._kernel = Kernel(act)
+    with pytest.raises(PrivacyError, match="has not drawn the random bits of noise that a CPU draws"):
+        masks.keystream(bytes(32), 100)
+
+
 def test_a_block_that_was_left_out_is_found_where_it_is_looked_at(monkeypatch):
     monkeypatch.setattr("gdpfed.clients.device.masks.os.urandom", lambda size: bytes(size))
     vector, masks = drawn(100, 3)

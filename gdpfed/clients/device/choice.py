@@ -1,12 +1,17 @@
-"""Decides whether a client's part in a sum is computed on its training device, and if not, why."""
+"""Decides whether noise and masks are computed on the device that trains, and if not, why."""
 
+import os
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
 
 from gdpfed.clients.device.masks import BLOCK_WORDS, SUITE, DeviceMasks
-from gdpfed.clients.device.sums import DeviceSum
+from gdpfed.clients.device.sums import WORDS_A_DRAW, DeviceSum
+from gdpfed.clients.keyed_noise import KEY_BYTES
 
+RandomBits = Callable[[int], torch.Tensor]
+"""Returns that many secret, uniform words of 64 bits on a device: int64[n]; each of them once."""
 TRIED_BLOCKS = 3
 MOST_DEVICES = 64
 
@@ -37,3 +42,15 @@ def tried_masks(device: torch.device) -> DeviceMasks | str:
     except Exception as error:
         return " ".join(f"{type(error).__name__}: {error}".split())[:200]
     return masks
+
+
+def device_bits(device: torch.device) -> RandomBits | None:
+    """Return a source of secret words on a GPU, each call with a new key; None where a CPU must draw them."""
+    masks = tried_masks(device) if device.type == "cuda" else ""
+    if isinstance(masks, str):
+        return None
+
+    def draw(num_words: int) -> torch.Tensor:
+        return masks.keystream(os.urandom(KEY_BYTES), WORDS_A_DRAW * num_words).view(torch.int64)
+
+    return draw

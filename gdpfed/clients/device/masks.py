@@ -68,16 +68,27 @@ class DeviceMasks:
         before = [_words(vector, place) for place in places]
         self._launch(vector, masks, self._segment_blocks)
         for place, words in zip(places, before, strict=True):
-            if not np.array_equal(_words(vector, place), self._masked(words, place, masks)):
+            if not np.array_equal(_words(vector, place), _masked(words, place, self._segment_blocks, masks)):
                 raise PrivacyError(
                     f"{self.device} has not masked as a CPU does, so nothing was sent: use run.device=cpu, "
                     "or leave secagg.suite out"
                 )
 
     def keystream(self, key: bytes, num_words: int) -> torch.Tensor:
-        """Return the first words of the ChaCha20 keystream of a key: int32[num_words]."""
+        """Return the first words of the ChaCha20 keystream of a key: int32[num_words].
+
+        Raises PrivacyError: the device has computed something else than a CPU.
+        """
         words = torch.zeros(num_words, dtype=torch.int32, device=self.device)
-        self._launch(words, [(key, 1)], -(-num_words // BLOCK_WORDS))
+        blocks = -(-num_words // BLOCK_WORDS)
+        self._launch(words, [(key, 1)], blocks)
+        for place in self._places(num_words):
+            drawn = _words(words, place)
+            if not np.array_equal(drawn, _masked(np.zeros_like(drawn), place, blocks, [(key, 1)])):
+                raise PrivacyError(
+                    f"{self.device} has not drawn the random bits of noise that a CPU draws: "
+                    "use run.device=cpu"
+                )
         return words
 
     def _launch(self, vector: torch.Tensor, masks: Sequence[tuple[bytes, int]], segment_blocks: int) -> None:
@@ -105,20 +116,16 @@ class DeviceMasks:
         drawn = np.frombuffer(os.urandom(8 * CHECKED_BLOCKS), dtype=np.uint64) % max(1, num_blocks)
         return [num_blocks - 1, *drawn.tolist()] if num_blocks else []
 
-    def _masked(
-        self,
-        words: Words,
-        block: int,
-        masks: Sequence[tuple[bytes, int]],
-    ) -> Words:
-        """Add masks to one block on the CPU, to compare with what the device computed."""
-        segment, counter = divmod(block, self._segment_blocks)
-        start = counter.to_bytes(4, "little") + segment.to_bytes(12, "big")
-        total = words.copy()
-        for key, sign in masks:
-            stream = np.frombuffer(cipher_stream(SUITE, key, start).update(bytes(_BLOCK_BYTES)), dtype="<u4")
-            total = total + stream[: len(words)] if sign > 0 else total - stream[: len(words)]
-        return total
+
+def _masked(words: Words, block: int, segment_blocks: int, masks: Sequence[tuple[bytes, int]]) -> Words:
+    """Add masks to one block on the CPU, to compare with what the device computed."""
+    segment, counter = divmod(block, segment_blocks)
+    start = counter.to_bytes(4, "little") + segment.to_bytes(12, "big")
+    total = words.copy()
+    for key, sign in masks:
+        stream = np.frombuffer(cipher_stream(SUITE, key, start).update(bytes(_BLOCK_BYTES)), dtype="<u4")
+        total = total + stream[: len(words)] if sign > 0 else total - stream[: len(words)]
+    return total
 
 
 def _words(vector: torch.Tensor, block: int) -> Words:

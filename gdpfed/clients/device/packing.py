@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from gdpfed.learning.task import on_host
 from secagg.arithmetic.packing import FULL_BITS
 
 _WORD_BITS = 64
@@ -36,6 +37,4 @@ def packed_words(residues: torch.Tensor, bits: int) -> torch.Tensor:
 
 def copied(words: torch.Tensor) -> memoryview:
     """Copy words from a device to host memory, as bytes."""
-    here = torch.empty(words.shape, dtype=words.dtype, pin_memory=words.is_cuda)
-    here.copy_(words)
-    return here.numpy().view(np.uint8).data
+    return on_host(words).view(np.uint8).data
