@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import all as everything
 from benchmarks.all import Measurement, main, measurements_of
+from benchmarks.harness import check_idle
 
 PAGE = """# Speed
 
@@ -58,6 +59,18 @@ def test_what_failed_or_was_left_out_is_said_and_a_failure_is_the_exit_status(mo
     shown = " ".join(capsys.readouterr().out.split())
     for outcome in ("FAILED: no such file", "out: needs a GPU", "out: not a benchmark", "at commit a1b2c3"):
         assert outcome in shown
+
+
+def test_it_waits_until_the_machine_is_idle_and_says_why_it_measured_nothing(monkeypatch):
+    loads, pauses = [50.0, 13.0, 12.5], list[float]()
+    monkeypatch.setattr(
+        everything, "check_idle", lambda busy_is_fine: check_idle(False, lambda _: loads.pop(0))
+    )
+    assert everything.busy_for_long(pauses.append) == ""
+    assert pauses == [everything.WAIT_SECONDS] * 2
+    loads += [50.0] * everything.WAITS
+    assert everything.busy_for_long(pauses.append).startswith("the CPUs are 50 % busy")
+    assert sum(pauses[2:]) == 600
 
 
 @pytest.mark.usefixtures("page")
