@@ -126,6 +126,18 @@ def test_a_graph_a_step_has_the_bits_of_steps_without(model, momentum):
     assert all(np.array_equal(without[each], with_graphs[each]) for each in without)
 
 
+ROUNDS = 200
+
+
+def test_two_hundred_rounds_of_changing_cohorts_hold_no_more_memory_than_fifty():
+    order, held = order_of("mlp"), []
+    engine = BatchedEngine(order.task, GPU, graphs=True)
+    for number in range(ROUNDS):
+        updates_by(engine, order, cohort_of(order, 5 + 7 * number % 30))
+        held.append(torch.cuda.memory_allocated())
+    assert max(held[50:]) <= max(held[:50])
+
+
 def test_the_line_of_a_run_says_that_steps_are_graphs():
     config = load(["dataset=digits", "dataset.model=mlp", "simulation.graphs=auto", "run.device=cuda"])
     engine, words = choose_engine(config.simulation, task_of(config), "cuda")
