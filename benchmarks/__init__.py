@@ -1,1 +1,1 @@
-"""Benchmarks: each module here is a command, ``python -m benchmarks.<name>``, that measures something."""
+"""Benchmarks: most modules here are commands, ``python -m benchmarks.<name>``, that measure something."""

@@ -1,4 +1,4 @@
-"""Accuracy of a public text model trained under a privacy budget: low-rank adapters against all parameters.
+"""Measures the accuracy of a text model fine-tuned with privacy: low-rank adapters against all parameters.
 
 python -m benchmarks.adapters dataset.path=data/tinyshakespeare.txt [--seeds 3]
 """
@@ -50,7 +50,7 @@ CELLS = (
 
 
 def trained(overrides: Sequence[str], directory: Path) -> float:
-    """Train a private variant once; return the accuracy of its released model in percent."""
+    """Train a model once with these settings; return its accuracy after the last round, in percent."""
     records: list[RoundLogEntry] = []
     run = PreparedRun.of(load([*COMMON, *overrides, f"run.directory={directory}"]))
     simulate_prepared(run, observe=records.append, make_observers=lambda prepared, announce: [])
@@ -58,7 +58,7 @@ def trained(overrides: Sequence[str], directory: Path) -> float:
 
 
 def public_model(folder: Path) -> tuple[str, ...]:
-    """Train the public text model on this project's documents, without privacy; return its settings."""
+    """Train a text model on the pages of docs/, without privacy; return settings that load its weights."""
     texts = [path.read_text("utf-8") for path in sorted((PROJECT / "docs").glob("*.md"))]
     codes = encode("\n".join(texts))
     windows = codes[: len(codes) // (LENGTH + 1) * (LENGTH + 1)].reshape(-1, LENGTH + 1)
@@ -77,7 +77,7 @@ def untrained(overrides: Sequence[str]) -> float:
 
 
 def main() -> None:
-    """Train the public model once, then every private variant from it with each seed."""
+    """Train the public model once, fine-tune it in every variant with each seed, and show the accuracies."""
     options = read_options(__doc__, overrides=True, seeds=3)
     with tempfile.TemporaryDirectory() as place:
         common = [*PRIVATE, *public_model(Path(place)), *options.overrides]

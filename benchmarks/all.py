@@ -1,12 +1,12 @@
-"""Repeats the measurements of all pages on speed, at one commit on one machine.
+"""Reruns the commands that measured the tables of docs/ on speed, at one commit on one machine.
 
 A page names the command of each of its tables. Each command runs once, in the order of the pages, and writes
-its tables where they are. One that needs a GPU is left out where there is none, and so is one before which
-the machine has been busy for ten minutes. One that ends in an error leaves its tables as they were.
+its tables into the page. A command is left out if it needs a GPU and there is none, or if the machine stays
+busy for ten minutes before the command starts. A command that fails leaves its tables as they were.
 
     python -m benchmarks.all [--pages docs/performance.md ...] [--only 'WORD ...'] [--list]
 
-`--only`: commands that have one of these words. `--list`: only say which there are.
+`--only`: run only the commands that contain one of these words. `--list`: only list the commands.
 """
 
 import os
@@ -34,24 +34,24 @@ MARKER = re.compile(r"<!-- measured by: (.*?) -->", re.DOTALL)
 
 @dataclass(frozen=True)
 class Measurement:
-    """A command that measures something for a page in docs/, and that page."""
+    """A benchmark's command line, and the page in docs/ that shows the tables of this benchmark."""
 
     page: str
     words: tuple[str, ...]
 
     @property
     def command(self) -> str:
-        """The command line, as it stands in the page."""
+        """The command line as one string, as the page shows it."""
         return shlex.join(self.words)
 
     def left_out(self, *, has_gpu: bool) -> str:
-        """Return why this machine cannot make the measurement; empty if it can."""
+        """Return the reason why this machine cannot run the benchmark, or an empty string if it can."""
         if self.words[0] != "python":
             return "not a benchmark"
         return "needs a GPU" if "cuda" in self.words and not has_gpu else ""
 
     def run(self, commit: str) -> str:
-        """Run the measuring command for a commit; return the last line of its error, or ""."""
+        """Run the command, with this commit in its tables; return the last line of its error, or ""."""
         command = [sys.executable, *self.words[1:], "--write", str(PROJECT / self.page)]
         named = os.environ | {COMMIT: commit}
         done = subprocess.run(  # noqa: S603
@@ -62,7 +62,7 @@ class Measurement:
 
 
 def measurements_of(pages: Sequence[str], only: Sequence[str] = ()) -> list[Measurement]:
-    """Return the measuring commands that pages name, each once, in their order."""
+    """Return the benchmark commands that the pages name, each once, in the order of the pages."""
     found: dict[Measurement, None] = {}
     for page in pages:
         for marker in MARKER.findall((PROJECT / page).read_text("utf-8")):
@@ -73,7 +73,7 @@ def measurements_of(pages: Sequence[str], only: Sequence[str] = ()) -> list[Meas
 
 
 def busy_for_long(pause: Callable[[float], None] = sleep) -> str:
-    """Wait until the machine is idle; return why nothing can be measured if it stays busy for ten minutes."""
+    """Wait up to ten minutes for an idle machine; return an empty string, or the reason if it stays busy."""
     said = ""
     for _ in range(WAITS):
         try:
@@ -85,7 +85,7 @@ def busy_for_long(pause: Callable[[float], None] = sleep) -> str:
 
 
 def outcome_of(each: Measurement, *, commit: str, listed: bool, has_gpu: bool) -> tuple[str, str]:
-    """Return the outcome of a measurement in words, and the time that it took."""
+    """Run a benchmark unless it must be left out; return the outcome in words, and the time that it took."""
     reason = each.left_out(has_gpu=has_gpu)
     if reason:
         return f"left out: {reason}", ""
@@ -103,7 +103,7 @@ def outcome_of(each: Measurement, *, commit: str, listed: bool, has_gpu: bool) -
 
 
 def main(has_gpu: Callable[[], bool] = torch.cuda.is_available) -> None:
-    """Run the measuring commands one after the other, and show what became of each."""
+    """Run the benchmarks one after the other, and show the outcome of each in a table."""
     options = read_options(__doc__, overrides=False, pages=PAGES, only="", list=False)
     chosen = measurements_of(options.pages, options.only.split())
     # Tables that are written change the files, and are not what was measured.

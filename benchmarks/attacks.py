@@ -1,4 +1,4 @@
-"""Attacks on finished models: which records and which whole parties were in the training.
+"""Runs membership inference attacks on finished models: on single records and on whole data owners (parties).
 
 python -m benchmarks.attacks
 """
@@ -34,7 +34,7 @@ NOTE = (
 
 
 def attacked(settings: tuple[str, ...], overrides: list[str]) -> ModelAttack:
-    """Train a model once, attack it, and return the guesses of who was in its training."""
+    """Train a model once, and return the results of membership inference attacks on it."""
     with tempfile.TemporaryDirectory() as directory:
         place = f"run.directory={Path(directory) / 'run'}"
         run = simulate(load(["secagg=off", *settings, *overrides, place]), make_observers=lambda *run: [])
@@ -42,7 +42,7 @@ def attacked(settings: tuple[str, ...], overrides: list[str]) -> ModelAttack:
 
 
 def row(training: str, of: str, each: MembershipGuess, stated: float | None) -> tuple[str, ...]:
-    """Return a table row with the results of one attack on a model."""
+    """Return a table row with the results of one membership inference attack on a model."""
     return (
         *(training, of, each.seen, f"{each.auc:.3f} ({each.auc_low:.3f}-{each.auc_high:.3f})"),
         *(f"{each.null_low:.3f}-{each.null_high:.3f}", f"{each.epsilon:.2f}"),
@@ -52,7 +52,7 @@ def row(training: str, of: str, each: MembershipGuess, stated: float | None) -> 
 
 
 def main() -> None:
-    """Attack each trained model by records, and also by parties where other parties exist."""
+    """Attack each model for single records, and for whole data owners where possible; show the table."""
     options = read_options(__doc__, overrides=True)
     rows = []
     for name, settings in track(TRAININGS.items(), "trainings", console=CONSOLE):

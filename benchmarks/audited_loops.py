@@ -1,4 +1,4 @@
-"""Audit training loops of other projects by canaries: unchanged, and with a planted fault.
+"""Audits DP training loops of Flower and Opacus with canaries: unchanged ones, and ones with a planted fault.
 
     python -m benchmarks.audited_loops [--runs 4] [--write docs/privacy.md]
 
@@ -20,7 +20,7 @@ HEADINGS = ("loop", "what is wrong", "runs", "seconds", "found by", "stated", "m
 
 
 def row(fault: str, loop: TrainingLoop, runs: int) -> tuple[str, ...]:
-    """Audit a loop and return a table row with the findings."""
+    """Audit a training loop with canaries, and return a table row with the faults that were found."""
     times = list[float]()
     with noted(times):
         found = audit_loop(loop, num_runs=runs, confidence=SURELY)
@@ -49,7 +49,7 @@ def rows(runs: int) -> Iterator[tuple[str, ...]]:
 
 
 def main() -> None:
-    """Audit every loop and show the table."""
+    """Audit every training loop, unchanged and with planted faults, and show the table."""
     options = read_options(__doc__, overrides=False, runs=4)
     note = (
         "Stated and measured: of the view with the largest measured epsilon, by the loop's numbers. "

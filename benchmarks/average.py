@@ -1,4 +1,4 @@
-"""Measures the gain from method.average=polynomial: last against averaged model of the same runs.
+"""Measures how much more accurate a run's averaged model is than its last one (method.average=polynomial).
 
 The columns are differences within one run, so that noise and cohorts are the same on both sides.
 
@@ -18,7 +18,7 @@ SETTING = ("dataset=digits", "privacy.sampling_rate=0.1")
 
 
 def row(method: str, budgets: str, pairs: Sequence[tuple[float, float]]) -> tuple[str, ...]:
-    """Return a table row for one method and its budgets: mean accuracies, and the gain from averaging."""
+    """Return a table row for a method and its budgets: mean accuracies, and the gain from averaging."""
     last, average = (statistics.fmean(values) for values in zip(*pairs, strict=True))
     gains = [after - before for before, after in pairs]
     spread = statistics.stdev(gains) if len(gains) > 1 else 0.0
@@ -27,7 +27,7 @@ def row(method: str, budgets: str, pairs: Sequence[tuple[float, float]]) -> tupl
 
 
 def main() -> None:
-    """Train each method with each seed, and show the gain from averaging."""
+    """Train each method with each seed, and show the gain in accuracy from averaging the models of a run."""
     options = read_options(__doc__, overrides=False, seeds=3)
     rows = []
     for method, budgets in track(cells_of(METHODS), "settings", console=CONSOLE):

@@ -1,8 +1,8 @@
-"""Measures the traffic between edges and cloud, compared with a federation without edges.
+"""Measures the traffic between edge servers and the central server, compared with having no edge servers.
 
-All programs run in this process, with the real server and the real nodes; counted are the contents of the
-messages, as Flower writes them, without its frames and TLS. In a flat federation every message to or from a
-device crosses the backhaul; in layers only those to and from the edge clients do.
+All programs run in this process, with the real server and the real nodes. The size of a message is that of
+its content as Flower serialises it, without frames and TLS. In a flat federation every message between the
+central server and a device counts; with edge servers (layers) only those to and from edge servers count.
 
     python -m benchmarks.backhaul [--edges 2] [--nodes 6] [--rounds 1] [OVERRIDE ...]
 """
@@ -27,7 +27,7 @@ DEVICES = ("method=h2fdp", "privacy=client_level", "privacy.budgets=[8]", "priva
 
 
 class Counted:
-    """A grid of simulated edges and cloud that counts messages and their bytes.
+    """Counts messages between the central server and its simulated nodes, and the bytes in each direction.
 
     `messages`, `down`, `up`: how many messages, and bytes to and from nodes.
     """
@@ -46,7 +46,7 @@ class Counted:
 
 
 def counted(design: str, windows: int, rounds: int, edges: int, nodes: int, words: Sequence[str]) -> Counted:
-    """Count the messages and bytes between edges and cloud in one run; every sum must succeed."""
+    """Count the messages and bytes of the central server in one run; raise RunError if a secure sum fails."""
     devices = [*DEVICES, *words, f"method.local_aggregations={windows}"]
     with tempfile.TemporaryDirectory() as parent:
         root = Path(parent)
@@ -67,7 +67,7 @@ def counted(design: str, windows: int, rounds: int, edges: int, nodes: int, word
 
 
 def main() -> None:
-    """Count messages and bytes, and show the table."""
+    """Count messages and bytes with and without edge servers, and show the table."""
     options = harness.read_options(__doc__, overrides=True, edges=2, nodes=6, rounds=1)
     words = [*SHARED, *options.overrides, f"run.num_rounds={options.rounds}"]
     rows = []

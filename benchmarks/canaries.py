@@ -1,12 +1,12 @@
-"""Measures with canaries how close measured epsilon comes to the stated one, and which faults are found.
+"""Audits runs with canaries: how close measured epsilon comes to the stated one, and which faults are found.
 
-A fault is found where the scale is above 1: the plan's noise would have to be divided by it to explain
-what was seen. Mean and deviation over the repeats say how far a measurement is from the other verdict; a
-normal law passes five deviations less than once in a million times.
+A fault is found if the scale is above 1. The scale is the number by which the planned noise would have to be
+divided to explain what was seen. Mean and standard deviation over the repeats say how far a measurement is
+from the opposite result; a normal variable exceeds five deviations less than once in a million times.
 
     python -m benchmarks.canaries [--repeats 6] [--everyone] [--write docs/privacy.md]
 
-With --everyone it is of the same under privacy.against=everyone, with faults of streams of noise.
+--everyone: measure the same under privacy.against=everyone, with faults in correlated noise.
 """
 
 import statistics
@@ -40,13 +40,13 @@ EVERYONE = {"everyone": "everyone", "model": "last model"}
 
 
 def measurement(settings: Sequence[str], epsilon: float, runs: int) -> Measurement:
-    """Measure epsilon of a small test population at one budget."""
+    """Audit a small simulated population with canaries; return the measured epsilon at one budget."""
     words = [*POPULATION, *settings, f"privacy.budgets=[{epsilon}]"]
     return measure(load(words), Settings(num_runs=runs))
 
 
 def gap_row(settings: Sequence[str], views: Iterable[str], epsilon: float) -> tuple[str, ...]:
-    """Return a table row: how far measured epsilon is below the stated one, for each adversary."""
+    """Return a table row: stated and measured epsilon at one budget, for each adversary."""
     by_view = {figure.view: figure for figure in measurement(settings, epsilon, GAP_RUNS).final}
     cells = [
         f"{by_view[view].stated:.2f}: {by_view[view].measured:.2f} ({by_view[view].any_law:.2f})"
@@ -56,7 +56,7 @@ def gap_row(settings: Sequence[str], views: Iterable[str], epsilon: float) -> tu
 
 
 def fault_row(settings: Sequence[str], name: str, repeats: int) -> tuple[str, ...]:
-    """Return a table row: how often a planted fault is found at epsilon 3, and how clearly."""
+    """Return a table row: how often the audit finds a planted fault at epsilon 3, and how clearly."""
     scales = []
     for _ in range(repeats):
         with nullcontext() if name == NOTHING else broken(name):
@@ -72,7 +72,7 @@ def fault_row(settings: Sequence[str], name: str, repeats: int) -> tuple[str, ..
 
 
 def main() -> None:
-    """Measure how close measured epsilon comes at three budgets, then how often each fault is found."""
+    """Compare measured with stated epsilon at three budgets, and count how often each fault is found."""
     options = read_options(__doc__, overrides=False, repeats=6, everyone=False)
     everyone = ["privacy.against=everyone", "privacy.accountant=pld"]
     settings = everyone if options.everyone else ["privacy.against=outsiders"]

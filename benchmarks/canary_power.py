@@ -1,8 +1,8 @@
-"""Measures how many canaries and seconds it takes to find each kind of fault, with and without masks.
+"""Measures how many canaries and seconds an audit needs to find each planted fault, with and without masks.
 
-Runs are doubled until `gdpfed audit --canaries` finds the fault, or a measurement takes longer than allowed.
-Each is counted as found only by a check that looks for its kind; the last column says whether the bounds on
-epsilon, without the checks of the program, find it in as many runs.
+The number of runs is doubled until `gdpfed audit --canaries` finds the fault, or a measurement would take
+longer than allowed. A fault counts as found only if a check that looks for this kind of fault finds it. The
+last column says whether the bounds on epsilon find it in the same runs, without these checks of the program.
 
     python -m benchmarks.canary_power [--seconds 300] [--write docs/privacy.md]
 """
@@ -33,20 +33,20 @@ HEADINGS = ("what is wrong", "masked", "runs", "canaries", "seconds", "found by"
 
 
 def population(against: str, *, masked: bool) -> Config:
-    """Return the configuration of the simulated clients in whose runs faults are planted."""
+    """Return the configuration of the simulated runs in which faults are planted."""
     clients = MASKED_CLIENTS if masked else CLIENTS
     words = [*SMALL, f"privacy.against={against}", f"dataset.num_clients={clients}"]
     return load(words if masked else [*words, "secagg=off"])
 
 
 def finders(measurement: Measurement, fault: PlantedFault) -> list[str]:
-    """Return the checks that look for this kind of fault and have found it."""
+    """Return the names of the checks that look for this kind of fault and have found it."""
     wrong = {check.looked_at for check in measurement.checks if not check.held}
     return [each for each in fault.looked_at if each in wrong]
 
 
 def fault_row(fault: PlantedFault, seconds: float, most_runs: int, *, masked: bool) -> tuple[str, ...]:
-    """Return a table row: the smallest number of runs, a power of two, in which a fault is found."""
+    """Look for a planted fault in 1, 2, 4 and more runs until it is found; return a table row."""
     config, runs, times = population(fault.against, masked=masked), 1, list[float]()
     while True:
         with planted(fault, masked=masked), noted(times):
@@ -58,7 +58,7 @@ def fault_row(fault: PlantedFault, seconds: float, most_runs: int, *, masked: bo
 
 
 def sound_row(against: str, runs: int, *, masked: bool) -> tuple[str, ...]:
-    """Return a table row for a program without fault, in which checks should find nothing."""
+    """Return a table row for a program without a fault, in which the checks should find nothing."""
     times = list[float]()
     with noted(times):
         measurement = measure(population(against, masked=masked), Settings(num_runs=runs))
@@ -78,7 +78,7 @@ def _row(name: str, measurement: Measurement, seconds: float, by: str, *, masked
 def rows(
     faults: Sequence[PlantedFault], seconds: float, most_runs: int, sound_runs: int
 ) -> Iterator[tuple[str, ...]]:
-    """Yield table rows: first programs without a fault, then every planted fault."""
+    """Yield table rows: first for the program without a fault, then for every planted fault."""
     for masked in (False, True):
         for against in ("everyone", "outsiders"):
             yield sound_row(against, sound_runs, masked=masked)
@@ -105,7 +105,7 @@ def power_table(
 
 
 def main() -> None:
-    """Plant each fault in a program, and measure until the canaries find it."""
+    """Plant each fault, audit more and more runs until canaries find it, and show the table."""
     options = read_options(__doc__, overrides=False, seconds=300.0)
     publish([power_table(PLANTED_FAULTS, options.seconds)], options.write)
 

@@ -1,7 +1,7 @@
 """Measures accuracy with the settings that `gdpfed plan --choose` proposes, and with the configured ones.
 
-Both the last model and the average of the same runs (method.average=polynomial) are shown. The column of
-rounds has those configured and those proposed.
+The table shows the last model and the averaged model of the same runs (method.average=polynomial). The column
+"rounds" shows the configured number of rounds and the proposed one.
 
     python -m benchmarks.chosen [OVERRIDE ...] [--seeds 3] [--most 200] [--only METHOD ...]
 """

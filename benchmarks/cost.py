@@ -1,7 +1,7 @@
 """Measures how much accuracy privacy costs: a private method against no privacy, seed by seed.
 
-Both train the same clients from the same first model. The sums are in the clear (secagg=off), which changes
-who sees an update and not what is added up, so accuracies are those of masked sums.
+Both train the same clients from the same first model. Sums are not masked (secagg=off): that changes who sees
+an update but not the total, so accuracies are the same as with secure aggregation.
 
     python -m benchmarks.cost [OVERRIDE ...] [--seeds 10] [--method gdpfed_star]
 """

@@ -1,6 +1,7 @@
-"""Deaths in hospital in the eICU demo data: models that protect persons, stays or hospitals.
+"""Predicts deaths in hospital on the eICU demo data, with models that protect persons, stays or hospitals.
 
-Every table is that of `gdpfed compare` over a sweep of budgets with ten seeds. Runs that are there are kept.
+Every table compares a sweep of budgets with ten seeds, as `gdpfed compare` does. Finished runs are not
+repeated.
 
     python -m benchmarks.eicu dataset.path=patient.csv [OVERRIDE ...]
 """
@@ -44,7 +45,7 @@ HEADINGS = ("", "AUC (%)", "accuracy (%)", "more AUC than each party alone", "th
 
 
 def write_budgets(path: Path) -> Path:
-    """Write each hospital's budget, which follows from its region, into a file; return its path.
+    """Write each hospital's budget, which follows from its region, into a file; return the file's path.
 
     Raises RunError: the declaration has other hospitals.
     """
@@ -57,7 +58,7 @@ def write_budgets(path: Path) -> Path:
 
 
 def compared(name: str, overrides: Sequence[str], output: Path) -> list[tuple[Line, Worth]]:
-    """Train the missing runs of a sweep, and compare all of its runs.
+    """Train the missing runs of a sweep over budgets and seeds; return the comparison of all its runs.
 
     Raises RunError: a training failed.
     """
@@ -71,7 +72,7 @@ def compared(name: str, overrides: Sequence[str], output: Path) -> list[tuple[Li
 
 
 def rows(lines: Sequence[tuple[Line, Worth]]) -> Iterator[tuple[str, ...]]:
-    """Yield the table rows for one protected unit: models to compare with, then each budget."""
+    """Yield the table rows of one sweep: first models to compare with, then a model for each budget."""
     first = lines[0][1]
     for name in RIVALS:
         yield _row(first, name, f"{name}, {first.privacy[name]}".removesuffix(", none"))
@@ -89,7 +90,7 @@ def _row(worth: Worth, model: str, name: str) -> tuple[str, ...]:
 
 
 def table(name: str, lines: Sequence[tuple[Line, Worth]]) -> Table:
-    """Make the table of one sweep over budgets."""
+    """Make the table of one sweep: models trained with several budgets and seeds."""
     worth = lines[0][1]
     seeds = max(len(line.runs) for line, _ in lines)
     count = worth.rows[EVERYWHERE]

@@ -1,12 +1,15 @@
-"""Measures seconds per round on loopback: keys agreed early or not, and Flower's own SecAgg+.
+"""Measures seconds per round on one machine: keys agreed ahead or in the round, and Flower's own SecAgg+.
 
-One federation of separate processes with TLS and node keys, as `make deploy-local` starts it, trains the
-same model with the same nodes three times, one after the other in this one call. The first round of each is
-left out: there keys ahead save nothing. Then another does so whose messages start Flower's own command,
-without a warm process. In these two no node has a guard, since Flower's app reads the nodes' settings. Before
-them federations whose nodes have one, in mode active as by default and in mode curious, train once with keys
-agreed ahead. With --brief only these and Flower's SecAgg+ by Flower's own command are measured, with --warm
-these and Flower's SecAgg+ by forks of our warm process, which need less memory, and with --modes these alone.
+A federation of separate processes with TLS and node keys, as `make deploy-local` starts it, trains the same
+model with the same nodes three times: with keys agreed ahead, with keys agreed in the round, and in Flower's
+SecAgg+. The first round of each is left out, since keys agreed ahead save nothing in it. A second federation
+does the same, but Flower's own command starts a process for each message, instead of forks of a warm process.
+In these two federations no node has a guard (a process that holds the node's data outside of the app), since
+Flower's app reads the nodes' settings. Before them, two federations whose nodes have guards train once with
+keys agreed ahead: one in mode active, the default, and one in mode curious.
+
+--modes measures only the federations with guards. --brief adds Flower's SecAgg+ by Flower's own command to
+them; --warm adds Flower's SecAgg+ by forks of a warm process, which need less memory.
 
     python -m benchmarks.exchanges [--nodes 6] [--rounds 5] [--brief | --warm | --modes] [OVERRIDE ...]
 """
@@ -41,7 +44,7 @@ ONE_GROUP = ("method=dp_fedavg", "privacy.budgets=[1]", "privacy.delta=1e-5")
 
 
 def training(federation: LoopbackFederation, overrides: Sequence[str], name: str, ahead: str) -> Measured:
-    """Measure the seconds per round of a training in which no client may fail."""
+    """Measure the seconds per round of one training; raise RunError if a round has failures."""
     directory = f"ahead-{ahead}"
     follow(federation.train(directory, [*overrides, f"secagg.keys_ahead={ahead}"]))
     records = read_rounds(federation.runs / directory)
@@ -51,7 +54,7 @@ def training(federation: LoopbackFederation, overrides: Sequence[str], name: str
 
 
 def secagg_plus(federation: LoopbackFederation, overrides: Sequence[str], rounds: int) -> Measured:
-    """Measure the same model and clients with Flower's SecAgg+ workflow."""
+    """Measure the seconds per round of the same training with Flower's own SecAgg+ workflow."""
     nodes = len(federation.federation.nodes)
     words = shlex.join(training_words(nodes, overrides))
     file = federation.runs / "seconds.json"
@@ -64,7 +67,7 @@ def secagg_plus(federation: LoopbackFederation, overrides: Sequence[str], rounds
 
 
 def handled(federation: LoopbackFederation) -> tuple[float, int]:
-    """Return the processor seconds that nodes and guards spent on messages, and the messages' number."""
+    """Return the processor seconds that all nodes have spent on messages, and the number of messages."""
     seconds, messages = 0.0, 0
     for node in federation.federation.nodes:
         messages += federation.log(node.superexec).count(MESSAGE_LINE)
@@ -89,7 +92,7 @@ def resident_mb(federation: LoopbackFederation) -> float:
 
 
 def with_cost(contender: Callable[[], Measured], federation: LoopbackFederation, processes: str) -> Measured:
-    """Measure one variant of a round, with processor seconds per message and a node's memory."""
+    """Measure the seconds per round of one variant, the processor seconds per message and a node's memory."""
     seconds, messages = handled(federation)
     measured = contender()
     after = handled(federation)
@@ -100,7 +103,7 @@ def with_cost(contender: Callable[[], Measured], federation: LoopbackFederation,
 def contenders(
     nodes: int, rounds: int, overrides: Sequence[str], processes: str, brief: bool
 ) -> list[Measured]:
-    """Measure all variants of a round in a federation whose nodes have no guards."""
+    """Measure the variants of a round on nodes whose data the app itself reads, without a guard process."""
     # Nobody has signed Flower's app, and its workflow trusts the server to follow it.
     federation_of = Federation.of(nodes, (NODE_BUDGET,), CURIOUS)
     described = replace(federation_of, unguarded=True, unsigned_apps=True)
@@ -115,7 +118,7 @@ def contenders(
 
 
 def guarded(nodes: int, overrides: Sequence[str], mode: str) -> list[Measured]:
-    """Measure trainings whose nodes have guards: processes that hold a node's data outside of the app."""
+    """Measure a training whose nodes have guards: processes that hold a node's data outside of the app."""
     count = {ACTIVE: "three", CURIOUS: "two"}[mode]
     with LoopbackFederation(Federation.of(nodes, (NODE_BUDGET,), mode)) as federation:
         name = f"{count} exchanges, mode {mode}, keys agreed ahead, guards"

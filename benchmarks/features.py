@@ -1,4 +1,4 @@
-"""Measures the gain from public picture features: a linear model on each kind, with and without privacy.
+"""Measures how accurate a linear model on each kind of fixed image features is, with and without privacy.
 
 python -m benchmarks.features dataset.path=data/cifar10-images [--seeds 3]
 """
@@ -35,7 +35,7 @@ SETTING = (
 
 
 def accuracy(overrides: Sequence[str]) -> float:
-    """Train one linear model on features once; return its accuracy in percent."""
+    """Train a linear model on image features once; return its accuracy in percent."""
     records: list[RoundLogEntry] = []
     with tempfile.TemporaryDirectory() as directory:
         place = f"run.directory={Path(directory) / 'run'}"
@@ -45,7 +45,7 @@ def accuracy(overrides: Sequence[str]) -> float:
 
 
 def main() -> None:
-    """Train each method on each kind of features with each seed; each transform is computed once."""
+    """Train each method on each kind of image features with each seed, and show the accuracies."""
     options = read_options(__doc__, overrides=True, seeds=3)
     rows = []
     for name, numbers in track(FEATURES.items(), "features", console=CONSOLE):

@@ -1,4 +1,4 @@
-"""Measures a model's first step under noise if fewer coordinates get noise; nothing is trained to the end.
+"""Measures how far noise turns a model's first training step, if all or only some coordinates are trained.
 
 Clients train once from the seeded start, as in a run's first round. C is the median norm of their updates,
 as adaptive clipping would choose it, and g the mean of the clipped ones; ||g||^2 is estimated by the mean
@@ -7,8 +7,8 @@ step of C.
 
     cosine = ||g|| / sqrt(||g||^2 + E ||v||^2)
 
-is how far the noised step points where the step without noise does. It says whether a model that is too large
-to be trained here could learn at all. The variants are those of benchmarks.sparser.
+is that of the angle between the noised step and the step without noise. It says whether a model that is too
+large to be trained here could learn at all. The variants are those of benchmarks.sparser.
 
     python -m benchmarks.first_step [OVERRIDE ...] [--clients 16] [--only VARIANT ...]
 """
@@ -34,7 +34,7 @@ from secagg import Encoding
 
 
 def first_updates(config: Config, clients: int) -> npt.NDArray[np.float32]:
-    """Compute the unclipped updates of the first clients in round 1, shape (clients, d)."""
+    """Compute the unclipped updates that the first clients send in the first round, shape (clients, d)."""
     order = order_of(config, task_of(config))
     task, device = order.task, torch.device("cpu")
     theta = flatten(task.build_model())
@@ -63,7 +63,7 @@ def common_norm(updates: npt.NDArray[np.float32]) -> tuple[float, float]:
 
 
 def row(variant: str, updates: npt.NDArray[np.float32], noise_per_step: float) -> tuple[str, ...]:
-    """Return a table row: noised coordinates, norms of step and noise relative to C, and their cosine."""
+    """Return a table row: noised coordinates, norms of step and noise over clipping norm C, and cosine."""
     bound, step = common_norm(updates)
     dimension = updates.shape[1]
     noise = noise_per_step * math.sqrt(dimension)
@@ -72,7 +72,7 @@ def row(variant: str, updates: npt.NDArray[np.float32], noise_per_step: float) -
 
 
 def main() -> None:
-    """Compute first updates under each variant, and show how much noise each step gets."""
+    """Compute the first step of each variant, and show how far the noise turns it."""
     options = read_options(__doc__, overrides=True, clients=16, only=(*MASKS, *RANKS))
     common = [*SETTING, *options.overrides]
     config = load(common)

@@ -5,7 +5,8 @@ A table in a document lies between two lines, and only the command named there r
     <!-- measured by: python -m benchmarks.exchanges --nodes 6 -->
     <!-- end -->
 
-``--write docs/secagg.md`` does so. If a command makes several tables, it fills as many places in their order.
+``--write docs/secagg.md`` does so. A command that makes several tables fills one such place for each, in
+order.
 """
 
 import argparse
@@ -49,7 +50,7 @@ CONSOLE = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Measured:
-    """The measured seconds of every round of one program that is compared.
+    """The seconds of every measured round of one program, and what else a table shows about it.
 
     `facts`: what else its row shows, in the order of the table's columns. `peak_mb`: the most memory of all
     its processes, 0 if it was not measured.
@@ -66,7 +67,7 @@ class Measured:
         return statistics.median(self.seconds)
 
     def spread(self) -> str:
-        """Write median, smallest and largest seconds as text."""
+        """Return the median, smallest and largest seconds as text."""
         return f"{three(self.median)} ({three(min(self.seconds))}, {three(max(self.seconds))})"
 
 
@@ -91,7 +92,7 @@ def measure(contenders: Iterable[Callable[[], Measured]]) -> list[Measured]:
 def comparison(
     title: str, measured: Sequence[Measured], floor: Callable[[Measured], Measured], *headings: str
 ) -> Table:
-    """Make a table of measured programs: facts, seconds, and the ratio to a reference program's median.
+    """Make a table of measured programs: facts about each, its seconds, and the ratio to a reference program.
 
     The last two headings are those of the seconds and of the ratio, those before them belong to the facts.
     """
@@ -100,7 +101,7 @@ def comparison(
 
 
 def fastest(repeats: int, /, **contenders: Callable[[], object]) -> dict[str, float]:
-    """Return the seconds of each function's fastest run; runs alternate, so that other load is fair."""
+    """Return the seconds of each function's fastest run; they run in turn, so that other load affects all."""
     best = dict.fromkeys(contenders, float("inf"))
     for _ in range(repeats):
         for name, act in contenders.items():
@@ -126,7 +127,7 @@ def noted(times: list[float]) -> Iterator[None]:
 
 
 def check_idle(busy_is_fine: bool, busy_percent: Callable[[float], float] = psutil.cpu_percent) -> str:
-    """Refuse to measure on a busy machine, or return a mark for the results.
+    """Return a remark for the results if the CPUs are busy, or raise InputError if that is not allowed.
 
     How busy its CPUs are is measured over three seconds: a load average still shows, for minutes, what has
     ended.
@@ -151,7 +152,7 @@ def check_idle(busy_is_fine: bool, busy_percent: Callable[[float], float] = psut
 
 
 def follow(run: FlowerRun | Launch) -> str:
-    """Wait until a run ends, and return Flower's log."""
+    """Wait until a Flower run ends, and return Flower's log."""
     while run.running():
         pass
     return run.check()
@@ -167,12 +168,12 @@ def train_over_flower(overrides: Sequence[str]) -> list[RoundLogEntry]:
 
 
 def steady_seconds(records: Sequence[RoundLogEntry]) -> list[float]:
-    """Return the seconds of every round without evaluation, except the first, which loads libraries."""
+    """Return the training seconds of every round except the first, in which programs load libraries."""
     return [record.training_seconds for record in records[1:]]
 
 
 def written_seconds(file: Path, rounds: int, log: str) -> list[float]:
-    """Read the seconds of every round except the first from a file that an app wrote.
+    """Read the seconds of every round except the first from a file that a Flower app wrote.
 
     Flower's log can end before a run's last lines have reached it. Raises RunError: rounds are missing.
     """
@@ -183,7 +184,7 @@ def written_seconds(file: Path, rounds: int, log: str) -> list[float]:
 
 
 def read_options(description: str | None, *, overrides: bool, **defaults: Any) -> argparse.Namespace:
-    """Read the command line: the named options, ``--write``, and overrides if they are allowed.
+    """Read the command line: the named options, ``--write``, and key=value settings if they are allowed.
 
     False stands for a flag, and a tuple for some of the choices in it.
     """
@@ -223,7 +224,7 @@ def publish(tables: Sequence[Table], document: Path | None, mark: str = "") -> N
 
 
 def _wrapped(table: Table) -> Table:
-    """Return the table with its note wrapped to a document's width."""
+    """Return a copy of the table, with the lines of its note wrapped to a document's width."""
     lines = (textwrap.fill(line, DOC_COLUMNS) for line in table.note.splitlines())
     return replace(table, note="\n".join(lines))
 
@@ -260,7 +261,7 @@ COMMIT = "GDPFED_COMMIT"
 
 
 def present_commit() -> str:
-    """Return the commit of these files, with a mark if files differ from it."""
+    """Return the commit that GDPFED_COMMIT names, or the checked-out one, marked if files differ from it."""
     if COMMIT in os.environ:
         return os.environ[COMMIT]
     describe = ("git", "describe", "--always", "--dirty", "--exclude=*")

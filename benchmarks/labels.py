@@ -1,7 +1,7 @@
-"""Measures accuracy for sets of labels and for a class at each pixel, with and without privacy.
+"""Measures accuracy in multi-label classification and in segmentation, with and without privacy.
 
-The labels of a digit are the segments of a seven-segment display that show it; the pixels that are to be told
-apart are those with ink and those without, in a picture with noise.
+The labels of a digit are the segments of a seven-segment display that show it. The segmentation tells pixels
+with ink from pixels without, in a picture with noise.
 
 python -m benchmarks.labels [--seeds 3]
 """
@@ -41,7 +41,7 @@ METRICS = {
 
 
 def write_arrays(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Write data sets with sets of labels and with a class at each pixel; return their settings."""
+    """Write a multi-label and a segmentation data set made of digits; return the settings that load them."""
     digits, generator = load_dataset(DataSource("digits")), np.random.default_rng(0)
     lit = np.array([[segment in shown for segment in "abcdefg"] for shown in SEGMENTS], dtype=np.int64)
     sets, pixels = dict[str, npt.NDArray[np.generic]](), dict[str, npt.NDArray[np.generic]]()
@@ -57,7 +57,7 @@ def write_arrays(folder: Path) -> dict[str, tuple[str, ...]]:
 
 
 def figures(*overrides: str) -> Mapping[str, float | None]:
-    """Train a model once; return the metrics of the released model."""
+    """Train a model once; return its metrics after the last round."""
     records: list[RoundLogEntry] = []
     with tempfile.TemporaryDirectory() as directory:
         run = PreparedRun.of(load([*SETTING, *overrides, f"run.directory={Path(directory) / 'run'}"]))
@@ -66,7 +66,7 @@ def figures(*overrides: str) -> Mapping[str, float | None]:
 
 
 def main() -> None:
-    """Train each method on sets of labels and on classes of pixels, with each seed."""
+    """Train each method on the multi-label and the segmentation data with each seed, and show the metrics."""
     options, rows = read_options(__doc__, overrides=False, seeds=3), list[tuple[str, ...]]()
     with tempfile.TemporaryDirectory() as folder:
         for kind, data in track(write_arrays(Path(folder)).items(), "kinds", console=CONSOLE):

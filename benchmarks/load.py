@@ -1,8 +1,8 @@
 """A load test: 100 nodes, 20 rounds, a tenth of the nodes lost in each round; are all sums right?
 
 All nodes run in this process: the real ServerApp code exchanges real messages with the real ClientApp, each
-node with a context and a ledger of its own; only the network between them is missing. Every sum is compared
-with what the nodes that are in it had put under their masks, to the last bit.
+node with a context and a ledger of its own; only the network between them is missing. Every secure
+sum is compared, bit by bit, with the sum of the vectors that its nodes had masked.
 
     python -m benchmarks.load [--nodes 100] [--rounds 20] [--dropouts 0.1] [--seed 0] [OVERRIDE ...]
 """
@@ -45,7 +45,7 @@ WARM_UP_ROUNDS = 5
 
 @dataclass
 class Watch:
-    """Records the sums and the memory of a federation that runs in this process.
+    """Records secure sums and memory of a federation that runs in this process.
 
     Attributes:
         grid: the nodes.
@@ -64,7 +64,7 @@ class Watch:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Observe all sums and rounds inside the ``with`` block."""
+        """Inside the ``with`` block, check every secure sum, and record the memory after every round."""
         mask, result, append = ClientSession.mask, ServerSession.result, RunDirectory.append_round
 
         def mask_and_note(
@@ -95,7 +95,7 @@ class Watch:
             yield
 
     def compare(self, survivors: Sequence[int], total: npt.NDArray[np.uint32], bits: int) -> None:
-        """Count a sum as right or wrong by comparing it with what clients put in, modulo 2**bits."""
+        """Count a secure sum as right if it is the sum of the clients' vectors modulo 2**bits, else as wrong."""
         expected = np.zeros(len(total), np.uint32)
         for client_id in survivors:
             expected += self.put_in[client_id]
@@ -104,7 +104,7 @@ class Watch:
         self.wrong += not right
 
     def weigh(self) -> None:
-        """Record the memory of this process, without the grid's own records, and of the largest node."""
+        """Delete the test's own messages; record this process's memory and the largest node's bytes."""
         for record in (self.grid.sent, self.grid.replies, self.grid.exchanges):
             record.clear()
         self.resident_bytes.append(psutil.Process().memory_info().rss)
@@ -112,7 +112,7 @@ class Watch:
 
 
 def state_bytes(context: Context) -> int:
-    """Return how many bytes a node keeps between messages."""
+    """Return how many bytes of state a node keeps between messages."""
     return sum(
         len(value) if isinstance(value, bytes | str) else 8
         for record in context.state.values()
@@ -121,7 +121,7 @@ def state_bytes(context: Context) -> int:
 
 
 def vanishing(fraction: float, seed: int) -> Callable[[str, int], bool]:
-    """Return a function that decides at random whether a node leaves in a stage of a sum."""
+    """Return a function that decides at random whether a node drops out in a stage of a secure sum."""
     random, each = np.random.default_rng(seed), 1 - (1 - fraction) ** (1 / STAGES_A_ROUND)
 
     def vanishes(kind: str, client: int) -> bool:
@@ -131,7 +131,7 @@ def vanishing(fraction: float, seed: int) -> Callable[[str, int], bool]:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> tuple[Watch, list[RoundLogEntry], int]:
-    """Run the federation under load; return observations, rounds, and the number of nodes over budget."""
+    """Run the load test; return what was recorded, the rounds' log entries, and how many audits failed."""
     vanishes = vanishing(options.dropouts, options.seed)
     grid = grid_of_owners(folder / "ledgers", [BUDGET] * options.nodes, vanishes=vanishes)
     watch = Watch(grid)
@@ -153,7 +153,7 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[Watch, list[Roun
 
 
 def figures(options: argparse.Namespace, watch: Watch, records: list[RoundLogEntry], broken: int) -> Table:
-    """Make the table of the load test's results, one in each row."""
+    """Make a table of the load test's results, with one result in each row."""
     survivors = [each.survivors[0] for each in records if not each.failures]
     seconds = [each.training_seconds for each in records]
     # The median of each third of what follows the warm-up: one round's garbage is no growth.
@@ -182,7 +182,7 @@ def figures(options: argparse.Namespace, watch: Watch, records: list[RoundLogEnt
 
 
 def main() -> int:
-    """Run the load test and show its figures; return 0 if all sums were right and all budgets held."""
+    """Run the load test and show its results; return 0 if all secure sums were right and no audit failed."""
     options = read_options(__doc__, overrides=True, nodes=100, rounds=20, dropouts=0.1, seed=0)
     if options.rounds < WARM_UP_ROUNDS + 3:
         raise SystemExit(

@@ -1,9 +1,9 @@
-"""Measures a round with 1, 2 and 4 workers: on this machine alone, and on emulated Ray machines.
+"""Measures a simulated round with 1, 2 and 4 workers: on this machine alone, and on an emulated Ray cluster.
 
 Each machine of the cluster has a raylet, an object store and processes of its own, so what goes between them
-is what would go over a network; they share the cores and the memory of this one. The work is that of
-`benchmarks.simulation`, with larger cohorts; bytes are those of models, orders, client ids and sums, as they
-are sent, without Ray's own messages. The data set goes to each machine once, before the first round.
+is what would go over a network; they share the cores and the memory of this one. The training is that
+of `benchmarks.simulation`, with larger cohorts. Bytes are those of models, instructions to train, client ids
+and sums, as they are sent, without Ray's own messages. The data set goes to each machine once, before round 1.
 
     python -m benchmarks.machines [--cohort 600] [--rounds 5] [--busy]
 """
@@ -41,7 +41,7 @@ def alone(work: Work, workers: int) -> Measured:
 
 
 def on_cluster(work: Work, workers: Sequence[int]) -> Measured:
-    """Measure the same round on a Ray cluster whose machines have these numbers of workers."""
+    """Measure the round on an emulated Ray cluster; `workers` has one number of workers for each machine."""
     with ray_cluster(*workers) as (cluster, _), tempfile.TemporaryDirectory() as parent:
         there = ["simulation.backend=ray", f"simulation.ray_address={cluster.address}"]
         prepared = PreparedRun.of(load([*work.overrides, *there, f"run.directory={parent}/run"]))

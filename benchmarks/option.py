@@ -1,6 +1,6 @@
-"""Measures what one setting changes for every method that accepts it, seed by seed.
+"""Measures how much one setting changes the accuracy of each method, seed by seed.
 
-Both the last model and the average of the same runs (method.average=polynomial) are shown.
+The table shows the last model and the averaged model of the same runs (method.average=polynomial).
 
     python -m benchmarks.option SETTING [OVERRIDE ...] [--seeds 3] [--only METHOD ...]
 """
@@ -26,7 +26,7 @@ BUDGETS = ("[2,6,12]", "[0.5,1.5,3]")
 
 
 class Averaging(Observer):
-    """An observer that averages the models of a run."""
+    """Averages the models of a run; the run calls it after every round."""
 
     def __init__(self) -> None:
         self.average = ReleasedAverage()
@@ -38,12 +38,12 @@ class Averaging(Observer):
 
 
 def cells_of(methods: Sequence[str]) -> list[tuple[str, str]]:
-    """Return pairs of a method and its budgets; a method without privacy occurs once."""
+    """Return pairs of a method and privacy budgets; the method without privacy occurs once."""
     return [(name, each) for name in methods for each in BUDGETS[: 1 if name == "fedavg" else None]]
 
 
 def accuracies(overrides: Sequence[str]) -> tuple[float, float]:
-    """Train once; return the accuracy of the last model and of the average, in percent."""
+    """Train once; return the accuracy of the last model and of the averaged model, in percent."""
     with tempfile.TemporaryDirectory() as directory:
         usual = ("secagg=off", "privacy.against=outsiders")
         run = PreparedRun.of(load([*usual, *overrides, f"run.directory={Path(directory) / 'run'}"]))
@@ -57,7 +57,7 @@ def accuracies(overrides: Sequence[str]) -> tuple[float, float]:
 def row(
     method: str, budgets: str, settings: Sequence[str], overrides: Sequence[str], seeds: int
 ) -> tuple[str, ...]:
-    """Return a table row for one method and its budgets: accuracies without the setting, and the change."""
+    """Return a table row for one method and its budgets: mean accuracies without the setting and with it."""
     common = [f"method={method}", f"privacy.budgets={budgets}", *overrides]
     shown = ["none" if method == "fedavg" else budgets.strip("[]").replace(",", ", ")]
     plain = [accuracies([*common, f"run.seed={seed}"]) for seed in range(seeds)]
@@ -72,7 +72,7 @@ def row(
 
 
 def headings(seeds: int) -> tuple[str, ...]:
-    """Return the headings for the table of rows that `row` makes."""
+    """Return the column headings of the table whose rows `row` makes."""
     gain = f"gain, ± sd of {seeds} seeds"
     return ("method", "budgets", "last model (%)", "with it", gain, "average (%)", "with it", gain)
 

@@ -1,9 +1,9 @@
 """Measures seconds per round: gdpfed_plus with and without secure aggregation, and Flower alone.
 
-The echo app sends vectors of the same size to as many nodes for as many exchanges and does nothing with
-them: what it takes, no protocol of so many exchanges on Flower can go below. All is measured one after the
-other in this one call, on the demo's setting; the first round of each is left out, since the workers load
-their libraries in it.
+The echo app sends vectors of the same size to the same number of nodes in the same number of exchanges, and
+does nothing with them: no protocol with as many exchanges over Flower can be faster. All is measured one
+after the other in this one call, on the demo's setting. The first round of each is left out, since the workers
+load their libraries in it.
 
     python -m benchmarks.overhead [--rounds 12] [OVERRIDE ...]
 """
@@ -33,7 +33,7 @@ MODES = {
 
 
 def training(name: str, exchanges: int, overrides: Sequence[str]) -> Measured:
-    """Measure the seconds per round of a training, with its mean cohort size."""
+    """Measure the seconds per round of one training with gdpfed over Flower, and its mean cohort size."""
     records = train_over_flower(overrides)
     cohort = statistics.fmean(sum(record.cohort_sizes) for record in records[1:])
     return Measured(name, steady_seconds(records), (f"{cohort:.0f}", str(exchanges)))

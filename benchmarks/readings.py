@@ -1,9 +1,10 @@
-"""Tries what the paper leaves open: network, pixel range, division of pictures, length of a round.
+"""Tries what the GDPFed paper leaves open: network, pixel range, division of the pictures, learning rate.
 
 The paper of GDPFed and GDPFed+ says of Fashion-MNIST: a CNN of two convolutions, 6,000 clients with ten
 pictures each, 5 local steps of batch 10, 50 rounds of 2 %, clipping norm 1.5. Each reading is a network, a
-scale of the pixels and a way of dealing the pictures. A cell is the accuracy after the last round, and in
-brackets the best of the rounds 10, 20, ..., which a program shows that tests each tenth round.
+pixel range, a way of dividing the pictures among clients, and a learning rate. A table cell is the accuracy
+after the last round, and in brackets the best accuracy of the rounds 10, 20, ..., which a program would show
+that tests every tenth round.
 
     python -m benchmarks.readings [OVERRIDE ...] [--data DIR] [--seeds 1] [--only READING ...]
         [--methods M ...] [--jobs 1] [--quick]
@@ -92,7 +93,7 @@ def five_by_five(widths: tuple[int, int], hidden: int, padding: int = 0, dropout
 
 @dataclass(frozen=True)
 class Reading:
-    """One interpretation of what the paper leaves open: network, data, and length of a round.
+    """One interpretation of what the GDPFed paper leaves open: network, division of data, learning rate.
 
     `network`: of an input's shape and the number of classes. `pixels`: their least and largest value.
     `one_a_class`: whether each client has as many pictures of each class. `changes`: settings.
@@ -119,7 +120,7 @@ READINGS = {
 
 
 def one_each(labels: npt.NDArray[np.int64], num_clients: int) -> npt.NDArray[np.int64]:
-    """Return the owner of each picture, shape (n,): each class is dealt to clients in turn."""
+    """Return the client of each picture, shape (n,): the pictures of each class go to the clients in turn."""
     owners = np.empty(len(labels), dtype=np.int64)
     for number in np.unique(labels):
         (places,) = np.nonzero(labels == number)
@@ -137,7 +138,7 @@ def arrays_of(path: str | None) -> tuple[Arrays, Arrays]:
 def trained(
     reading: Reading, method: str, seed: int, data: tuple[Arrays, Arrays], words: tuple[str, ...]
 ) -> FinishedRun:
-    """Train one interpretation with one method; the returned run is in memory, without its folder."""
+    """Train one method under one interpretation of the paper; return the run, whose folder is deleted."""
     (x, y), (x_test, y_test) = data
     low, high = reading.pixels
     x, x_test = (low + (high - low) / 2 * (each + 1) for each in (x, x_test))
@@ -176,7 +177,7 @@ _arrays: tuple[Arrays, Arrays]
 
 
 def _load(path: str | None) -> None:
-    """Load the pictures once in each process."""
+    """Load the pictures into a global variable, once in each worker process."""
     global _arrays
     _arrays = arrays_of(path)
 
@@ -185,7 +186,7 @@ def _load(path: str | None) -> None:
 def runs_of(
     cells: Sequence[tuple[str, str, int]], words: tuple[str, ...], path: str | None, jobs: int
 ) -> Iterator[Iterable[FinishedRun]]:
-    """Train every interpretation, method and seed; yield the runs in order."""
+    """Train each listed interpretation, method and seed; yield an iterable of the runs, in the same order."""
     if jobs == 1:
         _load(path)
         yield map(_trained_there, cells, repeat(words))
@@ -200,7 +201,7 @@ def _trained_there(cell_of: tuple[str, str, int], words: tuple[str, ...]) -> Fin
 
 
 def main() -> None:
-    """Train every interpretation of the paper with every method; show accuracies and the paper's own."""
+    """Train every interpretation of the GDPFed paper with every method; show the results and its own."""
     options = read_options(
         __doc__,
         overrides=True,

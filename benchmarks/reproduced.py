@@ -1,4 +1,4 @@
-"""Writes tables of `gdpfed reproduce` into a document, training only missing runs.
+"""Writes the tables of an experiment of `gdpfed reproduce` into a document; trains only missing runs.
 
 python -m benchmarks.reproduced EXPERIMENT [OVERRIDE ...] [--datasets A,B] [--rows A,B] [--seeds 3] [--jobs 1]
 """

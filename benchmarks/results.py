@@ -1,6 +1,6 @@
-"""Trains experiments, including the benchmark of methods, and writes their tables; it can be resumed.
+"""Trains the runs of experiments that compare methods, and writes their tables; it can be resumed.
 
-Every other option is one of `gdpfed reproduce`, which leaves the pictures in the output directory.
+The other options are those of `gdpfed reproduce`. The pictures stay in the output directory.
 
     python -m benchmarks.results [OVERRIDE ...] [--experiments demo] [--datasets digits ...] [--rows pfa]
 """

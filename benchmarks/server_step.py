@@ -1,6 +1,6 @@
-"""Measures the gain from a server step that is chosen by the noise (`step_of_noise`).
+"""Measures the gain from a server learning rate that is computed from the planned noise (`step_of_noise`).
 
-Both the last model and the average of the same runs (method.average=polynomial) are shown, on the digits.
+The table shows the last model and the averaged model of the same runs (method.average=polynomial), on digits.
 
     python -m benchmarks.server_step [--seeds 3]
 """
@@ -19,7 +19,7 @@ SETTING = ("dataset=digits", "privacy.against=outsiders", "privacy.sampling_rate
 
 
 def step(method: str, budgets: str) -> str:
-    """Return the setting for the server's learning rate that the rule of the noise gives."""
+    """Return the setting of the server's learning rate that `step_of_noise` computes from the planned noise."""
     planned = make_method(load([*SETTING, f"method={method}", f"privacy.budgets={budgets}"]))
     plan, weighting = planned.plan, planned.weighting
     rule = step_of_noise(weighting.noise_per_step(plan), plan.num_rounds)
@@ -27,7 +27,7 @@ def step(method: str, budgets: str) -> str:
 
 
 def main() -> None:
-    """Train each method with the usual and the rule's server step, and show the table."""
+    """Train each method with the usual and with the computed server learning rate, and show the table."""
     options = read_options(__doc__, overrides=False, seeds=3)
     cells = [(name, budgets) for name in METHODS for budgets in BUDGETS]
     rows = [

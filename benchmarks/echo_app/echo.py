@@ -1,4 +1,4 @@
-"""A server that sends vectors to nodes, and clients that send them back."""
+"""A Flower app whose server sends vectors to nodes, and whose clients send them back unchanged."""
 
 import json
 import random

@@ -1,1 +1,1 @@
-"""Benchmarks of DP-SGD on records: one client beside Opacus and plain SGD, and large populations."""
+"""Benchmarks of record-level DP-SGD: one client's steps beside Opacus and plain SGD, and rounds of many clients."""

@@ -1,4 +1,4 @@
-"""Measures DP-SGD on records: one client beside Opacus and plain SGD, and few or many parties.
+"""Measures record-level DP-SGD: one client's steps beside Opacus and plain SGD, and rounds of many clients.
 
 The clients have random pictures of 28x28 pixels, which does not change the work. Contenders of a race run in
 turn, each time in a process of its own, on all cores; the seconds are those of all their turns.
@@ -6,9 +6,9 @@ turn, each time in a process of its own, on all cores; the seconds are those of 
     python -m benchmarks.records [--parts race parties branches] [--turns 3] [--ways hooks ew ghost loader]
         [--device cuda]
 
-On a GPU there is the race alone, with larger batches and a network with branches, too. The records lie in its
-memory. Opacus has an environment of its own; the variable OPACUS_PYTHON names another interpreter, and where
-that environment is not there, the one that runs this program is taken.
+On a GPU only the race is measured, also with larger batches and with ResNet-18. The records lie in the GPU's
+memory. Opacus has an environment of its own; the environment variable OPACUS_PYTHON names another interpreter.
+Where neither is there, the interpreter that runs this program is taken.
 """
 
 import os
@@ -58,7 +58,7 @@ ROUNDS = 7
 
 
 def race(works: Sequence[Work], turns: int, ways: Sequence[str]) -> list[Table]:
-    """Make a table for each kind of work: records per second in our steps, plain SGD and Opacus."""
+    """Make a table for each model and batch size: records per second of gdpfed's DP-SGD, plain SGD and Opacus."""
     found: list[dict[str, list[float]]] = [{} for _ in works]
     forms = [""] * len(works)
     contenders = [("our_steps", ""), *(("opacus_steps", way) for way in ways), ("our_steps", "plain")]
@@ -77,7 +77,7 @@ def race(works: Sequence[Work], turns: int, ways: Sequence[str]) -> list[Table]:
 
 
 def _results(program: str, works: Sequence[Work], way: str) -> list[dict[str, Any]]:
-    """Run a benchmark program in its own process; return its results for each kind of work."""
+    """Run a benchmark program in its own process; return its results for each model and batch size."""
     python = opacus_python() if program == "opacus_steps" else Path(sys.executable)
     settings = {"works": [vars(work) for work in works], "way": way}
     threads = works[0].threads
@@ -107,7 +107,7 @@ def _race_table(work: Work, seconds: Mapping[str, Sequence[float]], form: str) -
 
 
 def branches(work: Work, turns: int) -> Table:
-    """Make a table for a network with branches: compiled gradients against autograd."""
+    """Make a table for a network with branches: seconds per step with compiled gradients and with autograd."""
     seconds: dict[str, list[float]] = {}
     for way in ["", "tape"] * turns:
         (result,) = _results("our_steps", [work], way)
@@ -121,7 +121,7 @@ def branches(work: Work, turns: int) -> Table:
 
 
 def parties(model: str) -> Table:
-    """Make a table of seconds per round, by the number of parties from which a cohort is drawn."""
+    """Make a table of seconds per round of cohorts that are taken from few and from many clients."""
     times: dict[int, list[float]] = {size: [] for size in POPULATIONS}
     with tempfile.TemporaryDirectory() as directory:
         runs = {size: _round_of_cohort(model, size, Path(directory)) for size in POPULATIONS}
@@ -158,7 +158,7 @@ def _round_of_cohort(model: str, num_clients: int, directory: Path) -> Any:
 
 
 def main() -> None:
-    """Measure DP-SGD on records beside Opacus and plain SGD, and show the tables."""
+    """Measure record-level DP-SGD beside Opacus and plain SGD, and show the tables."""
     options = read_options(
         __doc__, overrides=False, parts=PARTS, turns=3, device="cpu", ways=tuple(OPACUS_WAYS)
     )

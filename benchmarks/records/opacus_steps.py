@@ -1,6 +1,6 @@
-"""DP-SGD steps in Opacus, as a program that runs in Opacus' own environment.
+"""A program that times DP-SGD steps of Opacus; it runs in an environment that has Opacus.
 
-It is given what helps it: the records lie in memory as tensors, a Poisson batch is one comparison and one
+Opacus is given what helps it: the records lie in memory as tensors, a Poisson batch is one comparison and one
 selection of rows instead of its loader, which collates records one by one, and noise comes from torch's fast
 generator instead of a secure one. ``loader`` takes Opacus' own loader instead.
 """
@@ -36,7 +36,7 @@ def without_overwriting(model: nn.Module) -> nn.Module:
 
 
 def _forward_of_block(block: Any, x: torch.Tensor) -> torch.Tensor:
-    """Compute torchvision's block of ResNet-18 with an addition that overwrites nothing."""
+    """Compute a residual block of torchvision's ResNet-18 without an in-place addition."""
     out = block.bn2(block.conv2(block.relu(block.bn1(block.conv1(x)))))
     added: torch.Tensor = out + (x if block.downsample is None else block.downsample(x))
     return torch.relu(added)

@@ -1,7 +1,7 @@
-"""This project's training steps, as a program: DP-SGD with secret batches and noise, or plain SGD.
+"""A program that times gdpfed's training steps: DP-SGD with secret batches and noise, or plain SGD.
 
-Gradients of records are computed in the form that is chosen, or by a tape. On a GPU a step is a graph, or
-called.
+Per-record gradients are computed in the form that gdpfed chooses for the model, or by autograd (way "tape"). On
+a GPU each step is a recorded CUDA graph, or its operations are called one by one (way "called").
 """
 
 import os
@@ -28,7 +28,7 @@ from secagg import keystream
 
 
 def measured(work: Work, way: str) -> dict[str, object]:
-    """Measure this project's steps: seconds of each, and how record gradients are computed."""
+    """Measure the seconds of gdpfed's steps; return them, and how it computes per-record gradients."""
     model = build_model(work.model, (1, EDGE, EDGE), NUM_CLASSES, seed=0)
     theta, (x, y), device = flatten(model), work.records(), torch.device(work.device)
     training = LocalTraining(work.num_steps, work.expected_batch, work.learning_rate, 0.0)

@@ -23,7 +23,7 @@ EDGE, NUM_CLASSES = 28, 10
 
 @dataclass(frozen=True)
 class Work:
-    """The DP-SGD steps of one client that every program must take.
+    """The DP-SGD steps of one client that every measured program must take.
 
     Attributes:
         num_records: that the client has.
@@ -46,7 +46,7 @@ class Work:
 
     @property
     def batch_rate(self) -> float:
-        """q: the sampling rate of records."""
+        """q: the probability with which a step samples a record."""
         return self.expected_batch / self.num_records
 
     def records(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -58,14 +58,14 @@ class Work:
 
 
 def opacus_python() -> Path:
-    """Return the Python program that has Opacus: in its own environment, or else this one."""
+    """Return the Python interpreter of Opacus' environment, or this one if only it has Opacus."""
     if not OPACUS_PYTHON.exists() and find_spec("opacus") is not None:
         return Path(sys.executable)
     return OPACUS_PYTHON
 
 
 def measure_each(measure: Callable[[Work, str], dict[str, object]]) -> None:
-    """Measure every kind of work that this process's first argument names; print the results."""
+    """Call `measure` for every work that the first command-line argument describes; print the results."""
     settings = json.loads(sys.argv[1])
     results = []
     for each in settings["works"]:
@@ -77,7 +77,7 @@ def measure_each(measure: Callable[[Work, str], dict[str, object]]) -> None:
 
 
 def seconds_of(work: Work, steps: Callable[[], object]) -> list[float]:
-    """Measure the seconds of a training step several times, waiting for the device each time."""
+    """Return the mean seconds of a step in each of several runs; each run ends when the device has finished."""
     finish = torch.cuda.synchronize if work.device == "cuda" else partial(int)
     steps()
     seconds = []

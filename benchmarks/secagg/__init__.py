@@ -1,1 +1,1 @@
-"""Secure aggregation, compared with the raw cipher and with Flower's SecAgg+."""
+"""Benchmarks of secure aggregation, compared with the raw cipher and with Flower's SecAgg+."""

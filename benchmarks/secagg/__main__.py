@@ -1,11 +1,11 @@
-"""Secure aggregation compared with the raw cipher and Flower's SecAgg+, and its growth with the cohort.
+"""Measures secure aggregation beside the raw cipher and Flower's SecAgg+, and by the size of the cohort.
 
-The table's rows are measured one after the other in this one call. The growth is that of whole rounds in
-which a tenth of the members leaves; its picture goes to docs/secagg_growth.png.
+The table's rows are measured one after the other in this one call. The growth with the cohort is that of whole
+rounds in which a tenth of the clients drops out; its picture goes to docs/secagg_growth.png.
 
     python -m benchmarks.secagg             about ten minutes
-    python -m benchmarks.secagg --quick     smaller work, and a growth up to n = 120
-    python -m benchmarks.secagg --noise     computes what dropouts leave of the noise, and measures nothing
+    python -m benchmarks.secagg --quick     smaller vectors, and cohorts of at most n = 120
+    python -m benchmarks.secagg --noise     measures no time; computes surplus noise after dropouts
 """
 
 import os
@@ -38,7 +38,7 @@ Row = tuple[str, str, str, str, str]
 
 
 def compared(work: str, ours: str, other: str, ratio: float, aim: str = "") -> Row:
-    """Make a table row of our time beside another program's, and print it."""
+    """Make a table row of our time or rate, another program's and their ratio, and print it."""
     row = (work, ours, other, f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}", aim)
     CONSOLE.print(" | ".join(row), soft_wrap=True)
     return row
@@ -52,7 +52,7 @@ def raw_keystream(stream: CipherContext, num_bytes: int) -> None:
 
 
 def mask_rates(dimension: int, threads: int, repeats: int) -> dict[str, float]:
-    """Measure bytes per second of our masks, and of the cipher alone."""
+    """Measure bytes per second of making and adding masks, and of the cipher alone."""
     vector = np.zeros(dimension, dtype=np.uint32)
     masks = [(bytes([number]) * 16, 1) for number in range(MASKS)]
     share = 4 * dimension * MASKS // threads // CHUNK_BYTES * CHUNK_BYTES
@@ -77,7 +77,7 @@ def mask_rates(dimension: int, threads: int, repeats: int) -> dict[str, float]:
 
 
 def mask_rows(dimension: int, repeats: int) -> list[Row]:
-    """Make table rows on masks, with one thread and with two."""
+    """Make table rows on the speed of masking, with one thread and with two."""
     rows, d = [], _d(dimension)
     for threads, aim in ((1, "0.8"), (2, "0.75" if dimension > 5e6 else "")):
         rates = mask_rates(dimension, threads, repeats)
@@ -130,7 +130,7 @@ def round_rows(num_clients: int, dimension: int) -> list[Row]:
 
 
 def steps_table(num_clients: int, dimension: int, repeats: int) -> Table:
-    """Make a table of what each step from an update to the message, and back, costs."""
+    """Make a table of the milliseconds of each step from an update to its message, and back."""
     parameters = parameters_for(num_clients, dimension)
     encoding, bits = parameters.encoding(num_clients), parameters.modulus_bits
     update = np.full(dimension, 0.9 / np.sqrt(dimension), dtype=np.float32)
@@ -159,7 +159,7 @@ def steps_table(num_clients: int, dimension: int, repeats: int) -> Table:
 
 
 def growth(sizes: Sequence[int], picture: Path) -> Table:
-    """Measure seconds per round by cohort size on both kinds of graph; make a table and a picture."""
+    """Measure seconds per round by cohort size, with complete and sparse graphs; make a table and a picture."""
     labels = ("client, complete", "client, sparse", "server, complete", "server, sparse")
     lines: dict[str, list[tuple[float, float]]] = {label: [] for label in labels}
     rows = []
@@ -189,7 +189,7 @@ def _time(value: float) -> str:
 
 @dataclass(frozen=True)
 class Effort:
-    """How large sums and vectors are in the measurements, and how often each is repeated.
+    """How many clients and coordinates the measured sums have, and how often each is repeated.
 
     Attributes:
         steps: members and dimension of the steps beside the masks.

@@ -1,7 +1,8 @@
 """Measures the time from a client's update to its masked vector, on a GPU and on a CPU.
 
-Both begin with the update in float64 where they compute, and with a session that has its shares; both end
-with the bytes of the message, agreement with every partner and noise included. Runs alternate.
+Both begin with the update in float64 in their own memory, and with a client session that has its secret
+shares; both end with the bytes of the message, key agreement with every partner and noise included. GPU and CPU
+run in turn.
 
     python -m benchmarks.secagg.device --device cuda             half a minute
     python -m benchmarks.secagg.device --device cuda --quick     a shorter vector and fewer members
@@ -47,7 +48,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: the members of a sum, the length of its vectors, and how often."""
+    """How much is measured: the clients of a secure sum, the length of its vectors, and how often."""
 
     members: int
     dimension: int
@@ -58,7 +59,7 @@ WHOLE, QUICK = Effort(120, 11_000_000, 4), Effort(30, 1_000_000, 3)
 
 
 class Client:
-    """A member of a sum just before it masks; its session is restored for each repetition.
+    """A client of a secure sum just before it masks its vector; its session is restored for each repetition.
 
     `suite`: of the masks. `effort`: the sizes of the sum.
     """
@@ -96,7 +97,7 @@ class Client:
     def on_device(
         self, there: DeviceSum, update: torch.Tensor, law: Literal["gaussian", "discrete_gaussian"]
     ) -> bytes:
-        """Compute the client's masked message on the device."""
+        """Compute the client's masked message on the GPU."""
         steps = there.contribution(ORDER, update, self.encoding)
         if law == "discrete_gaussian":
             return self.session.mask(there.vector(steps), noise=law)
@@ -104,7 +105,7 @@ class Client:
 
 
 def message_table(there: DeviceSum, name: str, effort: Effort, clients: Mapping[str, Client]) -> Table:
-    """Make a table of milliseconds from an update to the message, on CPU and device."""
+    """Make a table of milliseconds from an update to the masked message, on CPU and GPU."""
     update = torch.from_numpy(np.random.default_rng(0).normal(size=effort.dimension))
     away = update.to(there.device)
     cores, rows = os.cpu_count() or 1, []
@@ -133,7 +134,7 @@ def message_table(there: DeviceSum, name: str, effort: Effort, clients: Mapping[
 
 
 def steps_table(there: DeviceSum, name: str, effort: Effort, client: Client) -> Table:
-    """Make a table of milliseconds of each step from an update to the masked vector on the device."""
+    """Make a table of the milliseconds of each step from an update to the masked vector on the GPU."""
     device, masks = there.device, there.masks
     update = torch.from_numpy(np.random.default_rng(0).normal(size=effort.dimension)).to(device)
     steps = there.contribution(ORDER, update, client.encoding)
@@ -158,7 +159,7 @@ def steps_table(there: DeviceSum, name: str, effort: Effort, client: Client) -> 
 
 
 def differing(there: DeviceSum, effort: Effort, client: Client) -> str:
-    """Say how many coordinates of rounded noise differ between device and CPU."""
+    """Return a sentence that says how many coordinates of rounded noise differ between GPU and CPU."""
     found = 0
     for _ in range(effort.repeats):
         share = KeyedNoise(os.urandom(KEY_BYTES), client.share.stddev, CHACHA20)
@@ -182,7 +183,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def tables(there: DeviceSum, name: str, effort: Effort) -> Sequence[Table]:
-    """Make all tables on masking with a device."""
+    """Make all tables on masking with a GPU."""
     clients = {suite: Client(suite, effort) for suite in SUITES}
     messages = message_table(there, name, effort, clients)
     steps = steps_table(there, name, effort, clients[CHACHA20])

@@ -1,4 +1,4 @@
-"""Measures Flower's own SecAgg+ functions at the work of our secure aggregation.
+"""Measures how long Flower's own SecAgg+ functions take for each part of a secure aggregation round.
 
 Client stages are its mod's `_share_keys` and `_collect_masked_vectors` with real keys. The server's
 unmasking is the arithmetic of `SecAggPlusWorkflow.unmask_stage` in its own functions, a few secrets

@@ -1,4 +1,4 @@
-"""Computes how much surplus noise dropouts leave, and what a single malicious member can do."""
+"""Computes the surplus noise of secure sums, and how far one malicious client can shift a sum unseen."""
 
 from math import ceil
 
@@ -13,13 +13,13 @@ WANTED = 0.06
 
 
 def levels_of(num_clients: int, corrupt: int, most_levels: int) -> NoiseLevels:
-    """Return a client's noise levels at sigma = 1, if a fifth of the members may drop out."""
+    """Return the removable parts (levels) of a client's noise at sigma = 1, if a fifth of the clients may drop out."""
     contributors = Contributors(num_clients, num_clients // 5, corrupt, most_levels)
     return contributors.fitting_levels(1.0, 2 ** (FULL_BITS - 1))
 
 
 def excess_table() -> Table:
-    """Make a table of the largest surplus noise over all numbers of dropouts, by number of levels."""
+    """Make a table of the largest surplus noise in a sum, by how many removable parts each client's noise has."""
     rows = []
     for n in (120, 300, 1000):
         for percent in (0, 10):
@@ -37,7 +37,7 @@ def excess_table() -> Table:
 
 
 def push_table() -> Table:
-    """Make a table of how large a vector one member can add and still pass half of the checks."""
+    """Make a table of how large a vector a client can add to a sum if the checks are to miss it half the time."""
     rows = []
     for n, dimension in ((30, 26_000), (120, 26_000), (30, 1_000_000), (120, 11_000_000)):
         pushes = (

@@ -1,4 +1,4 @@
-"""Measures whole rounds of our secure aggregation in memory, part by part."""
+"""Measures whole rounds of gdpfed's secure aggregation within one process, stage by stage."""
 
 import tracemalloc
 from collections import defaultdict
@@ -42,7 +42,7 @@ class RoundCost:
 
 
 def parameters_for(num_clients: int, dimension: int, **changes: Any) -> SumParameters:
-    """Return parameters of a sum on the complete graph, with threshold 2/3 and as few bits as possible."""
+    """Return parameters of a secure sum on the complete graph, with threshold 2/3 and as few bits as possible."""
     dropouts = num_clients // 10
     try:
         bits = Contributors(num_clients, dropouts).modulus_bits(noise_multiplier=1.0)
@@ -54,15 +54,15 @@ def parameters_for(num_clients: int, dimension: int, **changes: Any) -> SumParam
 
 
 def sparse_parameters(num_clients: int, dimension: int) -> SumParameters:
-    """Return parameters of a sum on the sparse graph for 10 % corrupt and 10 % dropped clients."""
+    """Return parameters of a secure sum on the sparse graph, for 10 % corrupt and 10 % dropped clients."""
     degree, threshold = sparse_degree(num_clients, 0.1, 0.1)
     return parameters_for(num_clients, dimension, num_neighbours=degree, threshold=threshold)
 
 
 def run_round(parameters: SumParameters) -> RoundCost:
-    """Run one secure sum in which a tenth of the members drops out; return its cost.
+    """Run one secure sum in which a tenth of the clients drops out; return the seconds of each stage.
 
-    All its work is in it: members encode an update, draw noise and pack, the server unpacks and decodes.
+    The clients encode an update, draw noise and pack; the server unpacks and decodes.
     """
     ids = range(1, parameters.num_clients + 1)
     stayed = parameters.num_clients - parameters.num_clients // 10
@@ -95,7 +95,7 @@ def run_round(parameters: SumParameters) -> RoundCost:
 
 
 def peak_vectors(dimension: int) -> float:
-    """Return a client's peak memory from its update to its reply, in vectors of 4 d bytes."""
+    """Return a client's peak memory from its update to its reply, as a multiple of the size of a float32 update."""
     server = ServerSession(parameters_for(4, dimension), range(4))
     clients, nothing = {i: ClientSession(i, POLICY) for i in range(4)}, np.zeros(0, dtype=np.float32)
     for stage in (Stage.ADVERTISE, Stage.SHARE):

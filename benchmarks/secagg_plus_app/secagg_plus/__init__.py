@@ -1,1 +1,1 @@
-"""Flower's SecAgg+ around the project's local training."""
+"""A Flower app that runs gdpfed's local training in Flower's own SecAgg+ workflow."""

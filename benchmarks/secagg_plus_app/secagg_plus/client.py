@@ -1,4 +1,4 @@
-"""A client with the project's local training inside Flower's SecAgg+."""
+"""A Flower client that runs gdpfed's local training inside Flower's own SecAgg+."""
 
 import numpy as np
 from flwr.app import Context
@@ -11,7 +11,7 @@ from gdpfed.late_import import loaded_for_good
 
 
 class Trainer(NumPyClient):
-    """One client of the configured task; it imports training code only when it trains."""
+    """A client that trains on its own data; it imports training code only when it trains."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -26,7 +26,7 @@ class Trainer(NumPyClient):
 
 
 def make_client(context: Context) -> Client:
-    """Make the legacy client of a node."""
+    """Make a node's client in the form that Flower's legacy SecAgg+ code needs."""
     return Trainer(context).to_client()
 
 

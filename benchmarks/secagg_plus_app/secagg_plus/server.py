@@ -1,4 +1,4 @@
-"""Runs Flower's own workflow for rounds, and measures each round."""
+"""A Flower server that trains with Flower's own SecAgg+ workflow, and measures each round."""
 
 import json
 import time
@@ -21,7 +21,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train, and write the seconds of every round into the configured file."""
+    """Train with SecAgg+, and write the seconds of every round into the configured file."""
     nodes, rounds = int(context.run_config["nodes"]), int(context.run_config["rounds"])
     task = task_of(load(split(str(context.run_config["overrides"]))))
     results = []
