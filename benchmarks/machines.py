@@ -3,7 +3,7 @@
 Each machine of the cluster has a raylet, an object store and processes of its own, so what goes between them
 is what would go over a network; they share the cores and the memory of this one. The training is that
 of `benchmarks.simulation`, with larger cohorts. Bytes are those of models, instructions to train, client ids
-and sums, as they are sent, without Ray's own messages. The data set goes to each machine once, before round 1.
+and sums, as they are sent, without Ray's own messages. The data set goes to each machine once, at the start.
 
     python -m benchmarks.machines [--cohort 600] [--rounds 5] [--busy]
 """

@@ -2,8 +2,8 @@
 
 The echo app sends vectors of the same size to the same number of nodes in the same number of exchanges, and
 does nothing with them: no protocol with as many exchanges over Flower can be faster. All is measured one
-after the other in this one call, on the demo's setting. The first round of each is left out, since the workers
-load their libraries in it.
+after the other in this one call, on the demo's setting. The first round of each is left out, since
+the workers load their libraries in it.
 
     python -m benchmarks.overhead [--rounds 12] [OVERRIDE ...]
 """

@@ -19,7 +19,7 @@ SETTING = ("dataset=digits", "privacy.against=outsiders", "privacy.sampling_rate
 
 
 def step(method: str, budgets: str) -> str:
-    """Return the setting of the server's learning rate that `step_of_noise` computes from the planned noise."""
+    """Return the setting of the server's learning rate that follows from the planned noise."""
     planned = make_method(load([*SETTING, f"method={method}", f"privacy.budgets={budgets}"]))
     plan, weighting = planned.plan, planned.weighting
     rule = step_of_noise(weighting.noise_per_step(plan), plan.num_rounds)

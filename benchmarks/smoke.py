@@ -85,14 +85,14 @@ def _first_settings(folder: Path, usual: Mapping[str, Any]) -> object:
 
 
 def _less(folder: Path, usual: Any) -> object:
-    """Return a small effort for benchmarks of secure aggregation: few, short vectors."""
+    """Return smaller sizes for the benchmark of secure aggregation: few, short vectors."""
     return replace(
         usual, steps=(12, 50_000), dimensions=(50_000, 80_000), repeats=2, members=(20, 5000), sizes=(10, 20)
     )
 
 
 def _folder(folder: Path, usual: object) -> object:
-    """Return the temporary folder in place of the project's, so that pictures there stay."""
+    """Return the temporary folder in place of the project's, so that the pictures in docs/ stay."""
     return folder
 
 
@@ -269,7 +269,7 @@ NO_BENCHMARKS = frozenset({"harness", "smoke", "table_sets", "vectors"})
 
 
 def run_tiny(name: str, folder: Path) -> int:
-    """Run one benchmark in this process; return its exit status."""
+    """Run one benchmark at tiny size in this process; return its exit status."""
     tiny = BENCHMARKS[name]
     module = import_module(f"benchmarks.{name}")
     if hasattr(module, "__path__"):
@@ -285,7 +285,7 @@ def run_tiny(name: str, folder: Path) -> int:
 
 
 def draw_data(folder: Path) -> None:
-    """Write a small text of plays, a small table of stays, and a folder for documents."""
+    """Write small test data: a text of plays, a table of hospital stays, images, and a page of text."""
     (folder / "docs").mkdir()
     (folder / "docs" / "page.md").write_text("what anybody may read, " * 400, encoding="utf-8")
     write_stays(folder / "patient.csv", hospitals=40)

@@ -2,15 +2,15 @@
 
 * half, quarter: that part of the coordinates is trained in a round, drawn anew from the run's seed (Fed-SMP:
   Hu, Guo, Gong, arXiv:2202.07178). A client clips what it keeps of its update; the others take no step.
-* rank r: every linear map and convolution of more inputs is W0 + B A (LoRA: Hu et al., arXiv:2106.09685), W0
-  being its seeded start and A seeded, with orthonormal rows. B alone is trained, from zero (Sun et al.,
-  arXiv:2403.12313); "both": A as well.
+* rank r: every linear map and convolution with more than r inputs is W0 + B A (LoRA: Hu et al.,
+  arXiv:2106.09685). W0 is its seeded start; A is seeded too, with orthonormal rows. B alone is trained, from
+  zero (Sun et al., arXiv:2403.12313); "both": A as well.
 
 * all, half step: every coordinate, and half of the server's step. A mask halves the step too, on average, and
   low rank leaves out part of it: what they bring is what they gain beyond this.
 
-Every variant has adaptive clipping, so each has a norm that fits it. Models and masks are this command's own:
-the product has neither.
+Every variant has adaptive clipping, so each has a norm that fits it. Only this command has these models and
+masks: gdpfed itself has neither.
 
     python -m benchmarks.sparser [OVERRIDE ...] [--seeds 3] [--only VARIANT ...]
 """
@@ -84,7 +84,7 @@ def inputs_of(part: nn.Linear | nn.Conv2d) -> int:
 
 
 def lower(model: nn.Module, rank: int, *, both: bool) -> nn.Module:
-    """Replace each layer with more than `rank` inputs by a low-rank one."""
+    """Replace each linear or convolutional layer with more than `rank` inputs by a low-rank one."""
     for name, part in model.named_children():
         if isinstance(part, nn.Linear | nn.Conv2d) and inputs_of(part) > rank:
             setattr(model, name, LowRank(part, rank, both=both))
@@ -94,7 +94,7 @@ def lower(model: nn.Module, rank: int, *, both: bool) -> nn.Module:
 
 
 def lowered(base: str, variant: str) -> str:
-    """Register a model in low-rank form in this process, and return its name."""
+    """Register the low-rank form of a model under a new name, and return that name."""
     rank, both = RANKS[variant]
     name, build = f"{base}_{rank}{'_both' if both else ''}", MODELS.get(base)
 
@@ -141,7 +141,7 @@ def measured(variant: str, overrides: Sequence[str], seed: int) -> tuple[float, 
 
 
 def rows(only: Sequence[str], overrides: Sequence[str], seeds: int) -> list[tuple[str, ...]]:
-    """Return table rows for all variants with fewer noised coordinates; the first is the reference."""
+    """Return a table row for each variant with fewer noised coordinates; the first row trains them all."""
     common = [*SETTING, *overrides]
     base, found, shown = load(common).dataset.model, [], []
     for variant in track(["all", *only], "variants", console=CONSOLE):

@@ -1,9 +1,9 @@
-"""Measures what subnets cost in a simulation: a round with J sums against J plain rounds.
+"""Measures the cost of subnets in a simulation: one H2FDP round with J sums against J rounds of DP-FedAvg.
 
 H2FDP with noise on updates (J windows of 5 steps) beside DP-FedAvg over the same devices, all of them in
 every round, with 5 steps a round, on pictures of Fashion-MNIST's form (random pixels), sums in clear. Seconds
-are those of J rounds without evaluation; the first ones of each are left out. Then subnets of 10 devices,
-up to 1,000.
+are those of J rounds without evaluation; the first ones of each are left out. Then rounds are
+measured with up to 1,000 subnets of 10 devices.
 
 python -m benchmarks.subnets [--subnets 60] [--growth 10 100 1000] [--rounds 5]
 """
@@ -23,7 +23,7 @@ GROWTH = ("10", "100", "1000")
 
 
 def common(data: str, subnets: int, rounds: int) -> list[str]:
-    """Return the overrides that rounds with and without subnets share."""
+    """Return the settings that rounds with and without subnets share."""
     return [
         "dataset=fmnist",
         f"dataset.path={data}",
@@ -52,7 +52,7 @@ def with_subnets(data: str, subnets: int, rounds: int, *, watched: bool = False)
 
 
 def without(data: str, subnets: int, rounds: int) -> Measured:
-    """Measure the same devices and steps without subnets: J rounds for each round of H2FDP."""
+    """Measure J rounds of DP-FedAvg without subnets, with the devices and steps of one H2FDP round."""
     overrides = [
         *common(data, subnets, (rounds + 1) * WINDOWS),
         "method=dp_fedavg",

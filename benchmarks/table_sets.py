@@ -1,6 +1,6 @@
-"""Tables on which models are compared, from hospitals and public sources, as settings of runs.
+"""Prepares tables of records (hospital data, census data, random rows), on which models are compared.
 
-Those that do not come with the project are read from a folder, and left out where they are not there.
+Tables that do not come with the project are read from a folder; a table that is missing there is left out.
 """
 
 import csv
@@ -55,7 +55,7 @@ party: {column: site, values: ["0", "1", "2", "3"]}
 
 
 def table_sets(folder: Path, data: Path, adult: Path | None) -> Mapping[str, tuple[str, ...]]:
-    """Return the settings of each available table, writing tables into a folder if needed.
+    """Return the settings that load each available table; some tables are written into a folder first.
 
     `data`: the folder with `HEART` and `EICU`. `adult`: that with UCI's adult.data and adult.test.
     """

@@ -1,7 +1,7 @@
-"""Measures seconds and memory to check and load a large random table, beside pandas' reader.
+"""Measures seconds and memory that gdpfed takes to check and to load a large random table, beside pandas.
 
-Each runs in a process of its own, whose peak is above that of the imports. pandas.read_csv only makes a data
-frame: it knows no ranges, and scales nothing.
+Each reader runs in a process of its own; its peak memory is counted above that of the imports.
+pandas.read_csv only makes a data frame: it does not check ranges and does not scale numbers.
 
 python -m benchmarks.tables --rows 1000000 --columns 30
 """
@@ -46,7 +46,7 @@ print(json.dumps([perf_counter() - began, peak() - before]))
 
 
 def write_table(folder: Path, rows: int, columns: int) -> Path:
-    """Write a random table and its declaration: a label, two categories, and 3-digit numbers."""
+    """Write a random table and the declaration of its columns: a label, two categories, and numbers."""
     generator, path = np.random.default_rng(0), folder / "table.csv"
     numbers = [f"x{at}" for at in range(columns - 3)]
     declared = "".join(f"  {name}: [0, 100]\n" for name in numbers)
@@ -68,7 +68,7 @@ def write_table(folder: Path, rows: int, columns: int) -> Path:
 
 
 def measured(table: Path, act: str) -> tuple[float, float]:
-    """Measure the seconds of reading a table once, and the peak memory in MiB."""
+    """Read a table once in a new process; return the seconds and the peak memory in MiB."""
     program = PROGRAM.replace("{act}", act)
     done = subprocess.run(  # noqa: S603 - this program
         [sys.executable, "-c", program, str(table)], check=True, capture_output=True, text=True

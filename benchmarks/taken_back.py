@@ -1,9 +1,10 @@
-"""Measures what correlated noise, which clients later subtract, costs: bytes a client, seconds a round.
+"""Measures the bytes and seconds that correlated noise costs, if clients later subtract a part of it.
 
-A client with as many turns sends and receives more messages under correlated noise: in the rounds after a
-turn it is a member again, without an update. Bytes are those of the messages of sums as Flower serialises
-them, both ways, over nodes in this process, whose training does not count. A small model's messages are keys
-and shares for the most part, of which there are more the more members a sum has; a large one's are vectors.
+Under correlated noise a client exchanges more messages: after a round with its update, it takes part in the
+sums of the next rounds without an update, to subtract noise. Bytes are those of the messages of secure sums as
+Flower serialises them, both ways, over nodes in this process, whose training does not count. A small model's
+messages are mostly keys and secret shares, whose number grows with that of the clients; a large model's are
+mostly vectors.
 Seconds are those of simulated rounds without masks, one run after the other, the first round left out.
 
     python -m benchmarks.taken_back [--rounds 8] [--clients 24] [--write docs/privacy.md] [OVERRIDE ...]
@@ -45,7 +46,7 @@ REPEATS = 3
 
 
 class WeighingGrid(LocalGrid):
-    """A grid of simulated nodes that adds up the bytes of all messages of sums."""
+    """Carries messages between server and simulated nodes, and adds up the bytes of those of secure sums."""
 
     weight: int = 0
 
@@ -59,7 +60,7 @@ class WeighingGrid(LocalGrid):
 
 
 def megabytes(options: argparse.Namespace, more: Sequence[str]) -> float:
-    """Return how many MB a client sends and receives for all sums of a run, on average."""
+    """Return how many MB a client sends and receives for all secure sums of a run, on average."""
     with tempfile.TemporaryDirectory() as folder:
         grid, overrides = WeighingGrid(options.clients), _overrides(options, folder)
         train(cast("Grid", grid), load([*overrides, *more, "training.local_steps=1"]), LocalGrid.RUN)
@@ -85,7 +86,7 @@ def _overrides(options: argparse.Namespace, folder: str) -> Sequence[str]:
 
 
 def rows_of(options: argparse.Namespace, model: str) -> list[tuple[str, ...]]:
-    """Return table rows for one model, one for each number of rounds that take noise back."""
+    """Return one model's table rows, one for each number of later rounds in which noise is subtracted."""
     every = [(*MODELS[model], f"privacy.noise_taps={taps}") for taps in TAPS]
     sent = [megabytes(options, more) for more in every]
     took = [seconds(options, more) for more in every]
@@ -96,7 +97,7 @@ def rows_of(options: argparse.Namespace, model: str) -> list[tuple[str, ...]]:
 
 
 def main() -> None:
-    """Measure bytes and seconds for each number of taps, and show the table."""
+    """Measure bytes and seconds for each number of rounds in which noise is subtracted; show the table."""
     options = read_options(__doc__, overrides=True, rounds=8, clients=24)
     headings = (
         *("model", "taps p", "MB a client, whole run", "against p = 0"),

@@ -1,4 +1,4 @@
-"""Compares trees whose splits are drawn without data with trees split by noised histograms.
+"""Compares trees with random splits, drawn without data, and trees with splits chosen by noised histograms.
 
     python -m benchmarks.tree_splits [--data FOLDER] [--adult FOLDER] [--seeds 5]
 
@@ -9,7 +9,7 @@ in {0, 1}, p is what is predicted, g = y - p a record's gradient and h = p (1 - 
 * with curvature: (g, sqrt(8) h) there, which moves them no further: g^2 + 8 h^2 is (1 - p)^2 (1 + 8 p^2) or
   p^2 (1 + 8 (1 - p)^2), and both are 1 at most, as they only grow towards the wrong answer;
 * chosen: (g, sqrt(8) h) in the bin of each of F inputs, over sqrt(F). A round adds the one tree with a single
-  question that gains most by these sums, sum_side G^2 / (H + lambda), which is free once they are released.
+  split that gains most by these sums, sum_side G^2 / (H + lambda), which is free once they are released.
 
 A step by curvature divides a sum G by H + lambda, with lambda in standard deviations of the noise.
 """
@@ -50,7 +50,7 @@ TUNING_SEEDS = (1000, 1001)
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Training and test rows of a table with labels, and the number of inputs of each column."""
+    """A table's training and test rows with their labels, and the number of model inputs of each column."""
 
     x: Floats
     y: Floats
@@ -60,7 +60,7 @@ class Rows:
 
     @classmethod
     def of(cls, overrides: Sequence[str]) -> "Rows":
-        """Load the rows of a run's data set."""
+        """Load the rows of the data set that the settings name."""
         data = load_dataset(source_of(load(overrides)))
         columns = data.columns
         if columns is None:
@@ -72,7 +72,7 @@ class Rows:
 
 
 def leaves(x: Floats, splits: Splits) -> Floats:
-    """Return the leaf that each row reaches in each of K trees: 1 there, else 0, shape (n, K 2^D)."""
+    """Return which leaves each row reaches in K trees: 1 for such a leaf, else 0, shape (n, K 2^D)."""
     depth = splits.inputs.shape[1]
     places = (x[:, splits.inputs] > splits.thresholds) @ (1 << np.arange(depth))
     reached: Floats = (places[:, :, None] == np.arange(2**depth)).reshape(len(x), -1).astype(np.float64)
@@ -141,7 +141,7 @@ def area(scores: Floats, labels: npt.NDArray[np.int64]) -> float:
 
 
 def best_of(kind: str, rows: Rows, epsilon: float, seeds: int) -> list[float]:
-    """Return the AUC by seed, each with the settings that did best with the other seeds."""
+    """Return the AUC for each seed, with the settings that do best for two other seeds (TUNING_SEEDS)."""
     scores_of, grid = KINDS[kind]
 
     def tried(settings: Mapping[str, Any], numbers: Sequence[int]) -> list[float]:

@@ -1,11 +1,11 @@
-"""Compares random trees with a linear model and a small network on tables, at several budgets.
+"""Compares private random trees, linear models and small networks on tables, at several budgets.
 
     python -m benchmarks.trees [--data FOLDER] [--adult FOLDER] [--kept FILE] [--seeds 5]
 
-All three are trained by sums of clipped gradients of all records under one noise, and all have the settings
-that are best of the same few: the step, then clipping norm and number of rounds. They are chosen by the sum
-of AUC and accuracy on the test rows, in a run of another seed than those shown. Rows of the table go into
-``--kept`` as they are measured, and a command that was stopped goes on behind them.
+All three are trained with noised sums of the clipped gradients of all records. For each, the best of the same
+few settings are chosen: the step, then clipping norm and number of rounds. They are chosen by the sum of AUC
+and accuracy on the test rows, in a run of another seed than those shown. Rows of the table are written to the
+file ``--kept`` as they are measured; a command that was stopped goes on after them.
 """
 
 import json
@@ -56,12 +56,12 @@ def figures(*overrides: str) -> Figures:
 
 
 def settings(rounds: int, step: float, norm: float) -> tuple[str, ...]:
-    """Return the overrides for a number of rounds, a learning rate and a clipping norm."""
+    """Return the settings for a number of rounds, a learning rate and a clipping norm."""
     return (f"run.num_rounds={rounds}", f"training.learning_rate={step}", f"privacy.clipping_norm={norm}")
 
 
 def tuned(fixed: Sequence[str]) -> tuple[int, float, float]:
-    """Choose rounds, step and clipping norm by single runs: first the step, then norm and rounds."""
+    """Choose rounds, learning rate and clipping norm by single runs: first the rate, then norm and rounds."""
     found: dict[tuple[int, float, float], float] = {}
 
     def best(tried: Iterable[tuple[int, float, float]]) -> tuple[int, float, float]:
@@ -75,7 +75,7 @@ def tuned(fixed: Sequence[str]) -> tuple[int, float, float]:
 
 
 def cells(fixed: Sequence[str], seeds: int) -> tuple[str, ...]:
-    """Return table cells: the chosen settings, and each metric over the seeds."""
+    """Choose settings for one model; return table cells with the settings, and each metric over seeds."""
     rounds, step, norm = tuned(fixed)
     runs = [figures(*fixed, *settings(rounds, step, norm), f"run.seed={seed}") for seed in range(seeds)]
     shown = [Spread.of(values).with_interval() for values in zip(*runs, strict=True)]

@@ -1,4 +1,4 @@
-"""Measures the value of a vote over step sizes, beside a public rule and each step alone.
+"""Measures the accuracy if clients vote privately on the learning rate, beside fixed learning rates.
 
 The last column says what the parties would have voted for without noise, over all seeds. It looks at data, as
 do the columns of the listed step sizes, so no budget covers them.
@@ -36,7 +36,7 @@ VOTE = f"training.vote={{learning_rate:[{','.join(map(str, RATES))}]}}"
 
 
 def trained(overrides: Sequence[str]) -> tuple[float, VoteResult | None]:
-    """Train under one setting or vote; return the accuracy in percent, and the result of the vote."""
+    """Train once; return the accuracy in percent, and the result of the learning rate's vote, if any."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "run"
         simulate(load([*overrides, f"run.directory={path}"]), make_observers=lambda run, announce: [])
@@ -45,7 +45,7 @@ def trained(overrides: Sequence[str]) -> tuple[float, VoteResult | None]:
 
 
 def wishes(config: Config) -> Iterator[int]:
-    """Yield the step size for which each party would vote without noise, by number."""
+    """Yield, for each client, the index of the learning rate for which it would vote without noise."""
     config = resolve(config)
     method, task = make_method(config), task_of(config)
     theta, clients = flatten(task.build_model()), range(config.dataset.num_clients)
@@ -59,7 +59,7 @@ def wishes(config: Config) -> Iterator[int]:
 
 
 def row(epsilon: float, overrides: Sequence[str], seeds: int) -> tuple[str, ...]:
-    """Return a table row with mean accuracies over the seeds for one budget."""
+    """Return a table row for one budget: mean accuracies over the seeds, and results of the votes."""
     common = [*RUN, *overrides, f"privacy.budgets=[{epsilon}]"]
     found: dict[str, list[float]] = {}
     winners, wanted = Counter[float](), Counter[float]()
@@ -85,7 +85,7 @@ def row(epsilon: float, overrides: Sequence[str], seeds: int) -> tuple[str, ...]
 
 
 def main() -> None:
-    """Train with every setting at every budget, and show the table."""
+    """Train with the vote and with every fixed learning rate at every budget, and show the table."""
     options = read_options(__doc__, overrides=True, seeds=5)
     rows = []
     for epsilon in track(EPSILONS, "budgets", console=CONSOLE):

@@ -1,4 +1,4 @@
-"""Computes the value of each part of FedPCS from plans alone: noise, bias, spending, welfare.
+"""Computes what each part of the method FedPCS contributes, without training: noise, bias, cost, welfare.
 
 Figures are expectations over samples, without simulation, and means over the rounds.
 
@@ -59,14 +59,15 @@ class Step:
     weights: Floats
 
     def lean(self, shares: Floats) -> float:
-        """Return the bias of a step: half the sum over clients of |E w_i - theta_i|."""
+        """Return a step's bias: half the sum over clients of |expected weight E w_i - share theta_i|."""
         return float(np.abs(self.weights - shares).sum() / 2)
 
 
 def weighed(chances: Floats, weights: Floats, variances: Floats) -> Step:
-    """Return the step if weights do not depend on the sample: variance sum_i pi_i w_i^2 sigma_i^2.
+    """Return noise and bias of a step if its weights do not depend on which clients are sampled.
 
-    It holds for any draws, as noise is independent; w = theta / pi makes it sum_i theta_i^2 sigma_i^2 / pi_i.
+    The variance is sum_i pi_i w_i^2 sigma_i^2. It holds for any draws, as noise is independent; w =
+    theta / pi makes it sum_i theta_i^2 sigma_i^2 / pi_i.
 
     Args:
         chances: pi_i, shape (n,).
@@ -77,7 +78,7 @@ def weighed(chances: Floats, weights: Floats, variances: Floats) -> Step:
 
 
 def shared_out(chances: Floats, weights: Floats, variances: Floats) -> Step:
-    """Return the step if weights are w_i / W, with W the sum of w_i over the sample.
+    """Return noise and bias of a step if its weights are w_i / W, W being the sum over the sampled clients.
 
     With f(t) = prod_j (1 - pi_j + pi_j e^(-t w_j)), the transform of W, both are integrals over t:
 
@@ -98,7 +99,7 @@ def shared_out(chances: Floats, weights: Floats, variances: Floats) -> Step:
 
 
 def steps_of(method: FedPCS) -> list[Step]:
-    """Return how sampling affects each round of a plan, on average."""
+    """Return the noise and bias that client sampling adds in each round of a FedPCS plan, on average."""
     spending, counts = method.spending, method.declared.record_counts
     found = []
     for t, chances in enumerate(method.inclusions):
@@ -109,7 +110,7 @@ def steps_of(method: FedPCS) -> list[Step]:
 
 
 def row(name: str, overrides: Sequence[str]) -> tuple[str, ...]:
-    """Return a table row from one plan."""
+    """Make a FedPCS plan with these settings, and return its table row."""
     config = load(overrides)
     method = FedPCS.from_config(config)
     spending, totals = method.spending, method.spending.expected_totals()
@@ -129,7 +130,7 @@ def row(name: str, overrides: Sequence[str]) -> tuple[str, ...]:
 
 
 def posted(setting: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return table rows, one a weighting, for clients that choose their budgets by a posted price."""
+    """Return table rows for clients that choose their budgets by a price that the server posts."""
     config = load(setting)
     answers = posted_price_budgets(configured_game(config), config.method.reward)
     words = [
@@ -153,7 +154,7 @@ def posted(setting: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def main() -> None:
-    """Make a plan for every row of the table, each with one more part of FedPCS, and show the table."""
+    """Make a plan with other parts of FedPCS for every row of the table, and show the table."""
     options = read_options(__doc__, overrides=True)
     setting = [*SETTING, *options.overrides]
     rows = [row(name, [*setting, *overrides]) for name, overrides in ROWS.items()]

@@ -6,9 +6,9 @@ turn, each time in a process of its own, on all cores; the seconds are those of 
     python -m benchmarks.records [--parts race parties branches] [--turns 3] [--ways hooks ew ghost loader]
         [--device cuda]
 
-On a GPU only the race is measured, also with larger batches and with ResNet-18. The records lie in the GPU's
-memory. Opacus has an environment of its own; the environment variable OPACUS_PYTHON names another interpreter.
-Where neither is there, the interpreter that runs this program is taken.
+On a GPU only the race is measured, with larger batches and with ResNet-18 too. The records lie in the GPU's
+memory. Opacus has an environment of its own; the variable OPACUS_PYTHON names another interpreter. If neither
+is there, the interpreter that runs this program is taken.
 """
 
 import os
@@ -58,7 +58,7 @@ ROUNDS = 7
 
 
 def race(works: Sequence[Work], turns: int, ways: Sequence[str]) -> list[Table]:
-    """Make a table for each model and batch size: records per second of gdpfed's DP-SGD, plain SGD and Opacus."""
+    """Make a table for each model and batch size: records per second of our DP-SGD, plain SGD and Opacus."""
     found: list[dict[str, list[float]]] = [{} for _ in works]
     forms = [""] * len(works)
     contenders = [("our_steps", ""), *(("opacus_steps", way) for way in ways), ("our_steps", "plain")]
@@ -107,7 +107,7 @@ def _race_table(work: Work, seconds: Mapping[str, Sequence[float]], form: str) -
 
 
 def branches(work: Work, turns: int) -> Table:
-    """Make a table for a network with branches: seconds per step with compiled gradients and with autograd."""
+    """Make a table for a network with branches: seconds per step by compiled gradients and by autograd."""
     seconds: dict[str, list[float]] = {}
     for way in ["", "tape"] * turns:
         (result,) = _results("our_steps", [work], way)

@@ -1,7 +1,7 @@
 """A program that times gdpfed's training steps: DP-SGD with secret batches and noise, or plain SGD.
 
-Per-record gradients are computed in the form that gdpfed chooses for the model, or by autograd (way "tape"). On
-a GPU each step is a recorded CUDA graph, or its operations are called one by one (way "called").
+Per-record gradients are computed in the form that gdpfed chooses for the model, or by autograd (way "tape").
+On a GPU each step is a recorded CUDA graph, or its operations are called one by one (way "called").
 """
 
 import os

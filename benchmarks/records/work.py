@@ -77,7 +77,7 @@ def measure_each(measure: Callable[[Work, str], dict[str, object]]) -> None:
 
 
 def seconds_of(work: Work, steps: Callable[[], object]) -> list[float]:
-    """Return the mean seconds of a step in each of several runs; each run ends when the device has finished."""
+    """Return the mean seconds of a step in each of several runs, each timed until the device is done."""
     finish = torch.cuda.synchronize if work.device == "cuda" else partial(int)
     steps()
     seconds = []

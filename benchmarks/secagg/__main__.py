@@ -1,11 +1,11 @@
 """Measures secure aggregation beside the raw cipher and Flower's SecAgg+, and by the size of the cohort.
 
-The table's rows are measured one after the other in this one call. The growth with the cohort is that of whole
-rounds in which a tenth of the clients drops out; its picture goes to docs/secagg_growth.png.
+The table's rows are measured one after the other in this one call. The growth with the cohort is that of
+whole rounds in which a tenth of the clients drops out; its picture goes to docs/secagg_growth.png.
 
     python -m benchmarks.secagg             about ten minutes
     python -m benchmarks.secagg --quick     smaller vectors, and cohorts of at most n = 120
-    python -m benchmarks.secagg --noise     measures no time; computes surplus noise after dropouts
+    python -m benchmarks.secagg --noise     computes surplus noise and undetected changes, and times nothing
 """
 
 import os
@@ -159,7 +159,7 @@ def steps_table(num_clients: int, dimension: int, repeats: int) -> Table:
 
 
 def growth(sizes: Sequence[int], picture: Path) -> Table:
-    """Measure seconds per round by cohort size, with complete and sparse graphs; make a table and a picture."""
+    """Measure seconds per round by cohort size on complete and sparse graphs; make a table and a picture."""
     labels = ("client, complete", "client, sparse", "server, complete", "server, sparse")
     lines: dict[str, list[tuple[float, float]]] = {label: [] for label in labels}
     rows = []

@@ -1,8 +1,8 @@
 """Measures the time from a client's update to its masked vector, on a GPU and on a CPU.
 
 Both begin with the update in float64 in their own memory, and with a client session that has its secret
-shares; both end with the bytes of the message, key agreement with every partner and noise included. GPU and CPU
-run in turn.
+shares; both end with the bytes of the message, key agreement with every partner and noise included. Runs on
+GPU and CPU alternate.
 
     python -m benchmarks.secagg.device --device cuda             half a minute
     python -m benchmarks.secagg.device --device cuda --quick     a shorter vector and fewer members

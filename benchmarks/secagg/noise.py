@@ -13,13 +13,13 @@ WANTED = 0.06
 
 
 def levels_of(num_clients: int, corrupt: int, most_levels: int) -> NoiseLevels:
-    """Return the removable parts (levels) of a client's noise at sigma = 1, if a fifth of the clients may drop out."""
+    """Return how a client's noise at sigma = 1 is split into removable parts, if a fifth may drop out."""
     contributors = Contributors(num_clients, num_clients // 5, corrupt, most_levels)
     return contributors.fitting_levels(1.0, 2 ** (FULL_BITS - 1))
 
 
 def excess_table() -> Table:
-    """Make a table of the largest surplus noise in a sum, by how many removable parts each client's noise has."""
+    """Make a table of the largest surplus noise in a sum, by the number of removable parts of noise."""
     rows = []
     for n in (120, 300, 1000):
         for percent in (0, 10):
@@ -37,7 +37,7 @@ def excess_table() -> Table:
 
 
 def push_table() -> Table:
-    """Make a table of how large a vector a client can add to a sum if the checks are to miss it half the time."""
+    """Make a table of the largest vector that a client can add to a sum and go undetected half the time."""
     rows = []
     for n, dimension in ((30, 26_000), (120, 26_000), (30, 1_000_000), (120, 11_000_000)):
         pushes = (

@@ -11,8 +11,8 @@ of the growth with cohort and population go to docs/.
 With --cnn3, pictures have CIFAR-10's form: 1,000 clients with 10 examples each, 60 of them a round. With
 --lstm, texts take the place of pictures: 200 roles, 20 of them a round, 5 steps of 4 windows of 80 random
 characters; pfl and the loop have nn.LSTM. With --resnet18, 60 of 600 clients take part. --changes: settings
-of `simulation` that are measured on a GPU beside the defaults. A machine whose CPUs are more than an eighth
-busy before the first round is refused; with --busy the figures are marked instead.
+of `simulation` that are measured on a GPU beside the defaults. Nothing is measured if the CPUs are more than
+an eighth busy before the first round; with --busy the results are marked instead.
 """
 
 import argparse
@@ -56,7 +56,7 @@ GROWTH_ROUNDS = 3
 def race(work: Work, others: Sequence[str], changes: Sequence[str]) -> Table:
     """Make a table of seconds per round of ``gdpfed simulate`` and of other programs.
 
-    On a GPU ours is measured with each of the changes, too.
+    On a GPU, `gdpfed simulate` is also measured with each of the settings in `changes`.
     """
     cores = len(os.sched_getaffinity(0)) if work.device == "cpu" else 1
     spread = cores > 1
@@ -74,7 +74,7 @@ def race(work: Work, others: Sequence[str], changes: Sequence[str]) -> Table:
 
 
 def growth(size_name: str, works: Mapping[int, Work], picture: Path) -> Table:
-    """Measure how seconds per round and memory grow with a size; make a table and a picture."""
+    """Measure how seconds per round and memory grow with cohort or population; make a table and a picture."""
     measured = measure(partial(simulate, work, watched=True) for work in works.values())
     points = list(zip(works, measured, strict=True))
     seconds = [(float(size), each.median) for size, each in points]
@@ -121,7 +121,7 @@ def _named(device: str) -> str:
 
 
 def ready(options: argparse.Namespace) -> str:
-    """Refuse what cannot be measured here; return a mark for results from a busy machine."""
+    """Raise SystemExit if the options cannot be measured here; return a remark if the machine is busy."""
     try:
         others = [name for name in ("cnn3", "lstm", "resnet18") if vars(options)[name]]
         if len(others) > 1:
@@ -138,7 +138,7 @@ def ready(options: argparse.Namespace) -> str:
 
 
 def drawn_work(directory: Path, options: argparse.Namespace) -> Work:
-    """Draw random data for the chosen work into the directory, and return the work."""
+    """Write random data for the chosen model into the directory; return the description of the rounds."""
     if options.cnn3:
         colours = directory / "colours.npz"
         draw_colour_pictures(colours, count=COLOUR_CLIENTS * COLOUR_EXAMPLES)

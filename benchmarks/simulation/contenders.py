@@ -1,4 +1,4 @@
-"""The same training in five programs, each in its own processes."""
+"""Measures the same training in gdpfed simulate, flwr run, a plain PyTorch loop and Apple's pfl."""
 
 import os
 
@@ -30,7 +30,7 @@ def plain_loop(work: Work, threads: int) -> Measured:
 
 
 def check_pfl() -> None:
-    """Refuse to measure pfl if its environment has not been made."""
+    """Raise InputError if the environment of Apple's pfl has not been made."""
     if not PFL_PYTHON.exists():
         raise InputError(
             f"pfl's environment is missing ({PFL_PYTHON.relative_to(PROJECT)}): make it by "

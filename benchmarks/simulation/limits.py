@@ -75,7 +75,7 @@ def best_seconds(act: Callable[[], object], device: torch.device) -> float:
 
 
 def device_rates(device: torch.device) -> dict[str, float]:
-    """Measure peak rates of one thread or the GPU: GFLOP/s of products, GB/s of copies."""
+    """Measure peak rates of one thread or the GPU: GFLOP/s of matrix products, GB/s of copies."""
     a, b = (torch.randn(4, PRODUCT_SIZE, PRODUCT_SIZE, device=device) for _ in range(2))
     rates = {"GFLOP/s": 2 * a.numel() * PRODUCT_SIZE / best_seconds(lambda: torch.bmm(a, b), device) / 1e9}
     for where, size in COPY_BYTES.items():
@@ -88,7 +88,7 @@ def device_rates(device: torch.device) -> dict[str, float]:
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """The local steps of several clients together, whose time is measured.
+    """The local training steps of several clients, whose time is measured together.
 
     Attributes:
         act: takes them.
@@ -104,7 +104,7 @@ class Steps:
 
 
 def make_steps(work: Work) -> Steps:
-    """Prepare the local steps of one cohort for measurement."""
+    """Prepare the local steps of as many clients as the simulation trains at once."""
     config = load(work.overrides)
     task = task_of(config)
     order = order_of(config, task)
@@ -123,7 +123,7 @@ def make_steps(work: Work) -> Steps:
 
 
 def shares_of_calls(calls: Sequence[Any], seconds: float) -> dict[str, float]:
-    """Return how much of a step's time each group of a program's calls takes."""
+    """Return the fraction of a step's time that each kind of call of the compiled training takes."""
     times: dict[str, float] = {}
     for call in calls:
         name = call.func.__name__
@@ -138,7 +138,7 @@ def _many(call: Callable[[], object]) -> None:
 
 
 def flops_of_loops(calls: Sequence[Any]) -> int:
-    """Count the operations of matrix products inside loops."""
+    """Count the floating-point operations of matrix products inside an LSTM's recurrent loops."""
     total = 0
     for call in calls:
         if call.func.__name__ in ("recur", "recur_back"):
@@ -153,13 +153,13 @@ def flops_of_loops(calls: Sequence[Any]) -> int:
 
 
 def bytes_of_calls(calls: Sequence[Any]) -> int:
-    """Count the bytes of all buffers that a program's calls read or write."""
+    """Count the bytes of all buffers that the calls of the compiled training read or write."""
     buffers = [each for call in calls for each in (*call.args, *call.keywords.values())]
     return sum(each.nbytes for each in buffers if isinstance(each, torch.Tensor | np.ndarray))
 
 
 def shares(act: Callable[[], object]) -> dict[str, float]:
-    """Return how much of a step's time each group of torch operations takes."""
+    """Return the fraction of a step's time that each group of torch operations takes."""
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
@@ -173,7 +173,7 @@ def shares(act: Callable[[], object]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure the training step of the work that the first argument describes."""
+    """Measure the training step that the first command-line argument describes, and print the result."""
     torch.set_num_threads(1)
     steps = make_steps(Work(**json.loads(sys.argv[1])))
     rates = device_rates(steps.device)

@@ -1,6 +1,6 @@
-"""The measured work in Apple's pfl, as a program for pfl's own environment.
+"""A program that times training rounds of Apple's pfl; it runs in pfl's own environment.
 
-It is given what helps it: every client's examples are model inputs in memory already, cohorts are drawn
+pfl is given what helps it: every client's examples are model inputs in memory already, cohorts are drawn
 without replacement by a permutation, and nothing is evaluated or logged in the rounds that are measured.
 """
 
@@ -65,7 +65,7 @@ class RoundTimes(TrainingProcessCallback):
 
 
 def main() -> None:
-    """Train as the first argument describes, with pfl."""
+    """Train with pfl as the first command-line argument describes, and print the seconds of each round."""
     settings = json.loads(sys.argv[1])
     torch.set_num_threads(settings["threads"])
     # pfl draws its cohorts from numpy's global generator.

@@ -18,7 +18,7 @@ from gdpfed.methods import make_method
 
 
 def main() -> None:
-    """Train as the first argument describes, with a plain loop."""
+    """Train as the first command-line argument describes, and print the seconds of each round."""
     settings = json.loads(sys.argv[1])
     torch.set_num_threads(settings.pop("threads"))
     work = Work(**settings)
@@ -47,7 +47,7 @@ def main() -> None:
 def clipped_update(
     model: nn.Module, theta: Tensor, data: Sequence[Tensor], settings: DatasetConfig, clipping_norm: float
 ) -> Tensor:
-    """Return a client's clipped update Delta_i min(1, C / ||Delta_i||), with all its data as one batch."""
+    """Train on one client's data, and return its clipped update Delta_i min(1, C / ||Delta_i||)."""
     x, y = data
     vector_to_parameters(theta, model.parameters())
     optimizer = torch.optim.SGD(model.parameters(), lr=settings.learning_rate)

@@ -1,4 +1,4 @@
-"""One run of ``gdpfed simulate``, as a program that prints seconds per round and peak memory."""
+"""A program that simulates one run as ``gdpfed simulate`` does, and prints seconds per round and memory."""
 
 import json
 import sys
@@ -40,7 +40,7 @@ class MemoryWatch(Thread):
 
 
 def main() -> None:
-    """Simulate the work that the first argument describes, and print seconds and memory."""
+    """Simulate the run that the first command-line argument describes, and print seconds and peak memory."""
     settings = json.loads(sys.argv[1])
     watched, more = settings.pop("watched"), settings.pop("more")
     overrides = settings["overrides"] if "overrides" in settings else Work(**settings).overrides

@@ -1,4 +1,4 @@
-"""The work that is measured: rounds of one setting on one device, in separate processes."""
+"""The training rounds that every program must carry out, and how a program is run in its own process."""
 
 import json
 import os
@@ -38,7 +38,7 @@ class Work:
 
     @property
     def overrides(self) -> list[str]:
-        """The settings with which this project does the measured work."""
+        """The settings (key=value) with which gdpfed carries out the measured rounds."""
         kind = ["dataset=fmnist", f"dataset.model={self.model}"]
         if self.model == "cnn3":
             step = ["local_steps=5", "batch_size=10", "learning_rate=0.1", "momentum=0"]

@@ -29,13 +29,13 @@ KINDS: Mapping[str, tuple[str, Callable[[], Iterable[Mapping[str, Any]]]]] = {
 
 
 def text_of(kind: str) -> str:
-    """Make the text of one file of vectors."""
+    """Return the JSON text of one file of test vectors."""
     about, cases = KINDS[kind]
     return file_text(kind, about, list(cases()))
 
 
 def main() -> int:
-    """Write or check the vectors; return the exit status, 1 if --check finds a difference."""
+    """Write or check the test vectors; return the exit status, 1 if --check finds a difference."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, and say what would change")
     checked = parser.parse_args().check

@@ -1,4 +1,4 @@
-"""Test vectors: scores of canaries in given sums, and bounds on epsilon from given guesses."""
+"""Test vectors of privacy audits: canaries' scores in given sums, bounds on epsilon from given guesses."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -52,7 +52,7 @@ ALARMS = ((0.6, 0.01), (0.9, 0.5), (0.2, 0.3), (1e-6, 1e-9))
 
 
 def canary_cases() -> Iterator[dict[str, Any]]:
-    """Yield test cases: scores of canaries first, then bounds on epsilon."""
+    """Yield test cases of privacy audits: scores of canaries first, then bounds on epsilon."""
     for adjacency in ("zero_out", "replace_one"):
         yield _scores_of_turns(adjacency)
         yield _scores_of_samples(adjacency)
@@ -132,7 +132,7 @@ def _projections(plan: PrivacyPlan) -> list[list[float]]:
 
 
 def _transcript(plan: PrivacyPlan, adjacency: Any) -> Transcript:
-    """Make the record of a run whose sums show given projections onto canaries' vectors."""
+    """Make the record of a run's sums, which have given projections onto the canaries' directions."""
     canaries = Canaries(
         clients=np.arange(CLIENTS),
         groups=np.zeros(CLIENTS, dtype=np.int64),
@@ -163,7 +163,7 @@ def _sum(plan: PrivacyPlan, index: int, projections: np.ndarray[Any, np.dtype[np
 
 
 def _guesses(guesses: Guesses) -> dict[str, Any]:
-    """Return a test case: bounds on epsilon from these guesses."""
+    """Return a test case: bounds on epsilon from guesses which canaries were in a run."""
     mus = (0.5, 1.0, 2.0)
     right, tried, coins = guesses.num_correct, guesses.num_guesses, guesses.num_canaries
     return {
@@ -193,7 +193,7 @@ def _gaussian(mu: float) -> Any:
 
 
 def _thresholds() -> dict[str, Any]:
-    """Return a test case: guesses and alarm rates from forty scores."""
+    """Return a test case: guesses which canaries were in a run, and alarm rates, from forty scores."""
     scores = [round(((7 * number) % 41) / 4 - 5 + (number % 2) * 1.5, 6) for number in range(40)]
     present = np.asarray([number % 2 == 1 for number in range(40)])
     found = alarms_of(np.asarray(scores), present, SIGNIFICANCE)

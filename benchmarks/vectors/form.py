@@ -1,4 +1,4 @@
-"""The format of test vectors: one JSON mapping a file, numbers with nine digits."""
+"""The file format of test vectors: each file is a JSON object whose numbers have nine digits."""
 
 import json
 import math
@@ -16,7 +16,7 @@ _LINE_COLUMNS = 110
 
 
 def rounded(value: Any) -> Any:
-    """Return a copy with all numbers rounded to nine digits; infinite numbers become None."""
+    """Return a copy of a JSON value with floats rounded to nine digits; infinite ones and NaN become None."""
     if isinstance(value, Mapping):
         return {key: rounded(each) for key, each in value.items()}
     if isinstance(value, str) or value is None or isinstance(value, bool | int):
@@ -28,7 +28,7 @@ def rounded(value: Any) -> Any:
 
 
 def file_text(kind: str, about: str, cases: Sequence[Mapping[str, Any]]) -> str:
-    """Make the text of one file from its cases."""
+    """Return the JSON text of one file of test vectors, given its test cases."""
     whole = {"format": FORMAT, "kind": kind, "about": about, "cases": rounded(cases)}
     return _LIST.sub(_on_one_line, json.dumps(whole, indent=1, allow_nan=False)) + "\n"
 

@@ -1,4 +1,4 @@
-"""Test vectors: sequences of runs in a client's own ledger, their costs, and what is refused."""
+"""Test vectors: sequences of runs in a client's privacy ledger, their cost, and which steps are refused."""
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -111,7 +111,7 @@ EPSILON_OF_A_RUN = 3.0
 
 
 def ledger_cases() -> Iterator[dict[str, Any]]:
-    """Yield every sequence of runs and rounds, carried out on a ledger file."""
+    """Yield a test case for every sequence of runs and rounds, carried out on a client's ledger file."""
     for name, (own, plans, steps) in SEQUENCES.items():
         terms = {
             run: terms_of(make(EPSILON_OF_A_RUN), 0, run, dropout_tolerance=0.0, corrupt_tolerance=0.0)
@@ -134,7 +134,7 @@ _KEYS = ("do", "run", "round", "in_round")
 
 
 def _in_numbers(terms: Terms) -> dict[str, Any]:
-    """Return the cost of a run in a ledger, as the numbers of its single event."""
+    """Return the numbers of the one privacy event that a run records in a ledger, and the run's limits."""
     (charge,) = terms.charges
     event = charge.event.to_dict()
     numbers = {key: each for key, each in event.items() if key not in ("turns", "num_rounds", "num_sums")}
@@ -176,7 +176,7 @@ def _sent(path: Path, what: str, run: str, numbers: Sequence[int]) -> None:
 
 
 def _costs(path: Path) -> dict[str, Any]:
-    """Return epsilon of all runs in a ledger, against outsiders and the server."""
+    """Return epsilon of all runs in a ledger, against outsiders and against the server, by name."""
     try:
         with locked_ledger(path, None) as file:
             return {

@@ -1,4 +1,4 @@
-"""Test vectors of plans: noise, rates, turns and taps from given budgets, and their cost."""
+"""Test vectors of privacy plans: noise, sampling rates or scheduled rounds for given budgets, and cost."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -54,7 +54,7 @@ TURNS: Mapping[str, Mapping[str, Any]] = {
 
 
 def plan_cases() -> Iterator[dict[str, Any]]:
-    """Yield every plan: its settings and its results."""
+    """Yield a test case for every privacy plan: the settings, and the planned noise and cost."""
     for name, asked in SAMPLED.items():
         yield {"name": f"sampled: {name}", **_sampled(asked)}
     for name, asked in TURNS.items():

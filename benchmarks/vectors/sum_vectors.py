@@ -1,6 +1,6 @@
-"""Test vectors of sums with dropouts: counts, noise shares, grid, and the total of survivors.
+"""Test vectors of secure sums with dropouts: each client's part of the noise, the step size, and the total.
 
-Messages are in docs/secagg_wire_vectors.json; here each of these sums is named with its hash.
+The messages of whole sums are in docs/secagg_wire_vectors.json; here is the hash of each of those sums.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ MEMBERS = (10, 25)
 
 
 def sum_cases() -> Iterator[dict[str, Any]]:
-    """Yield noise shares for several sizes, whole sums, and the sums with published messages."""
+    """Yield test cases: clients' parts of the noise, totals after dropouts, hashes of published messages."""
     for name, settings in SETTINGS.items():
         for members in MEMBERS:
             yield _shares(f"{name}, {members} members", settings, members)
@@ -62,7 +62,7 @@ def _parameters(settings: dict[str, Any], members: int, sigma: float) -> SumPara
 
 
 def _shares(name: str, settings: dict[str, Any], members: int) -> dict[str, Any]:
-    """Return a test case: each member's share of a sum's noise, by number of contributors."""
+    """Return a test case: the deviation of the noise that each client adds, by number of contributors."""
     parameters, config = _parameters(settings, members, SIGMA), SecAggConfig(**settings)
     shares = []
     for contributors in range(parameters.fewest_updates, members + 1):
@@ -93,7 +93,7 @@ def _shares(name: str, settings: dict[str, Any], members: int) -> dict[str, Any]
 
 
 def _total(dropped: int) -> dict[str, Any]:
-    """Return a test case: the sum of ten members with noise from known keys, of whom some drop out."""
+    """Return a test case: the sum of ten clients with noise from known keys, after some have dropped out."""
     members = 10
     parameters = _parameters({"dropout_tolerance": 0.2, "threshold": 0.6}, members, SIGMA)
     encoding = parameters.encoding(members)
