@@ -72,7 +72,7 @@ def compared(name: str, overrides: Sequence[str], output: Path) -> list[tuple[Li
 
 
 def rows(lines: Sequence[tuple[Line, Worth]]) -> Iterator[tuple[str, ...]]:
-    """Yield the table rows of one sweep: first models to compare with, then a model for each budget."""
+    """Yield the table rows of one sweep: first baseline models, then the model of each budget."""
     first = lines[0][1]
     for name in RIVALS:
         yield _row(first, name, f"{name}, {first.privacy[name]}".removesuffix(", none"))

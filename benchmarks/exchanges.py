@@ -1,4 +1,4 @@
-"""Measures seconds per round on one machine: keys agreed ahead or in the round, and Flower's own SecAgg+.
+"""Measures seconds per round on one machine: mask keys agreed ahead or in the round, and Flower's SecAgg+.
 
 A federation of separate processes with TLS and node keys, as `make deploy-local` starts it, trains the same
 model with the same nodes three times: with keys agreed ahead, with keys agreed in the round, and in Flower's

@@ -41,7 +41,7 @@ METRICS = {
 
 
 def write_arrays(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Write a multi-label and a segmentation data set made of digits; return the settings that load them."""
+    """Write a multi-label and a segmentation data set of digit images; return settings that load them."""
     digits, generator = load_dataset(DataSource("digits")), np.random.default_rng(0)
     lit = np.array([[segment in shown for segment in "abcdefg"] for shown in SEGMENTS], dtype=np.int64)
     sets, pixels = dict[str, npt.NDArray[np.generic]](), dict[str, npt.NDArray[np.generic]]()

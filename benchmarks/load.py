@@ -1,4 +1,4 @@
-"""A load test: 100 nodes, 20 rounds, a tenth of the nodes lost in each round; are all sums right?
+"""A load test: 100 nodes, 20 rounds, a tenth of the nodes lost in each round; are all secure sums right?
 
 All nodes run in this process: the real ServerApp code exchanges real messages with the real ClientApp, each
 node with a context and a ledger of its own; only the network between them is missing. Every secure
@@ -104,7 +104,7 @@ class Watch:
         self.wrong += not right
 
     def weigh(self) -> None:
-        """Delete the test's own messages; record this process's memory and the largest node's bytes."""
+        """Delete the messages that the test kept; record this process's memory and the largest node state."""
         for record in (self.grid.sent, self.grid.replies, self.grid.exchanges):
             record.clear()
         self.resident_bytes.append(psutil.Process().memory_info().rss)

@@ -78,7 +78,7 @@ def headings(seeds: int) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Train each method with and without the setting, and show the table."""
+    """Train each method with and without the measured setting, and show the table."""
     options = read_options(__doc__, overrides=True, seeds=3, only=METHODS)
     if not options.overrides:
         sys.exit("name the setting that is to be measured, as in privacy.clipping=adaptive")

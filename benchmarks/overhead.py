@@ -1,4 +1,4 @@
-"""Measures seconds per round: gdpfed_plus with and without secure aggregation, and Flower alone.
+"""Measures seconds per round: the method gdpfed_plus with and without secure aggregation, and Flower alone.
 
 The echo app sends vectors of the same size to the same number of nodes in the same number of exchanges, and
 does nothing with them: no protocol with as many exchanges over Flower can be faster. All is measured one

@@ -93,7 +93,7 @@ def five_by_five(widths: tuple[int, int], hidden: int, padding: int = 0, dropout
 
 @dataclass(frozen=True)
 class Reading:
-    """One interpretation of what the GDPFed paper leaves open: network, division of data, learning rate.
+    """One reading of what the GDPFed paper leaves open: network, division of data, learning rate.
 
     `network`: of an input's shape and the number of classes. `pixels`: their least and largest value.
     `one_a_class`: whether each client has as many pictures of each class. `changes`: settings.
@@ -138,7 +138,7 @@ def arrays_of(path: str | None) -> tuple[Arrays, Arrays]:
 def trained(
     reading: Reading, method: str, seed: int, data: tuple[Arrays, Arrays], words: tuple[str, ...]
 ) -> FinishedRun:
-    """Train one method under one interpretation of the paper; return the run, whose folder is deleted."""
+    """Train one method under one reading of the GDPFed paper; return the run, whose folder is deleted."""
     (x, y), (x_test, y_test) = data
     low, high = reading.pixels
     x, x_test = (low + (high - low) / 2 * (each + 1) for each in (x, x_test))
@@ -186,7 +186,7 @@ def _load(path: str | None) -> None:
 def runs_of(
     cells: Sequence[tuple[str, str, int]], words: tuple[str, ...], path: str | None, jobs: int
 ) -> Iterator[Iterable[FinishedRun]]:
-    """Train each listed interpretation, method and seed; yield an iterable of the runs, in the same order."""
+    """Train each listed reading, method and seed; yield an iterable of the runs, in the same order."""
     if jobs == 1:
         _load(path)
         yield map(_trained_there, cells, repeat(words))
@@ -201,7 +201,7 @@ def _trained_there(cell_of: tuple[str, str, int], words: tuple[str, ...]) -> Fin
 
 
 def main() -> None:
-    """Train every interpretation of the GDPFed paper with every method; show the results and its own."""
+    """Train every method under every reading of the GDPFed paper; show accuracies beside the printed ones."""
     options = read_options(
         __doc__,
         overrides=True,

@@ -1,4 +1,4 @@
-"""Measures the cost of subnets in a simulation: one H2FDP round with J sums against J rounds of DP-FedAvg.
+"""Measures the cost of subnets (groups of devices): an H2FDP round with J sums against J DP-FedAvg rounds.
 
 H2FDP with noise on updates (J windows of 5 steps) beside DP-FedAvg over the same devices, all of them in
 every round, with 5 steps a round, on pictures of Fashion-MNIST's form (random pixels), sums in clear. Seconds

@@ -1,7 +1,7 @@
 """Measures the bytes and seconds that correlated noise costs, if clients later subtract a part of it.
 
 Under correlated noise a client exchanges more messages: after a round with its update, it takes part in the
-sums of the next rounds without an update, to subtract noise. Bytes are those of the messages of secure sums as
+sums of the next rounds without an update, to subtract noise. Bytes are those of the secure sums' messages as
 Flower serialises them, both ways, over nodes in this process, whose training does not count. A small model's
 messages are mostly keys and secret shares, whose number grows with that of the clients; a large model's are
 mostly vectors.

@@ -1,4 +1,4 @@
-"""Computes how much less noise a subnet's mean needs with a trusted edge server or secure aggregation.
+"""Computes how much noise a trusted edge server or secure aggregation saves in a mean over devices.
 
 The variance is in units of (z Delta)^2, with noise multiplier z and sensitivity Delta. One device in ten may
 collude with others; half of the subnets are trusted, or none, or all. A picture of it goes to docs/.
@@ -29,7 +29,7 @@ MIXES: dict[str, tuple[Trust, Trust]] = {
 
 
 def mean_variance(mix: tuple[Trust, Trust], size: int) -> float:
-    """Return the noise variance of the mean over a subnet's devices, averaged over two kinds of trust."""
+    """Return the noise variance of the mean over a subnet's devices, averaged over two trust assumptions."""
     shared, alone = (
         SecAggConfig(dropout_tolerance=0.0, corrupt_tolerance=corrupt) for corrupt in (CORRUPT_TOLERANCE, 0.0)
     )
@@ -39,7 +39,7 @@ def mean_variance(mix: tuple[Trust, Trust], size: int) -> float:
 
 @styled
 def draw(path: Path) -> None:
-    """Draw the noise variance by the number of devices in a subnet, with a line for each mix of trust."""
+    """Draw the noise variance by the number of devices in a subnet: a line for each trust assumption."""
     figure = new_figure(6.4, 3.6)
     axes = figure.subplots()
     sizes = range(3, MOST_DEVICES + 1)

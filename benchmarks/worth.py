@@ -154,7 +154,7 @@ def posted(setting: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def main() -> None:
-    """Make a plan with other parts of FedPCS for every row of the table, and show the table."""
+    """Make a plan with different parts of FedPCS for every row of the table, and show the table."""
     options = read_options(__doc__, overrides=True)
     setting = [*SETTING, *options.overrides]
     rows = [row(name, [*setting, *overrides]) for name, overrides in ROWS.items()]

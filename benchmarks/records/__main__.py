@@ -58,7 +58,7 @@ ROUNDS = 7
 
 
 def race(works: Sequence[Work], turns: int, ways: Sequence[str]) -> list[Table]:
-    """Make a table for each model and batch size: records per second of our DP-SGD, plain SGD and Opacus."""
+    """Make a table per model and batch size: records per second of gdpfed's DP-SGD, plain SGD and Opacus."""
     found: list[dict[str, list[float]]] = [{} for _ in works]
     forms = [""] * len(works)
     contenders = [("our_steps", ""), *(("opacus_steps", way) for way in ways), ("our_steps", "plain")]

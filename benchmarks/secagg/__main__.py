@@ -1,4 +1,4 @@
-"""Measures secure aggregation beside the raw cipher and Flower's SecAgg+, and by the size of the cohort.
+"""Measures secure aggregation beside the raw cipher and Flower's SecAgg+, and for growing cohorts.
 
 The table's rows are measured one after the other in this one call. The growth with the cohort is that of
 whole rounds in which a tenth of the clients drops out; its picture goes to docs/secagg_growth.png.
@@ -38,7 +38,7 @@ Row = tuple[str, str, str, str, str]
 
 
 def compared(work: str, ours: str, other: str, ratio: float, aim: str = "") -> Row:
-    """Make a table row of our time or rate, another program's and their ratio, and print it."""
+    """Make a table row of gdpfed's time or rate, another program's and their ratio, and print it."""
     row = (work, ours, other, f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}", aim)
     CONSOLE.print(" | ".join(row), soft_wrap=True)
     return row
@@ -92,7 +92,7 @@ def mask_rows(dimension: int, repeats: int) -> list[Row]:
 
 
 def against_flower(work: str, ours: float, theirs: float, aim: str) -> Row:
-    """Make a table row with our seconds and Flower's for the same part of secure aggregation."""
+    """Make a table row with gdpfed's seconds and Flower's for the same part of secure aggregation."""
     return compared(work, _time(ours), f"Flower {_time(theirs)}", theirs / ours, aim)
 
 

@@ -42,7 +42,7 @@ class RoundCost:
 
 
 def parameters_for(num_clients: int, dimension: int, **changes: Any) -> SumParameters:
-    """Return parameters of a secure sum on the complete graph, with threshold 2/3 and the fewest bits."""
+    """Return parameters of a secure sum on the complete graph, with threshold 2/3 and fewest modulus bits."""
     dropouts = num_clients // 10
     try:
         bits = Contributors(num_clients, dropouts).modulus_bits(noise_multiplier=1.0)

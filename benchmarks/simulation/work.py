@@ -104,6 +104,6 @@ class TorchLSTM(nn.Module):
         self.last = nn.Linear(256, vocabulary)
 
     def forward(self, characters: torch.Tensor) -> torch.Tensor:
-        """Return scores: (B, L) to (B, vocabulary)."""
+        """Return scores of the next character: (B, L) to (B, vocabulary)."""
         scores: torch.Tensor = self.last(self.layers(self.embedding(characters))[0][:, -1])
         return scores

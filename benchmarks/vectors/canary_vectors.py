@@ -163,7 +163,7 @@ def _sum(plan: PrivacyPlan, index: int, projections: np.ndarray[Any, np.dtype[np
 
 
 def _guesses(guesses: Guesses) -> dict[str, Any]:
-    """Return a test case: bounds on epsilon from guesses which canaries were in a run."""
+    """Return a test case: bounds on epsilon from guesses of which canaries were in a run."""
     mus = (0.5, 1.0, 2.0)
     right, tried, coins = guesses.num_correct, guesses.num_guesses, guesses.num_canaries
     return {
@@ -193,7 +193,7 @@ def _gaussian(mu: float) -> Any:
 
 
 def _thresholds() -> dict[str, Any]:
-    """Return a test case: guesses which canaries were in a run, and alarm rates, from forty scores."""
+    """Return a test case: guesses of which canaries were in a run, and alarm rates, from 40 scores."""
     scores = [round(((7 * number) % 41) / 4 - 5 + (number % 2) * 1.5, 6) for number in range(40)]
     present = np.asarray([number % 2 == 1 for number in range(40)])
     found = alarms_of(np.asarray(scores), present, SIGNIFICANCE)
