@@ -13,7 +13,7 @@ WANTED = 0.06
 
 
 def levels_of(num_clients: int, corrupt: int, most_levels: int) -> NoiseLevels:
-    """Return the removable parts of a client's noise at sigma = 1, if 20 % of clients may drop out."""
+    """Return the parts in which a client's noise is drawn at sigma = 1, if 20 % of clients may drop out."""
     contributors = Contributors(num_clients, num_clients // 5, corrupt, most_levels)
     return contributors.fitting_levels(1.0, 2 ** (FULL_BITS - 1))
 
