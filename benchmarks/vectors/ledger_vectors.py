@@ -176,7 +176,7 @@ def _sent(path: Path, what: str, run: str, numbers: Sequence[int]) -> None:
 
 
 def _costs(path: Path) -> dict[str, Any]:
-    """Return a dict with epsilon of all runs together in a ledger: against outsiders, and against the server."""
+    """Return epsilon of all runs together in a ledger, against outsiders and against the server, by name."""
     try:
         with locked_ledger(path, None) as file:
             return {
