@@ -1,4 +1,4 @@
-"""The command ``gdpfed``, one file a command.
+"""The command ``gdpfed``; each of its subcommands is a module of this package.
 
 Modules take seconds to import, and Ctrl-C may come meanwhile; nothing else is imported here for that reason.
 """
@@ -16,7 +16,7 @@ INTERRUPTED = 130
 
 @contextmanager
 def quiet_interrupt() -> Iterator[None]:
-    """End at once with one line if Ctrl-C comes while modules are imported and no work has begun.
+    """Print one line and end the process at once if Ctrl-C comes while modules are being imported.
 
     Raised in the middle of an import, the interrupt would come out of it as any error, with its traceback.
     """
@@ -51,7 +51,7 @@ def _end_interrupted(number: int, frame: FrameType | None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status, as :func:`gdpfed.cli.app.main` says."""
+    """Run one command of ``gdpfed`` and return its exit status."""
     with quiet_interrupt():
         from gdpfed.cli.app import main as run
     return run(arguments)

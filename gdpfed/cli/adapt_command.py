@@ -1,4 +1,4 @@
-"""``gdpfed adapt``: fit a finished model to one party's own rows, which stay with the party."""
+"""``gdpfed adapt``: fit a trained model to the own rows of one data owner (party); no row is sent."""
 
 import argparse
 

@@ -90,7 +90,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line of ``gdpfed``, where overrides may stand between and after the options."""
+    """Parse the command line of ``gdpfed``; settings (key=value) may stand between or after the options."""
     first = arguments[0] if arguments else "--help"
     named = not first.startswith("-")
     if named and first not in (*COMMANDS, *EXTRA_COMMANDS.names()):
@@ -113,7 +113,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def load_command(name: str) -> Command:
-    """Import a command's help and arguments; the code that runs it is imported only when it runs."""
+    """Import the help and the arguments of a command; the code that runs it is imported only when it runs."""
     if name not in OWN:
         return EXTRA_COMMANDS.get(name)
     command: Command = import_module(f"gdpfed.cli.{name}_command").COMMAND

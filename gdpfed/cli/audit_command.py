@@ -1,4 +1,4 @@
-"""``gdpfed audit``: compute a run's privacy statement a second time, and say whether it held."""
+"""``gdpfed audit``: compute a run's epsilon a second time, and check that the privacy budgets held."""
 
 import argparse
 import json

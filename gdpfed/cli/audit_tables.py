@@ -1,4 +1,4 @@
-"""Shows an audit as a table and a sentence: of a run one row a group, of a node one row a run."""
+"""Shows an audit's result as a table and a sentence; a run has a row per group, a node a row per run."""
 
 from math import isinf
 
@@ -44,7 +44,7 @@ def verdict(audit: RunAudit | NodeAudit) -> str:
 
 
 def run_table(audit: RunAudit) -> Table:
-    """Return what the audit of a run found as a table, one row for each group."""
+    """Return the audit's result for a run as a table with one row for each budget group of clients."""
     title = f"{audit.charged_rounds} of {audit.num_rounds} rounds charged, delta {audit.delta:.3g}"
     if any(group.records is not None for group in audit.groups):
         return _record_table(audit, title)
@@ -87,13 +87,13 @@ def _record_table(audit: RunAudit, title: str) -> Table:
 
 
 def _spent(group: GroupAudit) -> list[str]:
-    """Return a group's cells in the table: budget, epsilon so far, as recorded, and of the whole plan."""
+    """Return four table cells of a group: its budget, and epsilon computed so far, recorded, and planned."""
     recorded = "" if group.recorded is None else figure(group.recorded)
     return [figure(group.budget), figure(group.spent), recorded, figure(group.planned)]
 
 
 def node_table(audit: NodeAudit) -> Table:
-    """Return what the audit of a node's ledger found as a table, one row for each run."""
+    """Return the audit's result for a node's ledger as a table with one row for each run."""
     about_records = any(run.num_steps for run in audit.runs)
     rows = []
     for run, held in zip(audit.runs, audit.held, strict=True):
@@ -122,7 +122,7 @@ def figure(value: float) -> str:
 
 
 def _held(held: bool, within_budget: bool) -> str:
-    """Say whether a budget held: yes, NO, or unproved if files contradict each other."""
+    """Return "yes" if a budget held, "NO" if not, and "unproved" if the files contradict each other."""
     if held:
         return "yes"
     return "unproved" if within_budget else "NO"

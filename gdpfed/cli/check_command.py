@@ -1,4 +1,4 @@
-"""``gdpfed check``: list everything that is wrong with a table, where training stops at the first error."""
+"""``gdpfed check``: list all faults of a data table; training would stop at the first one."""
 
 import argparse
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""``gdpfed columns``: write a first declaration of a table's columns, to be completed by hand."""
+"""``gdpfed columns``: write a draft of columns.yaml, which declares a table's columns, for completion by hand."""
 
 import argparse
 import sys

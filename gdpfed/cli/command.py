@@ -61,7 +61,7 @@ def user_path(text: str) -> Path:
 
 
 def require_folders(paths: Sequence[Path]) -> None:
-    """Refuse a path that is not a directory, before the slow import of the code that reads runs.
+    """Raise ReportError if a path is not a directory; called before the slow import of code that reads runs.
 
     Raises ReportError: names the first of them.
     """
@@ -72,7 +72,7 @@ def require_folders(paths: Sequence[Path]) -> None:
 
 
 def require_runs(paths: Sequence[Path]) -> None:
-    """Refuse paths that are not runs, before the slow import of the code that reads runs.
+    """Raise ReportError if a path is not a run; called before the slow import of code that reads runs.
 
     Raises ReportError: names the first of them.
     """
@@ -88,7 +88,7 @@ def require_runs(paths: Sequence[Path]) -> None:
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a picture file that cannot be written, before its content is computed.
+    """Raise ConfigError if a picture file cannot be written; called before the picture is computed.
 
     Raises ConfigError: names the path.
     """
@@ -101,13 +101,13 @@ def check_picture(path: Path) -> None:
 
 
 def add_overrides(parser: argparse.ArgumentParser, example: str) -> None:
-    """Add the overrides of a configuration as the last arguments of a command."""
+    """Let a command take settings (key=value) as its last arguments."""
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help=f"for instance {example}")
     parser.epilog = f"{parser.epilog}\n\n{OVERRIDES_NOTE}"
 
 
 def add_sweep(parser: argparse.ArgumentParser, output: Path) -> None:
-    """Add the options for the number of runs trained at the same time, and for their folder."""
+    """Add the options ``--jobs`` (how many runs train at the same time) and ``--output`` (their folder)."""
     parser.add_argument(
         "--jobs",
         type=whole_number,
@@ -120,7 +120,7 @@ def add_sweep(parser: argparse.ArgumentParser, output: Path) -> None:
 
 
 def add_watching(parser: argparse.ArgumentParser, port: int) -> None:
-    """Add the options for the address at which metrics are served, and for the server's certificates."""
+    """Add the options of a metrics server: its address, its host names, and TLS certificates to watch."""
     parser.add_argument(
         "--listen",
         default=str(port),
@@ -152,7 +152,7 @@ def add_parser(
     description: str,
     examples: str,
 ) -> argparse.ArgumentParser:
-    """Add a command, or an action of a command, whose help ends with examples."""
+    """Add the parser of a command, or of a command's action, whose help ends with examples."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=words,
@@ -176,7 +176,7 @@ def epilog_of(examples: str) -> str:
 
 @contextmanager
 def planning() -> Iterator[None]:
-    """Say on a terminal that a plan is being made, since some plans take a minute.
+    """Show "planning ..." on the terminal while a plan is computed, which can take a minute.
 
     It goes to standard error, so a plan as JSON can go through a pipe.
     """

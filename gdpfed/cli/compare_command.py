@@ -1,4 +1,4 @@
-"""``gdpfed compare``: was a run worth it, compared with models that parties could have without it?"""
+"""``gdpfed compare``: compare a run's model with models that the data owners could train without the run."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""``gdpfed demo``: train a first private model and the same without privacy, and compare them."""
+"""``gdpfed demo``: train a model with DP and one without on bundled data, and compare them."""
 
 import argparse
 

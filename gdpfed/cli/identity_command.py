@@ -1,4 +1,4 @@
-"""``gdpfed identity``: make and check the keys by which clients know each other."""
+"""``gdpfed identity``: make and check the signing keys with which clients authenticate each other."""
 
 import argparse
 import re

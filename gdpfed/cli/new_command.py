@@ -35,7 +35,7 @@ PROTECTED = {
 
 @dataclass(frozen=True)
 class Question:
-    """A question whose answer goes into the settings file, with its default and valid answers.
+    """A question to the user, with a default and the valid answers; the answer goes into the settings file.
 
     `read`: turns an answer into a value; ValueError for one that cannot be. `choices`: with words for each.
     """
@@ -203,7 +203,7 @@ def _asked(question: Question, default: str) -> Any:
 
 
 def _text_of(path: Path, answers: dict[str, Any]) -> str:
-    """Return the text of the settings file: option files under ``defaults``, then values by group."""
+    """Return the YAML text of the settings file: a Hydra list ``defaults``, then the values of each group."""
     import yaml
 
     by_record = answers["protect"] == "record"

@@ -1,4 +1,4 @@
-"""``gdpfed node``: report what a node has spent and refused, from its ledger, while the node runs."""
+"""``gdpfed node``: show what a node has spent of its privacy budget, or merge its ledger with a copy."""
 
 import argparse
 import json
@@ -156,7 +156,7 @@ def _status(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Map
 
 
 def _draw(found: "Sequence[NodeStatus]", picture: "Path") -> None:
-    """Draw what each client or group of records at a node has spent after each run."""
+    """Draw the epsilon that each client, or each group of records, at a node has spent after each run."""
     from gdpfed.report.spending import Spending
     from gdpfed.report.spent_picture import draw_spent
 

@@ -1,4 +1,4 @@
-"""The status of a node, what it has spent and refused, from its ledger and the files beside it.
+"""Reads from a node's ledger and the files beside it which epsilon is spent and which requests were refused.
 
 In which rounds a node was drawn is a secret where epsilon rests on nobody knowing it. So the figures for
 Prometheus leave out updates, what holds against the server and the time of a stage there; queries come to
@@ -42,7 +42,7 @@ CAUSES_NOTE = "why is in the node's log, of its budget with all figures"
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """What a node's files say: its ledger, its budgets, its last runs and refusals.
+    """What a node's files say about its ledger, its budgets, its runs and the requests that it refused.
 
     Attributes:
         ledger: the file.
@@ -64,7 +64,7 @@ class NodeStatus:
 
     @classmethod
     def read(cls, ledger: Path, config: Mapping[str, Any], known: "NodeStatus | None" = None) -> "NodeStatus":
-        """Read the files beside a node's ledger; nothing is recomputed if the ledger has not changed.
+        """Read a node's ledger and the files beside it; audit the ledger again only if it has changed.
 
         Raises:
             AuditError: the ledger is missing, cannot be read, or is none.
@@ -92,12 +92,12 @@ class NodeStatus:
         return [each for each in self.journal if each.cause not in (BEGUN, ACCEPTED)]
 
     def limit(self, run: NodeRunAudit) -> float:
-        """Return the node's limit on epsilon against the server; inf if there is none."""
+        """Return the most epsilon against the server that the node's settings allow; inf without a limit."""
         own = self._budget(run)
         return inf if own is None else own.max_epsilon_against_server
 
     def most_updates(self, run: NodeRunAudit) -> int:
-        """Return how many updates a run may get from this node: by its terms, or the node's own limit."""
+        """Return how many updates a run may get from this node: the run's or the node's limit, if lower."""
         own = self._budget(run)
         most = inf if own is None else own.max_participations
         return run.num_updates if most >= run.num_updates else int(most)
@@ -107,7 +107,7 @@ class NodeStatus:
         return next((each.time for each in self.journal if each.run == name and each.cause == BEGUN), None)
 
     def spent_by_run(self) -> dict[str, list[Step]]:
-        """Return what each client or group of records has spent after each run, by name."""
+        """Return what each client, or each group of records, has spent before and after each run."""
         found: dict[str, list[Step]] = {}
         for run in self.audit.runs:
             steps = found.setdefault(f"{self.ledger.absolute().parent.name}, {run.payer}", [])
@@ -116,7 +116,7 @@ class NodeStatus:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the node's status as JSON; None stands for no limit."""
+        """Return the node's status as a dictionary for JSON; an infinite number stands for no limit."""
         return {
             "ledger": str(self.ledger),
             "passed": self.passed,
@@ -143,7 +143,7 @@ class NodeStatus:
 
     @property
     def last_line(self) -> str:
-        """Say when the node's last message came, or that a new ledger has spent nothing."""
+        """Return a line on when the last query came and, before the first run, on the unspent budget."""
         heard = "never" if self.heard is None else f"{_minute(self.heard)} UTC"
         last = f"last query to every node {heard}, ledger last changed {_minute(self.changed)} UTC"
         if self.audit.runs:
@@ -250,7 +250,7 @@ class NodeStatus:
 
 
 def left(run: NodeRunAudit) -> float:
-    """Return how much epsilon is left of a node's budget after all runs; at least 0."""
+    """Return how much of a node's privacy budget is left after all runs; at least 0."""
     return max(0.0, run.budget - run.epsilon) if isfinite(run.epsilon) else 0.0
 
 
@@ -273,7 +273,10 @@ class NodeFigures:
         self._known: NodeStatus | None = None
 
     def read(self) -> Iterator[Figure]:
-        """Read the metrics of a node; AuditError, NodeConfigError: as `NodeStatus.read`."""
+        """Read the node's files and yield its metrics, such as the epsilon spent and left.
+
+        Raises AuditError, NodeConfigError: as `NodeStatus.read`.
+        """
         status = self._known = NodeStatus.read(self._ledger, self._config, self._known)
         own = {"ledger": str(self._ledger)}
         yield Figure("gdpfed_node_ledger_sound", float(status.passed), own)
@@ -297,5 +300,5 @@ class NodeFigures:
 
 
 def _stage(status: NodeStatus) -> float | None:
-    """Return when a node's ledger last changed; None if that could reveal a secret turn."""
+    """Return when a node's ledger last changed; None if the time could reveal a secretly sampled round."""
     return None if status.standing.sampled else status.changed

@@ -16,12 +16,12 @@ class Parser(argparse.ArgumentParser):
     """A parser of command lines that raises input errors and suggests the most similar word."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise InputError with the reason why a command line is refused, and where help is."""
+        """Raise InputError that says what is wrong with the command line and how to see its help."""
         said = INVALID.sub(lambda found: f"{found[2]} is not a {found[1].replace('_', ' ')}", message)
         raise InputError(f"{self.prog}: {said}; '{self.prog} --help' shows how it is called")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Refuse an unknown option of this command; pass other words on.
+        """Raise InputError for an unknown option; return words that are not options for later parsing.
 
         Raises InputError: names the option and the nearest one.
         """

@@ -1,4 +1,4 @@
-"""``gdpfed plan``: print what a run promises, before anything is trained."""
+"""``gdpfed plan``: print a run's noise, sampling rates and epsilons before anything is trained."""
 
 import argparse
 import json
@@ -117,7 +117,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    """Show the plans of all methods side by side."""
+    """Show the privacy plans (noise, rates, epsilon) of all methods side by side."""
     from gdpfed.cli import show_plan
     from gdpfed.report.plan_table import plan_comparison
     from gdpfed.report.record_comparison import record_comparison
@@ -141,7 +141,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _choose(config: "Config", options: argparse.Namespace) -> int:
-    """Show the settings proposed for a run, and the plan that they give."""
+    """Propose settings for a run, and show them with the privacy plan that they give."""
     from conf.load import load
     from gdpfed.cli.show_plan import show_plan
     from gdpfed.methods import make_method, resolve
@@ -175,7 +175,7 @@ def _numbers(text: str) -> list[float]:
 
 
 def _epsilons(options: argparse.Namespace) -> int:
-    """Show how much noise each of several budgets needs."""
+    """Show how much noise each of several privacy budgets needs."""
     from gdpfed.report.budget_noise import budget_noises, budget_text, draw_budgets
 
     with planning():
@@ -190,7 +190,7 @@ def _epsilons(options: argparse.Namespace) -> int:
 
 
 def _answer(question: "PlanQuestion", config: "Config", options: argparse.Namespace) -> int:
-    """Show the answer to a question about a plan."""
+    """Show what a further option of ``gdpfed plan``, such as ``--price``, computes about a plan."""
     with planning():
         answer = question.answer(config)
     if options.json:

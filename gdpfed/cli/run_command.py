@@ -1,4 +1,4 @@
-"""``gdpfed run``: train on Flower's simulation backend and follow the rounds."""
+"""``gdpfed run``: train on Flower's simulation backend and show the rounds."""
 
 import argparse
 import re

@@ -6,7 +6,7 @@ from gdpfed.errors import AuditError, ReportError
 
 
 def require_sealed(path: Path) -> None:
-    """Refuse a finished run whose files have changed since it ended.
+    """Raise ReportError if a file of a finished run has changed since the run ended.
 
     Raises ReportError: names the first file that does not fit.
     """

@@ -1,4 +1,4 @@
-"""``gdpfed settings``: every setting with its default and what it is for."""
+"""``gdpfed settings``: list every setting with its default and its purpose."""
 
 import argparse
 from collections.abc import Iterator

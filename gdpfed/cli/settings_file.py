@@ -1,4 +1,4 @@
-"""Files of settings on the command line: ``gdpfed simulate mine.yaml`` takes the settings in the file.
+"""Reads YAML files of settings that are given on the command line, as in ``gdpfed simulate mine.yaml``.
 
 Such a file has the form of Hydra's own: options of groups below ``defaults``, and values by group and key.
 """
@@ -13,7 +13,7 @@ ENDINGS = (".yaml", ".yml")
 
 
 def written_out(words: Sequence[str]) -> list[str]:
-    """Replace settings files among the words by their overrides; explicit overrides take precedence.
+    """Replace each YAML file on a command line by its settings (key=value); settings given directly win.
 
     Raises ConfigError: no such file, one that is not YAML, or that holds something else than settings.
     """
@@ -32,7 +32,7 @@ def _is_file(word: str) -> bool:
 
 
 def settings_in(path: Path) -> list[str]:
-    """Return a settings file as overrides, such as ``dataset=csv`` and ``dataset.path='...'``.
+    """Return the settings in a YAML file as words such as ``dataset=csv`` and ``dataset.path='...'``.
 
     Raises ConfigError: as :func:`written_out`.
     """
@@ -67,7 +67,7 @@ def _values(path: Path, content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _in_hydras_words(value: Any) -> str:
-    """Write a value from YAML in Hydra's syntax for overrides."""
+    """Write a value from YAML in Hydra's syntax for settings on the command line."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Shows plans on the terminal: one with warnings, or many side by side."""
+"""Shows privacy plans (noise, rates, epsilon) on the terminal: one with warnings, or many side by side."""
 
 from collections.abc import Sequence
 
@@ -24,14 +24,14 @@ TABLES = ("csv", "parquet")
 
 
 def show_plan(console: Console, config: Config, method: Method, *, details: bool = False) -> None:
-    """Print a plan's heading, table and facts, and one sentence for every weak point of the plan."""
+    """Print a privacy plan: heading, table, values, and one sentence for every weak point of the plan."""
     console.print(heading(method, config.secagg))
     console.print(plan_table(method, details=details, further=plan_details(method.plan, config)))
     _show_notes(console, config, method)
 
 
 def show_heading(console: Console, config: Config, method: Method) -> None:
-    """Print the three lines on a plan with which a run begins, and the plan's weak points."""
+    """Print three lines about a run's privacy plan, and the plan's weak points."""
     console.print(heading(method, config.secagg))
     _show_notes(console, config, method)
 
@@ -46,7 +46,7 @@ def _show_notes(console: Console, config: Config, method: Method) -> None:
 
 
 def check_model(config: Config, overrides: Sequence[str]) -> None:
-    """Refuse an unknown model or option, and a loss that no table can use.
+    """Raise LearningError for an unknown model or model option, or a loss that does not fit a table's labels.
 
     Models are made of torch, which takes seconds to import, so a data set's own is left to its run; so are
     the rows of a table, of which only the declaration is read.
@@ -70,12 +70,12 @@ def check_model(config: Config, overrides: Sequence[str]) -> None:
 
 
 def load_unit(overrides: Sequence[str]) -> str:
-    """Return the unit (client or record) that a plan under these overrides protects."""
+    """Return what a plan with these settings protects: "client" or "record"."""
     return load([override for override in overrides if not override.startswith("method.")]).privacy.unit
 
 
 def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANTS) -> list[ComparedPlan]:
-    """Plan every method: against outsiders with each accountant, and against everyone.
+    """Plan the noise of every method: against outsiders with each accountant, and against everyone.
 
     Raises ConfigError: overrides that no method takes.
     """
@@ -106,7 +106,7 @@ def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANT
 
 
 def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:
-    """Plan every method for records; return name, what differs by budget, and plan or refusal.
+    """Plan each method that protects records; return its name, what differs by budget, and its plan or error.
 
     Raises ConfigError: overrides that no method takes.
     """
@@ -121,7 +121,7 @@ def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method |
 
 
 def comparison_dict(row: ComparedPlan) -> dict[str, object]:
-    """Return one entry of the comparison of plans as JSON."""
+    """Return one entry of the comparison of plans as a dictionary for JSON."""
     entry: dict[str, object] = {"against": row.against, "method": row.name, "accountant": row.accountant}
     if isinstance(row.planned, str):
         return {**entry, "refused": row.planned}
@@ -129,7 +129,7 @@ def comparison_dict(row: ComparedPlan) -> dict[str, object]:
 
 
 def record_comparison_dict(name: str, differs: str, planned: Method | str) -> dict[str, object]:
-    """Return one entry of the comparison of methods for records as JSON."""
+    """Return one entry of the comparison of methods for records as a dictionary for JSON."""
     outcome: dict[str, object] = {"refused": planned} if isinstance(planned, str) else planned.describe()
     return {"method": name, "differs": differs, **outcome}
 

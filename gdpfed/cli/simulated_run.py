@@ -1,4 +1,4 @@
-"""Shows a simulated run on the terminal: its heading, its rounds, its end."""
+"""Trains a simulated run and shows its plan and its rounds on the terminal."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ OWN_DATA = {
 
 
 def require_path(config: "Config") -> None:
-    """Refuse a missing data file before the slow import of the code that reads it.
+    """Raise LearningError if a data file is missing; called before the slow import of the code that reads it.
 
     Raises LearningError: names the setting and what it is to be.
     """
@@ -39,7 +39,7 @@ def require_path(config: "Config") -> None:
 
 
 def train(console: "Console", overrides: Sequence[str]) -> Path:
-    """Train a run with these overrides in this process, show it, and return its directory.
+    """Train a run with these settings in this process, show its rounds, and return its directory.
 
     Raises KeyboardInterrupt: Ctrl-C; once there is something to go on from, its text says how.
     """

@@ -1,4 +1,4 @@
-"""``gdpfed status``: where a run stands on the server of a federation."""
+"""``gdpfed status``: read from a run's directory how far the run is and how much epsilon it has spent."""
 
 import argparse
 import json

@@ -15,7 +15,7 @@ UNKNOWN = "there are too few rounds, or that training.learning_rate or privacy.c
 
 @dataclass(frozen=True)
 class AtChance:
-    """The finding that a run's accuracy is not surely above the share of the most frequent class.
+    """The finding that a run's accuracy is not significantly above the share of the most frequent class.
 
     Attributes:
         accuracy, low, high: of the released model, and the ends of its 95 % interval.
@@ -57,12 +57,12 @@ class AtChance:
 
 
 def base_rate_line(name: str, share: float) -> str:
-    """Return the model card's line on how often it is right to guess the most frequent class always."""
+    """Return a line for the model card: how often it is right to always guess the most frequent class."""
     return f"{_WITHOUT_A_MODEL}answering '{name}' always would be right for {100 * share:.1f} % of it"
 
 
 def base_rate_on_card(directory: Path) -> str | None:
-    """Find the line of `base_rate_line` in a run's model card; None without a card or such a line."""
+    """Return what a run's model card says about always guessing the most frequent class; None if nothing."""
     try:
         card = (directory / MODEL_CARD_FILE).read_text(encoding="utf-8")
     except OSError:

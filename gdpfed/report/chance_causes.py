@@ -67,7 +67,7 @@ def _on_the_servers(run: PreparedRun, records: Sequence[RoundLogEntry]) -> AtCha
 
 
 def _tells_apart(run: PreparedRun, record: RoundLogEntry) -> bool:
-    """Whether a two-class AUC was measured and is above 1/2."""
+    """Whether a two-class AUC was measured and its 95 % interval lies above 1/2."""
     data, area = run.task.load(), record.metrics.get("auc")
     if area is None or data.num_classes != 2:
         return False
@@ -86,7 +86,7 @@ def _rare(found: AtChance, records: Sequence[RoundLogEntry]) -> Iterator[str]:
 
 
 def _at_clients(run: PreparedRun) -> AtChance | None:
-    """Find whether accuracy is at chance level on held-out records that clients have counted."""
+    """Return accuracy and the most frequent class on records that clients held out; None if unknown."""
     found = HeldOutResult.read(run.path)
     accuracy = None if found is None else found.metrics.get("accuracy")
     if found is None or not found.cases or found.cases <= 0 or accuracy is None:
@@ -135,7 +135,7 @@ def _unscaled(run: PreparedRun) -> Iterator[str]:
 
 
 def _noise(run: PreparedRun, dimension: int) -> Iterator[str]:
-    """Name as a possible cause that the noise is larger than the model's step."""
+    """Name noise as a possible cause if the noise in a round is larger than the model's step."""
     plan = run.method.plan
     if not plan.private or plan.about_records or plan.mechanism.adds_own_noise:
         return

@@ -1,4 +1,4 @@
-"""Compares runs; those that differ only in the seed are averaged into one line of a table."""
+"""Compares runs; runs with the same configuration and different seeds are averaged into one table row."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,28 +40,28 @@ VARIED_FIRST = (
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One line of a comparison of runs: a configuration, its label, and its runs, one for each seed."""
+    """One row in a comparison of runs: a configuration, its label, and its runs, one for each seed."""
 
     label: str
     runs: tuple[FinishedRun, ...]
 
     @property
     def metric(self) -> str:
-        """The name of the metric that is shown for this line."""
+        """The name of the metric that is shown for this configuration."""
         return self.runs[0].metric
 
     @property
     def evaluated(self) -> bool:
-        """Whether every run of this line was evaluated, so that its metric is known."""
+        """Whether every run of this configuration was evaluated, so that its metric is known."""
         return all(run.records[-1].evaluated for run in self.runs)
 
     @property
     def final_result(self) -> Spread:
-        """The metric after the last round, as a spread over seeds, on the scale of display."""
+        """Mean and standard deviation, over seeds, of the metric after the last round, as displayed."""
         return Spread.of([run.final_result for run in self.runs])
 
     def results(self) -> list[Spread]:
-        """Return the metric after each round that all seeds have, as spreads, on the scale of display."""
+        """Return, for each round that all seeds have, mean and standard deviation of the metric as displayed."""
         return [Spread.of(each) for each in zip(*(run.results for run in self.runs), strict=False)]
 
 
@@ -82,7 +82,7 @@ def computed_settings(settings: Settings) -> dict[str, Any]:
 
 
 def lines_of(runs: Sequence[FinishedRun]) -> list[Line]:
-    """Group runs into lines of a comparison: one for each configuration, in the order given.
+    """Group runs by configuration (seeds apart), in the order given; each group is one row of the comparison.
 
     Raises ReportError: the same directory twice.
     """
@@ -107,7 +107,7 @@ def _refuse_repeated(runs: Iterable[FinishedRun]) -> None:
 
 
 def _label(own: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> str:
-    """Name a line of the comparison by method, data set if several, and settings that differ."""
+    """Name a configuration by its method, its data set if there are several, and the settings that differ."""
     names = [own["method.name"]]
     if len({all_setting["dataset.name"] for all_setting in all_settings}) > 1:
         names.insert(0, own["dataset.name"])
@@ -122,7 +122,7 @@ def _kind(settings: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _varied(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
-    """Return the settings to name in a line's label, and how many other settings differ.
+    """Return the settings to name in a configuration's label, and how many other settings differ.
 
     Settings that tell the same lines apart go with each other, as those of a data set or an option group do:
     of many of them the first by `VARIED_FIRST` is named, which somebody varies by hand.
@@ -142,14 +142,14 @@ def _varied(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> tuple
 
 
 def _chosen(settings: Mapping[str, Any]) -> Iterable[str]:
-    """Yield settings that a method chose by itself, which labels of lines leave out."""
+    """Yield the settings that a method chose by itself; labels of configurations leave them out."""
     for entry in settings.get("method.chosen") or ():
         key = entry.partition("=")[0]
         yield from ("method.chosen", key, key.replace("training.", "dataset."))
 
 
 def _order(key: str) -> int:
-    """Rank a setting in labels of lines: settings of the data set come last, since others repeat them."""
+    """Return a setting's rank in labels; settings of the data set come last, since other groups repeat them."""
     place = len(VARIED_FIRST) + key.startswith("dataset.")
     return VARIED_FIRST.index(key) if key in VARIED_FIRST else place
 

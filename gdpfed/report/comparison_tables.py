@@ -22,13 +22,13 @@ TRUSTED = "all but server"
 
 
 def figure_of(line: Line, measure: Callable[[FinishedRun], float | None]) -> Spread | None:
-    """Return the spread of a quantity over a line's runs in which it was measured; None if there is none."""
+    """Return mean and standard deviation of a quantity over those runs that measured it; None if none did."""
     values = [value for value in map(measure, line.runs) if value is not None]
     return Spread.of(values) if values else None
 
 
 def one_metric(lines: Sequence[Line]) -> str:
-    """Return the name of the metric that all lines show; ReportError if they show different ones.
+    """Return the name of the metric that all compared configurations show.
 
     Raises ReportError: they show different ones.
     """
@@ -50,12 +50,12 @@ def kilobytes_down(run: FinishedRun) -> float:
 
 
 def noise_magnitude(run: FinishedRun) -> float:
-    """Return Lambda, the noise magnitude in the model, from a run's plan."""
+    """Return Lambda from a run's plan: the expected noise variance per model parameter."""
     return float(run.plan["weighting"]["noise_magnitude"])
 
 
 def results_table(lines: Sequence[Line]) -> Table:
-    """Return a table of results and costs, one row for each line of the comparison.
+    """Return a table of results and costs with one row for each configuration.
 
     Raises ReportError: lines that show different metrics.
     """
@@ -80,7 +80,9 @@ def results_table(lines: Sequence[Line]) -> Table:
 
 
 def differences_table(lines: Sequence[Line]) -> Table | None:
-    """Return a table of each line's difference to the first line; None without two common seeds.
+    """Return a table of how each configuration's result differs from the first one's.
+
+    It is None if no configuration has two seeds in common with the first.
 
     With differences d_1, ..., d_n of the seeds that both lines have, the interval is
     mean(d) ± t(0.975, n - 1) sd(d) / sqrt(n), Student's t.
@@ -105,7 +107,7 @@ def differences_table(lines: Sequence[Line]) -> Table | None:
 
 
 def _differences(line: Line, first: Line) -> Spread | None:
-    """Return a line's results minus the first line's, for common seeds; None if fewer than two."""
+    """Return a configuration's results minus the first one's, for common seeds; None if fewer than two."""
     of_first = {run.seed: run.final_result for run in first.runs}
     if not (first.evaluated and line.evaluated):
         return None
@@ -119,7 +121,7 @@ def _interval(differences: Spread, form: str) -> str:
 
 
 def seeds_table(lines: Sequence[Line]) -> Table:
-    """Return a table with one row for each run, as plain numbers for other programs."""
+    """Return a table of plain numbers with one row for each run, for other programs to read."""
     groups = max(len(run.plan["groups"]) for line in lines for run in line.runs)
     headings = (
         "run",

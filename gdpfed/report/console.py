@@ -45,7 +45,7 @@ class OutputConsole(Console):
             self.width = WIDTH
 
     def on_broken_pipe(self) -> None:
-        """Let the error pass, so that the program's entry point ends quietly when a pipe is closed."""
+        """Raise BrokenPipeError, at which ``gdpfed`` ends quietly, if the reader of the output has gone."""
         raise BrokenPipeError
 
 
@@ -132,7 +132,7 @@ def _bands(columns: Sequence[_Needed], margin: int, width: int) -> Iterator[list
 
 
 def _widths(band: Sequence[_Needed], room: int) -> list[int]:
-    """Divide a table's width among its columns: each gets its least, small columns then get the rest."""
+    """Divide a table's width among its columns: the minimum for each, the rest to those that lack least."""
     widths = [each.least for each in band]
     left = room - sum(widths)
     for index in sorted(range(len(band)), key=lambda index: band[index].whole - widths[index]):
@@ -143,7 +143,7 @@ def _widths(band: Sequence[_Needed], room: int) -> list[int]:
 
 
 def _like(table: rich.table.Table, *, first: bool, last: bool) -> rich.table.Table:
-    """Return an empty table in another's style; the first part has its title, the last its caption."""
+    """Return an empty copy of a table; only the first part keeps the title, only the last the caption."""
     return rich.table.Table(
         title=table.title if first else None,
         caption=table.caption if last else None,

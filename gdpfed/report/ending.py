@@ -84,7 +84,7 @@ def run_without_privacy(directory: Path, settings: Settings) -> Path | None:
 
 
 def _is_without_privacy(config: Path) -> bool:
-    """Whether a configuration file names the method without privacy, judged by its text alone."""
+    """Whether the text of a configuration file names ``fedavg``, the method without privacy."""
     try:
         return f"name: {WITHOUT_PRIVACY}\n" in config.read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -92,7 +92,7 @@ def _is_without_privacy(config: Path) -> bool:
 
 
 def _trained(settings: Settings) -> Mapping[str, Any]:
-    """Return the settings, with the seed, that decide what training without privacy computes."""
+    """Return the settings, seed included, that determine the result of training without privacy."""
     followed = computed_settings(settings).items()
     kept = {key: value for key, value in followed if not key.startswith(PRIVATE_SECTIONS)}
     return {**kept, "seed": settings["run"]["seed"]}

@@ -28,7 +28,7 @@ MOST_TICKS = 8
 
 @dataclass(frozen=True)
 class CostPoint:
-    """One private configuration in the picture: its epsilons, and its result with a spread.
+    """A point of the picture: the epsilons of one private configuration, and its result with an error bar.
 
     `method`: its name, which has a colour. `budgets`: epsilon, the least, the mean over clients and the
     largest. `result`: the metric over the seeds, as it is shown. `ends`: of its 95 % interval, where a bar
@@ -54,7 +54,7 @@ def cost_points(
     results: Sequence[Spread] | None = None,
     ends: Sequence[tuple[float, float]] | None = None,
 ) -> list[CostPoint]:
-    """Return the private lines of a comparison as points for the picture.
+    """Return a point of the picture for each configuration with privacy.
 
     `results`: in place of the lines' own, as they are shown. `ends`: of their intervals.
     """
@@ -73,7 +73,7 @@ def cost_points(
 
 
 def without_privacy(lines: Sequence[Line]) -> dict[str, Spread]:
-    """Return the results of those lines of a comparison that have no privacy, by label."""
+    """Return, by label, the results of the configurations without privacy."""
     bare = [line for line in lines if not line.runs[0].plan["private"] and line.evaluated]
     return {f"{line.label}, without privacy": line.final_result for line in bare}
 

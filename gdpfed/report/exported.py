@@ -83,7 +83,7 @@ def run_figures(path: Path) -> Iterator[Figure]:
 
 
 def certificate_figures(path: Path) -> Iterator[Figure]:
-    """Read when the first of the certificates in a file expires, as a monitoring metric.
+    """Yield a metric for monitoring: when the first of the TLS certificates in a file expires.
 
     Raises ReportError: the file cannot be read, or has none.
     """
@@ -106,7 +106,7 @@ class Source:
     read: Read
 
     def figures(self) -> list[Figure]:
-        """Return the source's metrics, and whether it could be read."""
+        """Return the source's metrics, and one more that says whether the source could be read."""
         readable = {"of": self.name}
         try:
             return [*self.read(), Figure(READABLE, 1.0, readable)]

@@ -1,4 +1,4 @@
-"""Facts for the terminal: lines of a name and a value, with all values aligned."""
+"""Prints names and values on the terminal, one pair a line, with all values aligned."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _FIXED = "\N{NO-BREAK SPACE}"
 
 @dataclass(frozen=True)
 class Fact:
-    """A name with its value, shown on one line; with `detail`, only if details are asked for."""
+    """A name with its value, shown on one line; if `detail` is set, only shown when details are asked for."""
 
     name: str
     value: str
@@ -24,7 +24,7 @@ class Fact:
 
 
 class FactLines:
-    """Facts as aligned lines of name and value; long values continue below their beginning."""
+    """Lines of names and values with aligned values; a long value goes on in the lines below."""
 
     def __init__(self, facts: Iterable[Fact], *, details: bool = False) -> None:
         self.facts: Sequence[Fact] = [fact for fact in facts if details or not fact.detail]
@@ -33,7 +33,7 @@ class FactLines:
         yield from (Text(line) for line in self.lines(options.max_width))
 
     def lines(self, width: int) -> Iterator[str]:
-        """Yield the lines of all facts for an output with `width` columns."""
+        """Yield the lines of all names and values, for an output with `width` columns."""
         indent = max((len(fact.name) for fact in self.facts), default=0) + GAP
         for fact in self.facts:
             parts = _wrapped(fact.value, width - indent) or [""]

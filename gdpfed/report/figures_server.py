@@ -175,7 +175,7 @@ _MAKERS = {"run": _run_section, "ledger": _node_section, "certificate": _certifi
 
 
 def address(text: str) -> tuple[str, int]:
-    """Parse an address [HOST:]PORT; the default host is this machine alone.
+    """Parse an address [HOST:]PORT; without HOST it is 127.0.0.1, which only this machine can reach.
 
     Raises ConfigError: it is none.
     """

@@ -49,7 +49,7 @@ class FinishedRun:
 
     @property
     def seed(self) -> int:
-        """The seed of the model's start, the partition and the batches."""
+        """The random seed of the initial model, of the data partition and of the batches."""
         return int(self.settings["run"]["seed"])
 
     @property
@@ -59,17 +59,17 @@ class FinishedRun:
 
     @property
     def results(self) -> list[float]:
-        """The metric after every round, on the scale of display."""
+        """The metric after every round, in displayed units such as percent."""
         shown = MetricDisplay.of(self.metric)
         return [shown.scaled(record.shown[1]) for record in self.records]
 
     @property
     def final_result(self) -> float:
-        """The metric after the last round that was evaluated, on the scale of display."""
+        """The metric after the last round that was evaluated, in displayed units such as percent."""
         return MetricDisplay.of(self.metric).scaled(last_evaluated(self.records).shown[1])
 
     def to_frame(self) -> "pandas.DataFrame":
-        """Return the log as a data frame with one row for each round, in the columns that trackers receive.
+        """Return the log of rounds as a pandas data frame with one row for each round.
 
         Columns are `round`, `test/<metric>`, `epsilon/group_<m>`, `epsilon_against_server/group_<m>`,
         `cohort/group_<m>`, `survivors/sum_<i>` and `seconds/<phase>`; what a round lacks is NaN.
@@ -108,7 +108,7 @@ class FinishedRun:
 
     @property
     def seconds_a_round(self) -> float | None:
-        """The mean time of a round in seconds; None if none was recorded, or it would tell who was drawn."""
+        """The mean time of a round in seconds; None if not recorded, or if it could reveal who was sampled."""
         if not cohorts_shown(self.plan, self.settings):
             return None
         times = [record.seconds["total"] for record in self.records if "total" in record.seconds]
@@ -127,11 +127,11 @@ class FinishedRun:
 
 
 class UnfinishedError(ReportError):
-    """The run is still going on, or was interrupted."""
+    """Raised for a run that has not finished: it is still running, or was interrupted."""
 
 
 def read_run(path: Path) -> FinishedRun:
-    """Read the finished run in a directory; ReportError if it is unfinished or damaged.
+    """Read the finished run in a directory; raise ReportError if the run is unfinished or damaged.
 
     Raises:
         ReportError: no run, an unfinished one or a damaged one.
@@ -161,7 +161,7 @@ def read_run(path: Path) -> FinishedRun:
 
 
 def _charged_rounds(path: Path, planned: int) -> int:
-    """Return how many rounds the run's ledger has charged, which may be fewer than were planned."""
+    """Return for how many rounds the run's ledger has recorded a privacy cost; more may have been planned."""
     try:
         charged = int(read_json((path / LEDGER_FILE).read_text(encoding="utf-8"))["charged_rounds"])
     except (OSError, *WRONG_FORM):
@@ -187,7 +187,7 @@ def read_settings(path: Path) -> Settings | None:
 
 
 def read_whole_settings(path: Path) -> Settings:
-    """Read the configuration of a run; ReportError if there is none."""
+    """Read the configuration of a run; raise ReportError if the run has none."""
     if not path.is_dir():
         raise ReportError(f"{path} is not a run: there is no such directory")
     settings = read_settings(path)
@@ -200,7 +200,7 @@ def read_whole_settings(path: Path) -> Settings:
 
 
 def cohorts_shown(plan: Mapping[str, Any], settings: Settings) -> bool:
-    """Whether cohorts may be shown: their secrecy protects nobody, or the run shows them anyway."""
+    """Whether a report may show who was sampled: this is no secret for epsilon, or the settings allow it."""
     events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
     everybody = bool(events) and all(event.get("sampling_rate") == 1.0 for event in events)
     public = not plan["private"] or plan["sampling"] == "scheduled" or plan["unit"] == "record" or everybody
@@ -208,7 +208,7 @@ def cohorts_shown(plan: Mapping[str, Any], settings: Settings) -> bool:
 
 
 def read_plan(path: Path) -> Mapping[str, Any]:
-    """Read the plan of a run as JSON; ReportError if there is none."""
+    """Read the privacy plan in a run's directory; raise ReportError if there is none."""
     try:
         plan = read_json((path / PLAN_FILE).read_text(encoding="utf-8"))
         plan["weighting"]["noise_magnitude"], plan["groups"]

@@ -1,4 +1,4 @@
-"""How each mechanism describes its plans in tables and model cards; packages can add their own."""
+"""Reports: a class for each DP mechanism that describes its plans in tables and model cards."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CardSubject:
-    """What a model card is about: configuration, plan, log entries and spent epsilon.
+    """The content of a model card: configuration, privacy plan, log entries and spent epsilon.
 
     Attributes:
         records: of the rounds so far.
@@ -69,31 +69,31 @@ class CardSubject:
 
 
 class MechanismReport(ABC):
-    """Base class of reports: how one mechanism's plans are described in tables and model cards."""
+    """Base class of reports: each describes the plans of one DP mechanism in tables and model cards."""
 
     @abstractmethod
     def promise(self, subject: CardSubject) -> list[str]:
-        """Return lines of the model card, in Markdown, that say what is promised to whom."""
+        """Return Markdown lines for the model card on the privacy guarantee and against whom it holds."""
 
     @abstractmethod
     def not_covered(self, subject: CardSubject) -> list[str]:
-        """Return lines of the model card that say what is not promised."""
+        """Return lines for the model card that say what the privacy guarantee does not cover."""
 
     @abstractmethod
     def table(self, method: "Method", *, details: bool = False) -> "Table":
-        """Return the table by which `gdpfed plan` and logs show a plan, unless the method has its own."""
+        """Return the table that shows a plan in `gdpfed plan` and in logs, if the method has no other."""
 
     def facts(self, method: "Method") -> "Sequence[Fact]":
-        """Return the facts below a plan's table."""
+        """Return names and values to show below a plan's table."""
         return ()
 
     def promise_in_short(self, plan: "PrivacyPlan") -> str:
-        """Say in one line what a plan promises, and against whom."""
+        """Return one line with the privacy guarantee of a plan and against whom it holds."""
         against = f" against {plan.against}" if plan.against else ""
         return f"{plan.protected}-level DP (delta {plan.delta:.3g}){against}"
 
     def cost_in_short(self, method: "Method", messages: float) -> str:
-        """Say in one line what keeping the promise costs, such as `messages` a round."""
+        """Return one line on the cost of the privacy guarantee, such as `messages` a round."""
         return f"{messages:.1f} messages a round; {method.plan.num_rounds} rounds"
 
     def draw(self, plan: "PrivacyPlan", names: Sequence[str], path: "Path") -> bool:
@@ -115,5 +115,5 @@ MECHANISM_REPORTS: Registry[type[MechanismReport]] = Registry(
 
 
 def report_of(plan: "PrivacyPlan") -> MechanismReport:
-    """Return the report for a plan's mechanism; ConfigError if none is registered."""
+    """Return the report for a plan's mechanism; raise ConfigError if none is registered."""
     return MECHANISM_REPORTS.get(plan.mechanism.kind)()

@@ -1,4 +1,4 @@
-"""The mean number of messages in a round, with those of clients that send zeros to fill sums."""
+"""Computes the mean number of messages in a round, including clients that send zeros to fill secure sums."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from gdpfed.privacy.sampling.cohorts import fills_cohorts
 
 
 def messages_a_round(method: Method, secagg: SecAggConfig) -> float:
-    """Return the mean number of messages in a round: updates, zeros that fill sums, and noise taken back.
+    """Return the mean number of a round's messages: updates, zeros that fill sums, and noise to subtract.
 
     It is that of a run in which all clients can be reached. `secagg`: how sums are made, which decides how
     many members they need.
@@ -19,7 +19,7 @@ def messages_a_round(method: Method, secagg: SecAggConfig) -> float:
 
 
 def fillers_a_round(method: Method, secagg: SecAggConfig) -> float:
-    """Return how many clients are asked for zeros in a round on average, so that no sum tells of the draw."""
+    """Return how many clients send zeros in a round on average, to hide how many clients were sampled."""
     plan = method.plan
     if method.reads_alone or not fills_cohorts(plan):
         return 0.0

@@ -55,7 +55,7 @@ class Spread:
         return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
     def text(self, form: str = ".1f") -> str:
-        """Write ``mean ± stddev``, or only the value if there is one; say so if it is unknown."""
+        """Write ``mean ± stddev``, the value alone if there is one, or "not evaluated" if it is unknown."""
         if isnan(self.mean):
             return NOT_EVALUATED
         spread = "" if self.stddev is None else f" ± {self.stddev:{form}}"
@@ -139,7 +139,7 @@ def shown_in(record: RoundLogEntry) -> str:
 
 
 def dataset_label(name: str, path: str | None = None) -> str:
-    """Return the displayed name of a data set; for a user's own data with file or folder."""
+    """Return the displayed name of a data set; the name of a user's own data includes the file or folder."""
     if name in OWN_DATA:
         place = "" if path is None else f" in {Path(path).name}"
         return f"own {OWN_DATA[name]}{place}"

@@ -1,4 +1,4 @@
-"""The model card: what was trained, what is promised to whom, and what is not promised."""
+"""Writes the model card: what was trained, and what the privacy guarantee covers and does not cover."""
 
 import math
 from collections.abc import Sequence
@@ -105,7 +105,7 @@ def _labels_beyond(subject: CardSubject) -> list[str]:
 
 
 def labels_beyond(task: Task) -> tuple[int, int] | None:
-    """Count test labels beyond the declared range, and all test labels; None if labels are no numbers."""
+    """Count test labels beyond the declared range, and all test labels; None if labels are not numbers."""
     data = task.load()
     if data.target_range is None or not len(data.test):
         return None
@@ -251,7 +251,7 @@ def base_rate_lines(subject: CardSubject) -> list[str]:
 
 
 def in_plain_words(subject: CardSubject) -> list[str]:
-    """Explain the promise in a paragraph for readers who do not know differential privacy."""
+    """Explain the privacy guarantee in a paragraph for readers who do not know differential privacy."""
     count = subject.config.dataset.num_clients
     named = 0 < len(subject.parties) <= MOST_NAMED
     who = _listed(subject.parties) if named else f"{count} participants"

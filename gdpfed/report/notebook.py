@@ -23,7 +23,7 @@ from gdpfed.report.plan_table import heading, plan_lines, plan_table
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ShownPlan(PrivacyPlan):
-    """A plan that a notebook displays as ``gdpfed plan`` does.
+    """A privacy plan that a notebook displays as ``gdpfed plan`` does on a terminal.
 
     `method`: it has the plan, and weighs what is released. `secagg`: how sums are made. `notes`: what is weak
     in the plan, one line each.
@@ -35,7 +35,7 @@ class ShownPlan(PrivacyPlan):
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        """Make the plan of a resolved configuration, ready for display.
+        """Make the privacy plan of a complete configuration, ready for display.
 
         Raises ConfigError, PrivacyError: as `make_method`.
         """
@@ -88,7 +88,7 @@ def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], n
 
 
 def picture(path: Path, words: str) -> str:
-    """Return an HTML image with an embedded PNG; empty if there is no file."""
+    """Return an HTML image with a PNG file embedded; return "" if the file does not exist."""
     drawn = path.read_bytes() if path.is_file() else b""
     encoded = b64encode(drawn).decode()
     return f'<img alt="{escape(words)}" width="480" src="data:image/png;base64,{encoded}">' if drawn else ""

@@ -1,4 +1,4 @@
-"""Metrics of the released model for the test examples of each party, or of each budget."""
+"""Metrics of the released model on the test examples of each data owner (party) or of each budget."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Part:
-    """The model's metrics on the test examples of one party, or of all parties with one budget.
+    """The model's metrics on the test examples of one data owner (party), or of all with the same budget.
 
     `name`: whose examples they are. `examples`: how many. `metrics`: by name; None where one is not defined
     on them. `intervals`: their ends at 95 %, by name; None where there are none.
@@ -53,14 +53,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """Metrics of the released model by party and by budget."""
+    """Metrics of the released model by data owner (party) and by privacy budget."""
 
     parties: Sequence[Part]
     budgets: Sequence[Part]
 
     @property
     def all(self) -> list[Part]:
-        """All parts of the test examples: parties first, then budgets."""
+        """The metrics of every party, followed by those of every budget."""
         return [*self.parties, *self.budgets]
 
     @property

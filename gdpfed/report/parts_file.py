@@ -1,4 +1,4 @@
-"""An observer that evaluates the released model by party and budget, and saves the metrics."""
+"""Evaluates a run's released model by party and by budget when the run ends, and saves the metrics."""
 
 from math import isinf
 
@@ -18,7 +18,7 @@ from gdpfed.runs.file_formats import PARTS_FILE
 
 
 class PartsFile(Observer):
-    """Saves the released model's metrics by party and budget, if test examples have owners."""
+    """Saves the released model's metrics by party and budget, if each test example belongs to a party."""
 
     def __init__(self, run: PreparedRun) -> None:
         self._run = run
@@ -55,7 +55,7 @@ def evaluate_parts(run: PreparedRun, concluded: RunConcluded) -> Parts | None:
 
 
 def _budget_parts(run: PreparedRun) -> dict[str, npt.NDArray[np.int64]]:
-    """Find the test examples that belong to each budget, by the budget's name.
+    """Return the positions of the test examples under each privacy budget, by the budget's name.
 
     Budgets are those of groups of records, where test examples say their group, or of clients; there are none
     where groups of records have budgets and test examples do not say theirs.

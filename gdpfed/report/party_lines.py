@@ -1,4 +1,4 @@
-"""Names the parties in a plan with their budgets, and warns if a budget is hardly used."""
+"""Lists the data owners (parties) in a plan with their budgets, and warns if a budget is hardly used."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -45,7 +45,7 @@ def _source(config: Config) -> "DataSource":
 
 
 def declared_digest(config: Config) -> str | None:
-    """Return a hash of the declaration of a run's tables, without reading data; None without one."""
+    """Return the hash of a run's declared table columns, without reading data; None if none are declared."""
     if config.dataset.name != "csv" or config.dataset.path is None:
         return None
     from gdpfed.learning.data.tabular import declared_columns

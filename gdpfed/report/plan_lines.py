@@ -1,4 +1,4 @@
-"""Lines of text about a plan: warnings, membership inference bounds, and votes."""
+"""Lines of text about a privacy plan: warnings, membership inference bounds, votes and norms."""
 
 from collections.abc import Iterator, Sequence
 from math import isinf
@@ -42,7 +42,7 @@ REPLACEMENT_PROOFS = {
 
 
 def replacement_fact(plan: PrivacyPlan) -> Fact:
-    """Return the plan's replace-one epsilons, group by group, as a fact for display."""
+    """Return a name and value for display: each group's epsilon under replace-one adjacency."""
     found = _replacements(plan)
     shown = ["none" if isinf(each.epsilon) else f"{each.epsilon:.3g}" for each in found]
     figures = ", ".join(shown if len(set(shown)) > 1 else shown[:1])
@@ -53,7 +53,7 @@ def replacement_fact(plan: PrivacyPlan) -> Fact:
 
 
 def common_facts(plan: PrivacyPlan) -> list[Fact]:
-    """Return facts for every mechanism: delta, replace-one epsilon, and membership inference bounds."""
+    """Return values shown for any mechanism: delta, replace-one epsilon, and membership inference bounds."""
     if not plan.private:
         return []
     bounds = [plan.inference_bound(index, None, number) for index, number, _ in _protected(plan)]
@@ -77,7 +77,7 @@ def _replacements(plan: PrivacyPlan) -> list[ReplacementBound]:
 
 
 def replacement_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
-    """Return the replace-one epsilons as JSON, group by group; null without a bound."""
+    """Return each group's epsilon under replace-one adjacency as JSON; null without a bound."""
     return [
         {"group": name, "epsilon": None if isinf(found.epsilon) else found.epsilon, "proof": found.proof}
         for index, number, name in _protected(plan)
@@ -129,7 +129,7 @@ def inference_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
 
 
 def _protected(plan: PrivacyPlan) -> Iterator[tuple[int, int, str]]:
-    """Yield each group with each of its record groups (0 if there are none), and a label for both."""
+    """Yield each client group with each of its record groups (number 0 if it has none), and a label."""
     for index in range(len(plan.groups)):
         for number, records in enumerate(record_groups(plan.mechanism, index)):
             yield index, number, f"{index}, records of budget {records.epsilon:g}"
@@ -142,7 +142,7 @@ def _cells(bound: InferenceBound) -> str:
 
 
 def vote_lines(plan: PrivacyPlan) -> Iterator[str]:
-    """Yield a line that says what a vote costs, and how likely it finds what all clients prefer."""
+    """Yield a line on the clients' vote on settings: its epsilon, and how likely their common choice wins."""
     vote = plan.vote
     if vote is None:
         return
@@ -157,7 +157,7 @@ def vote_lines(plan: PrivacyPlan) -> Iterator[str]:
 
 
 def vote_section(plan: PrivacyPlan, found: VoteResult | None) -> list[str]:
-    """Return the model card's section about the vote; empty if there was none."""
+    """Return the model card's section about the clients' vote on settings; empty if no vote was planned."""
     if plan.vote is None:
         return []
     cost = (
@@ -180,7 +180,7 @@ def vote_section(plan: PrivacyPlan, found: VoteResult | None) -> list[str]:
 
 
 def norm_lines(plan: PrivacyPlan) -> Iterator[str]:
-    """Yield a line that says what a histogram of norms costs, and how exact it is."""
+    """Yield a line on the noised histogram of update norms: its epsilon and its accuracy."""
     planned = plan.first
     if not isinstance(planned, NormHistogram):
         return
@@ -195,7 +195,7 @@ def norm_lines(plan: PrivacyPlan) -> Iterator[str]:
 
 
 def norm_section(plan: PrivacyPlan, found: UpdateNorms | None) -> list[str]:
-    """Return the model card's section about the norms of updates; empty if they were not counted."""
+    """Return the model card's section about the norms of updates; empty if no histogram was planned."""
     if not isinstance(plan.first, NormHistogram):
         return []
     cost = f"Every client pays for it, epsilon {plan.first.epsilon:.3g} by itself, within the budgets below."
@@ -220,7 +220,7 @@ TOLERATED_FRACTION = 0.05
 
 
 def plan_details(plan: PrivacyPlan, config: Config) -> list[Fact]:
-    """Return details of a plan: the number of members in sums, and the effect of their own noise."""
+    """Return details of a plan: the size of secure sums, and the extra noise since clients know their own."""
     facts = size_facts(plan, config)
     if plan.private and plan.sums_hidden:
         facts += [Fact("members' own noise", line, True) for line in own_share_lines(plan, config)]
@@ -245,7 +245,7 @@ def plan_warnings(plan: PrivacyPlan, config: Config, least_members: int | None =
 
 
 def _small_cohorts(plan: PrivacyPlan, minimum_cohort: int) -> Iterator[str]:
-    """Warn of cohorts that are often too small, which leaves rounds out or adds clients that send zeros."""
+    """Warn if cohorts are often too small, so that rounds have no sum or further clients must send zeros."""
     small = small_fractions(plan, minimum_cohort)
     charged = plan.mechanism.small_cohorts_are_charged
     if plan.one_sum:
@@ -279,12 +279,12 @@ FILLED = "further clients send zeros in them, so that there is a sum whoever is 
 
 
 def _is_filled(plan: PrivacyPlan, num_clients: int, minimum_cohort: int) -> bool:
-    """Whether a sum over this number of clients is filled up with clients that send zeros."""
+    """Whether a secure sum over this number of clients is filled up with clients that send zeros."""
     return fills_cohorts(plan) and num_clients >= minimum_cohort
 
 
 def _unspent_by(plan: PrivacyPlan) -> Iterator[str]:
-    """Warn of budgets that a plan does not spend, if it protects clients; other plans warn themselves."""
+    """Warn of budgets that a plan does not spend, if the plan protects clients rather than records."""
     if not plan.about_records:
         budgets = [group.epsilon for group in plan.groups]
         yield from unspent(budgets, [plan.epsilon_after(m, plan.num_rounds) for m in range(len(budgets))])
@@ -306,7 +306,7 @@ GIVEN_DATA, GIVEN_MODELS = ("python", "flower_app"), ("flower_arrays",)
 
 
 def given_lines(config: Config) -> Iterator[str]:
-    """Name the Python objects that a program gave to the run, which no file contains."""
+    """Name the Python objects that the calling program gave to the run, which no file of the run contains."""
     data = config.dataset
     named = [
         ("data set", data.name, data.name in GIVEN_DATA),
@@ -359,7 +359,7 @@ def number_or_none(value: float, form: str) -> str:
 
 
 def against_whom(plan: PrivacyPlan) -> str:
-    """Say in one sentence against whom the plan's one epsilon holds."""
+    """Return a sentence that says against which attackers the epsilon of a plan holds."""
     if plan.sums_hidden:
         return (
             "Epsilon holds against everyone: the public, members of the same sums, and a server that follows "

@@ -1,4 +1,4 @@
-"""Additional questions that ``gdpfed plan --<name>`` answers; packages can add their own."""
+"""Further options of ``gdpfed plan``, such as ``--price``; other packages can add their own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlanAnswer:
-    """The answer to an additional question about a plan: for the terminal, as JSON, and as a picture.
+    """The output of a further option of ``gdpfed plan``: for the terminal, as JSON, and as a picture.
 
     `shown`: for the terminal. `values`: the same as JSON. `draw`: writes it as PNG.
     """
@@ -28,7 +28,7 @@ class PlanAnswer:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlanQuestion:
-    """An additional question about a plan: its help text, and the function that answers it.
+    """A further option of ``gdpfed plan``: its help text, and the function that computes its output.
 
     `help`: for the help page. `answer`: answers it for a configuration.
     """

@@ -1,4 +1,4 @@
-"""Shows a privacy plan as a table, plans side by side, and proposed settings."""
+"""Shows a privacy plan as a table, several plans side by side, or proposed settings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from gdpfed.report.plan_lines import number_or_none, replacement_fact
 
 
 def plan_table(method: Method, *, details: bool = False, further: Sequence[Fact] = ()) -> Group:
-    """Return a plan as tables with facts below, by its method or its mechanism."""
+    """Return a privacy plan as tables with names and values below."""
     if own := method.plan_tables():
         parts: list[Fitted | FactLines | Notes] = []
         for each in own:
@@ -35,7 +35,7 @@ def plan_table(method: Method, *, details: bool = False, further: Sequence[Fact]
 
 
 def heading(method: Method, secagg: SecAggConfig) -> FactLines:
-    """Return the first three lines about a plan: who has which budgets, the promise, and the cost.
+    """Return three lines about a plan: the clients and their budgets, the privacy guarantee, and the cost.
 
     `secagg`: how sums are made.
     """
@@ -67,7 +67,7 @@ def _who(plan: PrivacyPlan) -> str:
 
 
 def plan_lines(method: Method, secagg: SecAggConfig) -> list[str]:
-    """Return a plan's heading, table and facts as plain lines of text, for a log."""
+    """Return a privacy plan's heading, table and values as plain lines of text, for a log."""
     console = Console(file=StringIO(), width=WIDTH, no_color=True, record=True, force_jupyter=False)
     console.print(heading(method, secagg))
     console.print(plan_table(method, details=True))
@@ -142,7 +142,7 @@ EVERYONE_IN_WORDS = (
 
 @dataclass(frozen=True)
 class ComparedPlan:
-    """A row of the comparison of plans.
+    """A row of the comparison of privacy plans: one method, its plan or error, and its messages a round.
 
     Attributes:
         against: whom epsilon holds against.
@@ -159,7 +159,7 @@ class ComparedPlan:
 
 
 def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
-    """Compare plans in one table: the noise of each method for each meaning of epsilon."""
+    """Return a table with the noise of each method, for epsilon against outsiders and against everyone."""
     reasons = list(dict.fromkeys(row.planned for row in rows if isinstance(row.planned, str)))
     cells = dict[str, dict[str, tuple[str, ...]]]()
     for row in rows:
@@ -183,7 +183,7 @@ def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
 
 
 def _compared(row: ComparedPlan, reasons: Sequence[str]) -> tuple[str, ...]:
-    """Return one plan's cells in the comparison: noise, epsilon or turns, and messages."""
+    """Return one plan's cells: noise, epsilon against the server or most rounds of a client, and messages."""
     if isinstance(row.planned, str):
         return f"refused ({reasons.index(row.planned) + 1})", "", ""
     plan = row.planned.plan

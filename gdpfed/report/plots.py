@@ -41,7 +41,7 @@ SETTINGS: dict[Any, Any] = {
 
 
 def styled(draw: Callable[P, None]) -> Callable[P, None]:
-    """Wrap a drawing function so that it uses this project's style and restores matplotlib's settings."""
+    """Wrap a drawing function: set the matplotlib style for each call, and restore the settings after it."""
 
     @wraps(draw)
     def drawn(*arguments: P.args, **named: P.kwargs) -> None:
@@ -101,7 +101,7 @@ def method_styles(methods: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def markers_every(points: int) -> int:
-    """Return how many data points to leave between two markers on a curve."""
+    """Return n so that every n-th data point of a curve gets a marker."""
     return max(1, points // MARKERS_A_CURVE)
 
 
@@ -163,7 +163,7 @@ def stddev_of(spread: Spread) -> float | None:
 def error_bars(
     spreads: Sequence[Spread], length: Callable[[Spread], float | None] = stddev_of
 ) -> list[float] | None:
-    """Return the lengths of error bars; None if no value has a spread."""
+    """Return the lengths of error bars; None if no value has a standard deviation."""
     if all(length(spread) is None for spread in spreads):
         return None
     return [length(spread) or 0.0 for spread in spreads]

@@ -28,7 +28,7 @@ MOST_BUDGETS = 4
 
 
 class _OneLine(TextColumn):
-    """A column of a progress display that is cut to the terminal's width."""
+    """A text column of a progress display; its text is cut to the terminal's width."""
 
     def __init__(self) -> None:
         super().__init__("{task.description}", table_column=Column(ratio=1))

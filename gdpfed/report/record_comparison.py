@@ -19,7 +19,7 @@ NOISE_IN_WORDS = (
 
 
 def record_comparison(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
-    """Return a table that compares methods for records, with the reasons for refused ones below."""
+    """Return a table that compares methods for records; below it are the reasons why some were refused."""
     reasons: list[str] = []
     shown: list[Sequence[str]] = []
     for name, differs, planned in rows:
@@ -86,7 +86,7 @@ def noise_of_learning(plan: PrivacyPlan, *, by_batch: bool = False) -> float:
 
 
 def steps_in(charges: Sequence[Charge]) -> int:
-    """Return the number of DP-SGD steps that these charges pay for."""
+    """Return how many DP-SGD steps these privacy costs (charges) cover."""
     return sum(
         charge.count * charge.event.num_steps for charge in charges if isinstance(charge.event, DPSGDSteps)
     )

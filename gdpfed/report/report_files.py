@@ -56,7 +56,7 @@ def draw_all(lines: Sequence[Line], directory: Path) -> list[str]:
 
 @styled
 def accuracy_picture(lines: Sequence[Line], path: Path) -> None:
-    """Draw the metric of each line after every round: the mean, and a band over seeds."""
+    """Draw each configuration's metric after every round: the mean, and a band of one standard deviation."""
     figure = new_figure(6.4, 3.8)
     (axes,) = new_panels(figure, 1, columns=1)
     styles = method_styles([line.runs[0].settings["method"]["name"] for line in lines])
@@ -68,7 +68,7 @@ def accuracy_picture(lines: Sequence[Line], path: Path) -> None:
 
 @styled
 def final_picture(lines: Sequence[Line], path: Path) -> None:
-    """Draw the metric of each line of a comparison after the last round."""
+    """Draw the metric of each configuration after the last round."""
     figure = new_figure(6.4, height_inches(len(lines)))
     (axes,) = new_panels(figure, 1, columns=1)
     values = [line.final_result for line in lines]
@@ -106,7 +106,7 @@ def _over_seeds(line: Line, group: int) -> Spread | None:
 
 @styled
 def cost_picture(lines: Sequence[Line], path: Path) -> None:
-    """Draw noise, traffic and time of each line of a comparison, one panel each."""
+    """Draw three panels with the noise, the traffic and the time of each configuration."""
     panels: list[tuple[str, dict[str, Callable[[FinishedRun], float | None]]]] = [
         ("noise magnitude Λ", {"Λ": noise_magnitude}),
         ("kB a client and round", {"up": kilobytes_up, "down": kilobytes_down}),

@@ -1,4 +1,4 @@
-"""``gdpfed compare``: a run's model beside models that parties could have without the run."""
+"""``gdpfed compare``: compares a run's model with models that data owners could train without the run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -70,7 +70,7 @@ class Parties:
 
     @classmethod
     def of(cls, task: Task) -> "Parties":
-        """Divide a task's table rows by party; even if persons are protected, each row is separate.
+        """Divide a task's table rows by party; each row counts by itself, even if persons are protected.
 
         Raises ReportError: labels that are not classes, or test rows without a party.
         """
@@ -94,7 +94,7 @@ class Parties:
 
     @property
     def count(self) -> int:
-        """The number of parties whose training alone is compared with the shared model."""
+        """The number of parties."""
         return int(self.owners.max()) + 1
 
     def train(self, party: int) -> Split:
@@ -202,7 +202,7 @@ def _federated_average(parties: Parties, averaging: Averaging) -> nn.Module:
 
 
 def worth_of(path: Path, overrides: Sequence[str], pull: float | None) -> Worth:
-    """Compare a finished run's model with models that parties could have without the run.
+    """Compare a finished run's model with models that the data owners could train without the run.
 
     Args:
         path: of the run.
@@ -258,7 +258,7 @@ def _judged(scores: Scores, labels: Labels) -> dict[str, Judged]:
 def ours(
     parties: Parties, config: Config, path: Path, pull: float | None, *, by_person: bool
 ) -> Iterator[Rival]:
-    """Yield the run's own models: the common one, clients' own if any, and adapted ones of each party."""
+    """Yield the run's models: the common one, personal ones if any, and those that each party fits on."""
     _, _, model = read_model(path)
     label = METHODS.get(config.method.name).label or config.method.name
     promise = _promise(config, by_person=by_person)
@@ -289,7 +289,7 @@ def _personal_models(parties: Parties, path: Path) -> Sequence[nn.Module]:
 
 
 def _promise(config: Config, *, by_person: bool) -> str:
-    """Write the privacy promise in words, as in ``epsilon 1 to 6, by record``."""
+    """Write the privacy budgets and what they protect in words, as in ``epsilon 1 to 6, by record``."""
     if config.method.name == "fedavg":
         return "none"
     privacy, unit = config.privacy, "person" if by_person else config.privacy.unit

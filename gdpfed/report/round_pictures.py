@@ -1,4 +1,4 @@
-"""Draws pictures of rounds: who had turns, who was asked, and how long stages took."""
+"""Draws pictures of rounds: which clients took part, how many were asked, and how long each stage took."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ NO_SUM = "no sum"
 
 @dataclass(frozen=True)
 class TurnRow:
-    """A client's row in the picture of turns: rounds with a turn, and rounds with noise taken back.
+    """One client's row in the picture of scheduled rounds: when it takes part, and when it subtracts noise.
 
     `client`: what it is called. `group`: its number. `turns`: the rounds, from 1, in which it takes part.
     `backs`: those in which it took noise back; None where that is as its group's taps say.
@@ -34,7 +34,7 @@ class TurnRow:
     backs: Sequence[int] | None = None
 
     def rounds_of_backs(self, taps: Sequence[float], num_rounds: int) -> list[int]:
-        """Return the rounds in which the client subtracts part of its earlier noise."""
+        """Return the rounds in which the client subtracts a part of the noise that it added earlier."""
         lags = [lag for lag, tap in enumerate(taps, start=1) if tap > 0]
         planned = {turn + lag for turn in self.turns for lag in lags}
         rounds = planned if self.backs is None else set(self.backs)
@@ -43,7 +43,7 @@ class TurnRow:
 
 @dataclass(frozen=True)
 class TurnGroup:
-    """A group of clients with turns, for the picture of turns.
+    """A group in the picture of scheduled rounds: its clients, epsilon, and the parts of noise to subtract.
 
     `clients`: their ids. `epsilon`: its budget. `taps`: which parts of its noise a client takes back in the
     next rounds.
@@ -55,7 +55,7 @@ class TurnGroup:
 
 
 def shown_clients(groups: Sequence[TurnGroup]) -> list[tuple[int, int]]:
-    """Choose the clients to show in the picture of turns: all, or the first of each group."""
+    """Choose the clients to show in the picture of scheduled rounds: all, or the first ones of each group."""
     most = max(2, MOST_CLIENTS // max(1, len(groups)))
     whole = sum(len(group.clients) for group in groups) <= MOST_CLIENTS
     return [
@@ -67,7 +67,7 @@ def shown_clients(groups: Sequence[TurnGroup]) -> list[tuple[int, int]]:
 
 @styled
 def draw_turns(rows: Sequence[TurnRow], groups: Sequence[TurnGroup], num_rounds: int, path: Path) -> None:
-    """Draw as PNG each client's turns as blocks, and noise taken back as hatched bars.
+    """Draw as PNG the rounds in which each client takes part, and hatched those in which it subtracts noise.
 
     `num_rounds`: of the run; of many the first are drawn.
     """
@@ -133,7 +133,7 @@ def draw_rounds(records: Sequence[RoundLogEntry], path: Path) -> None:
 
 
 def asked_for(record: RoundLogEntry) -> int:
-    """Count the contributions that a round's sums asked for."""
+    """Return how many contributions the secure sums of a round asked clients for."""
     sizes = record.cohort_sizes
     return sum(sizes[group] for groups in record.groups_in_sums for group in groups) or sum(sizes)
 

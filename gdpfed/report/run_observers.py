@@ -1,4 +1,4 @@
-"""The usual observers of a run: they log, draw, track and describe it."""
+"""The default observers of a run: objects that are told of every round, and log, draw or describe it."""
 
 from gdpfed.files import save_whole
 from gdpfed.learning.data_warnings import data_warnings
@@ -30,7 +30,7 @@ SHOWN_COHORTS = (
 
 
 def default_observers(run: PreparedRun, announce: Announce) -> list[Observer]:
-    """Return the usual observers of a run, which log, draw, track and describe it.
+    """Return the default observers of a run, which log, draw and track it and write the model card.
 
     They are status lines, trackers, pictures, results by party, whether accuracy is at chance level, and the
     model card. Raises TrackingError: MLflow is not installed, or its tracker cannot be reached.
@@ -49,7 +49,7 @@ def default_observers(run: PreparedRun, announce: Announce) -> list[Observer]:
 
 
 def shows_cohorts(run: PreparedRun) -> bool:
-    """Whether trackers and status lines may show values that reveal who was drawn."""
+    """Whether trackers and status lines may show values that reveal which clients were sampled."""
     return run.config.run.show_cohorts or not run.method.plan.sample_is_secret
 
 

@@ -1,4 +1,4 @@
-"""A page about one run: result, parties, budgets, rounds, audit and model card."""
+"""Writes an HTML page about one run: result, parties, budgets, rounds, audit and model card."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -49,7 +49,7 @@ HIDDEN = (
 
 @dataclass(frozen=True)
 class Checked:
-    """The audit of a run for its page: whether it passed, a sentence, and the figures."""
+    """A run's audit as its page shows it: whether it passed, a sentence, the findings, and a table."""
 
     passed: bool
     verdict: str
@@ -142,7 +142,7 @@ def _pictures(run: FinishedRun) -> list[Picture]:
 
 
 def _rounds(run: FinishedRun) -> list[Picture]:
-    """Return pictures of a run's rounds: who took part, and how long stages took; empty if secret."""
+    """Return pictures of a run's rounds: who took part, and how long stages took; return [] if secret."""
     if not cohorts_shown(run.plan, run.settings):
         return []
     drawn = [_turns(run)] if any(record.turns for record in run.records) else []
@@ -153,7 +153,7 @@ def _rounds(run: FinishedRun) -> list[Picture]:
 
 
 def _turns(run: FinishedRun) -> Picture:
-    """Draw the turns that clients really took in a run."""
+    """Draw the rounds in which each client took part, as the run's log records them."""
     clients = RunClients.of(run)
     groups = [
         TurnGroup(members, group["epsilon"], list(group.get("turns", {}).get("taps", ())))
@@ -175,7 +175,7 @@ def _turns(run: FinishedRun) -> Picture:
 
 
 def _rounds_of_backs(run: FinishedRun, client: int) -> list[int]:
-    """Return the rounds in which a client took noise back, by the run's log."""
+    """Return the rounds in which, by the run's log, a client subtracted a part of its earlier noise."""
     return [
         record.round
         for record in run.records
@@ -184,7 +184,7 @@ def _rounds_of_backs(run: FinishedRun, client: int) -> list[int]:
 
 
 def _failures(run: FinishedRun) -> list[str]:
-    """Return the last rounds without a sum, with reasons; empty if they must stay secret."""
+    """Return the last secure sums that failed, with the reasons; return [] if these must stay secret."""
     if not cohorts_shown(run.plan, run.settings):
         return []
     found = [

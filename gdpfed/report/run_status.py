@@ -36,7 +36,7 @@ FAILURES_SHOWN = 3
 
 @dataclass(frozen=True)
 class GroupStatus:
-    """How much of its budget a group has spent; None if the run promises no privacy.
+    """A group's privacy budget, and how much of it is spent; both are None for a run without privacy.
 
     `group`: its number. `clients`: how many. `budget`, `spent`: epsilon.
     """
@@ -48,13 +48,13 @@ class GroupStatus:
 
     @property
     def left(self) -> float | None:
-        """How much epsilon a group has left; None if nothing is promised."""
+        """How much epsilon a group has left; None without a budget or without a bound on what is spent."""
         return None if self.budget is None or self.spent is None else max(0.0, self.budget - self.spent)
 
 
 @dataclass(frozen=True)
 class CohortStatus:
-    """Numbers of a run that reveal which clients were drawn; shown only if this is not secret.
+    """Numbers of a run that reveal which clients were sampled; shown only if this is not secret.
 
     `asked`, `survivors`: by group and by sum. `present`: clients that could be reached, by group. `seconds`:
     that the round took. `seconds_left`: for the rounds that are left, at the mean of those so far. `reasons`:
@@ -141,7 +141,7 @@ class RunStatus:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the status as JSON; None where nothing is promised or a value is secret."""
+        """Return the status as a dictionary for JSON; None stands for missing or secret values."""
         name, value = self.figure or (None, None)
         return {
             "run": str(self.path),

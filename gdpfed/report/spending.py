@@ -1,4 +1,4 @@
-"""Adds up what parties have spent of their budgets, run by run."""
+"""Adds up the epsilon that each data owner (party) has spent in several runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Spending:
-    """What one party has spent, in its runs in order."""
+    """The epsilon that one party has spent in each of its runs, in order."""
 
     party: str
     steps: Sequence[Step]
@@ -49,7 +49,7 @@ def spending_of(runs: Sequence[FinishedRun]) -> list[Spending]:
 
 
 def _parties(run: FinishedRun) -> list[tuple[str, float, float]]:
-    """Return name, spent epsilon and budget of each party in a run; empty without a promise."""
+    """Return name, spent epsilon and budget of each party in a run; parties without a budget are left out."""
     data = run.settings["dataset"]
     label = dataset_label(data["name"], data.get("path"))
     clients, spent = RunClients.of(run), run.records[-1].spent_epsilon

@@ -1,4 +1,4 @@
-"""Draws what parties have spent of their budgets, run by run."""
+"""Draws how much of its privacy budget each data owner (party) has spent, run by run."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -76,7 +76,7 @@ PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT
 
 
 class TrackingError(RunError):
-    """A tracker such as MLflow cannot be used; the message names the setting and the remedy."""
+    """Raised if a tracker such as MLflow cannot be used; the message names the setting and the remedy."""
 
 
 class MlflowRun(Observer):

@@ -1,4 +1,4 @@
-"""Warnings about a plan: what members of sums and a lying server may learn."""
+"""Warnings about a plan: what clients in a secure sum, or a server that breaks the protocol, may learn."""
 
 from collections.abc import Iterator
 from math import ceil, floor, fsum
@@ -15,7 +15,7 @@ FEW_MEMBERS = 20
 
 
 def own_share_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
-    """Warn if sums have few members, since each member knows its own part of the noise."""
+    """Warn if secure sums have few clients: each knows its own part of the noise, so more is needed."""
     shared = [work for work in map(kind_of, plan.works) if not (work.own_noise or work.held_out)]
     if plan.mechanism.adds_own_noise or not shared:
         return
@@ -31,7 +31,7 @@ def own_share_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
 
 
 def size_facts(plan: PrivacyPlan, config: Config) -> list[Fact]:
-    """Return a detail: the fixed number of members to which sums are filled up, if they are."""
+    """Return a line with the fixed size to which secure sums are filled up; return [] if they are not."""
     if not (fills_cohorts(plan) and config.secagg.same_size):
         return []
     sizes = ", ".join(map(str, _sizes_of_sums(plan)))
@@ -47,7 +47,7 @@ def size_facts(plan: PrivacyPlan, config: Config) -> list[Fact]:
 
 
 def told_size_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
-    """Warn if a sum's size reveals how many clients were drawn, which epsilon does not cover."""
+    """Warn if a secure sum's size reveals how many clients were sampled, which epsilon does not cover."""
     if not tells_sizes(plan, same_size=config.secagg.same_size):
         return
     hides = "privacy.sampling=poisson with secagg.same_size=true hides it"
@@ -63,20 +63,20 @@ def told_size_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
 
 
 def _drawn_for_sums(plan: PrivacyPlan) -> list[float]:
-    """Return how many clients the first round draws on average for each sum."""
+    """Return how many clients the first round samples on average for each secure sum."""
     expected = [group.expected_cohort_size for group in plan.groups]
     return [fsum(expected)] if plan.one_sum else expected
 
 
 def _sizes_of_sums(plan: PrivacyPlan) -> list[int]:
-    """Return to how many members each sum is filled up, so that its size reveals nothing."""
+    """Return the size to which each secure sum is filled up with clients, so that it reveals nothing."""
     clients = [len(group.clients) for group in plan.groups]
     numbers = [sum(clients)] if plan.one_sum else clients
     return [usual_size(plan, *each) for each in zip(_drawn_for_sums(plan), numbers, strict=True)]
 
 
 def lying_server_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
-    """Warn if a lying server could have noise removed without any client noticing."""
+    """Warn if a server that breaks the protocol could remove all noise without any client noticing."""
     taps = any(tap > 0 for m in range(len(plan.groups)) for tap in taps_of(plan.mechanism, m))
     if taps and not config.secagg.signs:
         yield (

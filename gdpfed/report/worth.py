@@ -1,4 +1,4 @@
-"""The result of comparing models: metrics of each, in total and by party, and each row's error."""
+"""The result of comparing models: metrics of each in total and by party, and the errors of single rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ OF_TWO = (
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """One metric of one model, such as accuracy, with what each test row adds to its error.
+    """One metric of one model, such as accuracy, with the contribution of each test row to its error.
 
     `values`: of each run, shape (k,). `terms`: what each row adds to its error, mean over the runs, of shape
     (N,) (:func:`gdpfed.report.class_figures.row_terms`).

@@ -1,4 +1,4 @@
-"""Answers whether a run's model is better than models that parties could have without the run."""
+"""Answers whether a run's model is better than models that data owners could train without the run."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -74,13 +74,13 @@ def difference(worth: Worth, model: str, other: str, figure: str) -> Difference:
 
 
 def model_of(line: Line) -> str:
-    """Return the name that a run's own model has in its comparison."""
+    """Return the name of a run's own model in the comparison of models."""
     name = str(line.runs[0].settings["method"]["name"])
     return METHODS.get(name).label or name
 
 
 def answer_table(compared: Sequence[tuple[Line, Worth]]) -> Table | None:
-    """Make a table of each line's metric and its difference to each other model."""
+    """Return a table with each configuration's metric and its difference to each compared model."""
     figure = leading(compared)
     rows = [
         [
@@ -96,13 +96,13 @@ def answer_table(compared: Sequence[tuple[Line, Worth]]) -> Table | None:
 
 
 def _named(compared: Sequence[tuple[Line, Worth]]) -> list[str]:
-    """Name each line by its privacy promise or, if promises are equal, by differing settings."""
+    """Name each configuration by its privacy budgets or, if these are equal, by the settings that differ."""
     promises = [worth.privacy[model_of(line)] for line, worth in compared if model_of(line) in worth.privacy]
     return promises if len(set(promises)) == len(compared) else [line.label for line, _ in compared]
 
 
 def leading(compared: Sequence[tuple[Line, Worth]]) -> str:
-    """Return the metric on which the answer is based: AUC if any line shows it first, else accuracy."""
+    """Return the metric on which the answer is based: AUC if any comparison shows it first, else accuracy."""
     return AREA if any(worth.leading == AREA for _, worth in compared) else compared[0][1].leading
 
 

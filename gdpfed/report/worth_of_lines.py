@@ -1,4 +1,4 @@
-"""Compares several runs with models without them; runs that differ only in the seed are averaged."""
+"""Compares the models of several runs with models trained without the runs; averages runs over seeds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ OfModel = Mapping[str, Mapping[str, Figure]]
 
 
 def worth_of_runs(runs: Sequence[FinishedRun], overrides: Sequence[str], pull: float | None) -> Worth:
-    """Compare finished runs' models with models that parties could have without them, in one table.
+    """Compare finished runs' models with models that data owners could train without them, in one table.
 
     Runs that differ in run.seed alone are one line, by their mean. A model whose figures are the same in all
     lines has one row; others have one a line, named by what differs.
@@ -31,7 +31,7 @@ def worth_of_runs(runs: Sequence[FinishedRun], overrides: Sequence[str], pull: f
 def worth_by_line(
     runs: Sequence[FinishedRun], overrides: Sequence[str], pull: float | None
 ) -> list[tuple[Line, Worth]]:
-    """Compare runs as :func:`worth_of_runs` does, but return a result for each line."""
+    """Compare runs as :func:`worth_of_runs` does, but return a separate result for each configuration."""
     return [
         (line, mean_worth([worth_of(run.path, overrides, pull) for run in line.runs]))
         for line in lines_of(runs)
@@ -64,7 +64,7 @@ def mean_worth(found: Sequence[Worth]) -> Worth:
 
 
 def side_by_side(lines: Mapping[str, Worth]) -> Worth:
-    """Combine the comparisons of all lines into one; equal rows appear once.
+    """Combine the comparisons of several configurations into one; equal rows appear once.
 
     Raises ReportError: lines of other parties or test rows.
     """

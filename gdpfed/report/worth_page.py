@@ -1,4 +1,4 @@
-"""A picture and an HTML page: a run's model compared with models that parties could have alone."""
+"""A picture and an HTML page that compare a run's model with models that data owners could train alone."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ METRICS = {AREA: "auc"}
 
 
 def draw_worth(compared: Sequence[tuple[Line, Worth]], directory: Path) -> Path | None:
-    """Draw accuracy or AUC against epsilon, with a line for each other model; None without private runs.
+    """Draw accuracy or AUC against epsilon, and a line for each other model; None if no run has privacy.
 
     Bars, and the band of each party alone, are the 95 % intervals that follow from the test rows.
     """

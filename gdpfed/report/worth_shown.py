@@ -27,7 +27,7 @@ def small_line(worth: Worth) -> str:
 
 
 def _of(worth: Worth, party: str) -> Table:
-    """Return a table of all metrics for one party, or for all together."""
+    """Return a table of accuracy and AUC on the test rows of one party, or of all parties."""
     figures = worth.figures.items()
     rows = [[model, *(each[party][name].text() for name in BY_PARTY)] for model, each in figures]
     share = f"{100 * worth.prevalence[party]:.1f} % of them {worth.positive}"
