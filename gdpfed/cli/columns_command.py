@@ -1,4 +1,4 @@
-"""``gdpfed columns``: write a draft of columns.yaml, which declares a table's columns, for completion by hand."""
+"""``gdpfed columns``: write a first columns.yaml, which declares a table's columns, to complete by hand."""
 
 import argparse
 import sys

@@ -75,7 +75,7 @@ def _budget_noise(overrides: Sequence[str], epsilon: float) -> BudgetNoise:
 
 
 def budget_text(noises: Sequence[BudgetNoise]) -> str:
-    """Return text with a line for each privacy budget; the bar at its end is as long as the noise is large."""
+    """Return text with a line for each privacy budget; the bar at its end is as long as the noise is big."""
     largest = max(noise.noise for noise in noises)
     lines = [
         f"{each.epsilon:>8.4g} {each.rounds:>6} {each.sigma:>8.3g} {each.noise:>8.3g}  "

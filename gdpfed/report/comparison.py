@@ -61,7 +61,7 @@ class Line:
         return Spread.of([run.final_result for run in self.runs])
 
     def results(self) -> list[Spread]:
-        """Return, for each round that all seeds have, mean and standard deviation of the metric as displayed."""
+        """Return mean and standard deviation of the displayed metric, for each round that all seeds have."""
         return [Spread.of(each) for each in zip(*(run.results for run in self.runs), strict=False)]
 
 
@@ -149,7 +149,7 @@ def _chosen(settings: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _order(key: str) -> int:
-    """Return a setting's rank in labels; settings of the data set come last, since other groups repeat them."""
+    """Return a setting's rank in labels; settings of the data set come last, as other groups repeat them."""
     place = len(VARIED_FIRST) + key.startswith("dataset.")
     return VARIED_FIRST.index(key) if key in VARIED_FIRST else place
 

@@ -108,7 +108,7 @@ class FinishedRun:
 
     @property
     def seconds_a_round(self) -> float | None:
-        """The mean time of a round in seconds; None if not recorded, or if it could reveal who was sampled."""
+        """The mean time of a round in seconds; None if not recorded, or if it could tell who was sampled."""
         if not cohorts_shown(self.plan, self.settings):
             return None
         times = [record.seconds["total"] for record in self.records if "total" in record.seconds]

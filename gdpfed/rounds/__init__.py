@@ -1,1 +1,1 @@
-"""One run: the loop over rounds, sums and observers, for simulated clients and for real nodes."""
+"""Carries out a run: rounds, sums of updates, and observers, for simulated clients and for real nodes."""

@@ -1,4 +1,4 @@
-"""Checks that there are enough clients for a sum, before anything is charged.
+"""Checks that enough clients can be reached for a sum, before its privacy cost is recorded.
 
 Where too few are there for any sum of a round, nothing is charged for it: nobody is asked, and nothing
 leaves. Who is there is no secret, and does not depend on who would have been drawn. A cohort that is too
@@ -24,7 +24,7 @@ from gdpfed.runs.round_log import RoundLogEntry
 
 
 def reachable_by_group(plan: PrivacyPlan, present: Collection[int] | None) -> list[int]:
-    """How many clients of every group can be reached; None stands for all clients."""
+    """Return how many clients of each group can be reached; ``present=None`` stands for all clients."""
     there = None if present is None else frozenset(present)
     groups = [group.clients for group in plan.groups]
     return [len(group) if there is None else len(there.intersection(group)) for group in groups]
@@ -39,7 +39,7 @@ def some_sum(plan: PrivacyPlan, secagg: SecAggConfig, present: Collection[int]) 
 def present_for_a_round(
     plan: PrivacyPlan, fleet: Fleet, round_index: int, path: Path
 ) -> frozenset[int] | None:
-    """Wait until some sum of a round is possible; return who can be reached, or None for all.
+    """Wait until enough clients for some sum can be reached; return them, or None if all always can.
 
     `path`: of the run's files.
 
@@ -80,7 +80,7 @@ def _suffices(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, present
 
 
 def _tells_of_absent(plan: PrivacyPlan, present: Collection[int] | None) -> bool:
-    """Whether a secretly drawn cohort may have members that cannot be reached.
+    """Whether a secretly sampled cohort may contain clients that cannot be reached.
 
     Whether there is a sum, and its noise, follow from how many of a cohort answer. Where each client is drawn
     by itself those who cannot be reached are left out, and others fill their places. A cohort of a fixed size
@@ -95,7 +95,7 @@ def _tells_of_absent(plan: PrivacyPlan, present: Collection[int] | None) -> bool
 
 
 def _would_tell(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, present: Collection[int]) -> bool:
-    """Whether a cohort of these clients could be so small that it reveals other rounds of its block."""
+    """Under random allocation: whether a small cohort could reveal who takes part in other rounds."""
     if not draws_secret_blocks(plan):
         return False
     least = next(size for size in count(secagg.minimum_cohort) if can_sum(secagg, size))
@@ -106,7 +106,7 @@ def _would_tell(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, prese
 def without_small_sums(
     plan: PrivacyPlan, secagg: SecAggConfig, cohorts: Sequence[ClientIds]
 ) -> tuple[ClientIds, ...]:
-    """Empty those cohorts of a round that are too small for a sum, unless the draw must stay secret.
+    """Replace cohorts that are too small for a sum by empty ones, unless who was sampled must stay secret.
 
     Who could only be asked in vain is as one who is absent: it is neither asked nor charged, and has its
     turn later if the plan lets it.

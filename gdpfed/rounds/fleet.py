@@ -1,4 +1,4 @@
-"""A fleet runs the clients of a run and returns the sums of what they compute."""
+"""Fleets: an object that runs the clients of a run and returns the sums of what they compute."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -45,7 +45,7 @@ def nothing_upcoming() -> Sequence[ExpectedSum[SumRequest]]:
 
 
 class Fleet(ABC):
-    """Sends charged requests to clients and returns the sums of their answers.
+    """Sends requests for sums to clients, once their privacy cost is recorded, and returns the sums.
 
     Requests over disjoint cohorts form a wave, which is summed at once; requests that share clients go
     one after the other.
@@ -88,16 +88,16 @@ class Fleet(ABC):
         return None
 
     def roster_of(self, clients: Sequence[int]) -> Roster:
-        """Return the public keys of these clients, perhaps of more; empty if clients do not sign."""
+        """Return the public keys of these clients, perhaps of more; without keys if clients do not sign."""
         return Roster({})
 
     @abstractmethod
     def exchange(self, asked: Sequence[StageRequests]) -> Sequence[Mapping[int, bytes]]:
-        """Send each sum's clients the messages of one stage; return the answers, in the sums' order."""
+        """Send each sum's clients the messages of one protocol stage; return the answers sum by sum."""
 
     @abstractmethod
     def sum_plain(self, sums: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Compute sums without masks, over clients of whom none is in two sums; return them by name."""
+        """Compute sums without masks, where no client is in two of them; return the sums by name."""
 
     def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
         """Compute sums that have no common clients, with or without masks; return them by name.
@@ -116,7 +116,7 @@ class Fleet(ABC):
         upcoming: Upcoming = nothing_upcoming,
         extensions: Extensions = NO_EXTENSIONS,
     ) -> list[ClientSum]:
-        """Compute one sum for each charged request, in order; a request cannot be summed twice.
+        """Compute one sum for each request with a recorded privacy cost; no request can be summed twice.
 
         ``upcoming`` says what is expected of the next round; it is asked beside the last wave, and only by
         a fleet that prepares ahead. ``extensions`` put something beside the updates of a sum.
@@ -160,7 +160,7 @@ class Fleet(ABC):
         requests: Sequence[SumRequest],
         extensions: Extensions = NO_EXTENSIONS,
     ) -> None:
-        """Refuse sums whose cohorts would be too small, or that the integers of the protocol cannot hold.
+        """Raise RunError for a sum over too few clients, or one that the protocol's integers cannot hold.
 
         ``requests`` are for the largest cohorts that are to be expected.
 
@@ -201,7 +201,7 @@ class Fleet(ABC):
         *,
         ahead: bool = False,
     ) -> list[PreparedSum]:
-        """Prepare the requests whose cohorts are large enough, with what extensions add to each."""
+        """Prepare those requested sums whose cohorts are large enough, with what extensions add to each."""
         prepared = []
         for request in wave:
             if len(request.clients) < self._least(request):

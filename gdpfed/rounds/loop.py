@@ -1,4 +1,4 @@
-"""The loop over rounds: charge a round, sum updates, change the model, evaluate, tell observers."""
+"""The loop over rounds: record the privacy cost, sum updates, change the model, evaluate, tell observers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,7 +45,7 @@ class _Outcome:
 
 @dataclass(kw_only=True)
 class RoundLoop:
-    """Runs a method's rounds on a fleet.
+    """Runs the rounds of a training method with the clients of a fleet.
 
     Attributes:
         method: plan, cohorts and step.
@@ -90,7 +90,7 @@ class RoundLoop:
             yield theta, record
 
     def _round(self, index: int, theta: Theta, end: int) -> tuple[Theta, RoundLogEntry]:
-        """Run one round and return model and log entry; skip a round that an earlier process charged."""
+        """Run one round; return model and log entry; skip a round whose cost an earlier process recorded."""
         started = perf_counter()
         self.fleet.seconds.clear()
         if self.state.ledger.charged_rounds > index:
@@ -123,7 +123,7 @@ class RoundLoop:
         return theta, record
 
     def _train(self, index: int, theta: Theta, end: int) -> tuple[Theta, _Outcome]:
-        """Charge a round, then run it: everything that the method asks for goes through the ledger.
+        """Record a round's privacy cost in the ledger, then run it; the ledger checks every sum of the round.
 
         Keys of the next round may be agreed beside it. They tell nothing of any data, and their use is
         charged in its own round.
@@ -185,7 +185,7 @@ class RoundLoop:
         return _Outcome(charged, {"round": INTERRUPTED})
 
     def _cohorts(self, index: int, present: frozenset[int] | None) -> Cohorts:
-        """Return the clients that are drawn for a round and can be reached.
+        """Return a round's cohorts: the sampled clients, after absent clients and small cohorts are handled.
 
         A client that cannot be reached is not charged. Under fixed_size sampling it counts all the same: the
         accounting of the others wants cohorts of the full size, unless it is about records. Nobody can change

@@ -1,4 +1,4 @@
-"""Correlated noise across rounds: remembers the noise keys of earlier sums, so that it can be taken back.
+"""Correlated noise: remembers the keys of earlier noise, so that later rounds can subtract parts of it.
 
 What is new in a round is drawn from 32 bytes of the operating system: by the server where it adds the noise,
 by every client where sums are masked. While parts of it are still to be taken back the server keeps its
@@ -27,7 +27,7 @@ _HEAD = struct.Struct(f">{KEY_BYTES}sdd")
 
 @dataclass(frozen=True)
 class NewNoise:
-    """The new noise of one round's sum, with the key to draw it again when part is taken back.
+    """The new noise of one round's sum, with the key to draw it again when a part of it is subtracted.
 
     Attributes:
         round_index: of the sum.
@@ -62,12 +62,12 @@ class SumNoise:
 
     @property
     def largest_correction(self) -> float:
-        """The largest noise that one client takes back, as a standard deviation."""
+        """The standard deviation of the most earlier noise that one client subtracts."""
         return hypot(*(tap * each.largest_share for each, tap in self.taken_back))
 
 
 class NoiseStreams:
-    """The noise of earlier rounds that is still to be taken back, for each stream of sums by name.
+    """The earlier noise of which later rounds still subtract parts, by the name of its sum.
 
     Args:
         most_taps: p, for how many rounds after its own a key is needed; 0 where noise is not correlated.
@@ -79,22 +79,22 @@ class NoiseStreams:
         self._drawn: dict[str, NewNoise] = {}
 
     def draw(self, name: str, taps: tuple[float, ...], round_index: int) -> SumNoise:
-        """Draw a key for a sum's new noise, and say which earlier noise the sum takes back."""
+        """Draw a key for a sum's new noise; return it with the earlier noise that the sum subtracts."""
         drawn = NewNoise(round_index, os.urandom(KEY_BYTES))
         self._drawn[name] = drawn
         return _noise(drawn.key, taps, round_index, self._kept.get(name, {}))
 
     def asked(self, name: str, clients: tuple[int, ...], largest_share: float) -> None:
-        """Record which clients add a share of the drawn noise, and how large a share can be."""
+        """Record which clients add a part of the new noise, and how large one client's part can be."""
         self._drawn[name] = replace(self._drawn[name], asked=clients, largest_share=largest_share)
 
     def expected(self, name: str, taps: tuple[float, ...], round_index: int) -> SumNoise:
-        """Return which noise the next round takes back if this round's sums are released."""
+        """Return which noise the next round subtracts if this round's sums are released."""
         drawn = {each.round_index: each for each in [self._drawn.get(name)] if each is not None}
         return _noise(b"", taps, round_index, self._kept.get(name, {}) | drawn)
 
     def round_ended(self, round_index: int, sums: Mapping[str, ClientSum]) -> None:
-        """Keep the noise of released sums, and erase noise that no later round takes back.
+        """Keep the noise keys of released sums, and erase keys that no later round needs.
 
         What a sum that was thrown away carried is seen by nobody, so nothing of it is to be taken back; nor
         is it where shares are larger than they may be.

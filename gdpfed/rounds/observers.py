@@ -1,4 +1,4 @@
-"""Observers of a run, and the events that they receive.
+"""Observers are objects that are told of a run's events: their base class, and a class for each event.
 
 The moments of a run come in this order: the run is opened; every round ends; the run is concluded, which a
 run that fails or is interrupted never is; the run is closed, whatever happened. In each moment the
@@ -17,7 +17,7 @@ from gdpfed.runs.round_log import RoundLogEntry
 
 @dataclass(frozen=True)
 class RunOpened:
-    """The clients and files of a run are ready, and its next round can begin.
+    """Event: the clients and files of a run are ready, and the next round can begin.
 
     Attributes:
         path: the run directory.
@@ -30,7 +30,7 @@ class RunOpened:
 
 @dataclass(frozen=True, eq=False)
 class RoundEnded:
-    """A round has ended and its model is evaluated.
+    """Event: a round has ended, and its model is evaluated if an evaluation is due.
 
     Attributes:
         round_index: of the round, from 0.
@@ -49,7 +49,7 @@ class RoundEnded:
 
 @dataclass(frozen=True, eq=False)
 class RunConcluded:
-    """The last round of this process is over, so that observers can write results.
+    """Event: the last round of this process is over, so that observers can write results.
 
     Attributes:
         released: what the method releases of the last model, shape (d,).

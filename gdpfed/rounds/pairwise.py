@@ -31,7 +31,7 @@ AGREEMENT = (Stage.ADVERTISE, Stage.SHARE)
 
 @dataclass(frozen=True)
 class StageRequests:
-    """The messages of one sum to its clients in one stage, by client id.
+    """The server's messages to the clients of one sum in one protocol stage, by client id.
 
     In one exchange no client is asked twice for one stage.
     """
@@ -65,7 +65,7 @@ class RunningSum:
 
     @property
     def agreed(self) -> tuple[SumParameters, frozenset[int], frozenset[int]]:
-        """What the sum's keys were agreed for: parameters, members, and members without an update."""
+        """The parameters and clients for which keys were agreed on, and the clients without an update."""
         return self.parameters, self.prepared.members, self.prepared.without_update
 
     @property
@@ -99,7 +99,7 @@ class RunningSum:
         return StageRequests(self._session.stage, self.prepared, self._session.requests())
 
     def take(self, answers: Mapping[int, bytes]) -> None:
-        """Close the sum's present stage with these answers; an invalid answer drops only its sender."""
+        """End the sum's present stage with the clients' answers; an invalid answer drops only its sender."""
         for client_id, answer in answers.items():
             try:
                 self._session.receive(client_id, answer)
@@ -111,7 +111,7 @@ class RunningSum:
             self.failure = str(error)
 
     def _share_in(self, encoding: Encoding, num_contributors: int, level: int) -> float:
-        """Return how much noise one member has in the sum, after removable parts were subtracted."""
+        """Return the standard deviation of one client's noise in the sum, without parts that were removed."""
         if encoding.levels is None or not self.parameters.noise_levels:
             return self.parameters.client_noise_stddev(num_contributors)
         return encoding.grid * math.sqrt(encoding.levels.variance(level))
@@ -217,6 +217,6 @@ class PairwiseSums:
 
 
 def _exchange_stage(exchange: Exchange, sums: Sequence[RunningSum]) -> None:
-    """Carry out the present stage of every sum in one exchange."""
+    """Carry out the present protocol stage of every sum in one exchange of messages."""
     for each, answers in zip(sums, exchange([each.asks() for each in sums]), strict=True):
         each.take(answers)

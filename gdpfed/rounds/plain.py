@@ -84,7 +84,7 @@ def plain_sum(
 def sum_noise_steps(
     order: TrainingOrder, parameters: SumParameters, stream: SumNoise | None = None
 ) -> npt.NDArray[np.int64]:
-    """Draw a sum's noise in integer steps, for whoever adds up unmasked updates: int64[d].
+    """Draw the noise of a sum of unmasked updates, in integer steps: int64[d].
 
     Whoever adds it knows that it is there, so it has standard deviation C sigma whoever drops out or
     colludes: n - D - c shares of variance C^2 sigma^2 / (n - D - c). Gaussian noise is drawn in one go and

@@ -1,4 +1,4 @@
-"""A sum that is ready to be carried out: charged request, parameters, and each client's part."""
+"""A sum with all that is needed to compute it: request, parameters, and each client's settings."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from secagg import SumParameters
 
 @dataclass(frozen=True, eq=False)
 class PreparedSum:
-    """One sum that is ready to be carried out: its request, parameters, and each client's part.
+    """One sum with all that is needed to compute it: request, parameters, and each client's settings.
 
     Attributes:
         name: of the request.
@@ -42,7 +42,7 @@ class PreparedSum:
 
     @classmethod
     def of(cls, request: SumRequest, parameters: SumParameters, order: TrainingOrder) -> Self:
-        """Combine a request with its parameters and the order of the round."""
+        """Combine a request with its parameters and the server's instruction for the round."""
         return cls(
             name=request.name,
             parameters=parameters,
@@ -69,7 +69,7 @@ class PreparedSum:
 
     @cached_property
     def without_update(self) -> frozenset[int]:
-        """The members that send no update and only take noise back."""
+        """The clients that send no update and only subtract earlier noise."""
         return frozenset(self.beside.members).difference(self.clients)
 
     @cached_property
@@ -98,12 +98,12 @@ class PreparedSum:
 
     @cached_property
     def context(self) -> bytes:
-        """A hash of the training order and the start model, the same for all clients of the sum."""
+        """A hash of the server's instruction and the start model, the same for all clients of the sum."""
         return self.order.context(self.start)
 
 
 def order_of_sum(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
-    """Return the round's training order with the changes that this request asks for."""
+    """Return the server's instruction for the round, with the changes that this request asks for."""
     alike = _are_alike(request)
     least, largest = (1.0, 1.0) if alike else request.weights_between
     return replace(
@@ -117,7 +117,7 @@ def order_of_sum(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
 
 
 def client_parts(request: SumRequest) -> dict[int, ClientPart]:
-    """Return each client's clipping norm, weight and steps, if they differ; empty if all are equal."""
+    """Return each client's clipping norm, weight and steps; return {} if they are the same for all."""
     if _are_alike(request) and not request.records:
         return {}
     weights, norms, largest = request.weights, request.contribution_norms, request.clipping_norm

@@ -110,7 +110,7 @@ class PreparedRun:
 
     @property
     def next_round(self) -> int:
-        """The next round, from 0, that is not charged yet."""
+        """The next round, counted from 0, whose privacy cost is not recorded yet."""
         return 0 if self.resumed is None else self.resumed[1][0].ledger.charged_rounds
 
     @property
@@ -175,7 +175,7 @@ class PreparedRun:
             return run
 
     def _largest_requests(self) -> list[SumRequest]:
-        """Return the method's requests with the largest possible cohorts, for every kind of round."""
+        """Return the method's requests for sums over the largest possible cohorts, in every kind of round."""
         theta = flatten(self.task.build_model())
         return [
             request
@@ -279,7 +279,7 @@ class OpenRun:
         return [client for client in everybody if present is None or client in present]
 
     def sum_once(self, request: SumRequest, index: int) -> ClientSum:
-        """Charge a one-time sum in the ledger on disk, then ask the clients and return the sum.
+        """Record a one-time sum's cost in the ledger on disk, then ask the clients and return the sum.
 
         ``index`` is the round that its clients are told. Raises PrivacyError: the plan pays for no such sum,
         or it has been charged.

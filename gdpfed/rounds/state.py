@@ -23,7 +23,7 @@ REQUESTS = (SumRequest, LocalTraining, RecordSteps)
 
 @dataclass
 class RunState:
-    """The state from which a run continues: ledger, sampling key, and extensions.
+    """The state from which a run continues: privacy ledger, sampling key, and extensions.
 
     Attributes:
         completed_rounds: rounds behind it.
@@ -55,12 +55,12 @@ def begin(files: RunDirectory, method: Method, task: Task, extensions: Extension
 
 
 def new_ledger(method: Method) -> Ledger:
-    """Return a method's ledger, in which nothing is charged."""
+    """Return a method's privacy ledger, in which no cost is recorded yet."""
     return Ledger(method.plan, subject_of(method), REQUESTS)
 
 
 def subject_of(method: Method) -> str:
-    """Return how a ledger's errors name the method."""
+    """Return the name by which error messages of a ledger call the method."""
     return f"method {method.name}"
 
 

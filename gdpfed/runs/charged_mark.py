@@ -1,4 +1,4 @@
-"""How far each run was charged, stored outside its directory, to notice a restored old copy.
+"""Stores outside a run's directory how many privacy costs it has recorded, to detect an old copy.
 
 A copy forgets what was charged and released after it was made. Resumed, it would release those rounds a
 second time, with new noise, and its ledger would say half of what they cost. So a count lies outside of the
@@ -16,7 +16,7 @@ FOLDER = ".charged"
 
 
 class ChargedMark:
-    """How far one run was charged, in a file outside of its directory.
+    """The number of privacy costs that one run has recorded, in a file outside the run's directory.
 
     `run`: its directory, beside which the counts of all runs lie. `name`: of the run, the same when it is
     resumed and in every copy of it.
@@ -27,7 +27,7 @@ class ChargedMark:
         self.path = run.parent / FOLDER / name
 
     def save(self, ledger: Ledger) -> None:
-        """Record how much a run's ledger has charged, before anything is sent.
+        """Write how many privacy costs a run's ledger has recorded, before anything is sent.
 
         Raises RunError: the file system refuses.
         """
@@ -41,7 +41,7 @@ class ChargedMark:
         save_whole(self.path, f"{_charges_in(ledger)}\n".encode())
 
     def check(self, ledger: Ledger) -> None:
-        """Refuse a run's ledger with fewer charges than the run is known to have.
+        """Raise RunError if a run's ledger has fewer recorded costs than the run is known to have.
 
         Raises RunError: it holds less, or nothing says how much it should hold.
         """
@@ -67,5 +67,5 @@ class ChargedMark:
 
 
 def _charges_in(ledger: Ledger) -> int:
-    """Count the charged rounds and other charged sums of a ledger."""
+    """Count the rounds and other sums whose privacy cost is recorded in a ledger."""
     return ledger.charged_rounds + len(ledger.charged_once) + ledger.counts_charged

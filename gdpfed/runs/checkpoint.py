@@ -86,7 +86,7 @@ class Checkpoint:
 
 
 def _digest(tensors: Mapping[str, npt.NDArray[np.generic]], metadata: Mapping[str, str]) -> str:
-    """Return a SHA-256 of a checkpoint's content, by which damage is noticed."""
+    """Return a SHA-256 of a checkpoint's content, with which damage is detected."""
     digest = sha256(json.dumps(dict(sorted(metadata.items()))).encode())
     for name, array in sorted(tensors.items()):
         digest.update(f"{name} {array.dtype} {array.shape} ".encode())

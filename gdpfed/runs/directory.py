@@ -70,7 +70,7 @@ class Enrolment:
     columns: Columns | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The enrolment as JSON, without entries that are missing."""
+        """Return these values as a dictionary for JSON; missing ones are left out."""
         values: dict[str, Any] = {}
         if self.identities is not None:
             values[IDENTITIES] = {str(client): key for client, key in self.identities.items()}
@@ -93,7 +93,7 @@ class RunDirectory:
     def create(
         cls, path: Path, config: Config, method: Method, name: str, enrolment: Enrolment, task: Task
     ) -> "RunDirectory":
-        """Make a run's directory, readable only by its owner, since its files reveal who was drawn.
+        """Make a run's directory, readable only by its owner, since its files reveal who was sampled.
 
         `task`: what is trained, and on which data. Raises RunError: it exists and is not empty, or cannot be
         made.
@@ -159,7 +159,7 @@ class RunDirectory:
         return str(name)
 
     def load_ledger(self, plan: PrivacyPlan, subject: str, kinds: Sequence[type]) -> Ledger:
-        """Read the run's ledger as it was after the last charge.
+        """Read the run's privacy ledger as it was after the last recorded cost.
 
         Raises:
             RunError: it is missing or damaged, or holds less than the run was charged.
@@ -203,7 +203,7 @@ class RunDirectory:
             os.close(folder)
 
     def seal(self) -> None:
-        """Write the hashes of the run's files, when it ends or pauses."""
+        """Write a file of hashes of the run's files (its seal), when the run ends or pauses."""
         events = (f"{EVENTS_FOLDER}/{each.name}" for each in (self.path / EVENTS_FOLDER).glob("*"))
         names = (*SEALED, *SEALED_AT_END, *SEALED_IF_THERE, CHECKPOINT_FILE, *sorted(events))
         present = [name for name in names if (self.path / name).is_file()]
@@ -211,7 +211,7 @@ class RunDirectory:
         save_whole(self.path / SEAL_FILE, _json(versioned({"sha256": hashes})))
 
     def save_ledger(self, ledger: Ledger) -> None:
-        """Save the ledger before anything charged is released; remove an earlier seal."""
+        """Save the ledger before any result whose cost it records is released; remove an earlier seal."""
         (self.path / SEAL_FILE).unlink(missing_ok=True)
         save_whole(self.path / LEDGER_FILE, _json(ledger.to_dict()))
         if self._mark is not None and ledger.plan.private:
@@ -296,7 +296,7 @@ def _settings(config: Config) -> dict[str, Any]:
 
 
 def _check_identities(path: Path, saved: Any, now: dict[str, str] | None) -> None:
-    """Refuse client keys that differ from those with which the run began.
+    """Raise RunError if the clients' public keys differ from those with which the run began.
 
     Raises RunError: names the first client whose key is another, or the setting that is missing.
     """

@@ -71,7 +71,7 @@ def versioned(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_version(path: Path, found: object) -> None:
-    """Refuse a run's file whose format has another version.
+    """Raise RunError if a run's file has another format version.
 
     `path`: the file. `found`: the version that it names; None where it names none. Raises RunError: the
     version is another than :data:`FORMAT_VERSION`.
@@ -120,7 +120,7 @@ def save_result(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def check_json_file(path: Path) -> None:
-    """Refuse a JSON file of another format version; unreadable files pass here.
+    """Raise RunError if a JSON file has another format version; unreadable files pass here.
 
     Raises RunError: as :func:`check_version`.
     """

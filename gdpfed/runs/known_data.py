@@ -36,7 +36,7 @@ def forget_data(run: Path) -> None:
 
 
 def refuse_other_data(run: Path, task: Task) -> None:
-    """Refuse to resume a run with other data than it began with, before anything is planned or charged.
+    """Raise RunError if a run is resumed with other data than it began with; called before planning.
 
     Raises:
         RunError: they are others, which is said by the name of the file; or nothing says what they were.

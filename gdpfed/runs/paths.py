@@ -1,4 +1,4 @@
-"""Where a run's files are: its directory before it is made or resumed, and the paths that settings name."""
+"""Where a run's files are: the directory of a new or resumed run, and the paths that settings name."""
 
 import atexit
 import os
@@ -26,7 +26,7 @@ def user_path(text: str) -> Path:
 
 
 def as_of_run(config: Config, directory: Path) -> Config:
-    """Return settings whose relative data paths start in the folder where the run began.
+    """Return a run's settings with relative data paths resolved from the folder where the run began.
 
     That folder is not written down: it is the nearest one above the run's directory that holds the path.
     """
@@ -93,7 +93,7 @@ def _remove_if_empty(path: Path) -> None:
 
 
 def require_unused(path: Path, *, setting: str = "run.directory") -> None:
-    """Refuse a directory that no new run can use; leaves nothing in it.
+    """Raise RunError if no new run can use a directory; leave nothing in the directory.
 
     `path`: of the directory. `setting`: that names it. Raises RunError: it holds something, it is no
     directory, or it cannot be made or written.
@@ -122,7 +122,7 @@ ADDRESSES = ("http://", "https://")
 
 
 def named_paths(overrides: Sequence[str]) -> dict[str, str]:
-    """Return the files, folders and addresses that overrides name, by setting."""
+    """Return the files, folders and addresses that settings on the command line name, by setting."""
     left, per_client = taken(overrides)
     named = {key: given_value(left, key) for key in PATHS}
     named |= {key: file_of(key, value) for key, value in per_client.items()}
@@ -130,7 +130,7 @@ def named_paths(overrides: Sequence[str]) -> dict[str, str]:
 
 
 def below(folder: Path, overrides: Sequence[str]) -> list[str]:
-    """Return overrides with relative paths placed below a folder."""
+    """Return settings (key=value) with relative paths placed below a folder."""
     moved = list(overrides)
     for key, value in named_paths(overrides).items():
         path = Path(value).expanduser()
@@ -140,7 +140,7 @@ def below(folder: Path, overrides: Sequence[str]) -> list[str]:
 
 
 def check_paths(overrides: Sequence[str]) -> None:
-    """Refuse overrides that name files outside of the allowed folders.
+    """Raise ConfigError if settings (key=value) name files outside of the allowed folders.
 
     Raises ConfigError: names the setting, its value and the folders.
     """

@@ -1,4 +1,4 @@
-"""Loads the stored configuration of a run to resume; refuses conflicting overrides."""
+"""Loads the stored configuration of a run to resume; raises an error for settings that contradict it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
@@ -27,7 +27,7 @@ OF_ONE_PROCESS = frozenset({"run.directory", "run.stop_after_round"})
 
 
 def load_run(overrides: Sequence[str]) -> Config:
-    """Load the configuration from overrides; with ``run.resume``, from the existing run's settings.
+    """Load the configuration from settings (key=value) or, with ``run.resume``, from the existing run.
 
     Of a run that is resumed every setting is read, so none has to be given again. One of
     :data:`CARRYING_OUT` may be given anew, any other only as it was.
@@ -47,7 +47,7 @@ def load_run(overrides: Sequence[str]) -> Config:
 
 
 def refuse_another_run(path: Path, config: Config) -> None:
-    """Refuse a configuration with which the run in a directory would compute something else.
+    """Raise RunError if the run in a directory would compute something else with a configuration.
 
     Raises RunError: as :func:`load_run`.
     """
@@ -74,7 +74,7 @@ def _saved_settings(path: Path) -> Mapping[str, Any]:
 
 
 def _refuse_contradiction(path: Path, saved: Mapping[str, Any], config: Config) -> None:
-    """Refuse the first setting that differs from the run's, with RunError."""
+    """Raise RunError for the first setting that differs from the run's."""
     for group, section in asdict(config).items():
         kept = saved[group]
         for key, value in section.items():

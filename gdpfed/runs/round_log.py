@@ -85,7 +85,7 @@ class RoundLogEntry:
 
     @property
     def num_corrections(self) -> int:
-        """How many clients took noise back without sending an update."""
+        """How many clients subtracted earlier noise without sending an update."""
         updating = {client for turns in self.turns for client in turns}
         return len({client for each in self.taken_back for client, _ in each} - updating)
 

@@ -36,7 +36,7 @@ BYTES_A_PARAMETER = 4 * 4 + 6 * 8
 
 
 class BatchedRecords:
-    """Computes what clients are asked on their records, for many clients at once if the model allows it.
+    """Computes clients' updates from gradients of single records, for many clients at once if possible.
 
     The models of a chunk of clients go together through one pass if the form of the gradients knows how. Else
     one client comes after the other, and its records go together. `gradients`: of the model. `bits`: the
@@ -64,7 +64,7 @@ class BatchedRecords:
     def updates(
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort, take: Take
     ) -> torch.Tensor:
-        """Return the unweighted results of these clients: shape (clients, d), float64, on the device.
+        """Return the unweighted updates of these clients: shape (clients, d), float64, on the device.
 
         ``take`` gives the records at some places among the examples.
         """
@@ -142,14 +142,14 @@ class BatchedEngine(Engine):
         return self.sums_of([SumJob(order, theta, cohort)])[0]
 
     def sums_of(self, jobs: Sequence[SumJob]) -> list[StepSum]:
-        """Return the sum of each cohort; clients with the same order and rounding grid train in one batch."""
+        """Return the sum of each cohort; cohorts with the same instruction and rounding are trained together."""
         totals = [StepSum.zero(job.cohort.encoding.dimension) for job in jobs]
         for number, clients, steps in self._pieces(jobs):
             totals[number].add(on_host(steps.sum(dim=0)), len(clients))
         return totals
 
     def updates_of(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], Steps]]:
-        """Yield the updates of several cohorts; jobs with the same order and grid are trained together."""
+        """Yield the updates of several cohorts; those with the same instruction and rounding train together."""
         for number, clients, steps in self._pieces(jobs):
             yield number, clients, on_host(steps)
 
@@ -177,7 +177,7 @@ class BatchedEngine(Engine):
     def _chunks(
         self, order: TrainingOrder, starts: "_Starts", cohort: Cohort
     ) -> Iterator[tuple[Sequence[int], torch.Tensor]]:
-        """Yield client ids and their updates on the device; a chunk beyond memory is halved."""
+        """Yield client ids and their updates on the device; halve a chunk that does not fit into memory."""
         at_once = self._at_once
         if order.work not in at_once:
             at_once[order.work] = self._chunk_clients or self._clients_at_once(order, starts.models[0])
@@ -251,7 +251,7 @@ class BatchedEngine(Engine):
 
 @dataclass(frozen=True, eq=False)
 class _Starts:
-    """The models that clients start from: one for all, or one for each client's sum.
+    """The models that clients start from: the same for all clients, or one for each sum.
 
     `models`: shape (sums, d). `owners`: the number of its sum for every client, in their order.
     """
@@ -273,7 +273,7 @@ class _Starts:
 
 
 def _alike(jobs: Sequence[SumJob]) -> list[list[int]]:
-    """Group the numbers of jobs that have the same order and grid."""
+    """Group the numbers of jobs that have the same server's instruction and the same rounding step."""
     kinds: list[tuple[SumJob, list[int]]] = []
     for number, job in enumerate(jobs):
         for first, numbers in kinds:

@@ -61,7 +61,7 @@ class DeviceExamples:
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """The batches of some clients, step by step.
+    """The training batches of some clients, one for each local step.
 
     A client with fewer examples than a batch holds takes all of them; the rest of its batch is any example
     with weight 0. A client without examples has weights of 0 alone. `positions`: in the training split, shape
@@ -125,7 +125,7 @@ def _is_global(*args: Any, **kwargs: Any) -> bool:
 
 
 class BatchedTraining:
-    """Trains many clients at once, each with its own parameters, for tau local steps (Algorithm 1).
+    """Trains many clients at once, each with its own parameters, for a given number of local steps.
 
     `model`: the architecture; written in operations that ``torch.func.vmap`` knows. `device`: where to train.
     `precision`: float32, tf32 or bf16, in products and convolutions. `loss`: one figure a record.
@@ -243,7 +243,7 @@ programs = late_import("fastgrad.program")
 
 
 class ProgrammedTraining:
-    """Trains many clients one after the other by compiled code, for tau local steps (Algorithm 1).
+    """Trains many clients one after the other by compiled code, for a given number of local steps.
 
     What a client's steps compute depends on nothing but the client: its parameters lie in the same buffers as
     those of every other one. `lowered`: the model's layers. `loss`: one figure a record.

@@ -1,4 +1,4 @@
-"""Engines: each trains the cohorts of a simulation and returns clipped updates in integer steps."""
+"""Engines: each trains the cohorts of a simulation and returns clipped updates rounded to integers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ Steps = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """Clients whose updates go into one sum, with the integer grid of that sum.
+    """Clients whose updates go into one sum, with the integer grid (step size) of that sum.
 
     `clients`: their ids. `encoding`: the integer grid of the sum. `parts`: of those whose bound or weight is
     their own; may name other clients, too. `kept`: between their rounds; None where they keep nothing.
@@ -32,14 +32,14 @@ class Cohort:
     kept: KeptStates | None = None
 
     def encodings(self, clients: Sequence[int]) -> list[Encoding]:
-        """Return each client's encoding: the sum's grid with the client's own clipping norm."""
+        """Return how each client's update becomes integers: by the sum's step size and the client's norm."""
         parts = [self.parts.get(client_id) for client_id in clients]
         norms = [None if part is None or isinf(part.clipping_norm) else part.clipping_norm for part in parts]
         own = {norm: self.encoding.clipped_to(norm) for norm in set(norms) if norm is not None}
         return [self.encoding if norm is None else own[norm] for norm in norms]
 
     def order_of(self, client_id: int, order: TrainingOrder) -> TrainingOrder:
-        """Return the sum's training order with one client's own norm, weight and steps."""
+        """Return the server's instruction for the sum with one client's own norm, weight and steps."""
         return order.for_part(self.parts.get(client_id, ClientPart()))
 
     def weights(self, clients: Sequence[int]) -> list[float]:
@@ -75,7 +75,7 @@ class StepSum:
 
 @dataclass(frozen=True, eq=False)
 class SumJob:
-    """What an engine needs for one sum: which clients train, by which order, and from which model.
+    """What an engine needs for one sum: the clients, the server's instruction, and the start model.
 
     `start`: shape (d,).
     """
@@ -86,7 +86,7 @@ class SumJob:
 
 
 class Engine(ABC):
-    """Trains the clients of cohorts from one model.
+    """Base class of engines, which train the clients of cohorts; each cohort starts from one model.
 
     An update that cannot be encoded is left out, as a client that cannot encode it leaves the sum.
     """

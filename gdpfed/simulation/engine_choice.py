@@ -1,4 +1,4 @@
-"""Chooses the simulation engine by a rule, so that one configuration always gets the same engine."""
+"""Chooses the simulation's engine (the code that trains clients) by a fixed rule."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A fleet of simulated clients: trains and sums them in this process, and runs whole simulations."""
+"""Runs simulated clients in this process: trains them, sums their updates, and carries out whole runs."""
 
 import logging
 import secrets
@@ -74,7 +74,7 @@ class InProcessFleet(Fleet):
         return np.stack([noised_counts(counts, noise, secret_bits(client)) for client, counts in own])
 
     def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Sum cohorts without common clients, those behind trusted edges in clear; return sums by name."""
+        """Sum cohorts without common clients, unmasked at trusted edge servers; return the sums by name."""
         at_edges = [each for each in sums if each.at_edge]
         if not at_edges:
             return super().sum_wave(sums, upcoming)
@@ -82,7 +82,7 @@ class InProcessFleet(Fleet):
         return self.sum_plain(at_edges) | (super().sum_wave(others, upcoming) if others else {})
 
     def exchange(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
-        """Answer one stage of several sums by the clients' own sessions."""
+        """Return the clients' answers in one protocol stage of several sums, from their own sessions."""
         if asked[0].stage is Stage.ADVERTISE:
             self._joined = {
                 each.prepared.name: JoinedSessions(
@@ -123,7 +123,7 @@ class InProcessFleet(Fleet):
         return self._identities.of(clients) if self.secagg.signs else {}
 
     def _masked(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
-        """Answer stage MASK of several sums, training the clients of all sums at once."""
+        """Answer the masking stage of several sums, training the clients of all sums at once."""
         if not asked:
             return []
         started = perf_counter()
@@ -200,7 +200,7 @@ def simulate_prepared(
 
 
 def _check_record_counts(prepared: PreparedRun, given: Sequence[int]) -> None:
-    """Refuse record counts that differ from those of the simulated clients.
+    """Raise ConfigError if record counts differ from those of the simulated clients.
 
     Raises ConfigError: names the first client of whom they are not.
     """

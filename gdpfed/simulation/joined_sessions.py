@@ -1,4 +1,4 @@
-"""Secure aggregation in memory: real client sessions, connected to the server without messages."""
+"""Secure aggregation in memory: real client sessions, connected to the server without a network."""
 
 import logging
 import os
@@ -35,7 +35,7 @@ class Identities:
         self._identities: dict[int, Identity] = {}
 
     def of(self, clients: Sequence[int]) -> dict[int, Identity]:
-        """Return the identities of these clients, the same at every call."""
+        """Return the signing keys of these clients, the same ones at every call."""
         for client_id in clients:
             if client_id not in self._identities:
                 self._identities[client_id] = Identity(os.urandom(32))
@@ -43,12 +43,12 @@ class Identities:
 
 
 def roster_of(identities: Mapping[int, Identity]) -> Roster:
-    """Return a roster with the public keys of these identities."""
+    """Return the list of members' public keys (roster) that belongs to these signing keys."""
     return Roster({client_id: identity.public_bytes() for client_id, identity in identities.items()})
 
 
 class JoinedSessions:
-    """The sessions of one sum's clients, from the first key to the last share.
+    """The secure aggregation sessions of one sum's clients, from the first key to the last secret share.
 
     `prepared`: of which they are the clients. `identities`: what they sign with; empty where nobody signs.
     """
@@ -63,11 +63,11 @@ class JoinedSessions:
         self._contributors: dict[int, int] = {}
 
     def answers(self, stage: Stage, requests: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Answer one stage's requests by the clients' sessions; clients whose session fails are left out."""
+        """Answer the requests of one protocol stage by the clients' sessions; leave out those that fail."""
         return self._each(stage, _CALLS[stage], requests)
 
     def jobs(self, requests: Mapping[int, bytes]) -> list[SumJob]:
-        """Give clients the others' shares; return jobs that say which clients must now train.
+        """Give each client the other clients' secret shares; return which clients must now train.
 
         Who fills the sum or only takes noise back trains nothing.
         """
@@ -94,12 +94,12 @@ class JoinedSessions:
         ]
 
     def corrections(self) -> dict[int, bytes]:
-        """Return the masked vectors of members that send no update and take noise back."""
+        """Return the masked vectors of clients that send no update and only subtract earlier noise."""
         correctors = self._contributors.keys() & self._prepared.without_update
         return self._each(Stage.MASK, self._correct, dict.fromkeys(sorted(correctors)))
 
     def filled(self) -> dict[int, bytes]:
-        """Return the masked vectors of members that fill the sum: zeros and noise."""
+        """Return the masked vectors of clients that fill up the sum: zeros and noise."""
         fillers = sorted(self._contributors.keys() & self._prepared.fillers)
         if not fillers:
             return {}
@@ -126,7 +126,7 @@ class JoinedSessions:
         return session.mask(steps, self._prepared.context)
 
     def _taken_back(self, client_id: int) -> list[KeyedNoise]:
-        """Return the parts of a client's earlier noise that are due, drawn again from their keys."""
+        """Return the parts of a client's earlier noise to subtract now, drawn again from their keys."""
         turns = self._prepared.beside.corrections.get(client_id, ())
         noise = self._prepared.beside.noise
         return [
@@ -150,7 +150,7 @@ class JoinedSessions:
 def masked_updates(
     engine: Engine, asked: Sequence[tuple[JoinedSessions, Mapping[int, bytes]]]
 ) -> list[dict[int, bytes]]:
-    """Answer stage MASK of several sums: train all clients at once, then mask each update."""
+    """Answer the masking stage of several sums: train all clients at once, then mask each update."""
     jobs: list[SumJob] = []
     owners: list[int] = []
     for index, (joined, requests) in enumerate(asked):

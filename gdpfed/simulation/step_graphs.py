@@ -25,7 +25,7 @@ SIZES_AN_OCTAVE = 4
 
 @dataclass(frozen=True)
 class Shape:
-    """What a recorded step fits: shapes and types of its tensors, and whether gradients are corrected."""
+    """What a recorded SGD step fits: tensor shapes and types, momentum, and whether gradients get a term."""
 
     clients: int
     x: tuple[int, ...]
@@ -120,7 +120,7 @@ class GraphedTraining(BatchedTraining):
         return step.ours[:clients].double().sub_(start.double())
 
     def tried(self, theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor, momentum: float) -> str:
-        """Record a step on given examples, (n, ...) and (n, ...); return why that fails, or ""."""
+        """Record a step on given examples, (n, ...) and (n, ...); return "", or why that fails."""
         training = LocalTraining(1, len(x), 1.0, momentum)
         inputs, labels = (torch.stack([given] * TRIED_CLIENTS) for given in (x, y))
         try:

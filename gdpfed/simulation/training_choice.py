@@ -1,4 +1,4 @@
-"""Chooses how clients are trained, by compiled programs or many at once, and how many at a time."""
+"""Chooses how simulated clients are trained, by compiled code or many at once, and how many at a time."""
 
 import psutil
 import torch
@@ -51,7 +51,7 @@ def _graphed(task: Task, device: torch.device, precision: str, record: Record) -
 
 
 def _programmed(task: Task, device: torch.device) -> ProgrammedTraining:
-    """Return training by a compiled program; NotLoweredError if there is none for the model."""
+    """Return training by compiled code; raise NotLoweredError if the model cannot be compiled."""
     model, loss, form = task.build_model(), task.make_loss(), task.known_form
     training = ProgrammedTraining(fitted(model, form.input_shape, device), loss)
     x, y = task.drawn(TRIED_RECORDS)
@@ -86,7 +86,7 @@ def clients_at_once(
     order: TrainingOrder,
     examples: DeviceExamples,
 ) -> int:
-    """Return for how many clients one step needs at most half of the free memory.
+    """Return how many clients can train together if a step may need half of the free memory.
 
     What one client needs is measured: the tensors that a forward pass of its batch keeps for the way back,
     counted twice, since their gradients exist beside them. A program has one client in its buffers, and only

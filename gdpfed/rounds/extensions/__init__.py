@@ -1,1 +1,1 @@
-"""Options of a run, one file each; a round works without them. `base` defines them, `table` lists them."""
+"""Optional features of a run, one module each: ``base`` defines their interface, ``table`` lists them."""

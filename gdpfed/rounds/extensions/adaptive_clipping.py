@@ -59,12 +59,12 @@ class NormFactor(Extension):
         return self._plan.clipping_norm * self._factor
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Return the requests with this round's clipping norms."""
+        """Return the requests for sums with this round's clipping norms."""
         share = self._adaptive.indicator_share
         return [replace(request, norm_factor=self._factor, indicator_share=share) for request in requests]
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Return sums without their last coordinate, which counts norms and updates the factor F."""
+        """Return the sums without their last coordinate, the number of norms within C, and update F with it."""
         self.fraction, self._norm_of_round = None, self.clipping_norm
         factor, taken = self._factor, list[ClientSum]()
         for each in sums:
@@ -92,7 +92,7 @@ class NormFactor(Extension):
         return {FACTOR: np.array(self._factor)}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:
-        """Restore the factor that `state_dict` returned; ValueError for another state."""
+        """Restore the factor that `state_dict` returned; raise ValueError for another state."""
         if state.keys() != {FACTOR}:
             raise ValueError("the checkpoint's factor of the clipping norms does not fit this run")
         self._factor = float(state[FACTOR])

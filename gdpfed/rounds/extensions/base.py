@@ -1,4 +1,4 @@
-"""Base class of extensions: an extension is an option that rounds do not need, in a file of its own.
+"""Base class of extensions; each is an optional feature of a run, such as adaptive clipping.
 
 The moments of an extension, in the order in which a run comes to them:
 
@@ -45,11 +45,11 @@ State = dict[str, npt.NDArray[np.generic]]
 
 
 class RoundLeftOut(Exception):  # noqa: N818 - the state is the news, not the error
-    """Raised if the round that begins has no participants; the log entry contains the text."""
+    """Raised to leave out the round that begins: no client takes part, and the log entry has the text."""
 
 
 class Extension(Observer, ABC):
-    """An option of a run; each method does nothing unless a subclass overrides it.
+    """An optional feature of a run; each method does nothing unless a subclass overrides it.
 
     A run that is stopped after round 5 if a public test set says so::
 
@@ -68,11 +68,11 @@ class Extension(Observer, ABC):
     key: ClassVar[str]
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return this extension's requests with the largest possible cohorts, to check them beforehand."""
+        """Return this extension's requests for sums over the largest possible cohorts, for early checks."""
         return []
 
     def check(self, run: "PreparedRun", fleet: "Fleet", requests: Sequence[SumRequest]) -> None:
-        """Refuse a run that cannot be carried out, before anything is written.
+        """Raise InputError if this extension cannot work in the run; called before anything is written.
 
         ``requests`` are those of the method over its largest cohorts. Raises InputError.
         """
@@ -92,31 +92,31 @@ class Extension(Observer, ABC):
         return theta
 
     def replaces(self, round_index: int) -> bool:
-        """Whether this extension replaces the method in a round, counted from 0."""
+        """Whether this extension carries out a round, counted from 0, in place of the training method."""
         return False
 
     def round(self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates) -> None:
-        """Carry out a round in place of the method; the model does not change."""
+        """Carry out a round in place of the training method; the model does not change."""
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Return the requests as they are really made; also called for later rounds, so it keeps no state."""
+        """Change the requests for a round's sums; must keep no state, as it is also called for later rounds."""
         return list(requests)
 
     def requested(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> None:
-        """Called with the charged requests that are about to be summed."""
+        """Called with the requests that are about to be summed; their privacy cost is already recorded."""
 
     def sums_ended(self, order: TrainingOrder, sums: Mapping[str, ClientSum]) -> None:
         """Called with the results, by name, of sums that were requested together."""
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Return the sums as the method receives them, in the order of its requests."""
+        """Return the sums that the training method receives, in the order of its requests."""
         return list(sums)
 
     def stepped(self, theta: Theta) -> None:
-        """Receive a round's model as the method releases it; not called if the round was replaced."""
+        """Receive the model that a round releases; not called if an extension replaced the round."""
 
     def released(self, theta: Theta) -> Theta:
-        """Return the model that the run releases, made from released models only; may be called twice."""
+        """Return the model that the run releases, computed from released models only; may be called twice."""
         return theta
 
     def evaluated(self, ended: RoundEnded) -> None:
@@ -136,11 +136,11 @@ class Extension(Observer, ABC):
         """Called when the run is over and its files are written."""
 
     def state_dict(self) -> State:
-        """Return what a resumed run needs from this extension; empty by default."""
+        """Return the arrays that a resumed run needs from this extension; {} by default."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:
-        """Restore what `state_dict` returned; ValueError for the state of another run."""
+        """Restore what `state_dict` returned; raise ValueError for the state of another run."""
         if state:
             raise ValueError(
                 f"{self.key} keeps nothing in a checkpoint, but found {', '.join(sorted(state))}"
@@ -149,7 +149,7 @@ class Extension(Observer, ABC):
 
 @dataclass(frozen=True, eq=False)
 class Beside:
-    """What extensions have added to a sum, besides the updates: noise, corrections, client states.
+    """What extensions add to a sum of updates: noise, earlier noise to subtract, and stored client states.
 
     Attributes:
         noise: of a stream of sums; None where it is independent of other sums.
@@ -164,11 +164,11 @@ class Beside:
 
     @property
     def members(self) -> Collection[int]:
-        """The clients that are asked to take noise back in a sum."""
+        """The clients that are asked to subtract a part of their earlier noise in a sum."""
         return self.corrections.keys()
 
     def taken_back_by(self, members: Collection[int]) -> list[tuple[int, int]]:
-        """Return pairs (client, round): which of these members take back noise of which rounds."""
+        """Return pairs (client, round): which of these members subtract noise of which earlier rounds."""
         pairs = self.corrections.items()
         return [(client, turn) for client, turns in pairs if client in members for turn in turns]
 
@@ -177,7 +177,7 @@ NOTHING_BESIDE = Beside()
 
 
 class SumExtension(Extension):
-    """An extension that may also change a sum: who is asked, its parameters, and its noise.
+    """An extension that may also change a noised sum: its clients, its parameters and its noise.
 
     What it returns decides about noise, so `run.extensions` takes none from elsewhere.
     """
@@ -185,13 +185,13 @@ class SumExtension(Extension):
     def drawn(
         self, fleet: "Fleet", round_index: int, cohorts: Cohorts, present: Collection[int] | None
     ) -> Cohorts:
-        """Return the cohorts to ask in a round; `present` are the reachable clients, None for all."""
+        """Return the cohorts of a round; `present` are the clients that can be reached, or None for all."""
         return cohorts
 
     def sum_checked(
         self, fleet: "Fleet", request: SumRequest, round_index: int, parameters: "SumParameters"
     ) -> "SumParameters":
-        """Return a sum's parameters at their largest, to check that they fit the integers that are summed."""
+        """Return a sum's largest parameters, to check that they fit the integers that are summed."""
         return parameters
 
     def sum_prepared(
@@ -227,7 +227,7 @@ class Extensions(Sequence[Extension]):
             getattr(each, moment.__name__)(*arguments)
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the requests of all extensions with the largest possible cohorts."""
+        """Return the requests of all extensions for sums over the largest possible cohorts."""
         return [request for each in self for request in each.largest(run)]
 
     def start(self, order: TrainingOrder, theta: Theta) -> Theta:
@@ -237,11 +237,11 @@ class Extensions(Sequence[Extension]):
         return theta
 
     def replacing(self, round_index: int) -> Extension | None:
-        """Return the first extension that replaces this round; None if the method does the round."""
+        """Return the first extension that replaces this round; None if the training method carries it out."""
         return next((each for each in self if each.replaces(round_index)), None)
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Return the requests after all extensions have changed them."""
+        """Return the requests for sums after all extensions have changed them."""
         for each in self:
             requests = each.asked(order, requests)
         return list(requests)
@@ -271,7 +271,7 @@ class Extensions(Sequence[Extension]):
         return prepared
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Return the sums as the method receives them, after all extensions in reverse order."""
+        """Return the sums that the training method receives, after all extensions in reverse order."""
         for each in reversed(self):
             sums = each.taken(order, sums)
         return list(sums)
@@ -291,7 +291,7 @@ class Extensions(Sequence[Extension]):
         return {f"{each.key}.{name}": value for each in self for name, value in each.state_dict().items()}
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> State:
-        """Restore each extension's state from a checkpoint; return what is left, which is the method's.
+        """Restore each extension's state from a checkpoint; return the rest, which is the training method's.
 
         Raises ValueError for a state that is not one of this run.
         """

@@ -28,7 +28,7 @@ NO_COUNTS = (
 
 @runtime_checkable
 class ReleasesCounts(Protocol):
-    """A fleet whose clients can be asked for their class counts."""
+    """A fleet (it runs a run's clients) that can ask the clients for their class counts."""
 
     def release_counts(self, task: Task, charged: ChargedCounts) -> npt.NDArray[np.float64]:
         """Return the class counts of every client, shape (n, B), each with noise that the client added."""
@@ -45,7 +45,7 @@ class ClassCounts(Extension):
         return cls() if counts_rho(run.method.plan.mechanism) else None
 
     def check(self, run: "PreparedRun", fleet: "Fleet", requests: "Sequence[SumRequest]") -> None:
-        """Refuse a run whose labels are not classes, or whose fleet cannot ask for class counts.
+        """Raise an error if labels are not classes, or if the fleet cannot ask clients for class counts.
 
         Raises ConfigError, RunError: before anything is written or charged.
         """

@@ -1,4 +1,4 @@
-"""The server's part of client memory: what clients keep between rounds, and are told about it.
+"""The server's part of client states: which clients have stored one, and the vector sent to all clients.
 
 That is the vector that all of them are told, made of released sums, and after which round each client's own
 file was written (`gdpfed.clients.kept_states`).
@@ -64,7 +64,7 @@ class ClientMemory(SumExtension):
         return cls(run.config, run.method.plan, run.path)
 
     def check(self, run: "PreparedRun", fleet: Fleet, requests: Sequence[SumRequest]) -> None:
-        """Refuse a fleet whose clients cannot keep states, and sums from which states cannot be updated.
+        """Raise RunError if the clients cannot keep states, or if a request's sum cannot update the states.
 
         Raises RunError: the fleet keeps nothing, or clients have weights or a training of their own.
         """
@@ -98,7 +98,7 @@ class ClientMemory(SumExtension):
     def sum_prepared(
         self, fleet: Fleet, request: SumRequest, prepared: PreparedSum, *, ahead: bool
     ) -> PreparedSum:
-        """Add its clients' states to the sum."""
+        """Attach the stored states of a sum's clients to the sum."""
         counts = request.coordinates is not None
         return (
             prepared
@@ -107,7 +107,7 @@ class ClientMemory(SumExtension):
         )
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Update, from the round's sums, the vector that clients are told, and note whose state is new.
+        """Update the vector sent to all clients from the round's sums, and note whose stored state is new.
 
         A client whose sum there is not keeps what it had.
         """
@@ -143,7 +143,7 @@ class ClientMemory(SumExtension):
         rmtree(self._folder, ignore_errors=True)
 
     def state_dict(self) -> State:
-        """Return the vector that clients are told, float32[d], and how many clients have a state."""
+        """Return the vector sent to all clients, float32[d], and how many clients have stored a state."""
         if self._told is None:
             return {}
         return {TOLD: self._told, KEEPING: np.array(len(self._last))}
@@ -168,7 +168,7 @@ class ClientMemory(SumExtension):
             )
 
     def _expected(self, round_index: int, sums: Sequence[ClientSum]) -> float:
-        """Return how many updates these sums have on average over the draw of cohorts."""
+        """Return the expected number of updates in these sums under the sampling of cohorts."""
         groups = range(len(self._plan.groups))
         asked = groups if self._plan.one_sum else {group for each in sums for group in each.groups}
         planned = [self._plan.groups[m] for m in asked]

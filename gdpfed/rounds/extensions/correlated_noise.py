@@ -45,11 +45,11 @@ class CorrelatedNoise(SumExtension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the extension for a run; None if its clients have no turns."""
+        """Return the extension for a run; None if its clients do not take part by a schedule of rounds."""
         return cls(run.method.plan) if isinstance(run.method.plan.mechanism, HasTurns) else None
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Return the requests with the number of members that the schedule of turns allows in each.
+        """Add to each request how many clients the schedule of rounds allows in its sum.
 
         What is not a request is left as it is, for the ledger to refuse.
         """
@@ -61,7 +61,7 @@ class CorrelatedNoise(SumExtension):
         ]
 
     def _members(self, request: SumRequest, round_index: int) -> int:
-        """Return how many members the schedule of turns allows in a sum."""
+        """Return how many clients the schedule of rounds allows in a sum."""
         plan, asked = self._plan, request.clients.tolist()
         groups = enumerate(plan.groups) if asked and not plan.one_sum else ()
         m = next((m for m, group in groups if asked[0] in group.clients), 0)
@@ -70,13 +70,13 @@ class CorrelatedNoise(SumExtension):
         return plan.mechanism.schedule(m, plan.groups).members(round_index, taps_of(plan.mechanism, m))
 
     def opened_run(self, run: "OpenRun") -> None:
-        """Remember the run's ledger, which knows the turns that clients had."""
+        """Remember the run's privacy ledger, which knows in which rounds each client took part."""
         self._ledger = run.loop.state.ledger
 
     def drawn(
         self, fleet: Fleet, round_index: int, cohorts: Cohorts, present: Collection[int] | None
     ) -> Cohorts:
-        """Replace absent clients in cohorts by clients that missed a turn, as far as the plan allows.
+        """Replace absent clients by clients that missed a scheduled round, as far as the plan allows.
 
         Where the server may lie a turn is lost, since members compare a sum with the schedule.
         """
@@ -87,7 +87,7 @@ class CorrelatedNoise(SumExtension):
     def sum_checked(
         self, fleet: Fleet, request: SumRequest, round_index: int, parameters: SumParameters
     ) -> SumParameters:
-        """Return a sum's parameters if as much earlier noise as possible is taken back in it."""
+        """Return a sum's parameters for the case that it subtracts as much earlier noise as possible."""
         if not (any(request.taps) and fleet.secagg.hides_updates):
             return parameters
         lags = [tap for tap in request.taps if tap > 0]
@@ -98,7 +98,7 @@ class CorrelatedNoise(SumExtension):
     def sum_prepared(
         self, fleet: Fleet, request: SumRequest, prepared: PreparedSum, *, ahead: bool
     ) -> PreparedSum:
-        """Give the sum noise under a new key, and decide which clients take back which earlier noise."""
+        """Give the sum noise from a new key, and decide which clients subtract which earlier noise."""
         if not request.taps:
             return prepared
         draw, round_index = self.streams.expected if ahead else self.streams.draw, prepared.order.round_index
@@ -114,14 +114,14 @@ class CorrelatedNoise(SumExtension):
         self.streams.round_ended(order.round_index, sums)
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Note which clients took back noise of which rounds; the sums stay as they are."""
+        """Note which clients subtracted noise of which earlier rounds; return the sums unchanged."""
         if order.round_index != self._round_index:
             self._round_index, self._taken_back = order.round_index, []
         self._taken_back += [[(client, turn + 1) for client, turn in each.taken_back] for each in sums]
         return list(sums)
 
     def record(self) -> dict[str, Any]:
-        """Return, for the log, who took noise back in the round that has ended."""
+        """Return, for the log, which clients subtracted earlier noise in the round that has ended."""
         return {"taken_back": self._taken_back} if any(self._taken_back) else {}
 
     def state_dict(self) -> State:
@@ -129,14 +129,14 @@ class CorrelatedNoise(SumExtension):
         return {name.removeprefix(PREFIX): value for name, value in self.streams.state_dict().items()}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:
-        """Restore noise keys that `state_dict` returned; ValueError for keys of another run."""
+        """Restore noise keys that `state_dict` returned; raise ValueError for keys of another run."""
         self.streams.restore({f"{PREFIX}{name}": np.asarray(value) for name, value in state.items()})
 
 
 def _with_corrections(
     fleet: Fleet, request: SumRequest, prepared: PreparedSum, noise: SumNoise
 ) -> tuple[SumParameters, dict[int, tuple[int, ...]]]:
-    """Return a sum's parameters including the clients that take noise back in it, and these clients.
+    """Return a sum's parameters with the clients that subtract earlier noise in it, and these clients.
 
     Where colluders could be all who add new noise, only those take back who bring an update, too. What is
     never taken back costs accuracy and no epsilon.
@@ -152,7 +152,7 @@ def _with_corrections(
 
 
 def _corrections(fleet: Fleet, noise: SumNoise) -> dict[int, tuple[int, ...]]:
-    """Return which reachable clients can take back noise in a masked sum, and of which rounds.
+    """Return which reachable clients can subtract earlier noise in a masked sum, and of which rounds.
 
     Where keys are agreed a round ahead, nobody knows yet whose share is in the sum that is running. So
     whoever was asked for one is a member, and takes nothing back where it is not.
@@ -168,7 +168,7 @@ def _corrections(fleet: Fleet, noise: SumNoise) -> dict[int, tuple[int, ...]]:
 
 
 def _largest_share(parameters: SumParameters) -> float:
-    """Return the largest noise that one client may have to add: if as many drop out as allowed.
+    """Return the most noise that one client may have to add: if as many clients drop out as allowed.
 
     So it is known when keys are agreed for the sum in which parts of it are taken back.
     """

@@ -1,4 +1,4 @@
-"""Fills up cohorts with clients that send zeros, so that every round has a sum, whoever was drawn.
+"""Fills up cohorts with clients that send zeros, so that every round has a sum, whoever was sampled.
 
 Under Poisson sampling epsilon counts on a secret draw, and a round without a sum would tell of it. So where a
 cohort is too small for a sum that may lose a client, further reachable clients of its group are asked for
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """The clients that were drawn for one sum of a round.
+    """The clients that were sampled for one sum of a round.
 
     Attributes:
         round_index, index: of the round, and of the sum in it; both from 0.
@@ -56,7 +56,7 @@ class _Drawn:
 
     @classmethod
     def together(cls, groups: Sequence[Self]) -> Self:
-        """Combine the drawn clients of all groups, if all groups are summed together."""
+        """Combine the sampled clients of all groups, if all groups are summed together."""
         return cls(
             groups[0].round_index,
             0,
@@ -84,12 +84,12 @@ class Fill(SumExtension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the extension for a run; None if a missing sum would reveal no secret draw."""
+        """Return the extension for a run; None if a missing sum could reveal no secret sample of clients."""
         method = run.method
         return cls(method.plan) if fills_cohorts(method.plan) and not method.reads_alone else None
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the method's requests for sums of their largest size, that of filled cohorts."""
+        """Return the method's requests for sums over cohorts that are filled up to their largest size."""
         if not run.config.secagg.same_size:
             return []
         plan, theta = self._plan, flatten(run.task.build_model())
@@ -105,7 +105,7 @@ class Fill(SumExtension):
         return [each for index in starts for each in run.method.requests(theta, index, filled(index))]
 
     def opened_run(self, run: "OpenRun") -> None:
-        """Remember the run's sampling key, from which filling clients are drawn as well."""
+        """Remember the run's sampling key, which also selects the clients that send zeros."""
         self._sampling_key = run.loop.state.sampling_key
 
     def start(self, order: TrainingOrder, theta: Theta) -> Theta:
@@ -116,7 +116,7 @@ class Fill(SumExtension):
     def drawn(
         self, fleet: Fleet, round_index: int, cohorts: Cohorts, present: Collection[int] | None
     ) -> Cohorts:
-        """Return the cohorts of a round with the filling clients added; always the same ones for a cohort."""
+        """Add clients that send zeros to a round's cohorts; the same cohort always gets the same clients."""
         plan, there = self._plan, reachable_by_group(self._plan, present)
         groups = [group.clients for group in plan.groups]
         rates = [group.at(round_index).sampling_rate for group in plan.groups]
@@ -135,7 +135,7 @@ class Fill(SumExtension):
         return tuple(np.union1d(cohort, each) for cohort, each in zip(cohorts, fillers, strict=True))
 
     def _chosen(self, secagg: SecAggConfig, drawn: _Drawn, present: frozenset[int] | None) -> ClientIds:
-        """Draw the clients that fill one sum's cohort; `present` are those in reach, None for all."""
+        """Draw the clients that send zeros to fill one sum; `present` are those in reach, None for all."""
         size = filled_size(self._plan, secagg, drawn.expected, drawn.reachable)
         missing = max(0, size - len(drawn.cohort))
         if not missing:
@@ -149,7 +149,7 @@ class Fill(SumExtension):
     def sum_checked(
         self, fleet: Fleet, request: SumRequest, round_index: int, parameters: SumParameters
     ) -> SumParameters:
-        """Return the parameters; OrderError where members would refuse a sum that some of them may fill."""
+        """Return the parameters; raise OrderError if clients would refuse a sum in which some send zeros."""
         filled = fleet.secagg.hides_updates and not kind_of(request.work).once
         if filled and (little := stands_out_of_zeros(parameters.noise_multiplier)):
             raise OrderError(f"{little}. Use smaller budgets, a higher rate, or privacy.against=everyone")
@@ -158,7 +158,7 @@ class Fill(SumExtension):
     def sum_prepared(
         self, fleet: Fleet, request: SumRequest, prepared: PreparedSum, *, ahead: bool
     ) -> PreparedSum:
-        """Tell the filling clients of this sum to send zeros, and all members that some may do so."""
+        """Tell the clients that fill up this sum to send zeros, and tell all its clients that some do so."""
         if kind_of(prepared.order.work).once:
             return prepared
         prepared = replace(prepared, order=replace(prepared.order, may_fill=True))

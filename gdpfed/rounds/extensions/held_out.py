@@ -102,7 +102,7 @@ class HeldOutResult:
 def round_requests(
     method: Method, model: Theta, round_index: int, cohorts: Cohorts, num_classes: int
 ) -> list[SumRequest]:
-    """Return the method's requests of a round, changed to ask for shares of right answers."""
+    """Return the method's requests for sums, changed to ask clients for their shares of right answers."""
     dimension = counts_dimension(num_classes, rates=True)
     return [
         replace(request, start=model, work="held_out_rates", coordinates=dimension)
@@ -131,7 +131,7 @@ def record_request(
 
 
 def result_of_counts(summed: ClientSum, num_classes: int) -> HeldOutResult | None:
-    """Compute the result from a sum of counts, also for each client if it has its own block of counts."""
+    """Compute the result from a sum of counts, also for each client if each has its own part of it."""
     if summed.total is None:
         return None
     blocks = np.asarray(summed.total).reshape(-1, counts_dimension(num_classes))
@@ -192,7 +192,7 @@ class RatesInLastRound(Extension):
         return cls(run) if run.method.plan.last_round_counts else None
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the requests of the last round with the largest possible cohorts."""
+        """Return the requests for the last round's sums over the largest possible cohorts."""
         model, cohorts = flatten(run.task.build_model()), run.largest_cohorts(self._last)
         return round_requests(self._method, model, self._last, cohorts, self._classes)
 
@@ -223,11 +223,11 @@ class CountsAfterRounds(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the extension for a run; None if its plan does not pay for such counts."""
+        """Return the extension for a run; None if its privacy plan includes no such counts."""
         return None if run.method.plan.held_out is None else cls()
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the request for counts, with all clients in the cohort."""
+        """Return the request for the sum of counts, with all clients in the cohort."""
         everybody = [client for group in run.method.plan.groups for client in group.clients]
         return [self._request(run, everybody, flatten(run.task.build_model()))]
 

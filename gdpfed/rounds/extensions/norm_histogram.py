@@ -1,4 +1,4 @@
-"""Collects the histogram of updates' norms before the first round: does the clipping norm fit?"""
+"""Collects a noised histogram of update norms before the first round: does the clipping norm fit?"""
 
 from typing import TYPE_CHECKING, Self
 
@@ -16,13 +16,13 @@ NOT_COUNTED = "norms of updates were not counted: {}; what was charged stays cha
 
 
 class NormsBeforeRounds(Extension):
-    """Before the first round, clients tell once, masked and noised, in which bin their update's norm is."""
+    """Before the first round, each client reports once, masked and noised, the bin of its update's norm."""
 
     key = "norm_histogram"
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the extension of a run; None if its plan does not pay for a histogram."""
+        """Return the extension of a run; None if its privacy plan includes no histogram of norms."""
         return cls() if isinstance(run.method.plan.first, NormHistogram) else None
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:

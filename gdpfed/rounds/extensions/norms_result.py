@@ -1,4 +1,4 @@
-"""The result of a histogram of norms, whether the clipping norm fits, and the result's file."""
+"""The histogram of update norms, its file, and advice on whether the clipping norm fits."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -64,7 +64,7 @@ class UpdateNorms:
 
     @property
     def fitting(self) -> float | None:
-        """The smallest multiple (below 1) of C that most updates are surely within; None if none is."""
+        """The smallest multiple of C, below 1, that most updates surely lie within; None if there is none."""
         known = zip(self.multiples, self.within, strict=True)
         return next((multiple for multiple, (_, low, _) in known if multiple < 1 and low > MOST), None)
 

@@ -1,4 +1,4 @@
-"""The extensions of a run: the project's own, chosen by settings, and others that the run names."""
+"""Makes the extensions (optional features) of a run: the built-in ones, and those that settings name."""
 
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,7 @@ SERVER_EXTENSIONS: "Registry[Callable[[PreparedRun, Announce], Extension | None]
 
 
 def server_extensions_of(run: "PreparedRun", announce: "Announce") -> list[Extension]:
-    """Make the extensions that only runs over Flower have; `announce` logs what they wait for."""
+    """Make the extensions that only runs over Flower have; `announce` logs what these extensions wait for."""
     made = (make(run, announce) for make in SERVER_EXTENSIONS.items().values())
     return [extension for extension in made if extension is not None]
 

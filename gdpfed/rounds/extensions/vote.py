@@ -1,4 +1,4 @@
-"""The vote of a run: one charged sum before the first round, which chooses settings."""
+"""Lets clients vote on training settings in one noised sum before the first round."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Self, cast
@@ -28,11 +28,11 @@ class ClientVote(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the extension for a run; None if its plan does not pay for a vote."""
+        """Return the extension for a run; None if its privacy plan includes no vote."""
         return None if run.method.plan.vote is None else cls()
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the request for votes, with all clients in the cohort."""
+        """Return the request for the sum of votes, with all clients in the cohort."""
         everybody = [client for group in run.method.plan.groups for client in group.clients]
         return [vote_request(run.method, flatten(run.task.build_model()), everybody, run.config)]
 

@@ -1,4 +1,4 @@
-"""The result of a vote on settings, and its file."""
+"""The result of the clients' vote on training settings, and its file."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
