@@ -145,7 +145,7 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """The option that prints the version, which is looked up only when asked for."""
+    """The option ``--version``; the version is looked up only if the option is given."""
 
     def __call__(self, parser: argparse.ArgumentParser, *unused: object) -> None:
         print(f"gdpfed {gdpfed.__version__}")

@@ -1,4 +1,4 @@
-"""Reads from a node's ledger and the files beside it which epsilon is spent and which requests were refused.
+"""Reads a node's status from its ledger and the files beside it: epsilon spent and requests refused.
 
 In which rounds a node was drawn is a secret where epsilon rests on nobody knowing it. So the figures for
 Prometheus leave out updates, what holds against the server and the time of a stage there; queries come to
@@ -83,7 +83,7 @@ class NodeStatus:
 
     @property
     def passed(self) -> bool:
-        """Whether the ledger is sound and all runs are within today's budgets."""
+        """Whether the privacy ledger is free of errors and all runs are within today's budgets."""
         return not self.audit.findings and all(each.within_budget for each in self.standing.now)
 
     @property
@@ -97,7 +97,7 @@ class NodeStatus:
         return inf if own is None else own.max_epsilon_against_server
 
     def most_updates(self, run: NodeRunAudit) -> int:
-        """Return how many updates a run may get from this node: the run's or the node's limit, if lower."""
+        """Return how many updates the run's and the node's limits let a run get from this node."""
         own = self._budget(run)
         most = inf if own is None else own.max_participations
         return run.num_updates if most >= run.num_updates else int(most)

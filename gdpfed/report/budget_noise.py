@@ -42,7 +42,7 @@ class BudgetNoise:
 
 
 def budget_noises(overrides: Sequence[str], epsilons: Sequence[float]) -> list[BudgetNoise]:
-    """Make a plan for each epsilon, as the budget of all clients, and return each plan's noise.
+    """Plan the noise for each epsilon, taken as the privacy budget of all clients; return each plan's noise.
 
     Raises:
         ConfigError: a method without such noise, or budgets that are the clients' own.
@@ -75,7 +75,7 @@ def _budget_noise(overrides: Sequence[str], epsilon: float) -> BudgetNoise:
 
 
 def budget_text(noises: Sequence[BudgetNoise]) -> str:
-    """Return text with a line for each privacy budget; the bar at its end is as long as the noise is big."""
+    """Return text with a line for each privacy budget, in which a bar shows how large the noise is."""
     largest = max(noise.noise for noise in noises)
     lines = [
         f"{each.epsilon:>8.4g} {each.rounds:>6} {each.sigma:>8.3g} {each.noise:>8.3g}  "

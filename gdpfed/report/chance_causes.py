@@ -76,7 +76,7 @@ def _tells_apart(run: PreparedRun, record: RoundLogEntry) -> bool:
 
 
 def _rare(found: AtChance, records: Sequence[RoundLogEntry]) -> Iterator[str]:
-    """Name as a possible cause that one class dominates the data, so that accuracy tells little."""
+    """Name class imbalance as a possible cause: one class dominates, so that accuracy tells little."""
     measured = records[-1].metrics if records else {}
     if found.share >= UNEVEN and "auc" not in measured:
         yield (
@@ -86,7 +86,7 @@ def _rare(found: AtChance, records: Sequence[RoundLogEntry]) -> Iterator[str]:
 
 
 def _at_clients(run: PreparedRun) -> AtChance | None:
-    """Return accuracy and the most frequent class on records that clients held out; None if unknown."""
+    """Return accuracy and base rate on clients' held-out records; None if unknown, or if the AUC is good."""
     found = HeldOutResult.read(run.path)
     accuracy = None if found is None else found.metrics.get("accuracy")
     if found is None or not found.cases or found.cases <= 0 or accuracy is None:

@@ -66,7 +66,7 @@ class Line:
 
 
 def computed_settings(settings: Settings) -> dict[str, Any]:
-    """Return the settings that can change a run's result, without the seed, by dotted key.
+    """Return the settings that can change a run's result, by name (such as run.num_rounds), without the seed.
 
     Clients train with what the group training says, so it takes the place of what the data set recommends.
     """
@@ -155,7 +155,7 @@ def _order(key: str) -> int:
 
 
 def _causes(differing: Sequence[str]) -> list[str]:
-    """Leave a setting of the data set out of a label if another setting with its value differs as well."""
+    """Drop settings of the data set if another differing setting has the same name in another group."""
     elsewhere = {_short(key) for key in differing if not key.startswith("dataset.")}
     return [key for key in differing if not key.startswith("dataset.") or _short(key) not in elsewhere]
 

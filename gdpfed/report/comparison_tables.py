@@ -50,7 +50,7 @@ def kilobytes_down(run: FinishedRun) -> float:
 
 
 def noise_magnitude(run: FinishedRun) -> float:
-    """Return Lambda from a run's plan: the expected noise variance per model parameter."""
+    """Return Lambda from a run's plan: the noise magnitude of the GDPFed paper (variance per parameter)."""
     return float(run.plan["weighting"]["noise_magnitude"])
 
 

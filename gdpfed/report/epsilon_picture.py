@@ -1,4 +1,4 @@
-"""A picture of results against privacy: the metric of each run over its epsilon."""
+"""Draws the metric of each run against its epsilon."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

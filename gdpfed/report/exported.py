@@ -116,5 +116,5 @@ class Source:
 
 
 def certificate_sources(paths: Iterable[Path]) -> list[Source]:
-    """Return a source of metrics for each certificate file."""
+    """Return a source of monitoring metrics for each file of TLS certificates."""
     return [Source(str(path), partial(certificate_figures, path)) for path in paths]

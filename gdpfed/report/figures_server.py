@@ -36,7 +36,7 @@ NO_REQUESTS = "default-src 'none'; style-src 'unsafe-inline'"
 
 @dataclass
 class _Section:
-    """What the page for people shows about one run, node ledger or certificate file."""
+    """One section of the HTML page: about a run, a node's privacy ledger, or a file of TLS certificates."""
 
     title: str
     whose: str = "group"
@@ -46,7 +46,7 @@ class _Section:
 
 
 class Figures:
-    """Reads the monitoring metrics of runs, ledgers and certificates at every request."""
+    """Reads the monitoring metrics of runs, privacy ledgers and TLS certificates at every request."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
         self._sources = tuple(sources)
@@ -229,7 +229,7 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 def is_for(host: str, names: Collection[str]) -> bool:
-    """Whether the Host header of a request names this server, to stop requests by foreign web pages.
+    """Whether the Host header of a request names this server; this keeps out requests by foreign web pages.
 
     A page of somebody else's may have its own name lead to this machine, and its script may then read what a
     browser gets from here. An address is not a name that anybody could lead elsewhere.

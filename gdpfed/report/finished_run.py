@@ -200,7 +200,7 @@ def read_whole_settings(path: Path) -> Settings:
 
 
 def cohorts_shown(plan: Mapping[str, Any], settings: Settings) -> bool:
-    """Whether a report may show who was sampled: this is no secret for epsilon, or the settings allow it."""
+    """Whether reports may show who was sampled: epsilon does not rest on that secret, or it may be told."""
     events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
     everybody = bool(events) and all(event.get("sampling_rate") == 1.0 for event in events)
     public = not plan["private"] or plan["sampling"] == "scheduled" or plan["unit"] == "record" or everybody

@@ -73,7 +73,7 @@ class MechanismReport(ABC):
 
     @abstractmethod
     def promise(self, subject: CardSubject) -> list[str]:
-        """Return Markdown lines for the model card on the privacy guarantee and against whom it holds."""
+        """Return Markdown lines for the model card: the privacy guarantee, and against whom it holds."""
 
     @abstractmethod
     def not_covered(self, subject: CardSubject) -> list[str]:

@@ -22,7 +22,7 @@ BELOW = 0.9
 
 
 def party_names(config: Config) -> tuple[str, ...]:
-    """Return the clients' names without reading data; empty if there are many clients or no names."""
+    """Return the clients' names without reading data; return () if there are many clients or no names."""
     data = config.dataset
     if data.partition != "natural" or data.num_clients > MOST_NAMED:
         return ()

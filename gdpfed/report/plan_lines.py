@@ -142,7 +142,7 @@ def _cells(bound: InferenceBound) -> str:
 
 
 def vote_lines(plan: PrivacyPlan) -> Iterator[str]:
-    """Yield a line on the clients' vote on settings: its epsilon, and how likely their common choice wins."""
+    """Yield a line on the clients' vote on settings: its epsilon, and how likely a common choice wins."""
     vote = plan.vote
     if vote is None:
         return
@@ -157,7 +157,7 @@ def vote_lines(plan: PrivacyPlan) -> Iterator[str]:
 
 
 def vote_section(plan: PrivacyPlan, found: VoteResult | None) -> list[str]:
-    """Return the model card's section about the clients' vote on settings; empty if no vote was planned."""
+    """Return the model card's section about the clients' vote on settings; return [] if none was planned."""
     if plan.vote is None:
         return []
     cost = (
@@ -195,7 +195,7 @@ def norm_lines(plan: PrivacyPlan) -> Iterator[str]:
 
 
 def norm_section(plan: PrivacyPlan, found: UpdateNorms | None) -> list[str]:
-    """Return the model card's section about the norms of updates; empty if no histogram was planned."""
+    """Return the model card's section about the norms of updates; return [] if no histogram was planned."""
     if not isinstance(plan.first, NormHistogram):
         return []
     cost = f"Every client pays for it, epsilon {plan.first.epsilon:.3g} by itself, within the budgets below."
@@ -220,7 +220,7 @@ TOLERATED_FRACTION = 0.05
 
 
 def plan_details(plan: PrivacyPlan, config: Config) -> list[Fact]:
-    """Return details of a plan: the size of secure sums, and the extra noise since clients know their own."""
+    """Return details of a plan: the size of secure sums, and the extra noise as clients know their own."""
     facts = size_facts(plan, config)
     if plan.private and plan.sums_hidden:
         facts += [Fact("members' own noise", line, True) for line in own_share_lines(plan, config)]

@@ -1,4 +1,4 @@
-"""Fleets: an object that runs the clients of a run and returns the sums of what they compute."""
+"""A fleet is an object that runs the clients of a run and returns the sums of what they compute."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -88,7 +88,7 @@ class Fleet(ABC):
         return None
 
     def roster_of(self, clients: Sequence[int]) -> Roster:
-        """Return the public keys of these clients, perhaps of more; without keys if clients do not sign."""
+        """Return the public keys of these clients and perhaps of more; none if clients do not sign."""
         return Roster({})
 
     @abstractmethod

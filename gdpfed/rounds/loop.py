@@ -178,14 +178,14 @@ class RoundLoop:
         return self.state.extensions.released(self.method.released(theta))
 
     def _interrupted(self, index: int) -> _Outcome:
-        """Describe a round that was interrupted: its cohort sizes are the ledger's counts minus the log's."""
+        """Describe an interrupted round: its cohort sizes are the ledger's participations minus the log's."""
         charged = list(self.state.ledger.total_participations())
         for record in self.files.completed_records(index):
             charged = [total - size for total, size in zip(charged, record.cohort_sizes, strict=True)]
         return _Outcome(charged, {"round": INTERRUPTED})
 
     def _cohorts(self, index: int, present: frozenset[int] | None) -> Cohorts:
-        """Return a round's cohorts: the sampled clients, after absent clients and small cohorts are handled.
+        """Sample the cohorts of a round, then handle absent clients and cohorts that are too small.
 
         A client that cannot be reached is not charged. Under fixed_size sampling it counts all the same: the
         accounting of the others wants cohorts of the full size, unless it is about records. Nobody can change

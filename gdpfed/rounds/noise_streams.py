@@ -62,12 +62,12 @@ class SumNoise:
 
     @property
     def largest_correction(self) -> float:
-        """The standard deviation of the most earlier noise that one client subtracts."""
+        """The largest standard deviation of the earlier noise that one client subtracts."""
         return hypot(*(tap * each.largest_share for each, tap in self.taken_back))
 
 
 class NoiseStreams:
-    """The earlier noise of which later rounds still subtract parts, by the name of its sum.
+    """Stores earlier noise, by the name of its sum, as long as later rounds subtract parts of it.
 
     Args:
         most_taps: p, for how many rounds after its own a key is needed; 0 where noise is not correlated.

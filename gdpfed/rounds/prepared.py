@@ -59,7 +59,7 @@ class PreparedSum:
 
     @cached_property
     def fillers(self) -> frozenset[int]:
-        """The clients that were not drawn, and send zeros so that the sum takes place."""
+        """The clients that were not sampled, and send zeros so that the sum takes place."""
         return frozenset(client for client, part in self.parts.items() if part.fills)
 
     @cached_property

@@ -142,14 +142,14 @@ class BatchedEngine(Engine):
         return self.sums_of([SumJob(order, theta, cohort)])[0]
 
     def sums_of(self, jobs: Sequence[SumJob]) -> list[StepSum]:
-        """Return the sum of each cohort; cohorts with the same instruction and rounding are trained together."""
+        """Return the sum of each cohort; cohorts with the same instruction and rounding train together."""
         totals = [StepSum.zero(job.cohort.encoding.dimension) for job in jobs]
         for number, clients, steps in self._pieces(jobs):
             totals[number].add(on_host(steps.sum(dim=0)), len(clients))
         return totals
 
     def updates_of(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], Steps]]:
-        """Yield the updates of several cohorts; those with the same instruction and rounding train together."""
+        """Yield several cohorts' updates; cohorts with the same instruction and rounding train together."""
         for number, clients, steps in self._pieces(jobs):
             yield number, clients, on_host(steps)
 
@@ -209,7 +209,7 @@ class BatchedEngine(Engine):
     def _one_by_one(
         self, order: TrainingOrder, theta: Theta, clients: Sequence[int], cohort: Cohort
     ) -> torch.Tensor:
-        """Compute what each client sends one by one, for works that batching does not speed up."""
+        """Compute each client's contribution one by one, for tasks that batching does not speed up."""
         starts = np.broadcast_to(theta, (len(clients), theta.shape[-1]))
         steps = [
             update_steps(cohort.order_of(client, order), start, cohort.encoding, client, bits=self._bits)
@@ -261,7 +261,7 @@ class _Starts:
 
     @classmethod
     def one(cls, theta: Theta) -> "_Starts":
-        """Start all clients from the same model."""
+        """Return start models that are the same for all clients."""
         return cls(theta[None], np.zeros(0, np.int64))
 
     def of(self, begin: int, count: int) -> Theta:

@@ -119,7 +119,7 @@ class Engine(ABC):
 
 
 def split_jobs(jobs: Sequence[SumJob], shares: Sequence[int]) -> list[list[tuple[int, SumJob]]]:
-    """Split jobs into parts in proportion to shares; clients keep their order.
+    """Split the clients of sums into parts in proportion to ``shares``; clients keep their order.
 
     A part has what is said of its own clients alone.
     """

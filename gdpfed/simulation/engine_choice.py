@@ -43,7 +43,7 @@ def choose_engine(
     records: bool = False,
     noised_steps: bool = False,
 ) -> tuple[Engine, str]:
-    """Return the engine that the settings ask for, and its name in words.
+    """Return the engine (the code that trains clients) that the settings ask for, and its name in words.
 
     ``auto`` trains many clients at once on a GPU, and on a CPU up to 2 million parameters, as long as the
     model can be batched; on a CPU one worker process a core shares the cohort. `settings`: of the simulation.

@@ -25,7 +25,7 @@ SIZES_AN_OCTAVE = 4
 
 @dataclass(frozen=True)
 class Shape:
-    """What a recorded SGD step fits: tensor shapes and types, momentum, and whether gradients get a term."""
+    """What a recorded SGD step fits: tensor shapes and types, momentum, and whether a vector is added."""
 
     clients: int
     x: tuple[int, ...]

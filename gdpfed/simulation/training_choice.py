@@ -22,7 +22,7 @@ MOST_OFF = 1e-3
 def choose_training(
     task: Task, device: torch.device, precision: str, graphs: bool = False
 ) -> tuple[BatchedTraining | ProgrammedTraining, str]:
-    """Choose how to train a task's model; return the training and its description.
+    """Choose how to train a task's model; return a trainer and its description.
 
     A program is taken on a CPU in float32, if it computes what autograd computes on drawn records. `graphs`:
     whether a step may be recorded, where a device can.
@@ -41,7 +41,7 @@ def choose_training(
 
 
 def _graphed(task: Task, device: torch.device, precision: str, record: Record) -> tuple[BatchedTraining, str]:
-    """Return training with steps as CUDA graphs, or plain training if a trial fails, and say which."""
+    """Return a trainer whose steps are CUDA graphs, or a plain one if a trial fails, and say which."""
     model, loss = task.build_model(), task.make_loss()
     training = GraphedTraining(model, device, precision, loss, record)
     x, y = (each.to(device) for each in task.drawn(TRIED_RECORDS))
@@ -51,7 +51,7 @@ def _graphed(task: Task, device: torch.device, precision: str, record: Record) -
 
 
 def _programmed(task: Task, device: torch.device) -> ProgrammedTraining:
-    """Return training by compiled code; raise NotLoweredError if the model cannot be compiled."""
+    """Return a trainer that runs compiled code; raise NotLoweredError if the model cannot be compiled."""
     model, loss, form = task.build_model(), task.make_loss(), task.known_form
     training = ProgrammedTraining(fitted(model, form.input_shape, device), loss)
     x, y = task.drawn(TRIED_RECORDS)

@@ -49,7 +49,7 @@ class NormFactor(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the factor of a run; None if its clipping norms are fixed."""
+        """Return the clipping factor for a run; None if the run's clipping norms are fixed."""
         plan = run.method.plan
         return None if plan.adaptive_clipping is None else cls(plan)
 
@@ -64,7 +64,7 @@ class NormFactor(Extension):
         return [replace(request, norm_factor=self._factor, indicator_share=share) for request in requests]
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Return the sums without their last coordinate, the number of norms within C, and update F with it."""
+        """Return the sums without the last coordinate, a count of norms within C; adjust F by that count."""
         self.fraction, self._norm_of_round = None, self.clipping_norm
         factor, taken = self._factor, list[ClientSum]()
         for each in sums:
@@ -79,12 +79,12 @@ class NormFactor(Extension):
         return taken
 
     def record(self) -> dict[str, Any]:
-        """Return C(t) of the round that has ended, and the measured share of its clients within the norm."""
+        """Return, for the log, the round's clipping norm C(t) and the measured share of clients within it."""
         return {"clipping_norm": self._norm_of_round, "fraction_within": self.fraction}
 
     @property
     def _heard(self) -> float:
-        """Return sum_m r_m B_m: the expected sum of the norms of all contributions in a round."""
+        """Return sum_m r_m B_m: the expected sum of the clipping norms of all clients in a round."""
         return math.fsum(group.expected_cohort_size * group.clipping_norm for group in self._plan.groups)
 
     def state_dict(self) -> State:

@@ -99,7 +99,7 @@ class Extension(Observer, ABC):
         """Carry out a round in place of the training method; the model does not change."""
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Change the requests for a round's sums; must keep no state, as it is also called for later rounds."""
+        """Change the requests for a round's sums; must keep no state: it is also called for later rounds."""
         return list(requests)
 
     def requested(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> None:
@@ -185,7 +185,7 @@ class SumExtension(Extension):
     def drawn(
         self, fleet: "Fleet", round_index: int, cohorts: Cohorts, present: Collection[int] | None
     ) -> Cohorts:
-        """Return the cohorts of a round; `present` are the clients that can be reached, or None for all."""
+        """Return a round's changed cohorts; `present` are the clients in reach, or None for all."""
         return cohorts
 
     def sum_checked(
@@ -222,7 +222,7 @@ class Extensions(Sequence[Extension]):
         return len(self._items)
 
     def tell(self, moment: Callable[..., None], *arguments: object) -> None:
-        """Call a method without a result on each extension, as in ``tell(Extension.saved)``."""
+        """Call a method that returns nothing on each extension, as in ``tell(Extension.saved)``."""
         for each in self:
             getattr(each, moment.__name__)(*arguments)
 

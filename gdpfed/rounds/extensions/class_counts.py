@@ -35,13 +35,13 @@ class ReleasesCounts(Protocol):
 
 
 class ClassCounts(Extension):
-    """Collects every client's noised class counts, from which the method draws its cohorts."""
+    """Collects every client's noised class counts, with which the training method samples its cohorts."""
 
     key = "class_counts"
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the extension for a run; None if sampling needs no class counts."""
+        """Return this extension for a run; None if the sampling of cohorts needs no class counts."""
         return cls() if counts_rho(run.method.plan.mechanism) else None
 
     def check(self, run: "PreparedRun", fleet: "Fleet", requests: "Sequence[SumRequest]") -> None:

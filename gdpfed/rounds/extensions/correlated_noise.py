@@ -45,7 +45,7 @@ class CorrelatedNoise(SumExtension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the extension for a run; None if its clients do not take part by a schedule of rounds."""
+        """Return this extension for a run; None if its clients do not take part by a schedule of rounds."""
         return cls(run.method.plan) if isinstance(run.method.plan.mechanism, HasTurns) else None
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:

@@ -131,7 +131,7 @@ def record_request(
 
 
 def result_of_counts(summed: ClientSum, num_classes: int) -> HeldOutResult | None:
-    """Compute the result from a sum of counts, also for each client if each has its own part of it."""
+    """Compute metrics from a noised sum of counts; also for each client if the sum has a part for each."""
     if summed.total is None:
         return None
     blocks = np.asarray(summed.total).reshape(-1, counts_dimension(num_classes))
@@ -161,7 +161,7 @@ def _metrics(values: Mapping[str, Any]) -> dict[str, Interval]:
 
 
 def result_of_rates(requests: Sequence[SumRequest], sums: Sequence[ClientSum]) -> HeldOutResult | None:
-    """Compute the result from the groups' sums of shares of right answers; None without a sum."""
+    """Compute metrics from the groups' sums of clients' shares of right answers; None without a sum."""
     total, noise, survivors = np.zeros(2), 0.0, 0
     for request, each in zip(requests, sums, strict=True):
         if each.total is None:
@@ -188,7 +188,7 @@ class RatesInLastRound(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the extension for a run; None if clients also train in its last round."""
+        """Return this extension for a run; None if clients train in the last round as in any other."""
         return cls(run) if run.method.plan.last_round_counts else None
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
@@ -223,7 +223,7 @@ class CountsAfterRounds(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the extension for a run; None if its privacy plan includes no such counts."""
+        """Return this extension for a run; None if its plan includes no counts on held-out records."""
         return None if run.method.plan.held_out is None else cls()
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:

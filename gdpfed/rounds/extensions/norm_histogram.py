@@ -22,7 +22,7 @@ class NormsBeforeRounds(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the extension of a run; None if its privacy plan includes no histogram of norms."""
+        """Return this extension for a run; None if its privacy plan includes no histogram of norms."""
         return cls() if isinstance(run.method.plan.first, NormHistogram) else None
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:

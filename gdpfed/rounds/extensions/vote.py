@@ -28,7 +28,7 @@ class ClientVote(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the extension for a run; None if its privacy plan includes no vote."""
+        """Return this extension for a run; None if its privacy plan includes no vote."""
         return None if run.method.plan.vote is None else cls()
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
