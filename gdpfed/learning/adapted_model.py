@@ -1,4 +1,4 @@
-"""Fits a released model to one party's own rows; the adapted model stays with the party."""
+"""Adapts a trained model to the table rows of one data owner (party), which keeps the adapted model."""
 
 import shutil
 from collections.abc import Collection, Sequence
@@ -20,9 +20,10 @@ MOST_ITERATIONS = 200
 
 
 def fit_near(model: nn.Module, data: Split, loss: Loss, *, names: Collection[str], pull: float) -> None:
-    """Fit parameters in place: minimise sum_x loss(x) + pull / 2 ||w - w_0||^2 over the named parameters.
+    """Fit the named parameters w in place: minimise sum_x loss(x) + pull / 2 ||w - w_0||^2,
+    where w_0 are their values at the start.
 
-    w_0 is what they are at first: a released model, or initial parameters. Nothing is noised or clipped, so
+    These are a released model, or initial parameters. Nothing is noised or clipped, so
     what comes of it is as private as the rows are: it may not leave the party. L-BFGS with whole batches
     (Liu and Nocedal, 1989), in float64.
 
@@ -61,7 +62,8 @@ def fit_near(model: nn.Module, data: Split, loss: Loss, *, names: Collection[str
 
 
 def adapt(model_path: Path, table: Path, output: Path, patterns: Sequence[str], pull: float) -> int:
-    """Adapt a model to a party's table and save it; a penalty keeps parameters near the released ones.
+    """Fit a trained model to the table of one data owner (party), and save the result.
+    A penalty keeps the fitted parameters near those of the trained model.
 
     Rows that the declaration says are for testing are left out. Returns how many rows were fitted to.
 

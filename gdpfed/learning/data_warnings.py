@@ -18,7 +18,7 @@ MOST_NAMED = 5
 
 
 def _parties_left_out(task: Task, data: Dataset) -> Iterator[str]:
-    """Warn of named parties that do not take part, since there are fewer clients."""
+    """Warn of named data owners (parties) that do not take part, because there are too few clients."""
     taking_part = {*task.client_names}
     others = [name for name in data.owner_names if name not in taking_part]
     if not taking_part or not others:

@@ -1,4 +1,4 @@
-"""The folder of a finished model, complete by itself: weights, description, and how tables are read."""
+"""Writes and reads the folder of a finished model: weights, description, and declaration of columns."""
 
 import json
 from collections.abc import Mapping
@@ -127,7 +127,7 @@ class ModelDescription:
 
 
 def save_declaration(run: Path, columns: Columns) -> None:
-    """Write how tables are read into the folder of a run's model, before there is a model."""
+    """Write the declaration of table columns into the folder of a run's model, before there is a model."""
     (run / FOLDER).mkdir(exist_ok=True)
     save_whole(run / FOLDER / COLUMNS_FILE, to_yaml(columns).encode())
 
@@ -156,7 +156,7 @@ def save_weights(folder: Path, weights: bytes) -> None:
 
 
 def _bound_weights(folder: Path, description: str) -> bytes:
-    """Return the weights if they were saved together with this description.
+    """Read the weights, after checking by hashes that they were saved together with this description.
 
     Raises:
         LearningError: one of them is another, or nothing says what belongs together.
@@ -178,7 +178,7 @@ def _bound_weights(folder: Path, description: str) -> bytes:
 
 
 def _check_sizes(description: ModelDescription, weights: Mapping[str, Any]) -> None:
-    """Compare the sizes of weights and description, before memory is allocated.
+    """Raise ValueError if the weights do not have the described sizes, before memory is allocated.
 
     Raises ValueError: they do not belong together, or an example would be larger than any picture.
     """
@@ -202,7 +202,7 @@ def _check_sizes(description: ModelDescription, weights: Mapping[str, Any]) -> N
 
 
 def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]:
-    """Read a model and, if it takes tables, how its tables are read (else None).
+    """Read a model with its description and the declaration of its table columns (None if it takes no table).
 
     `path`: the folder, or that of its run.
 

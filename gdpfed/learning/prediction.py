@@ -114,7 +114,7 @@ class LoadedModel:
         say: Callable[[str], None] | None = None,
         skip: bool = False,
     ) -> tuple[dict[str, Texts], Predictions]:
-        """Predict for a table's file; return the predictions with the columns to keep.
+        """Predict for every row of a table file; return the columns to keep, and the predictions.
 
         `say`: told of columns that are not read, of values that the model does not know, and of rows that are
         left out, one line each. `skip`: whether rows that are not as declared are left out; else the file is
@@ -171,7 +171,7 @@ class LoadedModel:
         return self.columns, file
 
     def of_table(self, table: Table, place: str) -> Predictions:
-        """Predict for every row of a table whose cells are texts.
+        """Predict for every row of a table whose cells were converted to numbers and texts.
 
         `place`: what errors call it.
 
@@ -196,7 +196,7 @@ class LoadedModel:
         return inputs_of(table, columns, where)
 
     def of_inputs(self, x: npt.NDArray[np.generic]) -> Predictions:
-        """Predict for inputs in the form of training inputs, shape (N, ...)."""
+        """Predict for inputs that already have the form of training inputs, shape (N, ...)."""
         with torch.inference_mode():
             chunks = [torch.from_numpy(x[i : i + CHUNK]) for i in range(0, max(1, len(x)), CHUNK)]
             outputs = torch.cat([said(self.module, chunk) for chunk in chunks])
@@ -252,7 +252,7 @@ def load_model(path: str | Path) -> LoadedModel:
 
 
 def _by_column(data: Any, columns: Columns) -> dict[str, Any]:
-    """Return the columns of an Arrow table, data frame, mapping or array, by name."""
+    """Return the columns of a table, data frame, mapping or array as Arrow arrays by name."""
     names = columns.inputs
     if isinstance(data, np.ndarray):
         if data.ndim != 2 or data.shape[1] != len(names):
@@ -277,7 +277,7 @@ def _array_of(values: npt.NDArray[Any]) -> Any:
 
 
 def _check_columns(table: Sequence[str], columns: Columns, place: str) -> None:
-    """Refuse a table without a column that the model uses.
+    """Raise LearningError if a table lacks a column that the model uses.
 
     Raises LearningError: one line that names all of them, and what may have been meant by others.
     """
@@ -292,13 +292,13 @@ def _check_columns(table: Sequence[str], columns: Columns, place: str) -> None:
 
 
 def _not_read(table: Sequence[str], columns: Columns, keep: Sequence[str]) -> list[str]:
-    """Name the columns of a table that are not declared, in at most one line."""
+    """Return a note that names the undeclared columns of a table; return no note if there are none."""
     others = [name or "one without a name" for name in table if name not in (*columns.names(), *keep)]
     return [f"not declared, and not read: {_listed(others)}"] * bool(others)
 
 
 def _first_faults(faults: Mapping[int, str]) -> str:
-    """Name the first invalid row of a table by its line number, and the number of further ones."""
+    """Describe the first invalid row of a table by its line number, and how many more there are."""
     first, *others = sorted(faults)
     more = (
         f"; so are {len(others)} more rows, in lines {listed([*map(str, others)], MOST_LINES)}"
@@ -309,7 +309,7 @@ def _first_faults(faults: Mapping[int, str]) -> str:
 
 
 def _skipped(faults: Mapping[int, str]) -> list[str]:
-    """List skipped rows, one line each; of many the first, and the number of the rest."""
+    """Describe skipped rows, one line each; of many only the first ones, and how many more there are."""
     shown = [f"line {line} is left out: {faults[line]}" for line in sorted(faults)[:MOST_SKIPPED]]
     more = len(faults) - len(shown)
     return shown + [f"{more} more rows are left out"] * bool(more)

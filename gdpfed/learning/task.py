@@ -1,4 +1,4 @@
-"""The learning task: data set, model and partition, small enough for every message."""
+"""The learning task: data set, model and partition, small enough to send in every message."""
 
 import json
 from dataclasses import asdict, dataclass, replace
@@ -66,7 +66,7 @@ class Task:
 
     @property
     def digest(self) -> str:
-        """A hash that identifies the task: the form of the data, the model, the loss and the partition."""
+        """SHA-256 of all settings of the task (data, model, loss, partition), in hexadecimal."""
         return sha256(self.to_json().encode()).hexdigest()
 
     @classmethod
@@ -98,7 +98,7 @@ class Task:
         )
 
     def described(self) -> Self:
-        """Return the task with the form of its examples, so that nodes without the data set can use it."""
+        """Return the task with the shapes and types of its examples, for nodes without the data set."""
         return replace(self, form=ExampleForm.of(self.load()))
 
     def load(self) -> Dataset:
@@ -110,12 +110,12 @@ class Task:
 
     @property
     def at_every_position(self) -> bool:
-        """Whether a text is learnt at all its positions, not only the last."""
+        """Whether the model learns to predict at every position of a text, not only at the last."""
         return self.loss == NEXT_TOKEN
 
     @property
     def weights(self) -> WeightsFile | None:
-        """The file of weights that the model or its input transform needs; None without one.
+        """The file of weights that the model or its feature transform needs; None if there is none.
 
         Raises LearningError: settings that name none.
         """
@@ -126,7 +126,7 @@ class Task:
 
     @property
     def known_form(self) -> ExampleForm:
-        """The form of the task's examples."""
+        """The shapes and types of the task's examples and labels."""
         return self.form or ExampleForm.of(self.load())
 
     @property
@@ -174,11 +174,11 @@ class Task:
 
     @property
     def classes_counted(self) -> int:
-        """The number of classes for which nodes count right answers; 0 if labels are not known classes."""
+        """Number of classes for which nodes count right answers; 0 if labels are unknown or not classes."""
         return 0 if self.form is None else self.form.labels.counted
 
     def make_loss(self) -> Loss:
-        """Return the function for a record's loss, including class weights.
+        """Return the function that computes each record's loss, with class weights.
 
         Raises LearningError: no loss of that name.
         """
@@ -216,7 +216,7 @@ class Task:
         return data.test.take(shared_out.indices(everybody, client_id))
 
     def check_record_groups(self) -> None:
-        """Refuse data whose declared groups of records are not as many as the budgets for records.
+        """Raise LearningError if the data declares another number of record groups than there are budgets.
 
         Raises LearningError: names both numbers.
         """
@@ -279,7 +279,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def on_host(values: torch.Tensor) -> npt.NDArray[Any]:
-    """Copy a tensor to memory of the host, which is page-locked for one of a GPU: several times as fast."""
+    """Return a tensor as an array on the host; a GPU's tensor is copied through page-locked memory."""
     if not values.is_cuda:
         return values.numpy()
     here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)

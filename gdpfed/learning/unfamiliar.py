@@ -1,4 +1,4 @@
-"""Reports values in new records that the model was not made for, outside its declaration.
+"""Reports values in new records that lie outside the declared ranges and values of a model's columns.
 
 A prediction is made of them all the same, since a number beyond its range counts as the range's end, and a
 category that is not declared as the declared other one. What occurred in training is in no file: only the
@@ -23,7 +23,7 @@ MOST_NAMED = 5
 
 @dataclass
 class Unfamiliar:
-    """Counts values in new records that the model does not know.
+    """Counts values in new records that are missing, or outside a column's declared range or values.
 
     Attributes:
         columns: the declaration.
@@ -40,7 +40,7 @@ class Unfamiliar:
     others: dict[str, Counter[str]] = field(default_factory=dict)
 
     def note(self, table: Table) -> None:
-        """Count unknown values in the cells of some records."""
+        """Count the missing and undeclared values of some records."""
         self.rows += num_rows(table)
         for name in self.columns.inputs:
             self.missing[name] += int(table[name].missing.sum())
@@ -57,7 +57,7 @@ class Unfamiliar:
                 found[cells.distinct[at]] += count
 
     def words(self) -> Iterator[str]:
-        """Yield one line for each column with unknown values."""
+        """Yield one line for each column with values outside its declaration, or with no value at all."""
         for number in self.columns.numeric:
             if count := self.beyond[number.name]:
                 yield (

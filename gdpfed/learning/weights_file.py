@@ -1,4 +1,4 @@
-"""A file of weights from outside, in safetensors format, identified by its SHA-256."""
+"""A user's file of weights in safetensors format, identified by its SHA-256."""
 
 import re
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class WeightsFile:
 
     @classmethod
     def of(cls, path: str | None, digest: str | None) -> "WeightsFile":
-        """Make the file from the two settings for path and SHA-256.
+        """Make a `WeightsFile` from the settings for its path and its SHA-256.
 
         Raises LearningError: one without the other.
         """
@@ -98,7 +98,7 @@ class WeightsFile:
 
 
 def keep_own(path: Path, digest: str) -> None:
-    """From now on, read weights with this hash from this machine's own file, whatever a server names.
+    """From now on, read weights with this hash from this machine's own file, whatever path a server names.
 
     Raises LearningError: as in `WeightsFile.tensors`.
     """

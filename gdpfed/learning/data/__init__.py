@@ -1,4 +1,4 @@
-"""Data sets by name, one loader a file.
+"""The loaders of data sets, each registered by the name of its data set.
 
 A loader is a function ``DataSource -> Dataset``. Another package adds one as an entry point of the group
 ``gdpfed.datasets``, which every process sees, or for one process with :func:`register`.

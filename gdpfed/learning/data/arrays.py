@@ -1,4 +1,4 @@
-"""Data sets from arrays: ``.npz`` files, or arrays in memory, checked and converted to the model's types."""
+"""Makes data sets of arrays, from ``.npz`` files or from memory, after checking and converting them."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -77,7 +77,7 @@ NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def load(source: DataSource) -> Dataset:
-    """Load arrays from a file unchanged; the user has already scaled them and set test examples apart.
+    """Load an ``.npz`` file of arrays that the user has already scaled and split into training and test data.
 
     With ``vocabulary`` inputs are texts, tokens from 0 to one less. Then labels may be missing: a text's last
     token is what is predicted from those before it.
@@ -96,7 +96,7 @@ def load(source: DataSource) -> Dataset:
 
 
 def dataset_of_arrays(arrays: Mapping[str, Array], place: str) -> Dataset:
-    """Make a data set from arrays named as in `NPZ_KEYS`; `place` names the source in errors.
+    """Make a data set from the arrays x_train, y_train, x_test and y_test; `place` names them in errors.
 
     Raises LearningError: arrays of a shape or type that cannot be used.
     """
@@ -107,7 +107,7 @@ TEXT_KEYS = ("x_train", "x_test")
 
 
 def _texts(file: Path, vocabulary: int) -> Dataset:
-    """Load token sequences of one length, with labels or with the last token as the label."""
+    """Load token sequences of equal length; if the file has no labels, the last token is the label."""
     path = str(file)
     arrays = read_npz(file, TEXT_KEYS, path, optional=("y_train", "y_test"))
     for key in TEXT_KEYS:
@@ -131,7 +131,7 @@ def _texts(file: Path, vocabulary: int) -> Dataset:
 
 
 def _labelled(path: str, train: Split, test: Split) -> Dataset:
-    """Make a data set from training and test examples; the labels' shape and type decide their kind."""
+    """Make a data set from training and test examples; find the kind of labels by their shape and type."""
     everything = np.concatenate([each.y for each in _alike(path, train, test)])
     if everything.ndim == 2:
         return Dataset(train, test, _num_labels(path, everything), label_kind="label_sets")
@@ -178,7 +178,7 @@ def _checked_split(
 
 
 def _num_labels(path: str, labels: Array) -> int:
-    """Return the number of labels in sets of shape (N, labels), after checking that each is 0 or 1.
+    """Return how many binary labels each record has, after checking that all of them are 0 or 1.
 
     Raises LearningError: they are not.
     """

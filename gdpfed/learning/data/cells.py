@@ -1,4 +1,4 @@
-"""Read the cells of a table as its declaration says: as numbers, dates or texts."""
+"""Reads the cells of a table as numbers, dates or texts, as the YAML declaration of its columns says."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ def table_of(
     own: FileForm | None = None,
     found: Found | None = None,
 ) -> Table:
-    """Convert Arrow columns as declared; columns without a declaration become texts.
+    """Convert Arrow columns to numbers or texts, as the table's declaration says; other columns become texts.
 
     `cells`: of Arrow, by name. `own`: what the site says of their file. `found`: what was found in it
     so far; it takes what these cells show.
@@ -77,7 +77,7 @@ def arrow_table(data: Any, place: str) -> "pa.Table":
 
 
 def _without_found(cells: TextCells, columns: Columns, name: str, found: Found) -> TextCells:
-    """Treat usual marks of missing values (such as NA) as missing, unless the declaration has them."""
+    """Treat usual marks of missing values (such as N/A) as missing where they are not declared values."""
     column = next((each for each in columns.categorical if each.name == name), None)
     if name not in columns.label_names and (column is None or column.other is not None):
         return cells
@@ -102,7 +102,7 @@ def _text_marks(columns: Columns, form: FileForm, name: str) -> frozenset[str]:
 
 
 def row_test(columns: Columns) -> Callable[[Sequence[str]], Callable[[list[str]], bool]]:
-    """Return a function that tests whether the fields of a line can be a row with these columns.
+    """Return a function from column names to a test whether the fields of a line can be a row of the table.
 
     They do where half or more of the declared columns hold what is declared, at least one of them a value.
     """
@@ -124,7 +124,7 @@ def row_test(columns: Columns) -> Callable[[Sequence[str]], Callable[[list[str]]
 
 
 def _cell_test(columns: Columns, name: str) -> Callable[[str], bool] | None:
-    """Return a function that tests for declared values of a column; None if any text is allowed."""
+    """Return a test whether a text can be a value of this column; return None if any text is allowed."""
     number, values = columns.number(name), {*columns.values(name)}
     if number is None:
         return (lambda text: whole(text) in values or text in values) if values else None

@@ -1,4 +1,4 @@
-"""Partitions: which client has which examples, and the privacy group of each of a client's records.
+"""Divides examples among clients, and a client's records among groups with a privacy budget each.
 
 Every node computes them from one seed.
 """
@@ -47,7 +47,7 @@ class Partition:
     options: tuple[tuple[str, float | str], ...] = ()
 
     def largest(self, data: Dataset) -> int:
-        """Return the largest number of examples that a client can have; under dirichlet, all of them."""
+        """Return the largest number of examples that a client can have (all of them in a dirichlet partition)."""
         if self.name in ("iid", "labels"):
             return -(-len(data.train) // self.num_clients)
         if self.name == "shards" and self.shards is not None:
@@ -95,7 +95,7 @@ class Partition:
         )
 
     def _check_labels(self, data: Dataset) -> None:
-        """Refuse a partition by label for records that do not have exactly one label."""
+        """Raise LearningError if the partition is by label and records do not have exactly one label each."""
         if data.by_person and self.name not in ("iid", "natural"):
             raise LearningError(
                 f"dataset.partition={self.name} shares out rows or labels, and a person may have several: "
@@ -113,7 +113,7 @@ class Partition:
 
 
 def _shard_indices(data: Dataset, num_clients: int, client_id: int, seed: int, shards: int) -> Positions:
-    """Return the positions of one client's examples, if examples sorted by label are dealt out in shards.
+    """Return the positions of one client's examples when examples, sorted by label, are dealt out in shards.
 
     The examples in the order of their labels are cut into ``num_clients`` times ``shards`` runs, and every
     client is given so many of them, drawn without replacement: about as many labels as shards, or fewer
@@ -132,7 +132,7 @@ def _shard_indices(data: Dataset, num_clients: int, client_id: int, seed: int, s
 
 
 def _run(order: Positions, num_clients: int, client_id: int) -> Positions:
-    """Return one of `num_clients` consecutive parts of nearly equal size of an order of examples."""
+    """Cut ordered positions into `num_clients` parts of nearly equal size, and return part `client_id`."""
     start, stop = (len(order) * edge // num_clients for edge in (client_id, client_id + 1))
     return order[start:stop]
 
@@ -155,7 +155,7 @@ def _by_label(data: Dataset, seed: int) -> Positions:
 
 @lru_cache(maxsize=16_384)
 def _dirichlet_indices(data: Dataset, num_clients: int, client_id: int, seed: int, alpha: float) -> Positions:
-    """Return the positions of one client's examples, if a Dirichlet distribution divides each label.
+    """Return the positions of one client's examples when each class is divided by a Dirichlet distribution.
 
     For every class k, shares p_k ~ Dir(alpha, ..., alpha) over the clients say how its examples are cut
     (Yurochkin et al., 2019, through flwr-datasets' DirichletPartitioner). Every example goes to exactly
@@ -186,7 +186,9 @@ def _partitioner(data: Dataset, num_clients: int, seed: int, alpha: float) -> "P
 
 
 def _natural_indices(data: Dataset, num_clients: int, client_id: int) -> Positions:
-    """Return the positions of one natural client's examples; of too many clients the largest take part.
+    """Return the positions of one client's examples in the natural partition: each client is a data owner.
+
+    Where the data has more owners than there are clients, those with most examples take part.
 
     Raises LearningError: data without clients of its own, or with fewer than asked for.
     """
@@ -199,7 +201,7 @@ def _natural_indices(data: Dataset, num_clients: int, client_id: int) -> Positio
 
 
 def client_of_owner(data: Dataset, num_clients: int) -> Positions:
-    """Return which client each data owner is under the natural partition; -1 if it does not take part.
+    """Return the client number of each data owner in the natural partition; -1 for owners that are left out.
 
     Raises LearningError: data without clients of its own, or with fewer than asked for.
     """
@@ -210,7 +212,7 @@ def client_of_owner(data: Dataset, num_clients: int) -> Positions:
 
 
 def client_names(data: Dataset, num_clients: int) -> tuple[str, ...]:
-    """Return every client's name under the natural partition; empty if the data has no names.
+    """Return the clients' names in the natural partition (client = data owner); () if owners have no names.
 
     Raises LearningError: data with fewer clients than asked for.
     """
@@ -244,7 +246,7 @@ _PURPOSE = 0x6EC0
 def record_groups(
     split: Split, num_groups: int, shares: Sequence[float], seed: int, client_id: int
 ) -> npt.NDArray[np.int64]:
-    """Return the privacy group of each of a client's records, shape (n,), counted from 0.
+    """Return the number, from 0, of the privacy group of each of a client's records, shape (n,).
 
     They are the data's own where it says them. Else a permutation by the seed and the client's number deals
     out shares[k] n records to group k, rounded by largest remainders.

@@ -1,4 +1,4 @@
-"""The declaration of a table: its columns, their ranges and values, and how dates become numbers.
+"""The YAML declaration of a table: its columns, their ranges and values, and how dates become numbers.
 
 It is public and says everything that a table is read by. So nothing is computed from the rows, which would
 have to be charged, and a record becomes the same numbers whatever the other records are.
@@ -36,7 +36,7 @@ class DatedAs:
     form: str | None = None
 
     def of_days(self, days: Days) -> Days:
-        """Convert days after the declared day to the declared unit."""
+        """Convert days after the declared day to the declared unit: days, or an age in years on that day."""
         return -days / DAYS_A_YEAR if self.unit == AGE_ON else days
 
 
@@ -80,7 +80,7 @@ class Categorical:
 
 @dataclass(frozen=True)
 class Named:
-    """A column that assigns records to parties, groups or splits, with its values in order."""
+    """A column with a declared list of values, such as the column of each record's data owner (party)."""
 
     name: str
     values: tuple[str, ...]
@@ -138,7 +138,7 @@ class Columns:
 
     @property
     def label_kind(self) -> str:
-        """The kind of the declared labels, by name."""
+        """The name of the kind of labels: classes, numbers, label_sets or times_to_event."""
         if self.times is not None:
             return "times_to_event"
         return "label_sets" if self.label_set else "classes" if self.classes else "numbers"
@@ -189,7 +189,7 @@ class Columns:
         return next((each.values for each in named if each is not None and each.name == name), ())
 
     def marks(self, name: str) -> tuple[str, ...]:
-        """Return the texts declared to mean a missing value in this column only."""
+        """Return the texts that, as declared, mean a missing value in this column only."""
         inputs: tuple[Numeric | Categorical, ...] = (*self.numeric, *self.categorical)
         return next((each.missing_marks for each in inputs if each.name == name), ())
 
@@ -200,13 +200,13 @@ class Columns:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of a table's declaration, in hexadecimal; tables with equal hashes are read alike."""
+        """SHA-256 of a table's declaration, in hexadecimal; equal hashes mean that tables are read alike."""
         # Without it where there is none, so that models of earlier versions are still read.
         declared = asdict(self, dict_factory=_without_new)
         return sha256(repr(sorted(declared.items())).encode()).hexdigest()
 
     def names(self, *, for_training: bool = False) -> list[str]:
-        """Return the columns that a table must have; a party's own table needs no party or test column."""
+        """Return the names of all declared columns; `for_training` leaves out the column of data owners."""
         sharing = [self.test] if for_training else [self.party, self.test]
         placed = [column.name for column in (*sharing, self.record_group) if column is not None]
         return [*self.label_names, *self.inputs, *placed, *([] if self.person is None else [self.person])]
@@ -230,7 +230,7 @@ COPY = re.compile(r"( ?\(\d+\)| ?- ?(copy|kopie|copie|copia)|[ _](copy|kopie|cop
 
 
 def bare_name(name: str) -> str:
-    """Normalise a party's name (case, digits, spaces, marks of copies), to find similar names."""
+    """Normalise a data owner's name (case, digits, spaces, endings such as "- copy"), to find equal names."""
     plain = unicodedata.normalize("NFKC", name).casefold().strip()
     digits = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in plain)
     return COPY.sub("", digits.removeprefix("copy of ")).strip()

@@ -25,7 +25,7 @@ RowTest = Callable[[Sequence[str]], IsRow]
 
 @dataclass(frozen=True)
 class Head:
-    """Where a CSV file's line with the column names is, and the file's separator.
+    """The position of the line of column names in a CSV file, and the file's separator.
 
     Attributes:
         separator: of the fields.
@@ -41,7 +41,7 @@ class Head:
 def look_at_head(
     data: bytes, own: FileForm, declared: str, wanted: Sequence[str], found: Found, place: str
 ) -> Head:
-    """Find the line of column names by the declared names; without these, the first non-empty line.
+    """Find the separator and the line of column names: by declared names, else the first non-empty line.
 
     `data`: the beginning of the file. `own`: what the site says. `declared`: the separator that is preferred.
     `wanted`: the declared names. `found`: told what is passed over, and of another separator.
@@ -84,7 +84,7 @@ def look_at_head(
 
 
 def _told(line: bytes) -> str | None:
-    """Return the separator that Excel states in a first line ``sep=``; None for any other line."""
+    """Return the separator that Excel states in a first line such as ``sep=;``; None for any other line."""
     text = line.decode(errors="replace").strip("\r\n").strip().strip('"')
     if not text.lower().startswith(SEP):
         text = line.decode(errors="replace").strip("\r\n").strip('"')

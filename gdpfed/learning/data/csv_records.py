@@ -1,4 +1,4 @@
-"""Cuts a CSV file into records by lines and quotes, as an independent check of the parser.
+"""Cuts a CSV file into records by line ends and quotes, independently of Arrow's parser, to check it.
 
 A quote counts as one where a field begins; the next one that is not doubled closes it, and a line end between
 them is part of a text. So a stray quote swallows rows, and no parser can tell. What is inside of a quote is
@@ -26,7 +26,7 @@ REMEDY = "close it, or double it where it belongs to a text"
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Several complete records of a CSV file, as bytes, with the line where they begin.
+    """Several complete records of a CSV file, as bytes, with the number of the line where each begins.
 
     `data`: their bytes, UTF-8. `lines`: in which line of the file each begins, from 1, shape (N,); empty
     lines are not records.
@@ -57,7 +57,7 @@ class _Scan:
 
 
 class RecordReader:
-    """Cuts UTF-8 blocks into complete records; `is_row` tests whether fields form a row.
+    """Cuts blocks of a CSV file in UTF-8 into complete records; `is_row` tests whether fields form a row.
 
     `line`: the line of the file that the blocks begin with.
 
@@ -76,7 +76,7 @@ class RecordReader:
         self.header: Sequence[str] = ()
 
     def first(self) -> Records | None:
-        """Take the first non-empty record; None if there is none."""
+        """Remove and return the first non-empty record; return None if there is none."""
         while True:
             scan = self._scanned()
             for number, end in enumerate(scan.record_ends.tolist()):
@@ -93,12 +93,12 @@ class RecordReader:
             self._more()
 
     def lines_below(self, most: int) -> list[str]:
-        """Return the next non-empty lines of the blocks read so far, without taking them."""
+        """Return the next non-empty lines of the blocks read so far, without removing them."""
         lines = (line for line in self._rest[:LOOKED_AT].splitlines() if line.strip())
         return [line.decode(errors="replace") for line in islice(lines, most)]
 
     def _taken(self, scan: _Scan, begin: int, end: int) -> Records:
-        """Take out one record, skipping the bytes before it."""
+        """Remove and return one record; drop the bytes before it."""
         line = self._line + int(np.searchsorted(scan.ends, begin))
         self._line += int(np.searchsorted(scan.ends, end))
         self._rest = scan.data[end:]
@@ -106,7 +106,7 @@ class RecordReader:
         return Records(scan.data[begin:end], np.array([line], dtype=np.int64))
 
     def __iter__(self) -> Iterator[Records]:
-        """Yield all records after those that `first` has taken, many at a time.
+        """Yield all records after the one that `first` returned, many at a time.
 
         Raises LearningError: a quote that has swallowed rows, or is not closed.
         """
@@ -128,7 +128,7 @@ class RecordReader:
             self._more()
 
     def _more(self) -> None:
-        """Read more of the file, at least as much as is unparsed, so that long records are scanned rarely."""
+        """Read at least as many bytes as are unparsed, so that a long record is not scanned too often."""
         parts, wanted = [self._rest], max(1, len(self._rest))
         while wanted > 0 and not self._over:
             block = next(self._blocks, None)
@@ -156,7 +156,7 @@ class RecordReader:
         return _Scan(data, ends, toggles, inside)
 
     def _refuse_open(self, scan: _Scan, cut: int) -> None:
-        """Refuse a quote that is not closed before the end of the file."""
+        """Raise LearningError if a quote is not closed before the end of the file."""
         before = int(np.searchsorted(scan.toggles, cut))
         if before % 2 == 0:
             return
@@ -167,7 +167,7 @@ class RecordReader:
         raise LearningError(f"{place}, is not closed: {lines} lines are inside it; {REMEDY}")
 
     def _refuse_swallowed(self, scan: _Scan, cut: int) -> None:
-        """Refuse a quoted text over several lines if these look like rows of the table.
+        """Raise LearningError if a quoted text spans several lines that look like rows of the table.
 
         `cut`: where the records end that are whole.
         """
@@ -211,7 +211,7 @@ class RecordReader:
 
 
 def _toggles(data: bytes, values: npt.NDArray[np.uint8], separator: int) -> Positions:
-    """Return the positions of the quotes that open and close fields, in turn."""
+    """Return the positions of the quotes that open or close a field, ascending: open, close, open, ..."""
     quotes = np.flatnonzero(values == QUOTE)
     borders = np.zeros(256, dtype=np.bool_)
     borders[[separator, LINE_FEED, RETURN]] = True
@@ -231,7 +231,7 @@ def _toggles(data: bytes, values: npt.NDArray[np.uint8], separator: int) -> Posi
 
 
 def _toggles_one_by_one(quotes: list[int], data: bytes, borders: npt.NDArray[np.bool_]) -> Positions:
-    """Return the same positions as `_toggles`, also if quotes are inside texts; slower."""
+    """Return the positions of the quotes that open or close a field, also if texts contain quotes (slow)."""
     toggles, is_open, passed_over = list[int](), False, -1
     for number, at in enumerate(quotes):
         if at == passed_over:
@@ -249,7 +249,7 @@ def _toggles_one_by_one(quotes: list[int], data: bytes, borders: npt.NDArray[np.
 
 
 def _records(scan: _Scan, cut: int, line: int) -> Records:
-    """Return the records that end before this position, without empty lines."""
+    """Return the records before position `cut`, without empty lines."""
     outside = np.flatnonzero(~scan.inside & (scan.ends < cut))
     starts = np.concatenate([[0], scan.ends[outside] + 1])
     ends = np.append(scan.ends[outside], cut)

@@ -1,4 +1,4 @@
-"""Counts what is clipped or left out when a data set is read, and describes it.
+"""Counts and describes the values that are clipped and the rows that are left out when a data set is read.
 
 A number beyond its declared range counts as the range's end, and rows may be left out as declared. The counts
 are of the data: a run keeps them where it is, for its owner, and a node says its own in its log alone.
@@ -19,7 +19,7 @@ from gdpfed.learning.data.tabular import own_columns
 
 @dataclass(frozen=True)
 class Cut:
-    """How many values of a data set were clipped to declared ranges, and how many rows left out.
+    """How many values of a data set were clipped to their declared ranges, and how many rows were left out.
 
     Attributes:
         rows_left_out: rows that a declaration leaves out.
@@ -53,7 +53,7 @@ class Cut:
         return cls(rows.left_out, rows.cut_inputs, labels)
 
     def to_dict(self) -> dict[str, Any]:
-        """The counts of clipped and omitted values in the form of JSON."""
+        """Return the counts as a dictionary that can be written as JSON."""
         return asdict(self)
 
     def words(self) -> Iterator[str]:
@@ -68,7 +68,7 @@ class Cut:
 
 
 def cut_warnings(data: Dataset) -> Iterator[str]:
-    """Yield notes on what the declaration clips or leaves out, and warnings about likely mistakes."""
+    """Yield notes on clipped numbers and left-out rows, and warnings about mistakes that they may show."""
     cut = Cut.of(data)
     yield from cut.words()
     if data.columns is not None:

@@ -1,4 +1,4 @@
-"""Queries to databases that cannot change them: SQLite, DuckDB and PostgreSQL.
+"""Runs read-only queries on databases: SQLite, DuckDB and PostgreSQL.
 
 Each is opened for reading alone, and the query sees what lies in it and no other file. A query that takes too
 long is stopped. SQLite needs no package, the two others need the extra ``query``.
@@ -77,7 +77,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Answer:
-    """A database's answer: column names, and rows in parts as Arrow columns."""
+    """A database's answer to a query: the column names, and the rows in parts, each as Arrow columns."""
 
     names: list[str]
     parts: Iterator[Sequence["pa.Array"]]
@@ -99,7 +99,7 @@ class Database:
 
 
 def database_of(own: FileForm, folder: Path, place: str) -> Database:
-    """Return the database that a site names for its query.
+    """Return the database that the site's ``files.yaml`` names for its query.
 
     Raises LearningError: none is named, none is there, or it is of another kind.
     """
@@ -130,7 +130,7 @@ def database_of(own: FileForm, folder: Path, place: str) -> Database:
 
 @contextmanager
 def readable(place: str, limits: Limits) -> Iterator[None]:
-    """Turn a database error in the ``with`` block into one line.
+    """Raise a LearningError of one line in place of a database error in the ``with`` block.
 
     Raises:
         LearningError: names the place, and the limit where one was reached.
@@ -157,7 +157,7 @@ def _in_words(error: Exception, limits: Limits) -> str:
 
 
 def _of_database(error: Exception) -> bool:
-    """Whether an error comes from a database's package, without importing any."""
+    """Return whether an error was raised by a database's package, without importing that package."""
     modules = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
     return isinstance(error, MemoryError | OSError) or bool(modules & RAISE)
 
@@ -218,7 +218,7 @@ def quoted_name(name: str) -> str:
 
 
 def _views(folder: Path, place: str) -> dict[str, tuple[str, str]]:
-    """Return a folder's tables by name for DuckDB, each with reading function and quoted path.
+    """Return, for each table in a folder by name, the DuckDB call that reads it and its quoted path.
 
     Raises LearningError: there are none, or two of one name.
     """
@@ -262,7 +262,7 @@ def _of_postgres(url: str, place: str, query: str, limits: Limits) -> Iterator[A
 
 
 def _without_password(url: str, place: str) -> str:
-    """Return a database's address if it contains no password; refuse it otherwise.
+    """Return a database's address; raise LearningError if it contains a password.
 
     Raises LearningError: it holds a password, or cannot be read; the error does not show the address.
     """

@@ -1,4 +1,4 @@
-"""Data sets: a training split that is divided among clients, a test split, and the form of an example."""
+"""Data sets: a training split for the clients, a test split, and the shapes and types of an example."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -33,7 +33,7 @@ class Examples(Protocol):
 
 @dataclass(frozen=True)
 class Split:
-    """Examples of a data set in the model's form: inputs and labels.
+    """Inputs and labels of some examples, as arrays that a model takes.
 
     Attributes:
         x: inputs of shape (N, ...), float32, or int64 where they are positions in a vocabulary.
@@ -151,12 +151,12 @@ class Dataset:
 
     @property
     def takes_pixels(self) -> bool:
-        """Whether an example is a picture whose bytes are scaled by :func:`scaled`."""
+        """Whether examples are pictures stored as bytes, or features computed from such pictures."""
         return self.pixels or isinstance(self.train, Pictures)
 
     @cached_property
     def fingerprints(self) -> tuple[str, str]:
-        """Hashes of the training examples and of the test examples, each with their owners.
+        """Hashes of the training examples and of the test examples, each with their data owners.
 
         Of transformed examples it is what they were made of: a transform may differ in its last bits between
         machines.
@@ -179,7 +179,7 @@ class Dataset:
 
     @property
     def labels(self) -> LabelKind:
-        """The kind of the labels.
+        """The object for the data set's kind of labels (classes, numbers, ...).
 
         Raises LearningError: no kind of that name.
         """
@@ -202,7 +202,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class ExampleForm:
-    """The form of an example; a model can be built from it without the data set.
+    """The shapes and types of an example and its label; a model can be built from them without the data set.
 
     Attributes:
         input_shape: of one example.
@@ -234,7 +234,7 @@ class ExampleForm:
 
     @property
     def declared(self) -> str | None:
-        """The hash of the declaration by which clients read their own files; None without a declaration."""
+        """The hash of the declaration by which clients read tables or pictures; None if there is none."""
         return self.columns or self.pictures
 
     @property
@@ -245,13 +245,13 @@ class ExampleForm:
 
     @property
     def own_dtype(self) -> str:
-        """The data type of a client's examples before any transform."""
+        """The data type of a client's examples before any feature transform."""
         of_texts = self.encoder is not None and self.encoder.vocabulary is not None
         return "int64" if of_texts else self.input_dtype
 
     @property
     def labels(self) -> LabelKind:
-        """The kind of an example's label.
+        """The object for the kind of labels (classes, numbers, ...).
 
         Raises LearningError: no kind of that name.
         """
@@ -259,12 +259,12 @@ class ExampleForm:
 
     @property
     def own_shape(self) -> tuple[int, ...]:
-        """The shape of a client's examples before any transform."""
+        """The shape of a client's examples before any feature transform."""
         return self.picture_shape or self.input_shape
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> "ExampleForm":
-        """Make a form from values that JSON has carried.
+        """Make an `ExampleForm` from a dictionary that was read from JSON.
 
         Raises TypeError, KeyError: they are those of no form.
         """
@@ -278,7 +278,7 @@ class ExampleForm:
 
     @classmethod
     def of(cls, data: Dataset) -> "ExampleForm":
-        """Return the form of a data set's examples."""
+        """Return the shapes and types of a data set's examples and labels."""
         return cls(
             data.input_shape,
             str(data.input_dtype),

@@ -36,7 +36,7 @@ ABSENT_PRESENT = ("0", "1")
 
 
 def read_columns(path: Path) -> Columns:
-    """Read a declaration from a YAML file, or a published table's declaration by its name (`PUBLISHED`).
+    """Read a declaration of columns from a YAML file, or a published one by name, as in ``published:eicu``.
 
     Raises LearningError: no such file or name, no YAML, or no declaration; one line that names what is wrong.
     """
@@ -46,7 +46,7 @@ def read_columns(path: Path) -> Columns:
 
 
 def _read_published(name: str) -> Columns:
-    """Read the declaration of a published table from the folder of data set options."""
+    """Read the declaration of a published table's columns, which comes with the package."""
     with as_file(files("conf") / "dataset" / "columns") as folder:
         known = sorted(each.stem for each in folder.glob("*.yaml"))
         if name not in known:
@@ -56,7 +56,7 @@ def _read_published(name: str) -> Columns:
 
 
 def columns_of(values: Any, place: str) -> Columns:
-    """Make a declaration from plain data.
+    """Make a declaration of columns from mappings, lists and texts, as they are read from YAML.
 
     `values`: by key, as :func:`read_columns` reads it. `place`: what errors call it.
 
@@ -103,7 +103,7 @@ def columns_of(values: Any, place: str) -> Columns:
 
 
 def _refuse_unfinished(values: Any, place: str) -> None:
-    """Refuse a declaration that still has placeholders LOW, HIGH or VALUE, naming all such columns."""
+    """Raise LearningError, naming the columns, if a declaration still has placeholders LOW, HIGH or VALUE."""
     parts = values if isinstance(values, Mapping) else {}
     numeric, label = parts.get("numeric"), parts.get("label")
     categorical = parts.get("categorical")
@@ -127,7 +127,7 @@ def _refuse_unfinished(values: Any, place: str) -> None:
 
 
 def _entries(said: Any, key: str) -> set[str]:
-    """Return the names in a list of a declaration, or in the list under this key."""
+    """Return the entries, as texts, of a list in a declaration, or of the list under `key` of a mapping."""
     entries = said.get(key) if isinstance(said, Mapping) else said
     return {*map(str, entries)} if isinstance(entries, list) else set()
 
@@ -209,7 +209,7 @@ def _categorical(item: tuple[str, Part]) -> Categorical:
 
 
 def _person(reader: Part | None) -> tuple[str | None, int]:
-    """Read which column identifies persons, and at how many parties one person may be."""
+    """Read which column identifies persons, and how many data owners may have rows of one person."""
     if reader is None or isinstance(reader.values, str):
         return None if reader is None else reader.text(), 1
     found = reader.mapping(required=("column", "parties"), allowed=())
@@ -231,7 +231,7 @@ def _named(reader: Part | None) -> Named | None:
 
 
 def _parties(reader: Part | None) -> Named | None:
-    """Read the party column; refuse values that differ only by case, spaces or copy marks."""
+    """Read the column of data owners; raise LearningError if two names differ only by case or spaces."""
     column, first = _named(reader), dict[str, str]()
     if column is None or reader is None:
         return None
@@ -245,7 +245,7 @@ def _parties(reader: Part | None) -> Named | None:
 
 
 def _word(reader: Part | None, words: Sequence[str]) -> str:
-    """Read one of these words from a declaration; a missing one means the first."""
+    """Read an entry of a declaration that must be one of `words`; a missing entry means the first word."""
     if reader is None:
         return words[0]
     if reader.values not in words:

@@ -1,4 +1,4 @@
-"""Pictures with 16 bits a channel in colour, which the library Pillow would cut to 8 bits.
+"""Reads colour pictures with 16 bits a channel, which the library Pillow would reduce to 8 bits.
 
 They are read by imagecodecs and tifffile, of the extra ``imaging``: every value as the file has it.
 """

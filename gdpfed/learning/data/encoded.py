@@ -1,4 +1,4 @@
-"""Numbers computed from examples by a frozen network, whose weights are in a user's file.
+"""Features of examples, computed by a frozen network whose weights are in a user's file.
 
 An example is turned into numbers by itself, by weights that are fixed before the run: so they are a part of
 the record and cost no budget, provided that the file was not trained on the clients' data.
@@ -36,7 +36,7 @@ SIZES = ("layers", "heads", "width", "inner", "positions")
 
 @dataclass(frozen=True)
 class Encoder:
-    """A frozen network that turns examples into numbers, as the settings describe it.
+    """A frozen network, described by settings, that computes features of examples.
 
     `values`: the architecture and its sizes, by name. `weights`: its file. `vocabulary`: of texts; None for
     pictures.
@@ -48,7 +48,7 @@ class Encoder:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> "Encoder":
-        """Make an encoder from values that JSON has carried."""
+        """Make an encoder from a dictionary that was read from JSON."""
         pairs = tuple((str(key), value) for key, value in values["values"])
         return cls(pairs, WeightsFile(**values["weights"]), values["vocabulary"])
 
@@ -58,7 +58,7 @@ class Encoder:
         return str(dict(self.values).get("architecture", ""))
 
     def of(self, x: npt.NDArray[np.generic]) -> Numbers:
-        """Encode examples of shape (N, ...) as numbers of shape (N, k).
+        """Compute features of shape (N, k) from examples of shape (N, ...).
 
         Raises LearningError: the examples are of another kind, or the file is not that of the settings.
         """
@@ -74,7 +74,7 @@ class Encoder:
 
 @lru_cache(maxsize=2)
 def _loaded(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray[np.generic]], Numbers]:
-    """Load an encoder with its weights; return the function that applies it."""
+    """Load a frozen network with its weights; return the function that applies it to examples."""
     if encoder.architecture == PICTURES:
         return _of_pictures(encoder, shape)
     if encoder.architecture in transformer.ARCHITECTURES:
@@ -144,7 +144,7 @@ def _of_texts(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray
 
 
 def _own_values(encoder: Encoder, defaults: dict[str, Any]) -> dict[str, Any]:
-    """Return an encoder's configured sizes, with defaults for the others.
+    """Return the sizes of a frozen network: those that are configured, and defaults for the others.
 
     Raises LearningError: a size that the architecture does not have, or that is not a positive whole number.
     """

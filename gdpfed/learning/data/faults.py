@@ -1,4 +1,4 @@
-"""Table values that contradict the declaration: the first raises an error, or all are collected."""
+"""Table values that contradict the declared columns: the first raises an error, or all are collected."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Fault:
 
 @dataclass(frozen=True, eq=False)
 class Where:
-    """Which rows of which table are being read, so that errors can name them.
+    """The table and the numbers of the rows that are being read, so that errors can name them.
 
     `found`: takes every fault; None where the first one is raised.
     """
@@ -50,7 +50,7 @@ class Where:
     found: Callable[[Fault], None] | None = None
 
     def refuse(self, name: str, cells: Cells, wrong: npt.NDArray[np.bool_], words: str) -> None:
-        """Report the wrong values of a column: by an error for the first, or to a collector.
+        """Raise LearningError for the first wrong value of a column, or pass all of them to a collector.
 
         Raises LearningError: of the first of them, where nobody takes all.
         """

@@ -1,4 +1,4 @@
-"""Public transforms of pictures to a few hundred numbers, from which a small model learns more easily.
+"""Fixed transforms of pictures to vectors of features, from which a small model learns more easily.
 
 Nothing of a transform is fitted to any data: every picture is turned into numbers by itself, so they are a
 part of the record and cost no budget.
@@ -43,13 +43,13 @@ HOG_SIZE = 8
 
 
 def _in_chunks(pictures: npt.NDArray[np.float32], numbers: int, of: Transform) -> npt.NDArray[np.float32]:
-    """Apply a transform to all pictures, some at a time; each picture becomes this many numbers."""
+    """Apply a transform to pictures, in chunks; each picture becomes a vector of `numbers` features."""
     chunks = (pictures[start : start + CHUNK] for start in range(0, len(pictures), CHUNK))
     return np.concatenate([np.zeros((0, numbers), dtype=np.float32), *map(of, chunks)])
 
 
 def hog(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Compute 324 numbers on edges and 16 on colour for each channel of a picture (HOG).
+    """Compute 324 numbers on the edges in a picture (HOG), and 16 numbers on colour for each channel.
 
     A picture has 4x4 cells. In each, the lengths of the gradients (central differences, of the channel where
     they are longest; none at the border) are averaged by orientation, in 9 bins of 20 degrees without sign.
@@ -172,7 +172,7 @@ def with_features(data: Dataset, name: str, encoder: Encoder | None = None) -> D
 
 
 def transform_of(name: str, encoder: Encoder | None = None) -> Transform:
-    """The transform with this name; for `file`, the transform by the given encoder.
+    """Return the feature transform with this name; for ``file``, the one that applies the given encoder.
 
     Raises LearningError: there is none.
     """

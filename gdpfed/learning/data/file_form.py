@@ -1,4 +1,4 @@
-"""How one site's file writes its values, such as the decimal mark: detected, or stated by the site.
+"""The format of one site's table file, such as its decimal mark: detected, or stated by the site.
 
 The declaration says what a table means, and is the same at all parties. How a file writes it is the site's
 own matter: separator, encoding, decimal mark, dates, marks of missing values. What the lines above the rows
@@ -38,7 +38,7 @@ MARKS = frozenset(
 
 @dataclass(frozen=True)
 class FileForm:
-    """What a site states about how its table's file is written; the rest is detected while reading.
+    """What a site states about the format of its table file; the rest is detected while reading.
 
     Attributes:
         separator, encoding: of CSV.
@@ -65,7 +65,7 @@ class FileForm:
     mebibytes: int = 1024
 
     def marks(self, name: str) -> tuple[str, ...]:
-        """The texts that mean a missing value in this column only."""
+        """Return the texts that mean a missing value in this column only."""
         return dict(self.missing_in).get(name, ())
 
 
@@ -119,24 +119,24 @@ def table_name(path: Path) -> str:
 
 
 def packing_of(path: Path) -> str:
-    """The ending of a compressed file; empty if the file is not compressed."""
+    """Return the ending of a compressed file, such as ``.gz``; return "" if the file is not compressed."""
     ending = path.suffix.lower()
     return ending if ending in PACKINGS else ""
 
 
 def kind_of(path: Path) -> str:
-    """The ending for the type of a file, in lower case, without the ending of a compressed file."""
+    """Return the ending that shows a file's type, in lower case: ``.csv`` for ``a.csv`` and ``a.CSV.gz``."""
     packing = packing_of(path)
     return Path(path.name[: -len(packing)] if packing else path.name).suffix.lower()
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file name has a table's ending, in any case; only text files may be compressed."""
+    """Whether a file name has the ending of a table, such as ``.xlsx``, ``.csv`` or ``.csv.gz``."""
     return kind_of(path) in (TEXT_ENDINGS if packing_of(path) else ENDINGS)
 
 
 def own_form(path: Path) -> FileForm:
-    """What a site states about a table's file in ``files.yaml`` beside it, under the table's name.
+    """Return what ``files.yaml`` in the same folder states about the format of this table file.
 
     Raises LearningError: a file that is damaged, or names a table that is not there.
     """
@@ -198,7 +198,7 @@ def _word(part: Part, words: Sequence[str]) -> str:
 
 
 def _missing(part: Part) -> dict[str, Any]:
-    """Read marks of missing values: a list for all columns, or lists by column."""
+    """Read the texts that mark a missing value: one list for all columns, or a list for each column."""
     if isinstance(part.values, list):
         return {"missing": tuple(each.text(empty=True) for each in part.list())}
     by_column = (

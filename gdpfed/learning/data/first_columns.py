@@ -1,4 +1,4 @@
-"""Drafts a declaration of a table: the kinds of its columns and, only if asked for, their ranges.
+"""Drafts the YAML declaration of a table: the kinds of its columns and, only if asked for, their ranges.
 
 What a range is takes knowledge that is not in the table. Ranges and values that are computed from rows belong
 to the patients in them: the highest age is one patient's, and no budget covers that it is published.
@@ -44,7 +44,7 @@ FROM_DATA = """\
 
 @dataclass(frozen=True)
 class _Table:
-    """A table after its format was guessed: texts by column, empty if a value is missing."""
+    """A table as texts by column, read in a format that was guessed; a missing value is an empty text."""
 
     columns: dict[str, list[str]]
     decimal: str = "."
@@ -52,7 +52,7 @@ class _Table:
 
 
 def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: bool = False) -> str:
-    """Draft the declaration of a table, as text.
+    """Draft the declaration of a table's columns, as YAML text.
 
     `label`: the name of the column that is to be predicted; None leaves it open. `from_data`: whether ranges
     and values are those of the rows, which is not private. `coarse`: whether ranges that are open are wide
@@ -86,7 +86,7 @@ def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: boo
 
 
 def _declared(present: Sequence[str], decimal: str, *, from_data: bool) -> tuple[str, str]:
-    """Return the draft's key and entry for a column; no key for texts that are unique to rows."""
+    """Return a column's section (numeric, categorical) and entry in the draft; "" and "" for free text."""
     kind = _kind(present, decimal)
     if kind == "number":
         return "numeric", _range(present, decimal, from_data=from_data)

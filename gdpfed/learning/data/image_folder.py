@@ -1,4 +1,4 @@
-"""A user's pictures, in a folder for each class or listed in a table, for simulations and nodes."""
+"""Loads a user's pictures, which are in one folder for each class or listed in a table."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ KNOWN = (PICTURES_FILE, TABLE)
 
 
 def load(source: DataSource) -> Dataset:
-    """Load pictures from ``train/CLASS/*`` and ``test/CLASS/*``, from ``CLASS/*``, or from ``pictures.csv``.
+    """Load pictures from ``train/CLASS/*`` and ``test/CLASS/*``, ``CLASS/*``, or the list ``pictures.csv``.
 
     Without a test split, ``test_fraction`` of every class, the same in every run, is held out. What
     ``pictures.yaml`` in the folder declares is the same at all parties; a folder with that file alone is a
@@ -47,7 +47,7 @@ def load(source: DataSource) -> Dataset:
 
 
 def own_pictures(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
-    """Inputs and labels of a node's own folder of pictures, read as ``pictures.yaml`` in it declares.
+    """Return inputs and labels of the pictures in a node's folder, read as its ``pictures.yaml`` declares.
 
     Raises LearningError: as in :func:`load`, or no declaration.
     """
@@ -70,7 +70,7 @@ def own_not_read(path: Path) -> list[str]:
 
 
 def _declared(root: Path, source: DataSource) -> PictureForm | None:
-    """Read the declaration of pictures in a folder; None if there is none."""
+    """Read ``pictures.yaml``, which declares how to read a folder's pictures; return None without one."""
     if not (root / PICTURES_FILE).is_file():
         return None
     form = read_picture_form(root)
@@ -79,7 +79,7 @@ def _declared(root: Path, source: DataSource) -> PictureForm | None:
 
 
 def _nothing(form: PictureForm | None) -> NotRead:
-    """Return an empty record of files that are not read."""
+    """Return an empty counter of files that are not read."""
     scans = form is not None and form.window is not None
     return NotRead(known=KNOWN, endings=(*ENDINGS, *SCANS) if scans else ENDINGS)
 
@@ -100,14 +100,14 @@ def _form(classes: tuple[str, ...], source: DataSource, declared: PictureForm | 
 
 
 def _listed(root: Path, classes: tuple[str, ...] | None, others: NotRead) -> ListedPictures:
-    """Return the pictures of a folder, by its table if there is one, else by class folders."""
+    """List the pictures of a folder from its ``pictures.csv`` if it has one, else from its class folders."""
     if (root / TABLE).is_file():
         return listed_pictures(root, classes, others)
     return ListedPictures(list_classes(root, others, classes))
 
 
 def _declared_alone(form: PictureForm) -> Dataset:
-    """Return the data set of a server that has only a declaration and no pictures."""
+    """Return an empty data set for a server that has the declaration ``pictures.yaml`` and no pictures."""
     pixels = np.zeros((0, form.channels, form.image_size or 1, form.image_size or 1), dtype=np.uint8)
     nothing = form.pictures(pixels, np.zeros(0, dtype=np.int64))
     return Dataset(nothing, nothing, len(form.classes), class_names=form.classes, picture_form=form.digest)
@@ -164,7 +164,7 @@ def _load_one_level(root: Path, source: DataSource, declared: PictureForm | None
 def _parted(
     root: Path, everything: Listing, said: float | None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Divide pictures into training and test ones, each class alike; return the positions."""
+    """Split pictures into training and test data, stratified by class; return the positions of both."""
     from sklearn.model_selection import train_test_split
 
     fraction = DEFAULT_TEST_FRACTION if said is None else said

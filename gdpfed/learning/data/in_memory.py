@@ -1,4 +1,4 @@
-"""``dataset=python``: data in a Python program's memory, as arrays, a data frame or a `Dataset`.
+"""Data sets from data in a Python program's memory (``dataset=python``): arrays, a data frame or a `Dataset`.
 
 No file names such data, so a process in which they were not given cannot load them.
 """
@@ -30,7 +30,7 @@ PLACE = "data"
 
 
 def not_here(source: DataSource) -> Dataset:
-    """Refuse to load data that a Python program must give, with LearningError."""
+    """Raise LearningError: a Python program must pass the data of ``dataset=python`` to this process."""
     raise LearningError(
         f"dataset={NAME} is data of a Python program, which this process was not given: start or resume the "
         'run in that program, as in gdpfed.simulate("run.resume=DIR", data=...)'
@@ -97,7 +97,7 @@ def _array(name: str, part: Any) -> npt.NDArray[Any]:
 
 
 def _check(data: Dataset) -> None:
-    """Refuse a `Dataset` whose parts contradict each other."""
+    """Raise LearningError if the parts of a `Dataset` contradict each other."""
     for name, part in (("train", data.train), ("test", data.test)):
         if isinstance(part, Split):
             if len(part.x) != len(part.y):
@@ -183,7 +183,7 @@ def _of_frame(
 
 
 def _plain(value: Any) -> Any:
-    """Convert a declaration to plain mappings, lists and values, as in YAML."""
+    """Convert a declaration of columns, given in Python, to plain mappings, lists and values, as in YAML."""
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple | set):

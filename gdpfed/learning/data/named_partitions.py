@@ -1,4 +1,4 @@
-"""Partitions by name, each a function that assigns examples to all clients at once.
+"""Partitions of data among clients, by name: functions that assign examples to all clients at once.
 
 Another package adds one as an entry point of the group ``gdpfed.partitions``, or for one process with
 ``PARTITIONS.register``: a function ``(data, num_clients, seed, **options) -> positions of every client``.
@@ -85,7 +85,7 @@ def flower_partition(make: Callable[..., "Partitioner"]) -> Sharing:
 
 
 def labels_as_table(data: Dataset) -> Any:
-    """A table of positions and labels for flwr-datasets; without labels if they are not single values."""
+    """Return a table of positions and labels for flwr-datasets; no labels if they are not single values."""
     # Imported here, since it takes seconds and most partitions do without it.
     from datasets import Dataset as Table
 
@@ -94,7 +94,7 @@ def labels_as_table(data: Dataset) -> Any:
 
 
 def _skewed(name: str) -> Sharing:
-    """Return a partition whose sizes are proportional to 1, 2, 3 ..., or to their squares or exponentials."""
+    """Return flwr-datasets' partition of this name: client sizes grow linearly, squarely or exponentially."""
 
     def make(num_clients: int, seed: int) -> "Partitioner":
         from flwr_datasets import partitioner
@@ -106,14 +106,14 @@ def _skewed(name: str) -> Sharing:
 
 
 def _pathological(num_clients: int, seed: int, *, classes: float = 2) -> "Partitioner":
-    """A partition with a fixed number of classes for each client (flwr-datasets)."""
+    """Return flwr-datasets' partitioner that gives each client a fixed number of classes."""
     from flwr_datasets.partitioner import PathologicalPartitioner
 
     return PathologicalPartitioner(num_clients, "label", int(classes), "first-deterministic", seed=seed)
 
 
 def owners_of_file(data: Dataset, num_clients: int, seed: int, *, path: str) -> Sequence[Positions]:
-    """A partition from a text file with the owner of each training example, one a line."""
+    """Partition by data owners: a text file names the owner of each training example, one a line."""
     owners = np.array(Path(path).expanduser().read_text(encoding="utf-8").split("\n"))
     owners = owners[:-1] if len(owners) and not owners[-1] else owners
     if len(owners) != len(data.train):

@@ -1,4 +1,4 @@
-"""Columns of numbers and dates as float64: decimal numbers in common spellings, and days."""
+"""Converts columns of numbers and dates, written in any common form, to float64."""
 
 import re
 from collections.abc import Iterable
@@ -181,7 +181,7 @@ def _of_few(
 
 
 def without_unclear(cells: NumberCells) -> NumberCells:
-    """Mark the ambiguous cells of a column with decimal commas: a full stop may group thousands there."""
+    """Mark cells such as 1.234 as ambiguous in a table with decimal commas: its point may group thousands."""
     if not is_text(cells.shown.type):
         return cells
     points = compute.match_substring_regex(cells.shown, POINT_IS_UNCLEAR)
@@ -215,7 +215,7 @@ def _marked(
     shown: Any,
     unclear: Mask | None = None,
 ) -> NumberCells:
-    """Return a column of numbers in which marks of missing values are missing."""
+    """Return a column of numbers; numbers that mark a missing value (such as -9) become missing."""
     said = [decimal_number(mark) for mark in marks if re.fullmatch(NUMBER, mark)]
     gone = wrong | np.isin(numbers, said) if said else wrong
     return NumberCells(np.where(gone, np.nan, numbers), wrong, NO_NUMBER, shown, unclear, UNCLEAR_NUMBER)
@@ -227,7 +227,7 @@ def _lies_in(mark: str, column: Numeric) -> bool:
 
 
 def marks_that_are_numbers(columns: Columns) -> list[tuple[str, str]]:
-    """Return marks of missing values that are also valid numbers of a column, with that column."""
+    """Return pairs (mark, column) where a mark of missing values is also a number in the column's range."""
     label = columns.number(columns.label)
     measured = (*columns.numeric, *(() if label is None else (label,)))
     return [
@@ -280,7 +280,7 @@ def has_days(kind: Any) -> bool:
 
 
 def _days(values: "pa.Array", dated: DatedAs, name: str, place: str) -> NumberCells:
-    """Convert dates and times of an Arrow column to numbers; years outside 1 to 9999 are wrong."""
+    """Convert dates and times of an Arrow column to numbers; years outside 1 to 9999 count as wrong."""
     kind = values.type
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_timestamp(kind):

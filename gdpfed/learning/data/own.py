@@ -1,4 +1,4 @@
-"""A client's own examples: reads them and converts them to the model's form."""
+"""Reads a client's own examples, and converts them to the inputs and labels that the model takes."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -57,7 +57,7 @@ class OwnData:
 
     @property
     def person_parties(self) -> int:
-        """At how many parties a person may be, as declared; 0 if no persons are declared.
+        """How many data owners may have rows of one person, as declared; 0 if no persons are declared.
 
         Raises LearningError: a table without a declaration.
         """
@@ -90,7 +90,7 @@ def check_own(own: OwnData) -> tuple[Split, ...]:
 
 
 def own_held_out(own: OwnData, form: ExampleForm) -> Split:
-    """Return the examples that a client holds out, in the model's form; there may be none.
+    """Return a client's held-out examples as model inputs and labels; there may be none.
 
     Raises LearningError: as in `own_examples` and `taken_as`.
     """
@@ -127,7 +127,7 @@ def held_out_rows(split: Split, share: float) -> npt.NDArray[np.bool_]:
 
 
 def own_split(path: Path, form: ExampleForm, held_out_share: float = 0.0) -> Split:
-    """Return a client's own training examples in the model's form, without held-out ones.
+    """Return a client's own training examples as model inputs and labels, without the held-out ones.
 
     Raises LearningError: as in `own_examples` and `taken_as`.
     """
@@ -142,7 +142,7 @@ def own_split(path: Path, form: ExampleForm, held_out_share: float = 0.0) -> Spl
 def _as_taken(
     path: Path, form: ExampleForm, chosen: Chooser | None = None, *, for_testing: bool = False
 ) -> Split:
-    """Read examples in the model's form: all, or only the chosen ones.
+    """Read a client's examples as model inputs and labels: all, or only those that `chosen` selects.
 
     An example with a label of no class, a token that is not in the vocabulary, or a number that is not
     finite counts as a blank one, all zeros. The server says how many classes there are: an error, or one
@@ -167,7 +167,7 @@ def _as_taken(
 
 
 def _transformed(x: npt.NDArray[np.generic], form: ExampleForm) -> npt.NDArray[np.float32]:
-    """Apply the form's transform to inputs, once in a process."""
+    """Apply the run's feature transform to inputs; the process caches the result."""
     transform = transform_of(str(form.features), form.encoder)
     content = sha256(np.ascontiguousarray(x).data).digest()
     key = (form.features, form.encoder, x.dtype.str, x.shape, content)

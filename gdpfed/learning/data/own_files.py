@@ -1,4 +1,4 @@
-"""Reads the file of a client's own examples, and checks them against the model's form."""
+"""Reads the file of a client's own examples, and checks that they have the model's shapes and types."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ READERS: Registry[Reader] = Registry("kind of file", "gdpfed.own_data", error=Le
 
 
 def read_own(path: Path, *, for_testing: bool = False) -> Arrays:
-    """Read inputs, labels and any groups from the client's file, unchanged.
+    """Read inputs, labels and, where there are any, groups and persons from the client's file, unchanged.
 
     `path`: of the file. `for_testing`: of a table, whether those records are read that its declaration says
     are for testing, or all where it says nothing.
@@ -53,7 +53,7 @@ def declares_pictures(path: Path) -> bool:
 
 
 def _reader_of(path: Path) -> str:
-    """Return which reader a path needs: by a file's ending; for a folder `pictures` or `folder`.
+    """Return the name of the reader for a path: a file's ending, or ``pictures`` or ``folder`` for a folder.
 
     Raises LearningError: a folder that nothing reads.
     """

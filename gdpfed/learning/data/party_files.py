@@ -1,4 +1,4 @@
-"""The files of a folder with a table for each party: which are tables, and which are not read."""
+"""Finds the tables in a folder with one for each data owner (party), and the files that are not read."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from gdpfed.learning.data.file_form import ENDINGS, FILES_FILE, HIDDEN, database
 
 
 def tables_in(path: Path) -> list[Path]:
-    """Return the tables in a folder by name, without hidden files; a file stands for itself.
+    """Return the table files in a folder, sorted by name, without hidden files; for a file return that file.
 
     Raises LearningError: a folder without any, or with two that name one party.
     """
@@ -28,7 +28,7 @@ def tables_in(path: Path) -> list[Path]:
 
 
 def not_read(path: Path) -> list[str]:
-    """List the files in a folder that are neither a table, a query's database nor a description.
+    """List the files in a folder that are neither a table, nor a query's database, nor a YAML description.
 
     Raises LearningError: what says it is damaged.
     """
@@ -37,7 +37,7 @@ def not_read(path: Path) -> list[str]:
 
 
 def counted_parties(path: str | None, columns: str | None) -> int:
-    """Count the parties in a table or folder of tables; 1 without a path.
+    """Count the data owners (parties) of a table or folder of tables; return 1 if there is no path.
 
     `path`, `columns`: as ``dataset.path`` and ``dataset.columns``. They are the values of ``party`` of the
     declaration, or the tables of the folder; no row is read.

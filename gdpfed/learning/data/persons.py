@@ -1,4 +1,4 @@
-"""Persons with several rows: each becomes one record, whose loss is the sum over its rows.
+"""Combines the rows of each person into one record, whose loss is the sum over its rows.
 
 So whatever is done with a record is done with a person: it is drawn into a batch with all its rows, its
 gradient is clipped as a whole, and its influence is what a budget is for.
@@ -34,7 +34,7 @@ REPEATED_PERSONS = (
 
 
 def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None) -> Split:
-    """Combine the rows of each person to one record: x of shape (P, R, ...), y of shape (P, R, ...).
+    """Combine the rows of each of P persons into one record: x and y of shape (P, R, ...), R rows at most.
 
     R is the number of rows of the person with most; fewer are filled up by rows without influence. Persons
     are in the order of their first rows. One whose rows are of several groups of records is in the first.
@@ -61,7 +61,7 @@ def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None) -> Split:
 def _persons(
     split: Split, owners: npt.NDArray[np.int64] | None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return keys and first rows of persons, and which person each row belongs to."""
+    """Return the keys of persons, the first row of each, and the person to whom each row belongs."""
     if split.persons is None:
         raise LearningError("rows without a person cannot be put together by person")
     keys = np.stack([np.zeros_like(split.persons) if owners is None else owners, split.persons], axis=1)
@@ -74,7 +74,7 @@ def _persons(
 
 @lru_cache(maxsize=4)
 def persons_of(data: Dataset) -> Dataset:
-    """Return the data set with persons as training records; its test rows stay rows.
+    """Return the data set with one training record for each person; test rows are not combined.
 
     Raises LearningError: it does not say whose rows are.
     """
@@ -90,13 +90,13 @@ def persons_of(data: Dataset) -> Dataset:
 def persons_held_out(
     test: Split, owners: npt.NDArray[np.int64] | None
 ) -> tuple[Split, npt.NDArray[np.int64] | None]:
-    """Combine the test rows of each person to one record; return them with the owners."""
+    """Combine the test rows of each person into one record; return the records and their data owners."""
     _, first, _ = _persons(test, owners)
     return grouped(test, owners), None if owners is None else owners[first]
 
 
 def beyond_parties(data: Dataset) -> tuple[int, int]:
-    """Return how many persons are at more parties than declared, and the most parties of any person."""
+    """Count persons with rows at more data owners than declared; also return the most owners of a person."""
     train, columns = data.train, data.columns
     if not isinstance(train, Split) or train.persons is None or data.owners is None or columns is None:
         return 0, 0
@@ -106,7 +106,7 @@ def beyond_parties(data: Dataset) -> tuple[int, int]:
 
 
 def refuse_shared(train: Split, test: Split, place: str) -> None:
-    """Refuse persons with rows in both training and test data, as test results would be too good.
+    """Raise LearningError if a person has both training and test rows: test results would be too good.
 
     Raises LearningError: says how many there are, and of nobody who.
     """
@@ -121,7 +121,7 @@ def refuse_shared(train: Split, test: Split, place: str) -> None:
 
 
 def undeclared_person(opened: Callable[[], TableFile], columns: Columns) -> str:
-    """Name an undeclared column that seems to identify persons; "" if there is none."""
+    """Return the name of an undeclared column that seems to identify persons; "" if there is none."""
     for name in opened().names:
         if PERSON.fullmatch(name) and name not in columns.names() and _repeats(opened(), name):
             return name

@@ -1,4 +1,4 @@
-"""Read one picture from a file, with fixed rules for depth, rotation, transparency and pages.
+"""Reads one picture from a file, with fixed rules for bit depth, rotation, transparency and pages.
 
 A picture stands as every viewer shows it, by the orientation that its camera wrote down, and is alone in its
 file. It has 8 bits a channel; one with 16 is read by a declared window, from black to white.
@@ -84,7 +84,7 @@ def read_picture(
 
 
 def _in_window(path: str, file: Image.Image, bits: int, window: tuple[float, float]) -> Image.Image:
-    """Convert a picture to 8 bits a channel with the window's ends as 0 and 255; keep transparency."""
+    """Scale a declared range of pixel values (window) to 8 bits a channel, 0 to 255; keep transparency."""
     if bits > DEEP:
         values = _deep_values(path, file)
         shown = bytes_in(window, values)
@@ -137,7 +137,7 @@ def _on_white(picture: Image.Image) -> Image.Image:
 
 
 def _check(path: str, file: Image.Image, window: tuple[float, float] | None) -> int:
-    """Refuse a picture file that cannot be read correctly; return its bits per channel."""
+    """Return a picture's bits per channel; raise LearningError if it would not be read correctly."""
     if file.width * file.height > MOST_PIXELS:
         raise LearningError(
             f"{path} has {file.width} x {file.height} pixels, more than {MOST_PIXELS}: scale it down"

@@ -1,4 +1,4 @@
-"""Lists the pictures of a folder with one folder for each class, and files that are not read."""
+"""Lists the pictures of a folder that has a subfolder for each class, and counts files that are not read."""
 
 import os
 from collections import Counter
@@ -22,7 +22,7 @@ MOST_NAMED = 5
 
 @dataclass
 class NotRead:
-    """Counts files that are not read: by ending, of operating systems, or not in the table.
+    """Counts files that are not read: with other endings, of operating systems, or missing in ``pictures.csv``.
 
     `known`: names of files that say how pictures are read. `endings`: of pictures. `pictures`: how many there
     are. `unlisted`: how many of these no table lists.
@@ -143,7 +143,7 @@ def splits_in(root: Path) -> bool:
 
 
 def beside_splits(root: Path, known: Sequence[str] = ()) -> Iterator[str]:
-    """Yield notes on files beside the split folders that are not read."""
+    """Yield notes on what lies beside the folders ``train`` and ``test`` and is not read."""
     others = NotRead()
     for name in _shown(_names_in(root), others):
         if name in ("train", "test", *known):
@@ -169,13 +169,13 @@ def ending_of(name: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Join the first names for a message, with the number of further ones."""
+    """Join the first names for a message, and add how many more there are."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
 
 
 def pictures_below(folder: Path, others: NotRead) -> Iterator[str]:
-    """Yield all pictures below a folder, in order of folders and names."""
+    """Yield the paths of all pictures below a folder, sorted by folder and name."""
     for place, below, names in sorted(_walked(folder, others)):
         del below
         for name in _shown(sorted(names), others):
@@ -199,14 +199,14 @@ def _walked(folder: Path, others: NotRead) -> Iterator[tuple[str, list[str], lis
 
 
 def _shown(names: Sequence[str], others: NotRead) -> list[str]:
-    """Return the names of data files, without those of operating systems."""
+    """Return the names without hidden files and without files of operating systems, such as Thumbs.db."""
     shown = [name for name in names if not name.startswith(".") and name.lower() not in SYSTEM]
     others.system += [name for name in names if name not in shown]
     return shown
 
 
 def _refuse_one_level_off(folder: Path, classes: Sequence[str], endings: tuple[str, ...]) -> None:
-    """Refuse a path that is one folder too high or too low, so that class folders have no pictures."""
+    """Raise LearningError if the folders taken for class folders hold the class folders, and no pictures."""
     below = []
     for name in classes:
         shown = _shown(_names_in(folder / name), NotRead())

@@ -1,4 +1,4 @@
-"""The declaration of pictures in a public file that all parties share: classes, size, channels, window.
+"""The declaration of how pictures are read (size, channels, ...), in a public file that all clients share.
 
 It says everything by which a picture becomes numbers, so nothing is computed from pictures, and a folder at a
 node is read as the run's.
@@ -38,7 +38,7 @@ CHANNELS = {"1": 1, "3": 3}
 
 @dataclass(frozen=True)
 class PictureForm:
-    """How pictures are read, as declared: classes, size, channels, window and transforms.
+    """How pictures are read, as declared: classes, size, channels, range of values (window) and transforms.
 
     Attributes:
         classes: the names of the classes, in the order of their numbers.
@@ -62,12 +62,12 @@ class PictureForm:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the declaration, in hexadecimal; pictures with equal hashes are read alike."""
+        """SHA-256 of the declaration, in hexadecimal; equal hashes mean that pictures are read in one way."""
         said = [(key, each) for key, each in sorted(asdict(self).items()) if key not in LATER or each]
         return sha256(repr(said).encode()).hexdigest()
 
     def shaped(self, picture: "Image.Image") -> "Image.Image":
-        """Apply the declared transforms or resize to a picture.
+        """Apply the declared transforms to a picture; if there are none, resize it to the declared square.
 
         Raises ValueError: one that is too small for a transform.
         """
@@ -84,7 +84,7 @@ class PictureForm:
 
 
 def read_picture_form(folder: Path) -> PictureForm:
-    """Read the declaration in a folder of pictures.
+    """Read ``pictures.yaml``, the declaration in a folder of pictures.
 
     Raises LearningError: no such file, no YAML, or no declaration; one line that names what is wrong.
     """
@@ -126,7 +126,7 @@ def _channels(part: Part) -> int:
 
 
 def refuse_other(form: PictureForm, folder: Path, image_size: int | None, channels: int | None) -> None:
-    """Refuse settings of a run that contradict the declaration in the folder.
+    """Raise LearningError if settings of a run contradict ``pictures.yaml`` in the folder.
 
     Raises LearningError: names both.
     """

@@ -21,7 +21,7 @@ PATH, LABEL, PARTY = "path", "label", "party"
 
 @dataclass(frozen=True)
 class ListedPictures:
-    """The pictures that a table lists, with their parties if it names any.
+    """The pictures that a table lists, with their data owners (parties) if the table names them.
 
     Attributes:
         listing: of the pictures, by class.
@@ -35,7 +35,7 @@ class ListedPictures:
 
 
 def listed_pictures(folder: Path, classes: tuple[str, ...] | None, others: NotRead) -> ListedPictures:
-    """List the pictures of ``pictures.csv`` in its order, counting unlisted ones in `others`.
+    """List the pictures that ``pictures.csv`` names, in its order; count all other pictures in `others`.
 
     `classes`: as declared; None for those that occur, in the order of their texts.
 
@@ -80,7 +80,7 @@ def _places(names: list[str], known: tuple[str, ...]) -> npt.NDArray[np.int64]:
 
 
 def _rows(folder: Path) -> Iterator[tuple[int, Path, str, str]]:
-    """Yield each row's line number, picture, label, and party or an empty text."""
+    """Yield each row's line number, picture, label, and data owner (or an empty text)."""
     file = folder / TABLE
     table = open_table(file, str(file), TableForm(own_form(file), wanted=(PATH, LABEL, PARTY)))
     wanted = [PATH, LABEL, *([PARTY] if PARTY in table.names else [])]

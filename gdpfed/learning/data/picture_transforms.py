@@ -1,4 +1,4 @@
-"""The declared transforms of every picture: torchvision's transforms without randomness.
+"""The transforms that a declaration of pictures may name: those of torchvision without randomness.
 
 They are applied in the order of the declaration when a picture is read, in a simulation as at a node. Each
 picture becomes numbers by itself, and the sizes, means and deviations are declared: nothing is computed from
@@ -34,7 +34,7 @@ LAST_PIXEL = 255
 
 @dataclass(frozen=True)
 class Transform:
-    """A declared transform of a picture's size: its name, and numbers of pixels."""
+    """A declared resize, crop or padding of every picture: its name, and its numbers of pixels."""
 
     name: str
     pixels: tuple[int, ...]
@@ -99,7 +99,7 @@ def declared_transforms(
 
 
 def transformed(picture: Image.Image, transforms: Sequence[Transform]) -> Image.Image:
-    """Apply declared transforms to a picture, with the same pixels as torchvision's."""
+    """Apply declared transforms to a picture; the pixels equal those that torchvision computes."""
     for each in transforms:
         if each.name == RESIZE:
             picture = picture.resize(_resized(picture.size, each.pixels), Image.Resampling.BILINEAR)
@@ -145,7 +145,7 @@ def _size(shapes: Sequence[Transform]) -> tuple[int, int] | None:
 
 
 def _pixels(part: Part, most: int) -> tuple[int, ...]:
-    """Read the number of pixels of a transform, or up to `most` of them."""
+    """Read a transform's number of pixels, or a list of up to `most` such numbers."""
     parts = part.list() if isinstance(part.values, list) else [part]
     numbers = [each.number() for each in parts]
     if len(numbers) > most or any(each % 1 or not 1 <= each <= MOST_PIXELS_AN_EDGE for each in numbers):
@@ -170,7 +170,7 @@ def _numbers(part: Part, channels: int) -> tuple[float, ...]:
 
 
 def scale_from(values: Any) -> Scale | None:
-    """Make a scale from values that JSON has carried; None stays None.
+    """Make a scale from a dictionary that was read from JSON; return None for None.
 
     Raises TypeError, KeyError: they are those of none.
     """

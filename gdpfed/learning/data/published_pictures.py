@@ -29,7 +29,7 @@ Read = Callable[[Path, bool], tuple[Pictures, Pictures]]
 
 
 def read_or_download(source: DataSource, files: Sequence[str], read: Read, *, num_classes: int) -> Dataset:
-    """Read a data set from ``dataset.path``, by default ``data/`` under the working directory.
+    """Read a data set from the folder ``dataset.path`` (by default ``data/``); download missing files.
 
     torchvision compares what it downloads with the publisher's MD5 sums, so that half a file is
     downloaded again and not taken for a whole one. Processes that start together download one by one.

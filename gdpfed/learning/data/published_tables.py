@@ -64,7 +64,7 @@ BREAST_CANCER_COLUMNS = Columns(
 
 
 def breast_cancer(source: DataSource) -> Dataset:
-    """Load breast cancer data: class 0 is malignant, 1 benign; six parties and a test split by position."""
+    """Load scikit-learn's breast cancer data, with random but fixed test examples and six data owners."""
     from sklearn.datasets import load_breast_cancer
 
     source.allow()
@@ -120,7 +120,9 @@ hospitals lack most of them.
 
 
 def heart_disease(source: DataSource) -> Dataset:
-    """Load 303, 294, 123 and 200 patients; ``complete_rows`` keeps the 303, 261, 46 and 130 complete ones.
+    """Load UCI's heart disease data of four hospitals, with 303, 294, 123 and 200 patients.
+
+    ``complete_rows`` keeps only the 303, 261, 46 and 130 patients without a missing value.
 
     Raises LearningError: files are missing or hold something else.
     """

@@ -1,4 +1,4 @@
-"""Reads the answer of a site's database to a query file as if it were a table.
+"""Runs a site's SQL query on its database, and reads the answer as if it were a table file.
 
 The text of the query is a file ``NAME.sql``, and ``files.yaml`` beside it names the database. The declaration
 names columns and types, which are the same at all parties, so the query is the site's own way of writing.
@@ -113,14 +113,14 @@ def _wrapped(chosen: str, query: str, end: str) -> str:
 
 
 class _Keys:
-    """Checks that the first column of an answer has no empty value and none twice."""
+    """Checks that the first column of a query's answer has no missing value and no value twice."""
 
     def __init__(self, place: str, name: str) -> None:
         self.place, self.name = place, name
         self.last: object = None
 
     def check(self, keys: "pa.Array", before: int) -> None:
-        """Check the keys of further rows, after ``before`` rows.
+        """Check the first column of the next rows; ``before`` rows have been checked.
 
         Raises LearningError: one is missing, or there twice.
         """

@@ -1,4 +1,4 @@
-"""256 numbers for each picture, which best tell random pictures apart; no real picture is used to learn them.
+"""Computes 256 features of each picture, by a linear map that was fitted to synthetic pictures only.
 
 Which numbers those are is learned, but from pictures of a random process in place of data, as in Tang et al.,
 arXiv:2306.06076. There a network is trained by steps until two views of a picture come out alike and two
@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def random_prior(pictures: Floats) -> Floats:
-    """256 numbers a picture: its scattering in directions that separate random pictures best.
+    """Compute 256 features of a picture: a linear map, fitted to random pictures, of its wavelet scattering.
 
     In these directions different random pictures differ most, relative to two views of the same picture.
 
@@ -47,7 +47,7 @@ def random_prior(pictures: Floats) -> Floats:
 
 
 def views(shape: tuple[int, int, int]) -> tuple[Floats, Floats]:
-    """Draw two random views of each of many random pictures, the same in every process."""
+    """Draw two views (shifted, mirrored) of each of 4,000 synthetic random pictures, with a fixed seed."""
     channels, height, width = shape
     margin = 2 * LARGEST_SHIFT
     pictures = random_pictures(NUM_PICTURES, (channels, height + margin, width + margin))
@@ -66,7 +66,7 @@ def _view(pictures: Floats, generator: np.random.Generator) -> Floats:
 
 @lru_cache(maxsize=2)
 def _learned(shape: tuple[int, int, int]) -> tuple[Floats, Floats]:
-    """Compute the transform for one picture shape: mean, shape (D,), and matrix, shape (D, 256)."""
+    """Compute the feature transform for one picture shape: mean, shape (D,), and matrix, shape (D, 256)."""
     one, other = (scattering(view).astype(np.float64) for view in views(shape))
     both = np.concatenate([one, other])
     mean, total = both.mean(axis=0), np.cov(both.T)
@@ -142,7 +142,7 @@ def _leaf(count: int, height: int, width: int, generator: np.random.Generator) -
 
 
 def _texture(count: int, height: int, width: int, generator: np.random.Generator) -> Floats:
-    """Noise of mean 0 and deviation 1 with spectrum f^-a, a in [0.5, 2]; shape (count, 1, h, w)."""
+    """Draw noise of mean 0 and deviation 1 with spectrum f^-a, a in [0.5, 2]; shape (count, 1, h, w)."""
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width))
     frequency[0, 0] = np.inf
     noise = np.fft.fft2(generator.standard_normal((count, height, width)))

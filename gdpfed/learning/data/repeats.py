@@ -1,4 +1,4 @@
-"""Signs that persons have several rows in a table: repeated rows, and columns that may number persons.
+"""Looks for signs that a person has several rows in a table: repeated rows, or values of an id column.
 
 Where a person has several rows and no ``person`` is declared, one row is protected and not the person. No
 program can know it, so the owner of the table is told what looks like it.
@@ -40,7 +40,7 @@ FEW = 20
 
 @dataclass
 class Repeats:
-    """Notices repeated rows and texts while a table is read, comparing hashes.
+    """Finds repeated rows, and repeated values of undeclared columns, while a table is read.
 
     Attributes:
         looked_at: undeclared columns that may say which person a row is about, each with its texts so far.
@@ -60,7 +60,7 @@ class Repeats:
         return [*self.looked_at]
 
     def rows(self, rows: Rows) -> None:
-        """Record rows as training sees them, by one hash for each."""
+        """Store a hash of each row, computed from its inputs, its label and its data owner."""
         if not len(rows):
             return
         parts = [np.ascontiguousarray(rows.x).view(np.uint32), _as_numbers(rows.y)]
@@ -77,7 +77,7 @@ class Repeats:
             )
 
     def cells(self, cells: Mapping[str, "pa.Array"], place: str) -> None:
-        """Record the texts of the watched columns; drop a column that cannot number persons."""
+        """Store hashes of the watched columns' texts; stop watching a column that holds no ids of persons."""
         for name, texts in [*self.looked_at.items()]:
             try:
                 found = texts_of(cells[name], name, place, exact=False)
@@ -127,7 +127,7 @@ class Repeats:
 
 
 def _as_numbers(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint32]:
-    """Return labels or party numbers as uint32, to hash rows: floats by their bits, integers by value."""
+    """Return labels or data owners as uint32, to hash rows: floats by their bits, integers by value."""
     if values.dtype.kind == "f":
         return np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     return values.astype(np.uint32)

@@ -76,7 +76,7 @@ def read_scan(path: str, form: PictureForm) -> npt.NDArray[np.uint8]:
 def _spaced(
     path: str, picture: "Image.Image", own: tuple[float, float] | None, form: PictureForm
 ) -> "Image.Image":
-    """Resample a picture to the declared millimetres a pixel, centred in a black square."""
+    """Resample a picture to the declared millimetres per pixel, and centre it in a black square."""
     if own is None or min(own) <= 0:
         raise LearningError(
             f"{path} has no spacing of its pixels, and pictures.yaml declares one: leave it out there"

@@ -28,7 +28,7 @@ LEAST_SIZE = 8
 
 
 def scattering(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Compute 1,280 numbers on shapes and 16 on colour for each channel of a picture.
+    """Compute 1,280 numbers on the shapes in a picture, and 16 numbers on colour for each channel.
 
     With x the mean of the channels, mirrored at its borders, and psi_(j,k) the Morlet wavelet of scale 2^j
     and orientation k, there are 16 first layers u = |x * psi_(j,k)| and 64 second ones ||x * psi_(0,k)| *
@@ -47,7 +47,7 @@ def scattering(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def morlet(height: int, width: int, scale: int, orientation: int) -> npt.NDArray[np.float64]:
-    """Return the Fourier transform of a wavelet psi_(j,k) on a periodic grid.
+    """Return the Fourier transform of the Morlet wavelet psi_(j,k) on a periodic grid of pixels.
 
     psi is a Gabor wavelet less that multiple of its envelope at which its sum is 0: width 0.8 2^j along the
     wave and twice that across it, frequency (3/4) pi / 2^j, angle (3 - k) pi / 8.
@@ -75,7 +75,7 @@ def _filters(height: int, width: int) -> npt.NDArray[np.float32]:
 
 
 def _padded(side: int) -> int:
-    """Return the length of a picture's side after mirroring pixels at both ends, even."""
+    """Return a picture's side length, an even number, after mirrored pixels are added at both ends."""
     return side + side % 2 + 2 * PADDING
 
 
@@ -101,12 +101,12 @@ def _described(
 
 
 def _modulus(transformed: Any) -> Any:
-    """Return |u| of a filtered picture u, given its Fourier transform."""
+    """Return the modulus |u| of a filtered picture u, given its Fourier transform."""
     return torch.view_as_real(torch.fft.ifft2(transformed)).square().sum(dim=-1).sqrt()
 
 
 def _halved(transformed: Any) -> Any:
-    """Return the Fourier transform of every second pixel in both directions."""
+    """Return the Fourier transform of a picture after dropping every second pixel in both directions."""
     height, width = transformed.shape[-2:]
     rows = transformed[..., : height // 2, :] + transformed[..., height // 2 :, :]
     return (rows[..., : width // 2] + rows[..., width // 2 :]) / 4

@@ -59,7 +59,7 @@ class DataSource:
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> "DataSource":
-        """Make a source from values that JSON has carried.
+        """Make the settings from a dictionary that was read from JSON.
 
         Raises TypeError: they are those of no source.
         """
@@ -82,7 +82,7 @@ class DataSource:
 
     @property
     def without_features(self) -> "DataSource":
-        """The same settings without a public transform and its file of weights."""
+        """The same settings without the feature transform and its file of weights."""
         return replace(self, features=None, weights=None, weights_sha256=None, encoder=None)
 
     @property
@@ -112,7 +112,7 @@ class DataSource:
         return None if file is None else Encoder(self.encoder or (), file, self.vocabulary)
 
     def allow(self, *settings: str) -> None:
-        """Refuse every setting that the data set's loader does not use.
+        """Raise LearningError for a setting that the data set's loader does not use.
 
         Raises LearningError: names the setting.
         """
@@ -131,14 +131,14 @@ _PLACED: dict[DataSource, Dataset] = {}
 
 
 def place_dataset(source: DataSource, data: Dataset) -> None:
-    """Give this process a data set for these settings, so that nothing is loaded."""
+    """Store a data set in this process; it is then used for these settings, and nothing is loaded."""
     _PLACED[source] = data
     load_dataset.cache_clear()
 
 
 @contextmanager
 def dataset_placed(source: DataSource, data: Dataset) -> Iterator[None]:
-    """Give this process a data set for these settings during a ``with`` block."""
+    """Store a data set in this process for these settings, for the duration of a ``with`` block."""
     place_dataset(source, data)
     try:
         yield
@@ -148,7 +148,7 @@ def dataset_placed(source: DataSource, data: Dataset) -> Iterator[None]:
 
 
 def placed_dataset(source: DataSource) -> Dataset | None:
-    """Return the data set that this process was given for these settings; None if there is none."""
+    """Return the data set that was stored in this process for these settings; None if there is none."""
     return _PLACED.get(source)
 
 

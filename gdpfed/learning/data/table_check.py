@@ -72,10 +72,7 @@ def check_table(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
 
 
 def _checked(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
-    """Check a table as `check_table` does, but raise an error if the file cannot be read.
-
-    Raises LearningError: the file cannot be read to its end.
-    """
+    """Return a table's number of rows and its faults; raise LearningError if it cannot be read to its end."""
     place = str(path)
     file = open_declared(path, columns, place)
     if (only := _one_column(file)) is not None:
@@ -101,7 +98,7 @@ def _checked(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
 
 
 def _one_column(file: TableFile) -> Finding | None:
-    """Report a header that the declared separator does not split; None if it does."""
+    """Return a finding if the separator does not split the line of column names; else return None."""
     (first, *others) = file.names
     separators = [each for each in SEPARATORS if each in first]
     if others or not separators:
@@ -189,7 +186,7 @@ class _Check:
         self._lines.setdefault(key, []).append(line)
 
     def grouped(self) -> Iterator[Finding]:
-        """Yield the faults of values, one finding for each value of a column."""
+        """Yield one finding for each wrong value of a column, with all lines where the value occurs."""
         for (column, text, words), lines in self._lines.items():
             held = f"holds '{text}'" if text else "is empty"
             cause = _cause(column, text, self.columns)
@@ -228,7 +225,7 @@ class _Check:
 
 
 def mark_warnings(columns: Columns) -> Iterator[str]:
-    """Yield a line for each mark of missing values that is also a number in a column's range."""
+    """Yield a warning for each mark of missing values that is also a number in a column's range."""
     for mark, name in marks_that_are_numbers(columns):
         yield (
             f"column '{name}': {mark} lies in its range, so it is a number there and not a missing value; "

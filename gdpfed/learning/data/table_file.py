@@ -1,4 +1,4 @@
-"""Reads all kinds of tables, a few thousand rows at a time: CSV, Parquet, Excel, and queries.
+"""Reads all kinds of tables, a few thousand rows at a time: CSV, Parquet, Excel, and answers to SQL queries.
 
 Whoever checks, trains, predicts or declares reads with `open_table`, so that all see the same rows. Rows
 are counted in two ways: by the parser (Arrow), and of CSV by lines and quotes
@@ -60,7 +60,7 @@ Uneven = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class TableForm:
-    """How a table's file is read: what the declaration and the site state about it.
+    """How to read a table file: what the declaration and the site state about its format.
 
     Attributes:
         own: what the site says of it.
@@ -94,7 +94,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class TableFile:
-    """A table that is open for one pass.
+    """An open table file, whose rows can be read once, in batches.
 
     Attributes:
         place: what errors call it.
@@ -155,7 +155,7 @@ def open_table(path: Path, place: str, form: TableForm) -> TableFile:
 
 
 def check_width(place: str, columns: int) -> None:
-    """Refuse a table with too many columns."""
+    """Raise LearningError if a table has too many columns."""
     if columns > MOST_COLUMNS:
         raise LearningError(
             f"{place} has {columns:,} columns or more, and a table may have {MOST_COLUMNS:,}: leave out "
@@ -208,7 +208,7 @@ def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
 
 
 def _refuse_filled(batch: Batch, name: str, place: str) -> None:
-    """Refuse a row with a value after its last separator, if all other rows end there."""
+    """Raise LearningError if a row has a value after the separator at which the other rows end."""
     filled = compute.not_equal(compute.utf8_trim_whitespace(batch.cells[name]), "")
     if len(at := np.flatnonzero(filled.to_numpy(zero_copy_only=False))):
         raise LearningError(
@@ -218,7 +218,7 @@ def _refuse_filled(batch: Batch, name: str, place: str) -> None:
 
 
 def _fields(record: bytes, separator: str, place: str) -> list[str]:
-    """Split one record into its values, as texts."""
+    """Split one CSV record into its values, as texts."""
     record = record.rstrip(b"\r\n") + b"\n"
     try:
         found = _read(record, separator, csv.ReadOptions(autogenerate_column_names=True), {}).column_names
@@ -229,7 +229,7 @@ def _fields(record: bytes, separator: str, place: str) -> list[str]:
 
 
 def _read(data: bytes, separator: str, read: Any, convert: dict[str, Any], skip: Any = None) -> "pa.Table":
-    """Parse records into columns of texts, converting nothing."""
+    """Parse CSV records into columns of texts, without converting any value."""
     # One block: Arrow does not look for the ends of rows where blocks are cut, which has had faults.
     read.block_size, read.use_threads = len(data) + 1, False
     parse = csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=skip)
@@ -245,7 +245,7 @@ def _read(data: bytes, separator: str, read: Any, convert: dict[str, Any], skip:
 def _parsed(
     records: Records, width: int, separator: str, wanted: Sequence[int], place: str, uneven: Uneven | None
 ) -> Batch:
-    """Parse complete records into columns of texts; refuse if parser and lines disagree on rows."""
+    """Parse CSV records into text columns; raise LearningError if the parser finds another number of rows."""
     odd: list[tuple[int, int]] = []
 
     def skip(row: Any) -> str:

@@ -66,7 +66,7 @@ OF_ROWS = ("parties", "groups", "for_testing", "persons")
 
 
 def open_declared(path: Path, columns: Columns, place: str) -> TableFile:
-    """Open a declared table; `place` names it in errors.
+    """Open a table whose columns are declared; `place` names the table in errors.
 
     Raises LearningError: as in :func:`gdpfed.learning.data.table_file.open_table`.
     """
@@ -76,7 +76,7 @@ def open_declared(path: Path, columns: Columns, place: str) -> TableFile:
 
 
 def read_rows(path: Path, columns: Columns, place: str, *, shared_out: bool) -> Rows:
-    """Read the records of a CSV or Parquet file; undeclared columns are ignored.
+    """Read the records of a table file (CSV, Parquet, Excel or SQL query); undeclared columns are ignored.
 
     `place`: what errors call it. `shared_out`: whether parties share the table; else it is one party's own.
 
@@ -87,7 +87,7 @@ def read_rows(path: Path, columns: Columns, place: str, *, shared_out: bool) -> 
 
 
 def read_table(table: TableFile, columns: Columns, *, shared_out: bool) -> Rows:
-    """Read the records of an open table, as :func:`read_rows` does."""
+    """Read all records of an open table, as model inputs and labels."""
     batches = table.batches(columns.names(for_training=not shared_out))
     parts = [_rows_of_batch(table, each, columns, shared_out=shared_out) for each in batches]
     return joined_rows(parts, table.place)
@@ -123,7 +123,7 @@ def joined_rows(parts: list[Rows], place: str) -> Rows:
 
 
 def rows_of(table: Table, columns: Columns, place: str, *, shared_out: bool) -> Rows:
-    """Convert the cells of a table to records.
+    """Convert the cells of a table to model inputs and labels.
 
     Args:
         table: every declared column; with ``shared_out`` that of the party, too.
@@ -155,7 +155,7 @@ def _rows(table: Table, columns: Columns, where: Where, *, shared_out: bool) -> 
 
 
 def kept_rows(table: Table, columns: Columns, *, shared_out: bool) -> npt.NDArray[np.int64]:
-    """The positions of the rows that the declaration does not leave out.
+    """Return the positions of the rows that the declaration of columns does not leave out.
 
     `shared_out`: whether parties share the table.
     """
@@ -174,7 +174,7 @@ def kept_rows(table: Table, columns: Columns, *, shared_out: bool) -> npt.NDArra
 def checked_rows(
     table: Table, columns: Columns, where: Where, kept: npt.NDArray[np.int64], *, shared_out: bool
 ) -> Rows:
-    """Convert the rows at these positions to records; faults go to ``where``."""
+    """Convert the rows at these positions to inputs and labels; report wrong values to ``where``."""
     count = num_rows(table)
     if len(kept) < count:
         table = {name: cells.taken(kept) for name, cells in table.items()}
@@ -212,14 +212,14 @@ def _persons(table: Table, name: str, where: Where) -> npt.NDArray[np.int64]:
 
 
 def as_texts(cells: Cells) -> TextCells:
-    """Return a column's cells as texts; TypeError if they were read as numbers."""
+    """Return a column's cells as texts; raise TypeError if they were read as numbers."""
     if not isinstance(cells, TextCells):
         raise TypeError("this column was read as numbers, and texts are needed; read it as texts")
     return cells
 
 
 def as_numbers(cells: Cells) -> NumberCells:
-    """Return a column's cells as numbers; TypeError if they were read as texts."""
+    """Return a column's cells as numbers; raise TypeError if they were read as texts."""
     if not isinstance(cells, NumberCells):
         raise TypeError("this column was read as texts, and numbers are needed; read it as numbers")
     return cells
@@ -241,7 +241,7 @@ def inputs_of(table: Table, columns: Columns, where: Where) -> npt.NDArray[np.fl
 
 
 def numbers_in(table: Table, column: Numeric, where: Where) -> npt.NDArray[np.float64]:
-    """Return a column's numbers, float64[N], NaN for missing ones; faults go to ``where``."""
+    """Return a column's numbers, float64[N], NaN for missing ones; report wrong values to ``where``."""
     cells = as_numbers(table[column.name])
     unclear = np.zeros(len(cells.wrong), np.bool_) if cells.unclear is None else cells.unclear
     where.refuse(column.name, cells, unclear, cells.unclear_words)
@@ -291,7 +291,7 @@ def _labels(table: Table, columns: Columns, where: Where) -> Labels:
 
 
 def times_in(table: Table, columns: Columns, times: TimesToEvent, where: Where) -> npt.NDArray[np.float32]:
-    """Return times and events of records, float32[N,2]; NaN where one is missing or wrong.
+    """Return records' times (positions among intervals) and events, float32[N,2]; NaN if missing or wrong.
 
     Faults go to ``where``.
     """
@@ -304,14 +304,14 @@ def times_in(table: Table, columns: Columns, times: TimesToEvent, where: Where) 
 
 
 def _places(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]:
-    """Return, for every cell of a column, which of the column's declared values it is."""
+    """Return, for every cell, the position of its value among the column's declared values."""
     return _looked_up(
         table, column.name, {value: number for number, value in enumerate(column.values)}, where
     )
 
 
 def _parties(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]:
-    """Return every row's party as an index; refuse rows without a party."""
+    """Return the number of every row's data owner (party); report rows without one to ``where``."""
     cells = as_texts(table[column.name])
     where.refuse(column.name, cells, cells.missing, NO_PARTY)
     numbers = numbered(cells, {value: number for number, value in enumerate(column.values)})

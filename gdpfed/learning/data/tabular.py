@@ -1,4 +1,4 @@
-"""The user's own tables, with columns declared in one file: ``dataset=csv``."""
+"""Loads the user's own tables (``dataset=csv``), whose columns are declared in one YAML file."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ ReadRows = Callable[..., Rows]
 
 @dataclass(frozen=True)
 class Party:
-    """All table rows of one party, or of the whole table without parties."""
+    """The table rows of one data owner (party), or all rows if the table names no owners."""
 
     name: str
     rows: Rows
@@ -44,13 +44,13 @@ class _Counted:
 
     @classmethod
     def of(cls, parties: Sequence[Party]) -> Self:
-        """Add up the counts of all parties."""
+        """Add up the counts of all data owners (parties)."""
         rows = [party.rows for party in parties]
         return cls(sum(each.left_out for each in rows), sum(each.cut_inputs for each in rows))
 
 
 def load(source: DataSource, read: ReadRows = read_rows) -> Dataset:
-    """Load a table, or a folder with a table for each party, and set test rows apart.
+    """Load a table, or a folder with a table for each data owner (party), and set test rows apart.
 
     A folder with a declaration and no table is a data set without examples: the nodes bring all of them.
     ``read`` may make something else of a row than what a model sees of it; all else stays the same.
@@ -80,7 +80,7 @@ def load(source: DataSource, read: ReadRows = read_rows) -> Dataset:
 
 
 def dataset_of_table(table: TableFile, columns: Columns, test_fraction: float | None) -> Dataset:
-    """Make a data set from one table, in which a party column may name parties.
+    """Make a data set from one table, in which a column may name each row's data owner (party).
 
     Raises LearningError: as in :func:`load`.
     """
@@ -92,7 +92,7 @@ def dataset_of_table(table: TableFile, columns: Columns, test_fraction: float | 
 
 
 def declared_columns(source: DataSource) -> Columns:
-    """Read the declaration of the data set's tables, without reading a table.
+    """Read the declaration of the data set's columns, without reading a table.
 
     Raises LearningError: no such path, no declaration, or a damaged one.
     """
@@ -106,7 +106,7 @@ def declared_columns(source: DataSource) -> Columns:
 
 
 def declared_parties(source: DataSource) -> tuple[str, ...]:
-    """The names of the parties, in order, without reading a row.
+    """Return the names of the data owners (parties), in order, without reading a row.
 
     Raises LearningError: as in :func:`declared_columns`.
     """
@@ -136,7 +136,7 @@ def own_table(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.
 
 
 def parties_of_person(source: DataSource) -> int:
-    """The declared number of parties of one person; 0 if no persons are declared.
+    """Return how many data owners may have rows of one person, as declared; 0 if no persons are declared.
 
     Raises LearningError: as in :func:`declared_columns`.
     """
@@ -149,7 +149,7 @@ def parties_of_person(source: DataSource) -> int:
 
 
 def undeclared_persons(source: DataSource) -> str:
-    """Name a column that repeats and seems to identify persons, but is not declared; "" if none.
+    """Return the name of an undeclared column that repeats and seems to identify persons; "" if none does.
 
     "" where there is none, or persons are declared.
     """
@@ -162,12 +162,12 @@ def undeclared_persons(source: DataSource) -> str:
 
 
 def own_columns(path: Path) -> Columns:
-    """Read the declaration beside a node's own table."""
+    """Read the declaration of columns in the folder of a node's own table."""
     return read_columns(path.with_name(COLUMNS_FILE))
 
 
 def dataset_of(parties: list[Party], columns: Columns, test_fraction: float | None, place: str) -> Dataset:
-    """Split every party's rows into training and test rows, and make a data set.
+    """Split the rows of every data owner (party) into training and test rows, and make a data set.
 
     The list is empty afterwards: each party is given up when its rows are copied, so that memory is for one
     table and some more.
@@ -202,7 +202,7 @@ def dataset_of(parties: list[Party], columns: Columns, test_fraction: float | No
 
 
 def _everybody(parties: Sequence[Party]) -> npt.NDArray[np.int64]:
-    """Return the persons of all parties, each once, sorted."""
+    """Return the ids of the persons of all data owners, each once, sorted."""
     own = [party.rows.persons for party in parties if party.rows.persons is not None]
     return np.unique(np.concatenate(own))
 
@@ -242,7 +242,7 @@ def _folder(path: Path) -> Path:
 
 
 def _declared_alone(columns: Columns) -> Dataset:
-    """Return the data set of a server that has only a declaration and no rows."""
+    """Return an empty data set for a server that has the declaration of columns and no rows."""
     kind = labels_of(columns.label_kind, columns.num_classes)
     no_labels = np.zeros((0, *columns.label_shape), kind.dtype)
     nothing = Split(np.zeros((0, columns.num_inputs), np.float32), no_labels)
@@ -265,7 +265,7 @@ def _declared_alone(columns: Columns) -> Dataset:
 
 
 def _parties(path: Path, columns: Columns, read: ReadRows) -> list[Party]:
-    """Read the parties of a table, or of a folder with a table for each."""
+    """Read the rows of each data owner (party), from one table or from a folder with a table for each."""
     if not path.is_dir():
         return _of_one_file(read(path, columns, str(path), shared_out=True), columns)
     files = tables_in(path)
@@ -332,7 +332,7 @@ def _joined(
 
 
 def _split(parties: list[Party]) -> Split:
-    """Join the rows of all parties to one split; empties the list to save memory."""
+    """Join the rows of all data owners into one `Split`; empty the list to save memory."""
     rows = [party.rows for party in parties]
     parties.clear()
     return _as_split(joined_rows(rows, ""))

@@ -60,7 +60,7 @@ class Windows:
         return Windows(self.codes, self.starts[::stride], self.sequence_length)
 
     def characters(self, indices: npt.NDArray[np.int64]) -> int:
-        """Return how many different characters of the text these windows and labels cover."""
+        """Return how many characters windows and labels cover, each position of the text counted once."""
         covered = np.zeros(len(self.codes) + 1, dtype=np.int64)
         np.add.at(covered, self.starts[indices], 1)
         np.add.at(covered, self.starts[indices] + self.sequence_length + 1, -1)

@@ -31,7 +31,7 @@ EXACT = {"halffloat": 2**11, "float": 2**24, "double": 2**53}
 
 @dataclass(frozen=True, eq=False)
 class TextCells:
-    """A column of texts: each different text once, and which of these each cell has.
+    """A column of texts, stored as the distinct texts and the index of each cell's text.
 
     What is missing is the empty text.
     """
@@ -45,7 +45,7 @@ class TextCells:
         return found
 
     def of(self, values: Sequence[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return, for every cell, the value given for its text."""
+        """Return an array with a value for every cell, given a value for each distinct text."""
         return np.array(values, dtype=dtype)[self.which]
 
     def text(self, at: int) -> str:
@@ -61,7 +61,7 @@ class TextCells:
 
 
 def texts_of(values: "pa.Array", name: str, place: str, *, exact: bool = True) -> TextCells:
-    """Read a column's cells as texts without outer spaces; missing values become empty texts.
+    """Read a column's cells as texts, without spaces at both ends; missing values become empty texts.
 
     `exact`: whether whole numbers that their type does not tell apart are refused.
     Whole numbers of any type are written without a fraction, as 7, other numbers so that they read the same.
@@ -99,7 +99,7 @@ def texts_of(values: "pa.Array", name: str, place: str, *, exact: bool = True) -
 
 
 def merged(texts: Sequence[str], which: npt.NDArray[np.int64]) -> TextCells:
-    """Make a column of texts whose `distinct` has each text once."""
+    """Make a column of texts in which equal texts are merged into one."""
     numbers: dict[str, int] = {}
     of = [numbers.setdefault(text, len(numbers)) for text in texts]
     return TextCells([*numbers], np.array(of, dtype=np.int64)[which] if of else which)

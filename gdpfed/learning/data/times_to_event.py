@@ -1,4 +1,4 @@
-"""Labels that are times to an event: declared columns, and the two numbers of a label.
+"""Labels that are times to an event (survival data): the declared columns, and a label's two numbers.
 
 Time is cut into intervals with declared ends 0 < e_1 < ... < e_J, the last of which is the horizon. Interval
 j is (e_(j-1), e_j], and the first one holds time 0 as well. A label is
@@ -31,7 +31,7 @@ Positions = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class TimesToEvent:
-    """The declared columns that say a time and whether the event happened then.
+    """The declared columns of a time and of whether the event happened then or the record is censored.
 
     Attributes:
         time: the column of numbers from 0, in any unit.
@@ -53,7 +53,7 @@ class TimesToEvent:
 
     @property
     def interval_names(self) -> tuple[str, ...]:
-        """The names of the intervals: their ends."""
+        """The names of the time intervals: the times at which they end."""
         return tuple(f"{edge:.10g}" for edge in self.edges)
 
     @property
@@ -62,7 +62,7 @@ class TimesToEvent:
         return dict.fromkeys(self.censored, 0) | dict.fromkeys(self.happened, 1)
 
     def labels(self, times: npt.NDArray[np.float64], happened: npt.NDArray[np.int64]) -> Positions:
-        """Turn times into positions in the intervals, with the events: float64[N], int64[N] -> float32[N,2].
+        """Return each record's position among the time intervals, and 1 for an event or 0, as float32[N,2].
 
         NaN where a time is below 0 or none, or `happened` is below 0.
         """
@@ -79,19 +79,19 @@ class TimesToEvent:
         return np.where(known[:, None], np.stack([found, event], axis=1), np.nan).astype(np.float32)
 
     def to_values(self) -> dict[str, Any]:
-        """The declaration as plain data that `read_times` reads."""
+        """Return the declaration as mappings and lists, in the form that `read_times` reads from YAML."""
         event = {"column": self.event, "censored": list(self.censored), "happened": list(self.happened)}
         return {"time": self.time, "event": event, "edges": list(self.edges)}
 
 
 def interval_of(positions: Positions) -> npt.NDArray[np.int64]:
-    """Return the interval in which a position lies, counted from 0: float32[N] -> int64[N]."""
+    """Return the number, from 0, of the time interval in which each position lies: float32[N] -> int64[N]."""
     found: npt.NDArray[np.int64] = np.maximum(np.ceil(positions) - 1, 0).astype(np.int64)
     return found
 
 
 def survived(positions: Positions) -> npt.NDArray[np.int64]:
-    """Return how many intervals a record survived that is censored at a position: float32[N] -> int64[N]."""
+    """Return how many intervals each censored record survived, from its position: float32[N] -> int64[N]."""
     found: npt.NDArray[np.int64] = np.floor(positions + np.float32(0.5)).astype(np.int64)
     return found
 

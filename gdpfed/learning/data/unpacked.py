@@ -1,4 +1,4 @@
-"""Refuses compressed files that would become too large, before they are unpacked."""
+"""Rejects compressed files that would become too large, before they are unpacked."""
 
 from psutil import virtual_memory
 
@@ -12,7 +12,7 @@ GIB = 2**30
 
 
 def refuse_unpacked(name: str, packed: int, unpacked: int, most_times: int) -> None:
-    """Refuse a file that would fill the memory, or whose compression ratio is implausible.
+    """Raise LearningError if a file would fill the memory, or its compression ratio is implausible.
 
     Args:
         name: what errors call it.
@@ -31,7 +31,9 @@ def refuse_unpacked(name: str, packed: int, unpacked: int, most_times: int) -> N
 
 
 def refuse_packed_well(name: str, packed: int, unpacked: int, most_times: int) -> None:
-    """Refuse a file with an implausible compression ratio; arguments as in :func:`refuse_unpacked`.
+    """Raise LearningError if a file's compression ratio is implausible.
+
+    The arguments are those of :func:`refuse_unpacked`.
 
     Raises LearningError: it is one.
     """

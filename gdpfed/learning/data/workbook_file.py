@@ -72,7 +72,7 @@ def open_workbook(path: Path, place: str, form: TableForm) -> TableFile:
 
 
 def _refuse_unreadable(path: Path, place: str) -> None:
-    """Refuse a file that is not a workbook, or would become too large."""
+    """Raise LearningError if a file is not a workbook, or would become too large in memory."""
     try:
         with path.open("rb") as file:
             begins = file.read(len(OLD_EXCEL))
@@ -150,7 +150,7 @@ def _rows(sheet: Any) -> Iterator[Row]:
 
 
 def _refuse_unsaved(path: Path, name: str, above: int, place: str) -> None:
-    """Refuse merged cells in the table, and formulas saved without their values.
+    """Raise LearningError if the table has merged cells, or formulas saved without their values.
 
     Raises LearningError: names the lines.
     """

@@ -42,7 +42,7 @@ class Part:
         return LearningError(f"{self.place}: {self.key or 'the file'} is {shown[:80]}; it must be {wanted}")
 
     def mapping(self, *, required: Sequence[str], allowed: Sequence[str]) -> dict[str, "Part"]:
-        """Read a mapping with these keys, as parts by key."""
+        """Check that this part is a mapping with these keys, and return the part of each key."""
         known = (*required, *allowed)
         if not isinstance(self.values, Mapping):
             raise self.wrong(f"keys with values: {', '.join(known)}")
@@ -55,7 +55,7 @@ class Part:
         return {key: Part(self.place, value, joined_key(self.key, key)) for key, value in self.values.items()}
 
     def items(self) -> Iterator[tuple[str, "Part"]]:
-        """Yield the entries of a mapping whose names people choose."""
+        """Yield the entries of a mapping whose keys are chosen freely, such as names of columns."""
         if not isinstance(self.values, Mapping) or not self.values:
             raise self.wrong("columns by name")
         for key, value in self.values.items():
@@ -63,7 +63,7 @@ class Part:
             yield str(key), Part(self.place, value, joined_key(self.key, str(key)))
 
     def list(self) -> list["Part"]:
-        """Read a list, as parts."""
+        """Return the entries of this part, which must be a list."""
         if not isinstance(self.values, list) or not self.values:
             raise self.wrong("a list, as in [a, b]")
         return [Part(self.place, value, self.key) for value in self.values]
@@ -99,7 +99,7 @@ class Part:
 
 
 def check_printable(name: str, place: str) -> None:
-    """Refuse a name with line breaks or other characters that cannot be printed.
+    """Raise LearningError if a name has line breaks or other characters that cannot be printed.
 
     `place`: what the error calls it.
 

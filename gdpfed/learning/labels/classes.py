@@ -53,7 +53,7 @@ def next_token(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tenso
 
 
 def accuracy(outputs: Outputs, targets: Targets) -> float | None:
-    """Return the share of examples, or of positions in texts, whose right class has the largest output."""
+    """Return the share of examples, or of positions in texts, where the true class has the largest output."""
     return float(np.mean(outputs.argmax(axis=1) == targets))
 
 
@@ -99,7 +99,7 @@ def auc_error(area: float, members: int, others: int) -> float:
 
 
 def calibration_error(confidence: npt.NDArray[np.float64], true: npt.NDArray[np.bool_]) -> float:
-    """Return the expected calibration error over 15 bins: sum_b n_b / N |share true - mean confidence|.
+    """Return the expected calibration error over 15 bins b: sum_b n_b / N |share correct - mean confidence|.
 
     Source: Guo, Pleiss, Sun, Weinberger, arXiv:1706.04599, equation 3.
     """

@@ -1,4 +1,4 @@
-"""95 % confidence intervals of metrics on test examples, from the number of examples.
+"""Computes 95 % confidence intervals of metrics, which depend on the number of test examples.
 
 * A share of examples: Wilson's interval (1927), by `scipy.stats`.
 * An area under the curve of two classes: every area A from which what was found is at most 1.96 standard
@@ -28,7 +28,7 @@ Ends = tuple[float, float]
 
 
 def interval_of(name: str, metric: Metric, outputs: Outputs, targets: Targets) -> Ends | None:
-    """Return a metric's interval, for outputs (n, ...) and targets (n, ...); None if it has none.
+    """Return the 95 % interval of a metric of outputs and targets, both (n, ...); None if there is none.
 
     Examples count as independent of each other, places within one do not.
     """
@@ -43,13 +43,13 @@ def interval_of(name: str, metric: Metric, outputs: Outputs, targets: Targets) -
 
 
 def share_interval(right: npt.NDArray[np.bool_]) -> Ends:
-    """Return Wilson's interval for the share of right examples; there must be at least one example."""
+    """Return Wilson's 95 % interval for the share of examples that are right, given one or more examples."""
     found = stats.binomtest(int(right.sum()), len(right)).proportion_ci(0.95, method="wilson")
     return float(found.low), float(found.high)
 
 
 def area_interval(area: float, members: int, others: int) -> Ends:
-    """The 95 % interval of an area under the ROC curve: all A with abs(area - A) <= 1.96 standard errors.
+    """Return the 95 % interval of an area under the ROC curve, from the standard errors of possible areas.
 
     `members`, `others`: how many examples there are of class 1 and of class 0, one or more.
     """

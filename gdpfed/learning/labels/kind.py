@@ -1,4 +1,4 @@
-"""What each kind of labels must define; losses and metrics are found by name.
+"""The interface that each kind of labels implements, and the registries of losses and metrics by name.
 
 A loss is a function ``(outputs, targets) -> losses`` of n records: outputs of shape (n, ...), targets of
 shape (n, ...), losses of shape (n,), or of the targets' shape, one figure for each label of a record; then
@@ -108,7 +108,7 @@ class LabelKind(ABC):
         return torch.randint(self.num_classes, (*leading, *self.shape), generator=generator)
 
     def factors(self, weights: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-        """Return by which factor class weights multiply the loss of each label."""
+        """Return the factor by which class weights multiply each label's loss."""
         return weights[targets]
 
     def probabilities(self, outputs: "torch.Tensor") -> "torch.Tensor | None":
@@ -126,7 +126,7 @@ class LabelKind(ABC):
         return self.num_classes if self.is_one_class else 0
 
     def check_weights(self, number: int) -> None:
-        """Refuse class weights if there are not as many as classes or labels.
+        """Raise LearningError if class weights are given, but not one for each class or label.
 
         Raises LearningError: names both.
         """

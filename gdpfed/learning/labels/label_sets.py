@@ -54,7 +54,7 @@ class LabelSets(LabelKind):
         return torch.randint(2, (*leading, self.num_classes), generator=generator)
 
     def factors(self, weights: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-        """Return by which factor class weights multiply each label's loss: w_k if a record has label k."""
+        """Return the factor of each label's loss: the class weight w_k if a record has label k, else 1."""
         return 1 + (weights - 1) * targets
 
     def probabilities(self, outputs: "torch.Tensor") -> "torch.Tensor":
@@ -65,7 +65,7 @@ class LabelSets(LabelKind):
 
 
 def binary_cross_entropy(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
-    """-log of the probability sigmoid(output) of each label or its absence, in nats: (n, K) to (n, K)."""
+    """Return each label's binary cross-entropy in nats, from outputs before the sigmoid: (n, K) to (n, K)."""
     wanted = targets.to(outputs.dtype)
     return functional.binary_cross_entropy_with_logits(outputs, wanted, reduction="none")
 
@@ -96,7 +96,7 @@ def _f1(outputs: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float |
 
 
 def micro_f1(outputs: Outputs, targets: Targets) -> float | None:
-    """F1 score over all labels together: 2 TP / (2 TP + FP + FN)."""
+    """Return the F1 score over all labels together: 2 TP / (2 TP + FP + FN)."""
     return _f1(outputs.reshape(-1), targets.reshape(-1) == 1)
 
 

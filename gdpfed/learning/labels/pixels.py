@@ -8,7 +8,7 @@ from gdpfed.learning.labels.kind import METRICS, LabelKind, Labels, Metric, Outp
 
 
 class Pixels(LabelKind):
-    """One of K classes at every position of a record; outputs have K numbers for each in dimension 1.
+    """One of K classes at every position of a record; dimension 1 of a model's outputs has the K scores.
 
     The loss of a record is the mean over its places, so a large picture counts as much as a small one.
     """
@@ -28,7 +28,7 @@ class Pixels(LabelKind):
 
 
 def mean_iou(outputs: Outputs, targets: Targets) -> float | None:
-    """Intersection over union, TP / (TP + FP + FN), averaged over classes; positions of all examples count.
+    """Return the mean over classes of TP / (TP + FP + FN), counted over the positions of all examples.
 
     A class that no place has, and is said to have, is left out.
     """

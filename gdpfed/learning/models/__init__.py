@@ -1,4 +1,4 @@
-"""Models by name, one family a file, and their parameters as one flat vector.
+"""Builders of models by name, and the trainable parameters of a model as one flat vector.
 
 A builder is a function ``(input_shape, num_classes, *, options...) -> torch.nn.Module``. Another package adds
 one as an entry point of the group ``gdpfed.models``, which every process sees, or for one process with

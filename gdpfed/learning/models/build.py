@@ -1,4 +1,4 @@
-"""Builds models by name for the shape of the data, with dropout drawn from keys."""
+"""Builds models by name for the shape of the data; keys (seeds) decide what dropout drops."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ def draws_by(seed: int) -> Iterator[None]:
 
 
 def with_drawn_dropout(model: nn.Module) -> nn.Module:
-    """Replace every active `nn.Dropout` of a model by `DrawnDropout`."""
+    """Replace every active `nn.Dropout` of a model by `DrawnDropout`, where a key decides what is dropped."""
     number = 0
     for parent in list(model.modules()):
         for name, child in parent.named_children():
@@ -50,12 +50,12 @@ def with_drawn_dropout(model: nn.Module) -> nn.Module:
 
 
 def draw_keys(num_steps: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Draw a key for dropout in each step of a client, shape (steps,)."""
+    """Draw a random key for the dropout of each local step, shape (steps,)."""
     return rng.integers(KEYS, size=num_steps, dtype=np.int64)
 
 
 class DropoutKeys:
-    """Lets keys decide what the dropout layers of a model drop.
+    """Sets the key by which all dropout layers of a model decide what they drop.
 
     `names`: of the keys among the model's buffers.
     """
@@ -71,7 +71,7 @@ class DropoutKeys:
         return bool(self.names)
 
     def set(self, key: int) -> None:
-        """Set the key by which dropout draws in the next step."""
+        """Set the key by which dropout layers decide what they drop in the next step."""
         for layer in self._layers:
             layer.key.fill_(key)
 
@@ -85,7 +85,7 @@ Options = tuple[tuple[str, int | float | str], ...]
 
 @dataclass(frozen=True)
 class Given:
-    """What a model may need besides options and the data's shape: weights, and a vocabulary.
+    """What a model may need besides its options and the data's shape: a weights file and a vocabulary size.
 
     `vocabulary`: of inputs that are tokens, where classes are none. `weights`: the file that it begins with.
     """
@@ -147,7 +147,7 @@ def build_model(
 
 
 def said(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """Return a model's outputs for some records, shape (n, ...); of a text only the last position's.
+    """Return a model's outputs for some records, shape (n, ...); for texts only those at the last position.
 
     Of one that scores every position of a text, what it says of the last, with all of the text before it.
     """
@@ -161,7 +161,7 @@ def scores_every_position(model: nn.Module) -> bool:
 
 
 def predicts_nothing(model: nn.Module) -> bool:
-    """Whether a model makes no predictions, so that it is not tested."""
+    """Whether a model makes no predictions (it only counts statistics), so that it is not tested."""
     return bool(getattr(model, "predicts_nothing", False))
 
 
@@ -212,7 +212,7 @@ def count_numbers(
     options: Options = (),
     given: Given = NOTHING_GIVEN,
 ) -> int:
-    """Return how many numbers the file of a model's weights has, including untrained ones.
+    """Return how many numbers a model's weights have in a file, trained and untrained.
 
     Like :func:`count_parameters` it takes no memory. Raises LearningError: as there.
     """
@@ -237,7 +237,7 @@ def _without_memory(
 
 
 def check_model(name: str, options: Options) -> Builder:
-    """Return the builder of a model.
+    """Return the builder of a model, after checking the options for it.
 
     Raises LearningError: no model of that name, an option that it does not have, or a value of another kind
     than the option's default.
@@ -301,7 +301,7 @@ def _in_words(options: Options) -> str:
 
 
 def refuse_changing_buffers(model: nn.Module, example: torch.Tensor) -> None:
-    """Refuse a model whose buffers change in a training step, such as BatchNorm's running statistics.
+    """Raise LearningError if training changes buffers of a model, such as BatchNorm's running statistics.
 
     Buffers are not trainable parameters: they are neither clipped nor covered by the noise, so a client
     that sent them would break the guarantee, and one that did not would train another model than the

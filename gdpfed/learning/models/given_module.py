@@ -1,4 +1,4 @@
-"""A torch module passed in by a Python program, as a model that settings can name."""
+"""Turns a torch module that a Python program passes in into a model that settings can name."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -9,7 +9,7 @@ from torch import nn
 
 
 def builder_of(module: nn.Module) -> Callable[..., nn.Module]:
-    """Return a builder of copies of a module, with its initial values and its own shapes."""
+    """Return a model builder that copies this module, with its values, whatever shapes are asked for."""
 
     def build(input_shape: tuple[int, ...], num_classes: int, *, start: str = "") -> nn.Module:
         """Return a copy of the module; `start` is the hash of its initial values."""
@@ -20,7 +20,7 @@ def builder_of(module: nn.Module) -> Callable[..., nn.Module]:
 
 
 def start_of(module: nn.Module) -> str:
-    """Hash a module's values, from which all clients of a run start: SHA-256 in hexadecimal.
+    """Return the SHA-256, in hexadecimal, of a module's values, from which all clients of a run start.
 
     They are not secret, since every client is sent them, so they must not come from the clients' data.
     """

@@ -21,7 +21,7 @@ def named_layers(**layers: nn.Module) -> nn.Sequential:
 
 
 def linear(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """Multinomial logistic regression, with d = (inputs + 1) classes parameters."""
+    """Multinomial logistic regression, with d = (inputs + 1) x classes parameters."""
     return named_layers(flatten=nn.Flatten(), linear=nn.Linear(prod(input_shape), num_classes))
 
 
@@ -157,7 +157,7 @@ class LastCharacters(nn.Module):
         self.characters, self.vocabulary = characters, vocabulary
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return each character's position in the vocabulary, shifted for each place in the text."""
+        """Return an index for each character: vocabulary position + place in the text x vocabulary size."""
         last = inputs[:, -self.characters :]
         return last + self.vocabulary * torch.arange(self.characters, device=inputs.device)
 
@@ -174,7 +174,7 @@ stats = late_import("scipy.stats")
 
 
 def softmax(input_shape: tuple[int, ...], num_classes: int, *, bias_input: float = 0.1) -> nn.Module:
-    """Softmax regression, d = (inputs + 1) classes; the bias is the weight of an input `bias_input`."""
+    """Softmax regression, d = (inputs + 1) x classes; the bias is the weight of a constant input."""
     inputs = prod(input_shape) + 1
     return named_layers(
         flatten=nn.Flatten(),
@@ -195,11 +195,11 @@ class ConvexBounds:
     smoothness: float
 
     def largest_batch(self, learning_rate: float, batch_rate: float, num_records: int) -> int:
-        """Return b, the largest batch at which a step surely does not drive two models apart."""
+        """Return the largest batch size at which no gradient step increases the distance of two models."""
         return floor(2 * batch_rate * num_records / (learning_rate * self.smoothness) * (1 + 1e-12))
 
     def chance_of_long_step(self, learning_rate: float, batch_rate: float, num_records: int) -> float:
-        """Return Pr[Binomial(D, q) > b]: the chance that a batch is large enough to drive models apart."""
+        """Return the chance that a batch is so large that a step may increase the distance of two models."""
         largest = self.largest_batch(learning_rate, batch_rate, num_records)
         if largest >= num_records:
             return 0.0

@@ -29,7 +29,7 @@ MISSING = "dataset.{0} needs the packages transformers and peft, which are not i
 
 @dataclass(frozen=True)
 class Architecture:
-    """One architecture of Hugging Face's library of transformers, as settings name it.
+    """How to build one architecture with Hugging Face's library transformers: classes, names of sizes, ...
 
     Attributes:
         config, model: classes of `transformers`.
@@ -91,7 +91,7 @@ IN_FILES_ALONE = r"attn\.(masked_)?bias$|position_ids$|token_type_ids$|^pooler\.
 
 @dataclass(frozen=True)
 class EncoderSizes:
-    """The sizes of a transformer; a file of weights overrides them.
+    """The sizes of a transformer; they must be those of the file of weights, if there is one.
 
     `inner`: width of the feed-forward layers; 0 for four times the width. `positions`: of the longest text;
     0 for as many as an example has tokens.
@@ -107,7 +107,7 @@ class EncoderSizes:
 
 @dataclass(frozen=True)
 class TransformerOptions(EncoderSizes):
-    """The options of dataset.model=transformer, checked as in `EncoderSizes`.
+    """The options of ``dataset.model=transformer``: sizes, and what is trained (adapters or all parameters).
 
     `trained`: adapters, with the head, or all. `rank`, `alpha`: of the adapters: W x + alpha / rank B A x, A
     and B of that rank.
@@ -211,7 +211,7 @@ class Speaker(nn.Module):
         self.transformer = encoder
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return the products of hidden states and token embeddings."""
+        """Return scores of the next token: products of hidden states and token embeddings."""
         encoder: Any = self.transformer
         states = encoder(input_ids=tokens).last_hidden_state
         # Whatever stands in its place: torch.func puts a tensor there that is not a parameter.

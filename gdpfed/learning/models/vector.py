@@ -23,7 +23,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def names_of(model: nn.Module, patterns: Collection[str]) -> list[str]:
-    """The names of a model's parameters that match a pattern, as in ``*.bias``.
+    """Return the names of a model's parameters that match a pattern, such as ``*.bias``.
 
     Raises LearningError: a pattern that no parameter matches.
     """
@@ -35,7 +35,7 @@ def names_of(model: nn.Module, patterns: Collection[str]) -> list[str]:
 
 
 def leave_out(model: nn.Module, patterns: Collection[str]) -> None:
-    """Freeze the parameters of a model that match, so that theta does not hold them.
+    """Freeze a model's parameters whose names match a pattern, so that the vector theta leaves them out.
 
     Raises LearningError: a pattern that none matches, or nothing is left.
     """
@@ -69,6 +69,6 @@ def assign(model: nn.Module, theta: torch.Tensor) -> None:
 
 
 def state_dict_of(model: nn.Module, theta: npt.NDArray[np.float32]) -> dict[str, torch.Tensor]:
-    """Return the whole model with the parameters ``theta``, by name, as copies on the CPU."""
+    """Return the state dict of the whole model with the trainable parameters ``theta``, as copies."""
     assign(model, torch.from_numpy(theta.copy()))
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}

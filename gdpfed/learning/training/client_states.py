@@ -22,7 +22,7 @@ Updates = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RoundSums:
-    """What the server released in a round, from which it updates what clients are told.
+    """The noised sums that the server released in a round; from them it updates the vector sent to clients.
 
     Attributes:
         total: sum_m y_m of the sums that there are, float64[d], noise included.
@@ -37,14 +37,14 @@ class RoundSums:
 
 
 class KeptState(ABC):
-    """One kind of client state; a client that has not taken part yet has zeros."""
+    """A kind of state that a client keeps between rounds; it is all zeros before the client's first round."""
 
     def size(self, dimension: int) -> int:
         """Return how many numbers a client keeps, for a model of `dimension` parameters."""
         return dimension
 
     def check(self, training: LocalTraining) -> None:  # noqa: B027 - most states go with any training
-        """Refuse training settings with which this state does not work."""
+        """Raise LearningError if this state does not work with these training settings."""
 
     @abstractmethod
     def added(self, kept: Floats, told: Floats, training: LocalTraining) -> Floats:
@@ -61,7 +61,7 @@ class KeptState(ABC):
         """
 
     def told(self, told: Floats, sums: RoundSums, training: LocalTraining) -> Floats:
-        """Return what clients are told in the next round, float32[d]."""
+        """Return the vector that the server sends to all clients in the next round, float32[d]."""
         return told
 
 
@@ -101,7 +101,7 @@ class Scaffold(KeptState):
 
 
 def _length(training: LocalTraining) -> float:
-    """How far a client's steps go: K eta, the local steps times their learning rate."""
+    """Return K eta: the number of local steps times their learning rate."""
     return training.local_steps * training.learning_rate
 
 

@@ -1,4 +1,4 @@
-"""Evaluates a model on test examples: metrics and loss, in total and by party."""
+"""Evaluates a model on test examples: metrics and loss on all of them, and metrics for each data owner."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

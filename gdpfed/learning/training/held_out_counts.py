@@ -1,4 +1,4 @@
-"""Counts of a model's right answers, which clients can sum, and metrics from noised counts.
+"""Counts of a model's right and wrong answers, for a sum over clients, and metrics from the noised counts.
 
 Counts of K classes are a vector of K K + 2 B numbers: the confusion matrix, a row a class and a column an
 answer, then two histograms of a score in B bins of equal width from 0 to 1. Of two classes the score is the
@@ -29,7 +29,7 @@ Metric = Callable[[Counts, int], float | None]
 
 
 def counts_dimension(num_classes: int, *, rates: bool = False) -> int:
-    """Return how many numbers such counts have: K K + 2 B for K classes and B bins; 2 for shares.
+    """Return the length of a client's vector of counts: K K + 2 B for K classes and B bins; 2 if `rates`.
 
     Raises LearningError: labels that are not classes, or too many of them.
     """
@@ -46,7 +46,7 @@ def held_out_counts(
     labels: npt.NDArray[np.int64],
     persons: npt.NDArray[np.int64] | None = None,
 ) -> Counts:
-    """Count answers and scores, each record twice: outputs float[n, k], labels int[n] -> float64[d].
+    """Count answers (confusion matrix) and scores (histograms) of outputs float[n, k] and labels int[n].
 
     Of persons each counts as one: each of its rows as its share of them. A record is in one cell and in one
     bin whatever a model says of it: numbers that are not all finite count as zeros.
@@ -87,7 +87,7 @@ NOT_KNOWN = Interval(None, None, None)
 
 
 def judged(counts: Counts, num_classes: int, noise_stddev: float) -> dict[str, Interval]:
-    """Compute metrics from noised counts, each with an interval; undefined if noise hides it.
+    """Compute metrics with 95 % intervals from noised counts; a metric that the noise hides is undefined.
 
     The interval is from the 2.5th to the 97.5th percentile of 400 values of counts that are drawn anew:
     Poisson counts about those that were released, and the noise again (a parametric bootstrap).
@@ -112,7 +112,7 @@ def judged(counts: Counts, num_classes: int, noise_stddev: float) -> dict[str, I
 
 
 def judged_rates(rates: Counts, noise_stddev: float) -> dict[str, Interval]:
-    """Compute clients' mean accuracy from noised shares of shape (2,), with the interval due to noise.
+    """Compute the clients' mean accuracy and its 95 % interval from noised sums of right and wrong shares.
 
     r / (r + w) with noise s in both is off by s sqrt(r^2 + w^2) / (r + w)^2, to first order; shares of n
     clients vary by a (1 - a) / n at most.
@@ -162,7 +162,7 @@ def _histograms(counts: Counts) -> tuple[Counts, Counts]:
 
 
 def _auc(counts: Counts, num_classes: int) -> float | None:
-    """Compute AUC from counted scores; ties within a bin count half."""
+    """Compute AUC from histograms of scores; ties within a bin count half."""
     low, high = _histograms(counts)
     wins = float(high @ (np.cumsum(low) - low / 2))
     return _share(wins, float(low.sum() * high.sum())) if min(low.sum(), high.sum()) > 0 else None

@@ -1,4 +1,4 @@
-"""A client's local training: train, take the difference to the start model, clip."""
+"""A client's local training: train, subtract the start model from the result, clip the difference."""
 
 from math import isfinite
 
@@ -25,7 +25,7 @@ def local_update(
     loss: Loss = cross_entropy,
     added: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Train tau local steps from theta; return the update Delta_i = theta_i - theta (Algorithm 1).
+    """Train tau local steps from the global parameters theta; return the client's update theta_i - theta.
 
     Args:
         model: the architecture; its parameters are overwritten.
@@ -89,7 +89,7 @@ def clip(update: torch.Tensor, clipping_norm: float) -> torch.Tensor:
 
 
 def with_indicator(updates: torch.Tensor, bounds: torch.Tensor, share: float) -> torch.Tensor:
-    """Clip updates to sqrt(1 - rho^2) B_i and append +rho B_i if they were within that, else -rho B_i.
+    """Clip each update to norm sqrt(1 - rho^2) B_i, and append rho B_i, or -rho B_i if clipping changed it.
 
     The rows of the result have norm at most B_i, so nothing clips them again. An update that is not finite
     becomes zero, and counts as clipped.

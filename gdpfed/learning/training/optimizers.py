@@ -47,12 +47,12 @@ class LocalTraining:
 
     @property
     def is_sgd(self) -> bool:
-        """Whether a local step is only eta times a gradient or its momentum."""
+        """Whether training is plain SGD, with or without momentum: no other option and no proximal term."""
         return self.optimizer == "sgd" and not self.optimizer_options and self.proximal == 0
 
 
 class Descent:
-    """Takes one round's optimizer steps, for one client, shape (d,), or several, (clients, d).
+    """Takes one round's optimizer steps on the parameters of one client, (d,), or of several, (clients, d).
 
     `parameters` are changed in place, and what every client starts from is in them. `added`: to every
     gradient, of the shape of the parameters; None for nothing.
@@ -104,7 +104,7 @@ class Descent:
 
 
 def make_optimizer(rows: Vectors, training: LocalTraining) -> torch.optim.Optimizer:
-    """Make the training's optimizer for vectors of shape (d,), each optimized separately.
+    """Make the optimizer that the settings name, for parameter vectors of shape (d,), one for each client.
 
     Raises LearningError: no optimizer of that name, or options that it does not take.
     """
@@ -125,7 +125,7 @@ def make_optimizer(rows: Vectors, training: LocalTraining) -> torch.optim.Optimi
 
 
 def check_training(training: LocalTraining) -> None:
-    """Refuse, with LearningError, an optimizer that does not exist or cannot take a step."""
+    """Raise LearningError if the optimizer does not exist, or cannot take a step for one client alone."""
     if training.optimizer == "sgd" and not training.optimizer_options:
         return
     tried = torch.ones(2, 3)

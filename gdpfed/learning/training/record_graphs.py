@@ -1,4 +1,4 @@
-"""DP-SGD on records, recorded as CUDA graphs, so that a GPU repeats steps without Python.
+"""Records steps of DP-SGD as CUDA graphs, which a GPU repeats without running Python.
 
 A step is that of `record_training.py`, by the same formula and from the same bits in the same order: batch,
 noise, batch, noise. What is different is how it is carried out. A graph is for one shape, so a batch is
@@ -73,7 +73,7 @@ class RecordGraphs:
         holders: Sequence[RecordHolder],
         take: Take,
     ) -> torch.Tensor:
-        """Return clients' updates theta_i - theta, as `noised_updates` computes them; only for SGD."""
+        """Return each client's update theta_i - theta after its DP-SGD steps, with or without momentum."""
         start = torch.from_numpy(theta.copy()).to(self._device)
         ours = start.expand(len(holders), -1).clone()
         velocity = torch.zeros(len(ours), ours.shape[1] if training.momentum else 0, device=self._device)
@@ -151,7 +151,7 @@ class RecordGraphs:
         return self._device.type == "cuda"
 
     def _pass_for(self, holders: Sequence[RecordHolder], momentum: float, take: Take) -> RecordedPass:
-        """Return a recorded pass for these clients; a narrower one if memory is short."""
+        """Return a recorded part of a step for these clients, with fewer records if memory is short."""
         examples = self._examples or take(holders[0].records[:1])
         while True:
             shape = self._shape(holders, momentum, examples)
@@ -212,7 +212,7 @@ class RecordGraphs:
         )
 
     def _pass(self, held: RecordedPass, momentum: float) -> None:
-        """Compute one pass: add up gradients; at a step's end v <- momentum v + g, p <- p - eta v."""
+        """Add up clipped gradients of a part of a batch; after the last part, add noise and take the step."""
         # Warm-up and recording go through the first place again and again.
         number = held.number.remainder(len(held.rows))
         places = held.places.index_select(0, number)[0]
@@ -234,7 +234,7 @@ class RecordGraphs:
             held.number.add_(1)
 
     def tried(self, theta: npt.NDArray[np.float32], x: torch.Tensor, y: torch.Tensor) -> str:
-        """Try steps on given records, (n, ...) and (n, ...); return why they cannot be recorded, or "".
+        """Try to record steps on given inputs and labels, both (n, ...); return why they cannot be, or "".
 
         They are compared, bit for bit, with the same passes that are called one by one.
         """
@@ -263,7 +263,7 @@ class RecordGraphs:
 
 @dataclass(frozen=True)
 class Called:
-    """Steps on records without a CUDA graph: `replay` simply calls the function."""
+    """Stands in for a CUDA graph where none is recorded: `replay` calls the Python function."""
 
     act: Callable[[], None]
 

@@ -1,4 +1,4 @@
-"""Losses and metrics by name; refuses models in which records of a batch influence each other."""
+"""Finds losses and metrics by name; rejects models in which records of a batch influence each other."""
 
 import warnings
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def make_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ())
 
 
 def check_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ()) -> None:
-    """Refuse a loss that does not fit the labels of a data set.
+    """Raise LearningError if a loss or its class weights do not fit the labels of a data set.
 
     Raises LearningError: no loss of that name, one that is not a figure for each record of such labels or for
     each of its labels, or class weights that do not fit.
@@ -86,7 +86,7 @@ TRIALS = 3
 
 
 def refuse_coupled_records(model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> None:
-    """Refuse a model in which one record of a batch changes the loss of another.
+    """Raise LearningError if, in this model, one record of a batch changes the loss of another.
 
     Layers that are known to couple records are found by their type; others by trying: one record of the batch
     is replaced, and the losses of all others have to stay as they are. `model`: in whichever mode; it is
@@ -128,7 +128,7 @@ def _losses(model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> t
 
 
 def _with_other_first_records(x: torch.Tensor, y: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return copies of a batch with the first record replaced by more and more different ones."""
+    """Return copies of a batch in which the first record is replaced, each time by a more different one."""
     batches = []
     for trial in range(1, TRIALS + 1):
         other_x, other_y = x.clone(), y.clone()
@@ -139,7 +139,7 @@ def _with_other_first_records(x: torch.Tensor, y: torch.Tensor) -> list[tuple[to
 
 
 class PersonModel(nn.Module):
-    """A model for rows, applied to persons: (N, R, ...) to (N, R, outputs)."""
+    """Applies a model for single rows to all R rows of each of N persons: (N, R, ...) to (N, R, outputs)."""
 
     def __init__(self, rows: nn.Module) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class PersonModel(nn.Module):
 
 
 def person_loss(loss: Loss) -> Loss:
-    """Return the loss of persons: the sum over their rows, (N, R, ...) and (N, R, ...) to (N,)."""
+    """Return a loss for N persons, shape (N,): the sum of this loss over the rows of each person."""
 
     def summed(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         there = ~y.isnan() if y.is_floating_point() else y != NO_ROW

@@ -43,7 +43,7 @@ STEP_SLACK = 1 - 2.0**-18
 
 
 class RecordGradients(Protocol):
-    """Computes clipped and summed gradients of single records."""
+    """Computes the gradients of single records, and sums of these after clipping."""
 
     device: torch.device
     form: str
@@ -57,10 +57,10 @@ class RecordGradients(Protocol):
         """The model whose gradients are computed."""
 
     def memory_budget(self) -> int:
-        """Return how many bytes may be used at once."""
+        """Return how many bytes of memory the computation of gradients may use at once."""
 
     def records_at_once(self, least_bytes: int = 0) -> int:
-        """Return how many records are processed at once, if each needs this much memory."""
+        """Return how many records are processed at once, if each needs at least `least_bytes` of memory."""
 
     def clipped_sums(
         self,
@@ -70,7 +70,7 @@ class RecordGradients(Protocol):
         present: torch.Tensor,
         clipping_norms: torch.Tensor,
     ) -> torch.Tensor:
-        """Return the sum of each model's clipped gradients over the records that are present."""
+        """Return, for each model, the sum of the clipped gradients of its records that are present."""
 
     def truncated_sums(
         self,
@@ -81,7 +81,7 @@ class RecordGradients(Protocol):
         bounds: torch.Tensor,
         unit: float,
     ) -> torch.Tensor:
-        """Return sums of clipped gradients as integers, each gradient rounded down to whole units."""
+        """Return integer sums of clipped gradients, each divided by `unit` and rounded towards zero."""
 
     def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return every record's gradient, unclipped."""
@@ -163,7 +163,7 @@ def _noised(
     at_once: int,
     bound: StepBound,
 ) -> torch.Tensor:
-    """Return each client's noised mean gradient, (clients, d): clipped, summed, noised, divided by B."""
+    """Return each client's noised sum of clipped gradients, divided by the expected batch size."""
     # The gradients of a convex loss are within its bound. To clip them, if by a hair, could expand distances.
     norms = [holder.steps.clipping_norm if bound == "record" else inf for holder in holders]
     total = torch.zeros_like(thetas)
@@ -201,7 +201,7 @@ def exact_sums(
     bounds: Sequence[float],
     unit: float,
 ) -> npt.NDArray[np.int64]:
-    """Sum every client's clipped gradients over one batch in integers, so that rounding cannot add up.
+    """Return every client's sum of clipped gradients over one batch, in integers so that no rounding adds up.
 
     Record i adds z_i = trunc(g_i min(1, bound / ||g_i||) / unit), by coordinate and towards zero, which makes
     no norm larger: so unit ||z_i|| <= bound, in the reals, as the norm is taken in float64 and of the numbers
@@ -225,7 +225,7 @@ def exact_sums(
 
 
 def _passes(batches: Sequence[Positions], at_once: int, most_clients: int | None = None) -> Iterator[Pass]:
-    """Cut batches of clients into passes of limited size: clients, positions, and a mask of real records.
+    """Cut the clients' batches into parts that fit into memory: clients, positions, and mask of real records.
 
     Both have shape (clients, width). Each pass takes as many records of a client as of any other; a client
     with fewer has empty places.
@@ -255,7 +255,7 @@ def _passes(batches: Sequence[Positions], at_once: int, most_clients: int | None
 
 
 def _side_by_side(act: Callable[[Pass], T], passes: Sequence[Pass], device: torch.device) -> Iterator[T]:
-    """Yield the result of `act` for each pass, in order; on a CPU, passes run in several threads.
+    """Call `act` for each part of a batch, on a CPU in several threads, and yield the results in order.
 
     The operations of a pass are too short to be shared out one by one: threads would wait for each other.
     """

@@ -1,4 +1,4 @@
-"""The passes of recorded DP-SGD steps: their width, their records and their tensors."""
+"""Parts (passes) of DP-SGD steps that are recorded as CUDA graphs: their records and their tensors."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ EMPTY = -1
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of a recorded pass, by which its CUDA graph is cached.
+    """The sizes of a recorded part (pass) of a DP-SGD step; its CUDA graph is cached under them.
 
     `steps`: whose noise it holds at once, and as many passes. `examples`: shapes and kinds of inputs and
     targets, and where they lie if they stay there.
@@ -43,7 +43,7 @@ class Shape:
 
 @dataclass(eq=False)
 class RecordedPass:
-    """The tensors of one recorded pass over records, and its CUDA graph.
+    """The tensors and the CUDA graph of one recorded part (pass) of a DP-SGD step.
 
     Attributes:
         ours: parameters, shape (clients, d).
@@ -76,7 +76,7 @@ class RecordedPass:
     def begin(
         self, ours: torch.Tensor, velocity: torch.Tensor, holders: Sequence[RecordHolder], rate: float
     ) -> None:
-        """Load these clients' parameters and velocities, shape (clients, d), into the pass."""
+        """Copy clients' parameters and momentum vectors, both (clients, d), into the CUDA graph's tensors."""
         count = len(holders)
         self.ours[:count], self.ours[count:] = ours, ours[-1]
         self.velocity[:count], self.velocity[count:] = velocity, 0.0
@@ -94,7 +94,7 @@ class RecordedPass:
 
 
 def width_for(batches: Sequence[PoissonBatches], most: int) -> int:
-    """Return how many records of each client one pass takes, from sampling rates alone.
+    """Return how many records of each client one pass takes, from sampling rates and numbers of records only.
 
     Of n clients it is the size that a batch exceeds with a chance of about `RARELY` / n, of the client with
     the largest; of the median client where most of it would be empty for the others.
@@ -109,7 +109,7 @@ def width_for(batches: Sequence[PoissonBatches], most: int) -> int:
 
 
 def passes_of(batches: Sequence[Positions], width: int, row: int) -> Iterator[Pass]:
-    """Cut one step's batches into passes; the last one adds the step's noise.
+    """Cut the clients' batches of one step into parts (passes); the last part adds the step's noise.
 
     Batches that are all empty take one, since their step has noise.
     """

@@ -75,7 +75,7 @@ def gaussian_noise(
 
 
 def noise_shape(dimension: int) -> tuple[int, int]:
-    """Return how many 64-bit words of secret bits noise in d coordinates takes: (2, ceil(d / 2))."""
+    """Return the shape of the 64-bit random words that noise in d coordinates needs: (2, ceil(d / 2))."""
     return 2, (dimension + 1) // 2
 
 
@@ -88,7 +88,7 @@ class IntoBuffers(Protocol):
 
 
 def fill(words: torch.Tensor, random_bytes: RandomBytes) -> None:
-    """Fill a tensor of words, contiguous int64 on the CPU, with secret bits."""
+    """Fill a tensor of words, contiguous int64 on the CPU, with secret random bits."""
     values = words.view(-1).numpy()
     if isinstance(random_bytes, IntoBuffers):
         random_bytes.into(values.view(np.uint8).data)
@@ -106,7 +106,7 @@ def normal_of(words: torch.Tensor, dimension: int) -> torch.Tensor:
 
 
 def gaussian_of_words(words: torch.Tensor, dimension: int, noise_stddev: float) -> torch.Tensor:
-    """Turn secret bits on a device into the noise that `gaussian_noise` draws: float64[dimension] there.
+    """Turn secret random words on a device into Gaussian noise on the same device: float64[dimension].
 
     Sums, products and roots are the same on all devices, logarithm, sine and cosine to the last place or two.
     `words`: int64[m], uniform and secret; m is `dimension`, or one more if that is odd.
@@ -115,7 +115,7 @@ def gaussian_of_words(words: torch.Tensor, dimension: int, noise_stddev: float) 
 
 
 def gaussians_at(words: torch.Tensor, places: torch.Tensor, noise_stddev: float) -> torch.Tensor:
-    """Compute single draws of `gaussian_of_words` as a CPU computes them: float64[k].
+    """Compute, on the CPU, the Gaussian noise of `gaussian_of_words` at single coordinates: float64[k].
 
     Args:
         words: int64[m], on any device.

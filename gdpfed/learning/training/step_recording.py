@@ -44,7 +44,7 @@ class CudaGraphs:
         self._pool: Any = None
 
     def __call__(self, step: Callable[[], None]) -> Replays:
-        """Record a step as a CUDA graph; RuntimeError if that is not possible."""
+        """Record a step as a CUDA graph; raise RuntimeError if that is not possible."""
         current, aside = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         aside.wait_stream(current)
         with torch.cuda.stream(aside):
@@ -83,7 +83,7 @@ def held_or_made(held: OrderedDict[K, V], key: K, make: Callable[[], V]) -> V:
 
 
 def padded(number: int, sizes_an_octave: int) -> int:
-    """Round a size up, so that few CUDA graphs are needed: with 4 an octave, to 4, 5, 6 or 7 times 2**k.
+    """Round a size up, so that few CUDA graphs are needed: with 4 sizes an octave, to 4, 5, 6 or 7 x 2**k.
 
     A graph is for one size, and sizes differ. So there are few shapes, and with 4 of them an octave at most a
     quarter is computed in vain.
