@@ -47,7 +47,7 @@ class Partition:
     options: tuple[tuple[str, float | str], ...] = ()
 
     def largest(self, data: Dataset) -> int:
-        """Return the largest number of examples that a client can have (all of them in a dirichlet partition)."""
+        """Return the largest number of examples that a client can have; for dirichlet, all examples."""
         if self.name in ("iid", "labels"):
             return -(-len(data.train) // self.num_clients)
         if self.name == "shards" and self.shards is not None:
