@@ -203,7 +203,7 @@ class Task:
         return self.load().train.take(self.client_indices(client_id))
 
     def held_out(self, client_id: int) -> Split:
-        """Return a client's test examples: its own, or an equal share of those without owner.
+        """Return a client's test examples: its own in the natural partition, else an equal part of all.
 
         Raises LearningError: as in :meth:`client_data`.
         """

@@ -48,7 +48,7 @@ def read_own(path: Path, *, for_testing: bool = False) -> Arrays:
 
 
 def declares_pictures(path: Path) -> bool:
-    """Whether a client's data is a folder of pictures with a declaration."""
+    """Whether a client's data is a folder of pictures with the declaration ``pictures.yaml``."""
     return path.is_dir() and (path / PICTURES_FILE).is_file()
 
 

@@ -1,4 +1,4 @@
-"""Pictures listed in a table: ``pictures.csv`` with the columns path and label, and optionally party."""
+"""Pictures listed in ``pictures.csv``, with the columns path, label and, optionally, party (data owner)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -195,7 +195,7 @@ class _Check:
             yield Finding(tuple(lines), f"column '{column}' holds {len(lines)} more values, each of {words}")
 
     def odd(self) -> Iterator[Finding]:
-        """Yield what training accepts but the table's owner may not intend."""
+        """Yield a finding for each thing that training accepts, but that the table's owner may not intend."""
         for words in (*self._odd_words(), *self.repeats.notes()):
             yield Finding((), words, refused=False)
 

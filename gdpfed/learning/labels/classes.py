@@ -92,7 +92,7 @@ def auc(outputs: Outputs, targets: Targets) -> float | None:
 
 
 def auc_error(area: float, members: int, others: int) -> float:
-    """The standard error of an area A under the ROC curve (Hanley and McNeil, Radiology 143, 1982)."""
+    """Return the standard error of an area under the ROC curve (Hanley and McNeil, Radiology 143, 1982)."""
     first, second = area / (2 - area), 2 * area**2 / (1 + area)
     spread = area * (1 - area) + (members - 1) * (first - area**2) + (others - 1) * (second - area**2)
     return math.sqrt(max(spread, 0.0) / (members * others))

@@ -55,7 +55,7 @@ class KeptState(ABC):
 
     @abstractmethod
     def kept(self, kept: Floats, told: Floats, sent: Updates, training: LocalTraining) -> Floats:
-        """Return what clients keep after a round, float32[clients, size].
+        """Return the state that clients keep after a round, float32[clients, size].
 
         `sent`: their updates as they go into the sum, clipped and rounded, without noise, shape (clients, d).
         """
