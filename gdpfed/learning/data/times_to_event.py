@@ -62,7 +62,8 @@ class TimesToEvent:
         return dict.fromkeys(self.censored, 0) | dict.fromkeys(self.happened, 1)
 
     def labels(self, times: npt.NDArray[np.float64], happened: npt.NDArray[np.int64]) -> Positions:
-        """Return each record's position among the time intervals, and 1 for an event or 0, as float32[N,2].
+        """Return the positions of times among the intervals, and events as 0 or 1:
+        float64[N], int64[N] -> float32[N,2].
 
         NaN where a time is below 0 or none, or `happened` is below 0.
         """

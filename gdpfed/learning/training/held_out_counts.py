@@ -46,7 +46,8 @@ def held_out_counts(
     labels: npt.NDArray[np.int64],
     persons: npt.NDArray[np.int64] | None = None,
 ) -> Counts:
-    """Count answers (confusion matrix) and scores (histograms) of outputs float[n, k] and labels int[n].
+    """Count answers in a confusion matrix, and scores in two histograms:
+    outputs float[n, k], labels int[n] -> float64[d].
 
     Of persons each counts as one: each of its rows as its share of them. A record is in one cell and in one
     bin whatever a model says of it: numbers that are not all finite count as zeros.
