@@ -1,1 +1,1 @@
-"""Extras: optional parts that nothing imports; each is found by its name in `gdpfed/extras_table.py`."""
+"""Optional parts of gdpfed; all other code loads them only by the names in `gdpfed/extras_table.py`."""

@@ -1,1 +1,1 @@
-"""Measure epsilon: insert canaries into simulated runs, and bound epsilon from what the runs reveal."""
+"""Empirical privacy audit: put canaries into simulated runs, and bound epsilon by what the runs reveal."""

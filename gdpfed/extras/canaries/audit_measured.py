@@ -1,4 +1,4 @@
-"""``gdpfed audit --canaries`` and ``--attack``: measure epsilon in simulated runs, or attack a model."""
+"""The command ``gdpfed audit`` with ``--canaries`` (measure epsilon) or ``--attack`` (attack a model)."""
 
 import argparse
 import json
@@ -77,7 +77,7 @@ def measure_canaries(options: argparse.Namespace) -> int:
 
 
 def _measured_what(options: argparse.Namespace) -> Callable[[Callable[[int], None]], Measurement]:
-    """Return the function that measures: on the user's own training loop, or on simulated runs."""
+    """Return a function that measures epsilon, of the user's own training loop or of simulated runs."""
     if options.loop is not None:
         loop = named_loop(options.loop)
         return lambda announce: audit_loop(
@@ -94,7 +94,7 @@ def _measured_what(options: argparse.Namespace) -> Callable[[Callable[[int], Non
 
 
 def _configuration(words: Sequence[str]) -> Config:
-    """Load the configuration of an existing run directory, or compose one from overrides."""
+    """Load the configuration of a run from its directory, or compose one from settings (key=value)."""
     if not words or "=" in words[0] or not user_path(words[0]).is_dir():
         return load(words)
     begun = load_run([f"run.resume={words[0]}", *words[1:]])
@@ -103,7 +103,7 @@ def _configuration(words: Sequence[str]) -> Config:
 
 @contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    """Turn a file system error inside the block into one line that names the folder."""
+    """Raise ReportError, which names the folder, if the `with` block fails with a file system error."""
     try:
         yield
     except OSError as error:
@@ -123,7 +123,7 @@ def _as_json(measurement: Measurement) -> str:
 
 
 def _figures_table(measurement: Measurement) -> Fitted:
-    """Return a table of stated and measured epsilon, with a row for each group and each observer."""
+    """Return a table of stated and measured epsilon, one row for each group of clients and attacker."""
     rows: list[tuple[str, ...]] = [
         (
             str(each.group),
@@ -153,7 +153,7 @@ def _figures_table(measurement: Measurement) -> Fitted:
 
 
 def _checks_table(measurement: Measurement) -> Fitted:
-    """Return a table of checks that compare what the program did with its plan."""
+    """Return a table of the checks that compare the simulated runs with their privacy plan."""
     rows: list[tuple[str, ...]] = [
         (
             each.looked_at,
@@ -243,7 +243,7 @@ NO_PARTIES = (
 
 
 def attack_model(options: argparse.Namespace) -> int:
-    """Attack a run's model and print the guesses; exit status 1 if one exceeds the stated epsilon."""
+    """Attack a run's model and print the result; return 1 if a measured epsilon exceeds the stated one."""
     if len(options.overrides) != 1:
         raise ConfigError("name one run directory, whose model is attacked with its own data")
     attack = attack_run(user_path(options.overrides[0]), options.confidence, options.outside)
@@ -314,7 +314,7 @@ LINES = {
 
 @styled
 def epsilon_over_rounds(measurement: Measurement, path: Path) -> None:
-    """Draw stated epsilon as lines and measured epsilon as points, as PNG with a panel for each group."""
+    """Draw stated epsilon (lines) and measured epsilon (points) over rounds as PNG, one panel a group."""
     groups = range(len(measurement.budgets))
     columns = min(MOST_COLUMNS, len(groups))
     rows = -(-len(groups) // columns)

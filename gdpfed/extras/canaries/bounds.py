@@ -1,4 +1,4 @@
-"""Lower bounds on epsilon from guesses which canaries were in a run, each with its confidence.
+"""Lower confidence bounds on epsilon, from guesses about which canaries took part in a run.
 
 A canary is in a run or not, by a fair coin of its own. Whoever sees what the run reveals guesses some of
 the coins. The better the guesses, the more the run must have told. Every bound here is exact for finitely
@@ -30,7 +30,7 @@ RESOLUTION = 1e-4
 
 @dataclass(frozen=True)
 class Guesses:
-    """How many canaries there are, for how many a guess was made, and how many guesses are correct."""
+    """The numbers of canaries, of guesses about canaries, and of correct guesses."""
 
     num_canaries: int
     num_guesses: int
@@ -46,7 +46,7 @@ class Guesses:
 
 @dataclass(frozen=True)
 class PrivacyCurve:
-    """The pairs (epsilon, delta) that a mechanism satisfies all at once, as a bound on any attack.
+    """Pairs (epsilon, delta) that one mechanism satisfies; together they bound how well any attack can do.
 
     It is f-differential privacy with f the largest trade-off function under all the pairs, each of which
     says f(x) >= max(0, 1 - delta - e^epsilon x, e^-epsilon (1 - delta - x)) (Dong, Roth, Su,
@@ -57,19 +57,19 @@ class PrivacyCurve:
     deltas: tuple[float, ...]
 
     def trade_off(self, false_alarms: float) -> float:
-        """Return the smallest false negative rate that any attack has at this false positive rate: f(x)."""
+        """Return f(x): the smallest false negative rate of any attack whose false positive rate is x."""
         slopes, offsets, edges = self._lines
         index = bisect_right(edges, false_alarms)
         return max(0.0, offsets[index] - slopes[index] * false_alarms)
 
     def separation(self, false_alarms: float) -> float:
-        """Return how far apart two Gaussians with this trade-off are: Phi^-1(1 - f(x)) - Phi^-1(x)."""
+        """Return the distance of two unit Gaussians with these error rates: Phi^-1(1 - f(x)) - Phi^-1(x)."""
         if not 0.0 < false_alarms < 1.0:
             return 0.0
         return float(ndtri(1.0 - self.trade_off(false_alarms)) - ndtri(false_alarms))
 
     def epsilon(self, delta: float, scale: float) -> float:
-        """Return epsilon at delta of a mechanism whose separation is ``scale`` times this one's.
+        """Return epsilon at delta if `separation` were ``scale`` times as large at every false positive rate.
 
         It is the largest log((1 - f(x) - delta) / x). For the Gaussian mechanism it is that of the noise
         divided by ``scale``.
@@ -83,7 +83,7 @@ class PrivacyCurve:
 
     @cached_property
     def _grid(self) -> tuple[Scores, Scores]:
-        """False positive rates, and the separation at each."""
+        """False positive rates, and the value of `separation` at each of them."""
         tail = np.logspace(-40, -2, 800)
         x = np.concatenate([tail, np.linspace(0.01, 0.99, 197)[1:-1], 1 - tail[tail > 1e-9][::-1]])
         told = [1.0 - self.trade_off(each) >= TOLD_FROM * min(self.deltas) for each in x]
@@ -94,7 +94,7 @@ class PrivacyCurve:
 
     @cached_property
     def _lines(self) -> tuple[list[float], list[float], list[float]]:
-        """The lines whose maximum is the trade-off function: slopes, offsets, and where they cross."""
+        """The lines whose maximum is the trade-off function: slopes, offsets, and crossing points."""
         lines = []
         for epsilon, delta in zip(self.epsilons, self.deltas, strict=True):
             if math.isinf(epsilon) or delta >= 1.0:
@@ -123,7 +123,7 @@ def _crossing(steep: tuple[float, float], flat: tuple[float, float]) -> float:
 
 
 def one_run_p_value(guesses: Guesses, epsilon: float, delta: float) -> float:
-    """Bound how likely this many guesses are correct if the program is (epsilon, delta)-private.
+    """Bound the probability of at least this many correct guesses if a program is (epsilon, delta)-private.
 
     Steinke et al., Theorem 5.2: with pure privacy the right guesses are at most binomial, each right with
     probability e^epsilon / (1 + e^epsilon); delta adds 2 m delta max_i P(v - i <= W < v) / i.
@@ -139,14 +139,14 @@ def one_run_p_value(guesses: Guesses, epsilon: float, delta: float) -> float:
 
 
 def one_run_epsilon(guesses: Guesses, delta: float, significance: float) -> float:
-    """Return the largest epsilon that these guesses refute at delta, with this error probability."""
+    """Return the largest epsilon that these guesses rule out at delta, at this significance level."""
     return largest_refuted(
         lambda epsilon: one_run_p_value(guesses, epsilon, delta) <= significance, LARGEST_EPSILON
     )
 
 
 def refutes(guesses: Guesses, trade_off: Callable[[float], float], significance: float) -> bool:
-    """Whether a trade-off function makes this many correct guesses as unlikely as `significance`.
+    """Return whether this many correct guesses rule out a trade-off function, at level `significance`.
 
     Mahloujifar et al., Algorithm 3 (audit_rh) for two values a coin: it follows how probable right and
     wrong guesses may at most be, from the most right guesses downwards.
@@ -163,7 +163,7 @@ def refutes(guesses: Guesses, trade_off: Callable[[float], float], significance:
 
 
 def refuted_scale(guesses: Guesses, curve: PrivacyCurve, significance: float) -> float:
-    """Return by which factor the curve's separation must grow so that the guesses do not refute it.
+    """Return the largest factor on a privacy curve's `separation` at which the guesses still rule it out.
 
     Where it is above 1, the mechanism is not what the curve says, with confidence 1 - significance.
     """
@@ -183,7 +183,7 @@ def refuted_scale(guesses: Guesses, curve: PrivacyCurve, significance: float) ->
 
 @dataclass(frozen=True)
 class Alarms:
-    """Bounds on the true and false positive rate of guesses that use one threshold on scores.
+    """Confidence bounds on the true and false positive rates of guesses by one threshold on the scores.
 
     An alarm says of a canary that it was in the run, or of one that it was not.
     """
@@ -192,11 +192,11 @@ class Alarms:
     false: float
 
     def epsilon(self, delta: float) -> float:
-        """Return the epsilon that these rates refute for any mechanism: log((true - delta) / false)."""
+        """Return the epsilon that these rates rule out for any mechanism: log((true - delta) / false)."""
         return max(0.0, math.log((self.true - delta) / self.false)) if self.true > delta else 0.0
 
     def scale(self, curve: PrivacyCurve) -> float:
-        """Return how far apart these rates show the two cases to be, relative to the curve; 0 if nothing."""
+        """Return the `separation` that these rates show, divided by the curve's own; 0 if they show none."""
         if not (self.true > 0.0 and self.false < 1.0):
             return 0.0
         allowed = curve.separation(self.false)
@@ -209,7 +209,7 @@ NUM_ALARMS = 2 * len(FALSE_ALARM_SHARES)
 
 
 def alarms_of(scores: Scores, present: npt.NDArray[np.bool_], significance: float) -> list[Alarms]:
-    """Bound the rates of guesses at every threshold: high scores mean present, low scores absent.
+    """Bound the error rates of guesses at several thresholds: a high score says present, a low score absent.
 
     A threshold is the k-th of n scores that alarms would be false for. Whatever their law, the share of such
     scores beyond it is at most Beta(k, n - k + 1), and the other canaries beyond it are binomial: both bounds
@@ -233,12 +233,12 @@ def alarms_of(scores: Scores, present: npt.NDArray[np.bool_], significance: floa
 
 
 def at_least(hits: int, trials: int, significance: float) -> float:
-    """A lower confidence limit for a probability, from hits in trials (Clopper and Pearson)."""
+    """Return a lower confidence limit for a probability, given hits in trials (Clopper and Pearson)."""
     return float(betaincinv(hits, trials - hits + 1, significance)) if hits else 0.0
 
 
 def two_gaussians_epsilon(present: Scores, absent: Scores, delta: float) -> float:
-    """Estimate epsilon at delta between two Gaussians that are fitted to the scores; not a bound.
+    """Estimate epsilon at delta from two Gaussians fitted to the scores of present and of absent canaries.
 
     Andrew et al., Section 3, with both laws fitted; the larger one of both directions.
     """
@@ -263,7 +263,7 @@ def _divergence_epsilon(law: "stats.rv_frozen", other: "stats.rv_frozen", delta:
 
 
 def largest_refuted(refuted: Callable[[float], bool], most: float) -> float:
-    """Search the largest value, such as of epsilon, up to ``most`` that is refuted; 0 if none is."""
+    """Search for the largest value up to ``most``, such as of epsilon, that is ruled out; 0 if none is."""
     low, high = 0.0, min(1.0, most)
     while high < most and refuted(high):
         low, high = high, min(most, 2 * high)
@@ -282,7 +282,7 @@ NUM_SHARES = len(ONE_SIDED_SHARES) + len(TWO_SIDED_SHARES)
 
 
 def guesses_of(scores: Scores, present: npt.NDArray[np.bool_]) -> list[Guesses]:
-    """Guess, for several numbers of guesses: the highest scores are present, the lowest absent.
+    """Guess that canaries with the highest scores are present, those with the lowest absent: several sets.
 
     Of equal scores the first come first, which nobody's coin decides.
     """

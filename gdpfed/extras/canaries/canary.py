@@ -1,4 +1,4 @@
-"""Canaries: clients that send a known vector or nothing, as a fair coin decides for each."""
+"""Canary clients: a fair coin decides whether each sends its known vector, or zero or the opposite vector."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ class Directions(ABC):
 
 
 class DiracDirections(Directions):
-    """Directions along coordinates: each canary has a coordinate of its own, so none disturbs another.
+    """Directions along coordinates: each canary has a coordinate of its own, so no canary disturbs another.
 
     `coordinates`: of every canary, all different, shape (m,). `dimension`: d.
     """
@@ -70,14 +70,14 @@ class DenseDirections(Directions):
 
 
 class PlanPart(NamedTuple):
-    """The part of a plan that has one budget: a group of clients, or a group of their records."""
+    """A part of a privacy plan with a budget of its own: a group of clients, or a group of their records."""
 
     group: int
     record_group: int = 0
 
 
 def parts_of(plan: PrivacyPlan) -> list[PlanPart]:
-    """List all parts of a plan that have a budget, group by group."""
+    """List the parts of a privacy plan that have a budget: groups of clients, or groups of their records."""
     sizes = [max(1, len(record_groups(plan.mechanism, m))) for m in range(len(plan.groups))]
     return [PlanPart(group, each) for group, size in enumerate(sizes) for each in range(size)]
 
@@ -113,15 +113,15 @@ class Canaries:
 
     @property
     def parts(self) -> npt.NDArray[np.int64]:
-        """At how many clients each canary contributes, shape (m,); here one."""
+        """The number of clients that hold each canary, shape (m,): 1, since a canary here is a client."""
         return np.ones(len(self.clients), dtype=np.int64)
 
     def signs_of(self, clients: Sequence[int]) -> npt.NDArray[np.float64]:
-        """Return the factors with which these canaries multiply their vectors."""
+        """Return the factor on each of these canaries' vectors: 1 if present; 0 or -1 if absent."""
         return self.signs[[self.numbers[client] for client in clients]]
 
     def updates(self, clients: Sequence[int], norms: Sequence[float]) -> Vectors:
-        """Return the updates of these canaries before clipping, shape (clients, d).
+        """Return the updates that these canary clients send, before clipping, shape (clients, d).
 
         ``norms`` are the L2 bounds on their contributions, before any weight.
         """
@@ -133,7 +133,7 @@ class Canaries:
 def choose_clients(
     plan: PrivacyPlan, most: int, generator: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Draw clients as canaries: all, or about ``most``, with the same share of every group."""
+    """Draw the clients that become canaries: all, or about ``most``, with the same share of every group."""
     groups = [np.asarray(group.clients, dtype=np.int64) for group in plan.groups]
     share = min(1.0, most / plan.num_clients)
     chosen = [np.sort(generator.choice(each, int(share * len(each)), replace=False)) for each in groups]

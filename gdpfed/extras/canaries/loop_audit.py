@@ -1,4 +1,4 @@
-"""Audits any training loop by canaries: is its stated epsilon compatible with what it releases?"""
+"""Audits any private training loop with canaries: do its releases contradict its stated epsilon?"""
 
 import secrets
 import sys
@@ -46,7 +46,7 @@ def audit_loop(
     confidence: float = 0.95,
     announce: Callable[[int], None] = lambda runs: None,
 ) -> Measurement:
-    """Run a training loop several times with canaries; return bounds on epsilon and program checks.
+    """Run a training loop several times with canaries; return lower bounds on epsilon and checks of it.
 
     Every unit is a canary in a coordinate of its own: by a fair coin it contributes three times the norm
     or, by the loop's adjacency, nothing or the opposite. `num_runs`: how often the loop trains, with new
@@ -122,12 +122,12 @@ def named_loop(name: str) -> TrainingLoop:
 
 
 def _stated(plan: PrivacyPlan) -> float:
-    """Compute epsilon, by the audit's code, from the noise, rate and rounds that a loop states."""
+    """Compute epsilon from the noise multiplier, sampling rate and rounds that a training loop states."""
     return epsilon_after(charges_of([charge.to_dict() for charge in plan.charges(0)]), plan.delta)
 
 
 def _accounting(loop: TrainingLoop, plan: PrivacyPlan) -> Iterator[ProgramCheck]:
-    """Check that the loop's stated epsilon is not below what its noise, rate and rounds cost."""
+    """Check that the epsilon a training loop states is not below what its noise, rate and rounds cost."""
     if loop.epsilon is None:
         return
     cost = _stated(plan)
@@ -143,7 +143,7 @@ def _accounting(loop: TrainingLoop, plan: PrivacyPlan) -> Iterator[ProgramCheck]
 
 
 def _longest(runs: Sequence[Transcript], loop: TrainingLoop, level: float) -> ProgramCheck | NotComputed:
-    """Check each unit's contribution against the clipping norm, since an average could hide one unit.
+    """Check that no single unit (client or record) contributes more than the clipping norm.
 
     A unit is the same in all runs. With x what the rounds of one move its coordinate by and y what is seen,
     sum x (y - x) over |x| s is normal under the plan; over the noise that is measured where no canary is, it
@@ -186,7 +186,7 @@ def _for_untold(each: NotComputed) -> NotComputed:
 
 
 def _one_run(loop: TrainingLoop, plan: PrivacyPlan) -> Transcript:
-    """Run the loop once, with random canaries drawn from the operating system."""
+    """Run the training loop once; new random coins decide which canaries are present."""
     generator = np.random.default_rng(secrets.randbits(128))
     units = np.arange(loop.num_units)
     canaries = Canaries(
@@ -218,7 +218,7 @@ def _revealed(
     total: npt.NDArray[np.float64],
     asked: npt.NDArray[np.bool_] | None,
 ) -> RevealedSum:
-    """Describe one sum of the loop; every unit counts as asked if the loop does not say who was."""
+    """Describe a released sum; if the loop does not say who took part, `clients` lists all its units."""
     stddev, everybody = loop.noise_multiplier * loop.clipping_norm, np.ones(loop.num_units, dtype=bool)
     return RevealedSum(
         round_index=index,
@@ -239,7 +239,7 @@ Checked = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64] | None, npt.NDA
 
 
 def _checked(loop: TrainingLoop, released: object) -> Checked:
-    """Return the sums and models that the user's loop has released, after checking their shapes."""
+    """Check and return the sums, models and participants that the user's training loop has released."""
     if not isinstance(released, Released):
         raise ConfigError(
             f"{loop.name} has returned {type(released).__name__}: return gdpfed.Released(sums=...) or "

@@ -1,4 +1,4 @@
-"""Lower bounds on epsilon, next to the stated epsilon, by group, observer and number of rounds."""
+"""Measured lower bounds on epsilon beside the stated epsilon, by group, attacker and number of rounds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ ASKED_SO_OFTEN = 0.75
 
 @dataclass(frozen=True, kw_only=True)
 class EpsilonLowerBound:
-    """A measured lower bound on a group's epsilon against one observer, and the stated epsilon.
+    """A measured lower bound on a group's epsilon against one attacker, and the stated epsilon.
 
     Attributes:
         group, rounds: whose, by the number of the part of the plan, and after how many rounds.
@@ -75,13 +75,13 @@ class EpsilonLowerBound:
 
     @property
     def held(self) -> bool:
-        """Whether the stated epsilon is compatible with every measured bound."""
+        """Whether no measured lower bound exceeds the stated epsilon."""
         return self.scale <= 1.0 and self.any_law <= self.stated
 
 
 @dataclass(frozen=True)
 class _Claim:
-    """The epsilon stated against one observer, and scores of canaries from each attack and run."""
+    """The epsilon stated against one attacker, and the canaries' scores by each attack in each run."""
 
     view: str
     curve: PrivacyCurve
@@ -90,7 +90,7 @@ class _Claim:
     participations: int | None = None
 
     def epsilon(self, scale: float, delta: float) -> float:
-        """Return the stated epsilon if the noise were smaller by the factor ``scale``."""
+        """Return the epsilon that would be stated if the noise were divided by ``scale``."""
         own = self.curve.epsilon(delta, 1.0)
         return self.stated * self.curve.epsilon(delta, scale) / own if own > 0.0 else 0.0
 
@@ -103,7 +103,7 @@ def epsilon_lower_bounds(
     *,
     independent: bool,
 ) -> list[EpsilonLowerBound]:
-    """Compute lower bounds after the rounds in ``marks``; all hold together at this significance.
+    """Compute lower bounds on epsilon after the rounds in ``marks``; all hold jointly at this significance.
 
     ``independent`` says that canaries do not influence each other: then alarms are counted, and otherwise
     guesses, whose bounds hold however canaries depend on each other.
@@ -121,7 +121,7 @@ def epsilon_lower_bounds(
 
 
 def views_of(plan: PrivacyPlan) -> tuple[str, ...]:
-    """Return the observers, from `VIEWS`, against whom a plan states an epsilon."""
+    """Return the attackers, named as in `VIEWS`, against whom a privacy plan states an epsilon."""
     if plan.mechanism.against_everyone:
         return "everyone", "model"
     sums = "updates" if plan.works == ("dp_sgd",) else "sums"
@@ -159,7 +159,7 @@ def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: i
 
 
 def _claims_of_turns(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
-    """Return what is stated against an observer who knows all turns, with scores to refute it."""
+    """Return the epsilon stated against attackers who know each client's rounds, with scores of canaries."""
     event = plan.charges(group)[0].event.to_dict()
     turns = [turn for turn in event["turns"] if turn < rounds]
     sigma = event["noise_stddev"] / event["clipping_norm"]
@@ -181,7 +181,9 @@ def _curve(own_delta: float, epsilon_at: Callable[[float], float]) -> PrivacyCur
 
 
 def _often(runs: Sequence[Transcript], rounds: int, group: int) -> int:
-    """Return a number of rounds in which at least 3/4 of a group's canaries were asked; at least 1."""
+    """Return the number of rounds in which 3/4 of a group's canaries were asked: 0 if none, else 1 or
+    more.
+    """
     counts = np.concatenate(
         [participations_of(transcript, rounds)[transcript.canaries.groups == group] for transcript in runs]
     )
@@ -199,7 +201,7 @@ def _figure(
     significance: float,
     independent: bool,
 ) -> EpsilonLowerBound | None:
-    """Return the largest lower bound over attacks and thresholds; None if no canary has a score."""
+    """Return the largest lower bound on epsilon over attacks and thresholds; None if none can be made."""
     counted = [_counted(runs, scores_by_run, group) for scores_by_run in claim.attacks]
     telling = [(scores, present) for scores, present in counted if present.any() and not present.all()]
     if not telling:
@@ -234,7 +236,7 @@ def _figure(
 def _counted(
     runs: Sequence[Transcript], scores_by_run: Sequence[Scores], group: int
 ) -> tuple[Scores, npt.NDArray[np.bool_]]:
-    """Collect scores, and which canaries were present, of a group in all runs."""
+    """Collect a group's canary scores in all runs, and whether each of these canaries was present."""
     scores, present = [], []
     for transcript, found in zip(runs, scores_by_run, strict=True):
         ours = (transcript.canaries.groups == group) & ~np.isnan(found)

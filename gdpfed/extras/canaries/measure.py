@@ -101,13 +101,13 @@ class Measurement:
 
     @property
     def passed(self) -> bool:
-        """Whether something was measured, and no bound or check contradicts the plan."""
+        """Whether something was measured, and no bound or check contradicts the privacy plan."""
         held = [*(figure.held for figure in self.figures), *(check.held for check in self.checks)]
         return self.sums_revealed > 0 and all(held)
 
     @property
     def complete(self) -> bool:
-        """Whether epsilon was measured against every observer, and every check could be made."""
+        """Whether epsilon was measured against every attacker, and every check could be made."""
         return not self.not_computed
 
     @property
@@ -123,7 +123,7 @@ def measure(
     make_fleet: MakeFleet = WatchedFleet,
     announce: Callable[[int], None] = lambda runs: None,
 ) -> Measurement:
-    """Simulate runs of a configuration with canaries; return lower bounds on epsilon and checks.
+    """Simulate runs of a configuration with canaries; return lower bounds on epsilon and checks of the runs.
 
     `config`: of the run, as for training it; nothing is written into its directory. `settings`: how to
     measure. `make_fleet`: what sums; another one than the simulation's is for tests. `announce`: is told how
@@ -161,7 +161,7 @@ def measure(
 
 
 def _missing_views(plan: PrivacyPlan, figures: Sequence[EpsilonLowerBound]) -> Iterator[NotComputed]:
-    """Yield the observers without a measured epsilon after the last round, with reason and remedy."""
+    """Yield each attacker against whom epsilon was not measured after the last round, with the reason."""
     there = {(each.group, each.view) for each in figures if each.rounds == plan.num_rounds}
     for group in range(len(parts_of(plan))):
         for view in views_of(plan):
@@ -171,7 +171,7 @@ def _missing_views(plan: PrivacyPlan, figures: Sequence[EpsilonLowerBound]) -> I
 
 
 def _prepared(config: Config, settings: Settings) -> PreparedRun:
-    """Prepare the run to simulate; refuse configurations that cannot have canaries."""
+    """Prepare the run to simulate; raise ConfigError if canaries cannot be put into it."""
     if config.run.resume:
         raise ConfigError(f"run.resume={config.run.resume} cannot be measured: leave it out")
     if config.training.vote is not None:
@@ -208,7 +208,7 @@ def _budget(plan: PrivacyPlan, group: int, record_group: int) -> float:
 def _one_run(
     prepared: PreparedRun, settings: Settings, start: Theta, path: Path, make_fleet: MakeFleet
 ) -> Transcript:
-    """Simulate one whole run in a directory of its own, with randomness from the operating system."""
+    """Simulate one whole run with newly drawn canaries; return what it released."""
     config = prepared.config
     ours = replace(
         prepared,

@@ -1,4 +1,4 @@
-"""Guesses of membership by a score: how well the score separates, and which epsilon it refutes."""
+"""Membership inference by scores: how well a score separates members, and which epsilon it rules out."""
 
 import math
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class MembershipGuess:
 
 
 def record_scores(seen: str, task: Task, model: nn.Module, records: Split) -> Scores:
-    """Score each record: minus its loss, or minus its gradient norm if the model is seen."""
+    """Score each record by minus its loss, or by minus its gradient norm if the attacker sees the model."""
     gradients = gradients_of(task, torch.device("cpu"))
     rows = (records.y != NO_ROW).sum(axis=1) if task.by_person else np.ones(len(records))
     found, start = [], torch.from_numpy(flatten(model))[None]
@@ -111,7 +111,7 @@ def tell_apart(
 
 
 def detectable_epsilon(num_records: int, delta: float, significance: float) -> float:
-    """Return the smallest epsilon at which the best attack could be noticed with this many records.
+    """Return the smallest epsilon at which the best attack could show a leak with this many records.
 
     Under pure epsilon the best attack guesses each of the records rightly with probability
     e^epsilon / (1 + e^epsilon). It is the epsilon at which the right guesses that it expects are enough.

@@ -1,4 +1,4 @@
-"""Attacks on a finished model: which records it was trained on, and which party a record is from.
+"""Attacks on a finished model: which records was it trained on, and from which data owner is a record?
 
 Membership is guessed by two scores, each larger for records that the model has seen: minus the loss of a
 record, for which its prediction is enough (Yeom et al., arXiv:1709.01604), and minus the norm of its
@@ -41,20 +41,20 @@ from gdpfed.runs.resume import load_run
 
 @dataclass(frozen=True, eq=False)
 class Parties:
-    """Records of several parties, and the party of each record, counted from 0."""
+    """Records of several data owners (parties), and the number of each record's owner, from 0."""
 
     records: Split
     of: npt.NDArray[np.int64]
 
 
 def party_scores(seen: str, task: Task, model: nn.Module, parties: Parties) -> Scores:
-    """Return the mean score of each party's records, shape (parties,)."""
+    """Return the mean membership score of each data owner's records, shape (parties,)."""
     scores = record_scores(seen, task, model, parties.records)
     return np.asarray(np.bincount(parties.of, scores) / np.bincount(parties.of))
 
 
 def dealt_out(others: Split, parties: Parties) -> Parties:
-    """Divide records that were not trained on into parties of the usual size, to compare with real ones.
+    """Divide records that were not trained on into made-up data owners, to compare with the real ones.
 
     The clients of an iid partition are random groups of records, and so are these.
     """
@@ -64,7 +64,7 @@ def dealt_out(others: Split, parties: Parties) -> Parties:
 
 
 def outside_parties(path: Path, data: Dataset) -> Parties:
-    """Read parties that took no part in the run, from a folder of tables or one table.
+    """Read data owners (parties) that took no part in the run, from a folder of tables or one table.
 
     Raises:
         LearningError: tables that are not as the run's declaration says.
@@ -91,7 +91,7 @@ def outside_parties(path: Path, data: Dataset) -> Parties:
 
 @dataclass(frozen=True)
 class SiteGuess:
-    """How well an attacker guesses a test record's party from the model's prediction and the label.
+    """How well an attacker guesses a test record's data owner from the model's prediction and the label.
 
     Attributes:
         records: that were guessed.
@@ -126,7 +126,7 @@ class ModelAttack:
 
     @property
     def passed(self) -> bool:
-        """Whether all guesses are compatible with the stated epsilon."""
+        """Whether no guess shows a larger epsilon than the stated one."""
         told = (self.membership, self.stated), (self.parties, self.stated_of_party)
         return all(stated is None or all(each.epsilon <= stated for each in found) for found, stated in told)
 
@@ -180,14 +180,14 @@ def attack_run(directory: Path, confidence: float = 0.95, outside: Path | None =
 
 
 def _names(data: Dataset) -> Sequence[str]:
-    """Return the names of parties, or their numbers; empty if examples have no owners."""
+    """Return the names of the data owners, or names made of numbers; empty if examples have no owners."""
     if data.owners is None or data.test_owners is None:
         return ()
     return data.owner_names or [f"party {at}" for at in range(int(data.owners.max(initial=-1)) + 1)]
 
 
 def _stated(plan: PrivacyPlan) -> float | None:
-    """Return the largest epsilon of any record, computed by the audit's formulas."""
+    """Return the largest epsilon of any record, by the audit's formulas; None without protected records."""
     if not plan.private or plan.unit != "record":
         return None
     return max(
@@ -206,7 +206,7 @@ def _site(
     owners: npt.NDArray[np.int64],
     alpha: float,
 ) -> SiteGuess | None:
-    """Learn on half of the test records to guess the party of the other half; None for one party."""
+    """Learn on half of the test records to guess the data owner of the other half; None for one owner."""
     from sklearn.linear_model import LogisticRegression
 
     if len(np.unique(owners)) < 2:

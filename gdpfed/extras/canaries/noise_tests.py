@@ -1,4 +1,4 @@
-"""Tests on coordinates that contain only noise: how much, and correlated between which rounds.
+"""Statistical tests of coordinates that hold only noise: is it large enough, and correlated as planned?
 
 All are of values that are normal under the plan. Where a program has more noise than its plan, or noise whose
 covariance is larger in the order of positive semidefinite matrices, each finds a fault no more often than of
@@ -27,7 +27,7 @@ MOST_SUMS, BLOCK = 4000, 256
 
 @dataclass(frozen=True, eq=False)
 class NoiseStream:
-    """The noise of the sums with one name in one run.
+    """The noise in the sums of one run that have the same name, one sum a round.
 
     Attributes:
         rounds: whose sums came out, ascending.
@@ -41,7 +41,7 @@ class NoiseStream:
 
     @cached_property
     def white(self) -> Floats:
-        """The new noise of each round, as a multiple of its planned standard deviation."""
+        """The noise that is newly drawn in each round, divided by its planned standard deviation."""
         if not np.any(self.root - np.diag(np.diag(self.root))):
             return np.asarray(self.values / np.diag(self.root)[:, None])
         found = np.full(self.values.shape, np.nan)
@@ -51,13 +51,13 @@ class NoiseStream:
 
     @cached_property
     def columns(self) -> Floats:
-        """The columns of `white` that have values in all rounds."""
+        """The newly drawn noise of the coordinates whose values are known in all rounds."""
         return self.white[:, np.isfinite(self.white).all(axis=0)]
 
 
 @dataclass(frozen=True)
 class NoiseTest:
-    """The result of a test whether the noise is large enough.
+    """The result of a test of whether the noise is as large as planned.
 
     Attributes:
         share: standard deviation that was measured, in that of the plan.
@@ -84,7 +84,7 @@ def _of_squares(total: float, count: int, level: float) -> NoiseTest:
 
 
 def amount_of_noise(streams: Sequence[NoiseStream], level: float) -> NoiseTest | None:
-    """Test whether the new noise of all rounds and runs is as large as planned; None without values."""
+    """Test whether the newly drawn noise of all rounds and runs is as large as planned; None if unknown."""
     values = np.concatenate([np.zeros(0), *(each.white[np.isfinite(each.white)] for each in streams)])
     return _of_squares(float(values @ values), len(values), level) if len(values) else None
 
@@ -92,7 +92,7 @@ def amount_of_noise(streams: Sequence[NoiseStream], level: float) -> NoiseTest |
 def noise_over_rounds(
     streams: Sequence[NoiseStream], turns: Sequence[Sequence[int]], num_rounds: int, level: float
 ) -> NoiseTest | None:
-    """Test whether noise hides a client's contributions in any weighted sum over rounds, as planned.
+    """Test whether noise hides a client's contributions as planned, in any weighted sum over rounds.
 
     With x the rounds of a client and K the planned covariance, weights a tell (a^T x)^2 / (a^T S a) of it
     under noise of covariance S, and no weights tell more than x^T K^-1 x under K. On every second coordinate
@@ -135,7 +135,7 @@ def noise_over_rounds(
 
 
 def shrunk_covariance(streams: Sequence[tuple[Sequence[int], Floats]], num_rounds: int) -> Floats:
-    """Estimate the covariance of noise between rounds, shrunk towards the planned one.
+    """Estimate the covariance of the noise between rounds, shrunk towards the planned covariance.
 
     ``streams`` are rounds and columns of new noise in units of its planned deviation, a run each. Of T rounds
     and n columns it is (W + (T / n) I) / (1 + T / n), shape (T, T), with W the mean of the products.
@@ -153,7 +153,7 @@ def shrunk_covariance(streams: Sequence[tuple[Sequence[int], Floats]], num_round
 
 @dataclass(frozen=True)
 class LagTest:
-    """The lag in rounds at which new noise is most correlated, and the test of this correlation.
+    """The lag in rounds at which newly drawn noise is most correlated, and the test of this correlation.
 
     Attributes:
         lag: in rounds.
@@ -169,7 +169,7 @@ class LagTest:
 
 
 def noise_at_lags(streams: Sequence[NoiseStream], num_rounds: int, level: float) -> LagTest | None:
-    """Test whether new noise is correlated with noise of earlier rounds; None for single rounds.
+    """Test whether the rounds' newly drawn noise is correlated; None if no two rounds can be compared.
 
     With w the new noise, every coordinate of every run has a sum of w_t w_(t - lag) over the rounds. Under
     the plan these sums are independent and symmetric about zero, which makes Student's t of them no larger
@@ -262,7 +262,7 @@ def noise_in_common(noise: Floats, level: float) -> PairTest | None:
 
 @dataclass(frozen=True)
 class LengthTest:
-    """The measured norm of contributions, and the test whether it is within the bound.
+    """The measured norm of the canaries' contributions, and the test of whether it is within the bound.
 
     Attributes:
         length: in units of the bound.
@@ -278,7 +278,7 @@ class LengthTest:
 
 
 def length_of_contributions(beyond: Floats, expected: Floats, level: float) -> LengthTest | None:
-    """Test by a one-sided t test whether contributions exceed their norm bound.
+    """Test by a one-sided t test whether the canaries' contributions exceed the clipping bound.
 
     Args:
         beyond: what every canary's projections have beyond its bound, by the weights of the best test of

@@ -1,4 +1,4 @@
-"""The result of a check of a program against its plan, or why it could not be made."""
+"""The result of checking simulated runs against their privacy plan, or why a check was not possible."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ POWER = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramCheck:
-    """One check of what the simulated program did against its plan.
+    """The result of one check that compares simulated runs with their privacy plan.
 
     Attributes:
         looked_at: which thing, one of `CHECKS`.

@@ -1,4 +1,4 @@
-"""Checks of simulated runs against their plan: noise, contributions, turns and sampling.
+"""Checks of simulated runs against their privacy plan: noise, clipping, clients' rounds and sampling.
 
 A lower bound on epsilon sees a fault only as far as canaries are told apart by it, and some faults hardly
 tell: turns a round too close, a correction that is taken twice. These checks look at each thing itself. Each
@@ -51,7 +51,7 @@ COORDINATES_OF_THEIR_OWN = "--kind dirac, in which nobody trains"
 
 
 def program_checks(runs: Sequence[Transcript], plan: PrivacyPlan, significance: float) -> Looked:
-    """Make all checks; if the program follows its plan, one fails with probability `significance`.
+    """Make all checks; if the program follows its plan, any of them fails with probability `significance`.
 
     What could not be looked at is in the list as well, with what would compute it.
     """
@@ -64,7 +64,7 @@ Job = Callable[[float], ProgramCheck | NotComputed]
 
 
 def _jobs(observed: "_Observed") -> Iterator[Job]:
-    """Yield each check as a function of the significance level that it may use."""
+    """Yield each check, as a function of the probability of a false alarm that it may have."""
     plan, mechanism = observed.plan, observed.plan.mechanism
     yield from (partial(_noise, observed, name) for name in observed.names)
     if not plan.about_records and plan.num_rounds > 1:
@@ -81,7 +81,7 @@ def _jobs(observed: "_Observed") -> Iterator[Job]:
 
 @dataclass(frozen=True)
 class _Observed:
-    """The simulated runs of an audit with canaries, and the noise of their sums by the sum's name."""
+    """The simulated runs of an audit with canaries, and the noise in their sums."""
 
     runs: Sequence[Transcript]
     plan: PrivacyPlan
@@ -104,7 +104,7 @@ class _Observed:
 
     @property
     def whole(self) -> bool:
-        """Whether no one but canaries changes the sums, so that other coordinates contain only noise."""
+        """Whether only canaries contribute to the sums, so that all other coordinates contain only noise."""
         return all(len(transcript.watched) for transcript in self.runs)
 
     def streams(self, name: str) -> list[NoiseStream]:
@@ -236,7 +236,7 @@ def _contributions(observed: _Observed, m: int, level: float) -> ProgramCheck | 
 def _beyond_bound(
     observed: _Observed, canaries: Canaries, sums: Mapping[int, RevealedSum], m: int
 ) -> tuple[Floats, Floats]:
-    """Return how far each canary of a group moves the sums beyond its bound, and the bound."""
+    """Return how far each canary exceeds its clipping bound, and the bound, both in units of the noise."""
     group, there = observed.plan.groups[m], sorted(sums)
     ours = np.flatnonzero((canaries.groups == m) & (canaries.signs != 0))
     signs = canaries.signs[ours]
@@ -252,7 +252,7 @@ def _beyond_bound(
 
 
 def _turns(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
-    """Check the turns of clients in every run against limits, cost, log and ledger."""
+    """Check in which rounds clients were asked (their turns) against limits, stated cost, log and ledger."""
     of, wrong = f"group {m}", ""
     limits, most = limits_of(observed.plan)[m], 0
     if not any(observed.sums):
@@ -287,7 +287,7 @@ def _asked(transcript: Transcript, m: int) -> dict[int, list[int]]:
 def _dear_turn(
     turns: Mapping[int, Sequence[int]], taps: Sequence[float], densest: Sequence[int], num_rounds: int
 ) -> str:
-    """Name a client whose turns cost more than the most expensive planned ones; "" if none."""
+    """Name a client whose rounds cost more than the most expensive planned schedule; "" if there is none."""
     cost = {each: moved_by(taps, each, num_rounds) for each in {tuple(each) for each in turns.values()}}
     stated = moved_by(taps, densest, num_rounds)
     for client, rounds in turns.items():
@@ -297,7 +297,7 @@ def _dear_turn(
 
 
 def _unlike_files(transcript: Transcript, m: int, turns: Mapping[int, Sequence[int]]) -> str:
-    """Name a round in which log or ledger state other turns than really happened; "" if none."""
+    """Name a round for which log or ledger do not list the clients that were asked; return "" if none."""
     summed = {each.round_index for each in transcript.sums if m in each.groups}
     for record in transcript.records:
         index = record.round - 1
@@ -315,7 +315,7 @@ def _unlike_files(transcript: Transcript, m: int, turns: Mapping[int, Sequence[i
 
 
 def _twice(transcript: Transcript, m: int) -> str:
-    """Name a sum that was released twice in the same round; "" if none."""
+    """Name a sum that was released twice in the same round; return "" if there is none."""
     seen = set[tuple[str, int]]()
     for each in transcript.sums:
         if m in each.groups and (key := (each.name, each.round_index)) in seen:
@@ -325,7 +325,7 @@ def _twice(transcript: Transcript, m: int) -> str:
 
 
 def _samples(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
-    """Check who was asked in each round and run, against sampling rate and log."""
+    """Check which clients were sampled in each round and run, against the sampling rate and the log."""
     of, group, wrong = f"group {m}", observed.plan.groups[m], ""
     samples, sizes, rates, ours = [], [], [], frozenset(group.clients)
     for transcript in observed.runs:

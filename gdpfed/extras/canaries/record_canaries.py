@@ -1,4 +1,4 @@
-"""Canaries among records: a record's gradient is a known vector or zero, as a fair coin decides.
+"""Record canaries: a fair coin decides whether the gradient of each is a known vector or zero.
 
 Some are persons with several rows, so that what puts rows together is measured as well.
 """
@@ -77,12 +77,14 @@ class PersonRows:
         return np.asarray(self.person_of[self.numbers[:, 0]])
 
     def take(self, places: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return numbers and labels of the rows of some examples, in place of inputs and targets."""
+        """Return the row numbers of some examples as their inputs, and the rows' labels as their targets."""
         return torch.from_numpy(self.numbers[places]), torch.from_numpy(self.labels[places])
 
 
 class _CanaryRows(nn.Module):
-    """A model for numbered rows, output -length * parameter, so that gradients are known: shape (rows, 1)."""
+    """A model with a known gradient for each numbered row; it outputs -length * parameter, shape (rows,
+    1).
+    """
 
     coordinates: torch.Tensor
     lengths: torch.Tensor
@@ -107,7 +109,7 @@ def person_gradients(
     lengths: npt.NDArray[np.float64],
     dimension: int,
 ) -> tuple[RecordGradients, Take]:
-    """Return gradients of persons, computed by a run's own code on canary rows.
+    """Return the objects that read a table's rows and compute each person's gradient, by a run's own code.
 
     Args:
         rows: of the table.
@@ -161,7 +163,7 @@ class RecordCanaries(Canaries):
 
     @property
     def number_of_person(self) -> npt.NDArray[np.int64]:
-        """The canary number of each person in the table, -1 for others, shape (persons,)."""
+        """The number of each person's canary, or -1 for a person who is not a canary, shape (persons,)."""
         rows = self.rows
         if rows is None:
             raise LearningError(
@@ -189,7 +191,7 @@ class RecordCanaries(Canaries):
 def choose_records(
     plan: PrivacyPlan, task: Task, dimension: int, generator: np.random.Generator
 ) -> RecordCanaries:
-    """Choose records as canaries, equally many from each client and group: all, or at most d."""
+    """Draw records, or persons, as canaries uniformly from those of all clients: all, or at most d."""
     parts = parts_of(plan)
     num_groups = max(part.record_group for part in parts) + 1
     sizes = np.zeros((plan.num_clients, num_groups), dtype=np.int64)
@@ -235,7 +237,7 @@ def choose_records(
 def _records(
     task: Task, client_id: int, num_groups: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the positions of a client's records among the examples, and each record's group."""
+    """Return the positions of a client's records among the examples, and each record's budget group."""
     places = task.client_indices(client_id)
     if num_groups == 1:
         return places, np.zeros(len(places), dtype=np.int64)
@@ -326,6 +328,6 @@ class RecordCanaryEngine(Engine):
 
 
 def _places(places: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the positions of records in place of their inputs and targets."""
+    """Return the positions of records twice, in place of their inputs and their targets."""
     found = torch.from_numpy(places)
     return found, found

@@ -1,4 +1,4 @@
-"""Tests of sampling: turns against their limits, and cohorts against their planned distribution.
+"""Tests of sampling: do clients keep the limits on their rounds, and are cohorts drawn as planned?
 
 A turn that breaks a limit is a fact and no matter of chance. Samples are secret and random; a rate that is
 too high, clients that are drawn too often and rounds whose samples have too much in common are found by exact
@@ -20,7 +20,7 @@ MOST_EXACT = 64
 
 
 def broken_limit(turns: Mapping[int, Sequence[int]], most_turns: int, separation: int) -> str:
-    """Name a client with too many turns, or with turns too close together; "" if there is none.
+    """Name a client that was asked in too many rounds, or in rounds too close together; "" if there is none.
 
     ``turns`` are the rounds, from 0, in which each client was asked.
     """
@@ -71,7 +71,7 @@ def law_of_samples(
     rates: Sequence[float],
     level: float,
 ) -> SampleTest | None:
-    """Test whether every round draws a new cohort, at the planned rate, with all clients alike.
+    """Test whether every round draws a new cohort at the planned rate, with the same chance for each client.
 
     Given their sizes, two samples that are drawn apart from each other have a hypergeometric number of
     clients in common, whatever the law of the sizes. How often a client is drawn in all rounds, and how many
@@ -140,7 +140,9 @@ def _most_alike(
 
 
 def upper_tail(hits: int, trials: int, rate: float) -> float:
-    """An upper bound on the probability of this many hits in independent trials (Hoeffding)."""
+    """Return an upper bound on the probability of this many hits or more in independent trials
+    (Hoeffding).
+    """
     share = hits / trials
     if share <= rate:
         return 1.0

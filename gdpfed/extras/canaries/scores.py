@@ -31,7 +31,7 @@ LEAST_NOISE = 1e-9
 
 
 def likelihood_ratio(transcript: Transcript, rounds: int) -> Scores:
-    """Score canaries by the log likelihood ratio of all sums, for an observer who does not know the cohorts.
+    """Score canaries by the log likelihood ratio of all sums, for an attacker who does not know the cohorts.
 
     With x the projection over C_m and s = sigma_m, a sum tells log(1 - q + q exp((2 x - 1) / (2 s^2))) for
     presence against absence. It is the best test where nothing else moves the projection (Neyman, Pearson).
@@ -61,7 +61,7 @@ def _log_ratio(
 
 
 def batch_ratio(transcript: Transcript, rounds: int) -> Scores:
-    """Score canaries by the log likelihood ratio of DP-SGD sums, without knowledge of the batches.
+    """Score canaries by the log likelihood ratio of DP-SGD sums, for attackers who do not know the batches.
 
     k of tau steps have drawn a record with probability Bin(k; tau, q). With x the projection over C and v the
     variance of its noise over C^2, that tells log sum_k Bin(k; tau, q) exp((2 k x - k^2) / (2 v)). Of one
@@ -87,7 +87,7 @@ def batch_ratio(transcript: Transcript, rounds: int) -> Scores:
 
 
 def most_alike(transcript: Transcript, rounds: int) -> Scores:
-    """Score canaries by how close the two most similar sums are, which reveals noise that was reused.
+    """Score canaries by the difference of the two most similar sums, in which reused noise would cancel.
 
     The two are those that lie closest together over all canaries. Noise that was drawn twice from one seed
     cancels there, and leaves the canaries that are in one of the two.
@@ -104,7 +104,7 @@ def most_alike(transcript: Transcript, rounds: int) -> Scores:
 
 
 def known_cohorts(transcript: Transcript, rounds: int, participations: int) -> Scores:
-    """Score canaries by their summed projections, for an observer who knows the cohorts.
+    """Score canaries by their summed projections, for an attacker who knows the cohorts.
 
     Of a canary the first ``participations`` rounds count in which it was asked, so that the same figure is
     stated for all; nan for canaries that were asked in fewer.
@@ -127,7 +127,7 @@ def known_cohorts(transcript: Transcript, rounds: int, participations: int) -> S
 
 
 def released_model(transcript: Transcript, rounds: int) -> Scores:
-    """Score canaries by the projection of the released model onto each one's direction.
+    """Score canaries by the projection of the released model's change onto each canary's direction.
 
     For random unit vectors this is the cosine of Andrew et al., arXiv:2302.03098, up to the model's length.
     """
@@ -153,7 +153,7 @@ TOLD_OF = 3
 
 
 def under_planned_noise(transcript: Transcript, rounds: int) -> Scores:
-    """Score canaries by the log likelihood ratio if noise has the planned covariance."""
+    """Score canaries by the log likelihood ratio of all sums, with the planned covariance of the noise."""
     scores = np.full(len(transcript.canaries.clients), np.nan)
     for each in _streams(transcript, rounds):
         scores[each.ours] = _told(transcript, each.root, each.y, each.x)
@@ -161,7 +161,7 @@ def under_planned_noise(transcript: Transcript, rounds: int) -> Scores:
 
 
 def under_measured_noise(runs: Sequence[Transcript], rounds: int) -> list[Scores]:
-    """Score canaries of each run by the log likelihood ratio if noise has the measured covariance.
+    """Score each run's canaries by the log likelihood ratio of all sums, with the measured noise covariance.
 
     K is measured on what nobody moves, in all runs and, where groups are in one sum, in all groups: on the
     coordinates without a canary, and on one canary in three. These canaries tell their coins, and have no
@@ -190,7 +190,7 @@ def under_measured_noise(runs: Sequence[Transcript], rounds: int) -> list[Scores
 
 
 class _Stream(NamedTuple):
-    """The sums over rounds that the canaries of one group contribute to.
+    """The noised sums of all rounds to which the canaries of one group contribute.
 
     Attributes:
         group: of the plan.

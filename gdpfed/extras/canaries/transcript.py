@@ -1,4 +1,4 @@
-"""A run's transcript: the released sums and models in which canaries may be visible."""
+"""What a simulated run releases: the sums and models in which canaries may be visible."""
 
 import json
 import math
@@ -30,7 +30,7 @@ MOST_WATCHED = 2048
 
 @dataclass(frozen=True, eq=False)
 class RevealedSum:
-    """One sum that a run releases, masked or added up in clear.
+    """One noised sum that a run releases, computed under masks or in the clear.
 
     Of updates that are private by themselves, it is all those of one sum: then a canary's projection is that
     of its client's update.
@@ -82,7 +82,7 @@ class Transcript:
 
     @cached_property
     def watched(self) -> npt.NDArray[np.int64]:
-        """The coordinates whose noise is watched; empty if other clients train."""
+        """The coordinates whose noise is recorded; empty if clients that are not canaries train."""
         if not isinstance(self.canaries.directions, DiracDirections):
             return np.zeros(0, dtype=np.int64)
         dimension = len(self.start)
@@ -97,7 +97,7 @@ class Transcript:
 
     @cached_property
     def still(self) -> npt.NDArray[np.bool_]:
-        """Which watched coordinates no canary changes, shape (watched,)."""
+        """For each watched coordinate, whether all canaries leave it unchanged, shape (watched,)."""
         moved = np.zeros(len(self.start), dtype=bool)
         if isinstance(self.canaries.directions, DiracDirections):
             moved[self.canaries.directions.coordinates[self.canaries.signs != 0]] = True
@@ -127,7 +127,7 @@ class Transcript:
         )
 
     def _drawn_stddev(self, prepared: PreparedSum, result: ClientSum, groups: Sequence[int]) -> float:
-        """Return a sum's noise: the planned one, or the larger one that members really added.
+        """Return the standard deviation of a sum's noise: as planned, or larger if clients really added more.
 
         Shares are sized for those who may drop out, and here nobody does. In levels what is too much is
         taken out again.
@@ -145,7 +145,7 @@ class Transcript:
         projections: Vectors,
         noise_stddev: npt.NDArray[np.float64],
     ) -> None:
-        """Record single updates of a sum, each of which is private by itself."""
+        """Record the updates of one sum if each update carries noise of its own."""
         parts = tuple(range(len(parts_of(self.plan))))
         self.sums.append(
             RevealedSum(
@@ -164,7 +164,9 @@ class Transcript:
     def _in_updates(
         self, projections: Vectors, noise_stddev: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float32]:
-        """Return the noise in updates at the coordinates of absent canaries, in planned units."""
+        """Return the noise in updates at absent canaries' coordinates, over its planned standard
+        deviation.
+        """
         directions, found = self.canaries.directions, np.full(len(self.start), np.nan, dtype=np.float32)
         if isinstance(directions, DiracDirections):
             absent = (self.canaries.signs == 0) & (noise_stddev > 0)
@@ -179,7 +181,7 @@ class Transcript:
 
 
 class ReleasedModels(Observer):
-    """An observer that records released models, the log and the ledger."""
+    """Records released models, the log and the ledger of a run, which tells it of every round."""
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript

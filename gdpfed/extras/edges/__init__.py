@@ -1,1 +1,1 @@
-"""Edge servers between devices and a cloud: server to their devices, one client to the cloud."""
+"""Edge servers: each is the server of its own devices, and one client of a central server (the cloud)."""

@@ -1,4 +1,4 @@
-"""The run of an edge server: each round starts from the cloud's model and returns how it changed.
+"""An edge server's own run: each round starts from the central server's model and returns its change.
 
 The run itself is one like any other, with a plan, a ledger and files of its own, and `gdpfed audit` checks it
 as such. A round is charged before it begins and is never repeated: a job whose round is charged already is
@@ -26,7 +26,7 @@ TOO_LATE = "its round is behind this edge: charged or left out, and not done aga
 
 
 class Edge(Extension):
-    """Lets an edge's run wait for jobs from the cloud, train one round each, and answer.
+    """Makes an edge server's run wait for jobs of the central server, train one round for each, and answer.
 
     `mailbox`: shared with the edge client. `announce`: is told in one line for what it waits. `num_rounds`:
     of the edge's run.
@@ -40,7 +40,7 @@ class Edge(Extension):
         self._num_rounds = num_rounds
 
     def start(self, order: TrainingOrder, theta: Theta) -> Theta:
-        """Wait for the cloud's next job; return its model as the start of the round, shape (d,).
+        """Wait for the central server's next job; return its model, from which the round starts, shape (d,).
 
         It waits for a job as long as it takes: nothing is charged meanwhile. Raises RoundLeftOut: the cloud
         is past that round. Raises TrainingOver: the cloud's run has ended, and has no job left for this edge.
@@ -67,7 +67,7 @@ class Edge(Extension):
             waited += POLL_SECONDS
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """Answer the cloud's job, once all files of the round are on disk."""
+        """Answer the central server's job, once all files of the round are on disk."""
         if ended.round_index not in self._mailbox.open_rounds():
             return
         job = self._job(ended.round_index)
@@ -80,7 +80,7 @@ class Edge(Extension):
             self._mailbox.answer(job, None, "; ".join(reasons) or "no sum")
 
     def _job(self, round_index: int) -> Job | None:
-        """Read the cloud's job for a round; None if there is none. Delete a damaged job."""
+        """Read the central server's job for a round, or return None; delete a job that is damaged."""
         try:
             return self._mailbox.job(round_index)
         except EdgeError as error:
@@ -89,7 +89,7 @@ class Edge(Extension):
             return None
 
     def _unfit(self, job: Job, order: TrainingOrder, theta: Theta) -> str:
-        """Say why a job does not fit this run; "" if it fits."""
+        """Return the reason why a job does not fit the edge server's run, or "" if it fits."""
         if job.round_index >= self._num_rounds:
             return f"it is of round {job.round_index + 1}, and this edge's run has {self._num_rounds}"
         if job.start.shape != theta.shape:
@@ -105,7 +105,7 @@ class Edge(Extension):
 
 
 def edge_of(run: PreparedRun, announce: Callable[[str], None]) -> Edge | None:
-    """Return the edge extension of a run that has a mailbox (run.mailbox); None for other runs."""
+    """Return the extension that makes a run that of an edge server, if run.mailbox is set; else None."""
     folder = run.config.run.mailbox
     if folder is None:
         return None

@@ -1,4 +1,4 @@
-"""Presents an edge server to the cloud as one client, whose update is the edge's model change."""
+"""Presents an edge server to the central server as one client, whose update is the change of the model."""
 
 import time
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class EdgeClient:
-    """Answers the cloud in an edge's name: passes jobs to the edge's own run, and returns its answers.
+    """Answers the central server for an edge server: passes jobs to the edge's run, and returns its answers.
 
     `folder`: that it shares with the run. `seconds`: how long it waits for an answer.
     """
@@ -30,17 +30,19 @@ class EdgeClient:
     seconds: float
 
     def check(self, order: "TrainingOrder") -> None:
-        """Check that the order's model and loss exist on this edge; LearningError if not."""
+        """Raise LearningError if this edge server lacks the model or loss that the central server asks
+        for.
+        """
         from gdpfed.clients.order_checks import check_model
 
         check_model(order.task)
 
     def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
-        """Return how far the edge's devices moved the cloud's model in one round, shape (d,)."""
+        """Return how far the edge server's devices moved the central model in one round, shape (d,)."""
         return self.interval(Job.of(run, order, theta))
 
     def interval(self, job: Job) -> Vector:
-        """Have the edge do a job; return how far it moved the model, shape (d,).
+        """Have the edge server's run do one job; return how far it moved the model, shape (d,).
 
         A job that is asked for twice is done once: the answer is kept. Raises EdgeError: the edge refuses,
         does not answer in time, or the cloud has gone on to a later round, as after it was killed. Then its
@@ -62,7 +64,7 @@ class EdgeClient:
         return change
 
     def end(self, run: str) -> None:
-        """Tell the edge's run that the cloud's run has ended.
+        """Tell the edge server's run that the central server's run has ended.
 
         Raises EdgeError: the folder serves another run.
         """
@@ -70,7 +72,7 @@ class EdgeClient:
 
 
 def edge_client_of(config: Mapping[str, Any]) -> EdgeClient:
-    """Return the edge client that a node's settings describe.
+    """Return the client that stands for an edge server, as a node's settings describe it.
 
     Raises NodeConfigError: an edge client with data or a budget, which are its edge's devices' own.
     """

@@ -1,4 +1,4 @@
-"""The folder by which an edge's run and its client in the cloud's run exchange jobs and answers.
+"""The folder through which an edge server's run and its client exchange jobs and answers as files.
 
     job-<round>      the cloud's model, and how devices are to train: the edge client writes it
     answer-<round>   how far the edge's interval moved that model, or why there is none: the run writes it
@@ -33,12 +33,12 @@ JOB, ANSWER, BOUND, OVER = "job", "answer", "run", "over"
 
 
 class EdgeError(StandInError):
-    """An edge refuses or fails a round; the text contains no data, because the cloud reads it."""
+    """An edge server refuses or fails a round; the text has no data in it, as the central server reads it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A job from the cloud to an edge: a round, training settings and the model to start from.
+    """A job for an edge server: a round, the training settings and the model to start from.
 
     `run`: names the cloud's run. `round_index`: of that run, from 0. `training`: how devices are to train, as
     plain values. `start`: the model to start from, shape (d,).
@@ -51,18 +51,18 @@ class Job:
 
     @classmethod
     def of(cls, run: str, order: "TrainingOrder", start: Vector) -> Self:
-        """Make a job from the cloud's training order."""
+        """Make a job from the central server's instruction to train."""
         return cls(run, order.round_index, asdict(order.training), start)
 
     @property
     def names(self) -> dict[str, Any]:
-        """The values that identify a job: run, round, hash of the model, and training."""
+        """The values that identify a job: run, round, hash of the model, and training settings."""
         model = sha256(np.ascontiguousarray(self.start, dtype="<f4").tobytes()).hexdigest()
         return {"run": self.run, "round": self.round_index, "model": model, "training": dict(self.training)}
 
 
 class Mailbox:
-    """A folder with the cloud's jobs for an edge, and the edge's answers, as files.
+    """A folder of files: the central server's jobs for an edge server, and the edge server's answers.
 
     Args:
         folder: which the edge's run and its edge client share, and nobody else.
@@ -92,7 +92,7 @@ class Mailbox:
                     self._path(kind, earlier).unlink(missing_ok=True)
 
     def _bind(self, run: str) -> None:
-        """Bind the folder permanently to one run of the cloud."""
+        """Reserve the folder for one run of the central server; raise EdgeError if another run has it."""
         path, own = self.folder / BOUND, json.dumps(run).encode()
         if not path.exists():
             self._save(path, own)
@@ -108,14 +108,14 @@ class Mailbox:
             raise self._unusable(error) from None
 
     def _unusable(self, error: OSError) -> EdgeError:
-        """Return an error that the folder cannot be used; the cloud reads it, so it names no path."""
+        """Return the error for an unusable folder; it names no path, since the central server reads it."""
         return EdgeError(
             "the folder that an edge's run (run.mailbox) shares with its edge client (edge) cannot be used "
             f"({error.strerror}): both processes must be able to read and write it"
         )
 
     def end(self, run: str) -> None:
-        """Write into the folder that the cloud's run has ended, so that the edge stops waiting.
+        """Note in the folder that the central server's run has ended, so that the edge server stops waiting.
 
         Raises EdgeError: the folder serves another run.
         """
@@ -123,7 +123,7 @@ class Mailbox:
         self._save(self.folder / OVER, b"")
 
     def is_over(self) -> bool:
-        """Whether the cloud's run has ended."""
+        """Return whether the central server's run has ended."""
         return (self.folder / OVER).is_file()
 
     def withdraw(self, job: Job) -> None:
@@ -135,7 +135,7 @@ class Mailbox:
         self._path(JOB, round_index).unlink(missing_ok=True)
 
     def rounds(self, kind: str) -> list[int]:
-        """Return the rounds for which there are jobs, or answers, in ascending order."""
+        """Return the rounds that have a file of this kind (job or answer), in ascending order."""
         found = (path for path in self.folder.glob(f"{kind}-*") if not path.is_dir())
         names = (path.name.removeprefix(f"{kind}-") for path in found)
         return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
@@ -164,7 +164,7 @@ class Mailbox:
         self._write(self._path(ANSWER, job.round_index), {**job.names, "reason": reason}, moved)
 
     def answered(self, job: Job) -> Vector | None:
-        """Read the answer to a job, shape (d,); None until there is an answer.
+        """Return the change of the model that answers a job, shape (d,); None until there is an answer.
 
         Raises EdgeError: the edge has refused, or the answer is to another job.
         """
