@@ -54,7 +54,7 @@ class MRMTL(DPSGD):
         self._personal: npt.NDArray[np.float64] | None = None
 
     def personal(self, theta: Theta) -> npt.NDArray[np.float64]:
-        """Return the clients' own models, shape (n, d); theta for all before the first round."""
+        """Return the clients' own models, shape (n, d); before the first round all are the initial model."""
         if self._personal is None:
             return np.tile(theta.astype(np.float64), (self.config.dataset.num_clients, 1))
         return self._personal
@@ -113,7 +113,7 @@ class MRMTL(DPSGD):
         self._personal = None if personal is None else personal.astype(np.float64)
 
     def observers(self, directory: Path) -> Sequence[Observer]:
-        """Return the observer that saves the clients' own models at the end of a run."""
+        """Return the object that saves the clients' own models at the end of a run."""
         return (_PersonalModels(self, directory),)
 
 

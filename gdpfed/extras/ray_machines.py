@@ -67,7 +67,7 @@ class Machine:
         return words
 
     def versions(self) -> tuple[str, str]:
-        """The versions on this machine, as :func:`installed` returns them."""
+        """Return the versions of packages and code on this machine, and its kind of CPU."""
         return installed()
 
     def work(self, message: bytes, *models: Theta) -> bytes:
@@ -161,7 +161,7 @@ class RayMachines(Divided):
             yield member.actor.work.remote(message, *(models[each] for each in starts)), (member, part)
 
     def _lose(self, member: _Member, part: Part) -> None:
-        """Continue without a lost machine; RunError if it was the last one."""
+        """Continue without a lost machine; raise RunError if it was the last one."""
         self._members = [each for each in self._members if each is not member]
         self.shares = [each.workers for each in self._members]
         if not self._members:
@@ -261,7 +261,7 @@ def _members(address: str, workers: int | None) -> list[_Member]:
 
 
 def _check_versions(members: Sequence[_Member]) -> None:
-    """Refuse machines with other versions or code; warn of machines with another kind of CPU.
+    """Raise ConfigError if a machine has other versions or code; warn if kinds of CPU differ.
 
     Raises ConfigError: a machine with other versions, or other code.
     """

@@ -82,9 +82,7 @@ class PersonRows:
 
 
 class _CanaryRows(nn.Module):
-    """A model with a known gradient for each numbered row; it outputs -length * parameter, shape (rows,
-    1).
-    """
+    """A model that outputs -length * parameter for each numbered row, so that its gradients are known."""
 
     coordinates: torch.Tensor
     lengths: torch.Tensor

@@ -140,9 +140,7 @@ def _most_alike(
 
 
 def upper_tail(hits: int, trials: int, rate: float) -> float:
-    """Return an upper bound on the probability of this many hits or more in independent trials
-    (Hoeffding).
-    """
+    """Return an upper bound on the probability of at least this many hits in independent trials."""
     share = hits / trials
     if share <= rate:
         return 1.0

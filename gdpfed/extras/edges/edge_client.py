@@ -30,9 +30,7 @@ class EdgeClient:
     seconds: float
 
     def check(self, order: "TrainingOrder") -> None:
-        """Raise LearningError if this edge server lacks the model or loss that the central server asks
-        for.
-        """
+        """Raise LearningError if this edge lacks the model or loss that the central server asks for."""
         from gdpfed.clients.order_checks import check_model
 
         check_model(order.task)

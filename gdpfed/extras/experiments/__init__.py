@@ -1,1 +1,1 @@
-"""Experiments: many runs or plans side by side, as the tables and figures of the paper."""
+"""Experiments: compare many training runs or privacy plans, as the GDPFed paper's tables and figures do."""

@@ -53,7 +53,7 @@ DrawPanel = Callable[[Axes, Experiment, str, Lines], None]
 def accuracy_tables(
     experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome]
 ) -> list[Table]:
-    """Return tables of accuracy, with a column or a table for each data set.
+    """Return tables of test accuracy: one table with a column for each data set, or one table for each.
 
     Tables of differences follow, a data set and column each, where the experiment compares with a row.
     """

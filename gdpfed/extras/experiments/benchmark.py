@@ -90,7 +90,7 @@ def adversaries_of(entries: Sequence[Entry]) -> Mapping[str, str]:
 
 
 def _ranks(tried: Sequence[tuple[Outcome, Entry | None]]) -> Mapping[str, float]:
-    """Rank methods on one data set, setting and seed; empty if a run is missing or fewer than two count."""
+    """Rank methods for one data set, setting and seed; {} if a run is missing or fewer than two are valid."""
     if any(entry is None and _expected(outcome) for outcome, entry in tried):
         return {}
     scores = [

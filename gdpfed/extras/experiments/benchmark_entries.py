@@ -1,4 +1,4 @@
-"""What a benchmark records of each run: results in total and by budget, cost, the audit's verdict."""
+"""What a benchmark keeps of each run: results overall and by budget, cost, and the audit's verdict."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -121,7 +121,7 @@ def _text(value: object) -> str:
 
 
 def entries_of(runs: Sequence[CellRun], kept_in: Path) -> Iterator[Entry]:
-    """Yield the benchmark's entry for each finished run, auditing runs that are new.
+    """Yield the benchmark's row of results for each finished run; audit the runs that are new or changed.
 
     Args:
         runs: of the benchmark.
@@ -155,7 +155,7 @@ def _kept(path: Path) -> Mapping[str, Any]:
 
 
 def _digest(run: Path) -> str:
-    """A hash of all files of a run."""
+    """Return a hash of all files of a run."""
     found = sha256()
     for path in sorted(each for each in run.rglob("*") if each.is_file()):
         found.update(f"{path.relative_to(run)}\0".encode() + sha256(path.read_bytes()).digest())
@@ -195,7 +195,7 @@ def measured(run: CellRun) -> Entry:
 
 
 def adversary_of(plan: PrivacyPlan) -> str | None:
-    """Return whom a plan's epsilon holds against if sums are masked; None without privacy."""
+    """Return the adversary that a plan's epsilon holds against if sums are masked; None without privacy."""
     return whom_it_holds_against(replace(plan, sums_hidden=True).to_dict()) if plan.private else None
 
 

@@ -20,7 +20,7 @@ OF_EVERY_RUN = ("run.directory", "run.resume", "run.stop_after_round", "simulati
 
 @dataclass(frozen=True)
 class Setting:
-    """Changes that a user makes to all cells of an experiment's table.
+    """Settings that a user changes in all cells of an experiment's table.
 
     `datasets`: in place of the experiment's own; empty: those. `overrides`: as on the command line, after
     those of row and column. `num_rounds`: in place of every data set's own; None: those. `client_factor`:
@@ -33,7 +33,7 @@ class Setting:
     client_factor: float = 1.0
 
     def check(self) -> None:
-        """Refuse changes that contradict the experiment.
+        """Raise ExperimentError if the changes contradict the experiment.
 
         Raises ExperimentError: one line that names the value and the remedy.
         """
@@ -57,17 +57,17 @@ class Setting:
 
     @property
     def final_overrides(self) -> tuple[str, ...]:
-        """The overrides that take effect after those of row and column."""
+        """The settings (key=value) that take effect after those of the table's row and column."""
         rounds = () if self.num_rounds is None else (f"run.num_rounds={self.num_rounds}",)
         return (*self.overrides, *rounds)
 
     @property
     def final_scale(self) -> dict[str, Any]:
-        """Factors that multiply settings after all overrides."""
+        """The factors that multiply settings after all settings (key=value) have taken effect."""
         return {} if self.client_factor == 1 else {"dataset.num_clients": self.client_factor}
 
     def changes(self, configs: list[Config]) -> str:
-        """Say how the cells differ from the paper's setting; "" if they do not."""
+        """Say in words how the cells differ from the paper's setting; return "" if they do not."""
         parts = [f"`{override}`" for override in self.overrides if _changes_results(override)]
         if self.client_factor != 1:
             clients = _by_dataset(configs, lambda config: config.dataset.num_clients)
@@ -132,7 +132,7 @@ def _overrides(start: tuple[str, ...], row: Choice, column: Choice, setting: Set
 def _delta(
     experiment: Experiment, start: tuple[str, ...], column: Choice, setting: Setting
 ) -> tuple[str, ...]:
-    """Return an override that sets the paper's delta for a column's number of clients, if wanted."""
+    """Return the setting (key=value) of the paper's delta for a column's number of clients, if wanted."""
     if not experiment.paper_delta:
         return ()
     scaled = _overrides(start, NO_COLUMN, column, setting)
@@ -140,7 +140,7 @@ def _delta(
 
 
 def _effective_step(start: tuple[str, ...], method: str, column: Choice, setting: Setting) -> float:
-    """Return the effective step sum_m omega_m r_m that another method's plan has in the same cell."""
+    """Return another method's effective step in the same cell: sum_m omega_m r_m over its groups m."""
     reference = Choice(label=method, overrides=[f"method={method}"])
     return _planned_step(_overrides(start, reference, column, setting))
 
@@ -153,12 +153,12 @@ def _planned_step(overrides: tuple[str, ...]) -> float:
 
 @lru_cache(maxsize=256)
 def _configuration(overrides: tuple[str, ...]) -> Config:
-    """Resolve the configuration that these overrides compose; cached, since composing is slow."""
+    """Compose and resolve the configuration of these settings (key=value); cached, since it is slow."""
     return resolve(load(overrides))
 
 
 def _scaled(overrides: tuple[str, ...], scale: Mapping[str, Any]) -> list[str]:
-    """Return overrides that multiply settings, as set by ``overrides``, by factors."""
+    """Return settings (key=value) that multiply the values which ``overrides`` set by factors."""
     if not scale:
         return []
     config = _configuration(overrides)
@@ -188,7 +188,7 @@ def _product(key: str, value: Any, factor: Any) -> str:
 
 
 def _changes_results(override: str) -> bool:
-    """Whether an override can change results; data paths and execution settings cannot."""
+    """Return whether a setting (key=value) can change results; data paths and execution settings cannot."""
     section, _, name = override.partition("=")[0].partition(".")
     return (section, name) != ("dataset", "path") and name not in CARRYING_OUT.get(section, ())
 

@@ -81,7 +81,7 @@ class Published:
 
 @dataclass
 class Experiment:
-    """A table or figure of the paper or of this project.
+    """The definition of an experiment: a table or figure of the GDPFed paper, or one beyond the paper.
 
     Attributes:
         title: what it shows, one line.
@@ -122,11 +122,11 @@ class Experiment:
 
     @property
     def trained(self) -> bool:
-        """Whether the cells are training runs; otherwise they are only planned."""
+        """Whether the experiment trains runs; if not, its numbers follow from privacy plans alone."""
         return self.quantity in TRAINED
 
     def with_rows(self, names: Sequence[str]) -> "Experiment":
-        """Return the experiment with only these rows; a prefix of names selects all of these.
+        """Return the experiment with only these rows; a name that is not a row selects all rows it begins.
 
         Raises ConfigError: no row of that name.
         """
@@ -151,7 +151,7 @@ class Experiment:
         return replace(self, rows=self.rows | {name: _method_row(name) for name in names})
 
     def validate(self) -> None:
-        """Check values in ways that types cannot express.
+        """Raise ConfigError if values are invalid in a way that types cannot express.
 
         Raises ConfigError: one line that names experiment, value and remedy.
         """

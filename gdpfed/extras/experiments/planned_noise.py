@@ -1,4 +1,4 @@
-"""Noise multipliers and noise magnitude Lambda of plans: as published, by the published search, and ours."""
+"""Noise multipliers and noise magnitude Lambda: as published, by the paper's search, and by this code."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
@@ -48,7 +48,7 @@ FIGURE_HEADINGS = (
 
 @dataclass(frozen=True, eq=False)
 class NoiseCell:
-    """One cell planned by several calibrations of noise (or refused), with the paper's values."""
+    """The privacy plans of one table cell by several calibrations of noise, and the paper's values."""
 
     cell: Cell
     plans: Mapping[str, Method | str]
@@ -57,7 +57,7 @@ class NoiseCell:
 
 
 def present_noise(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
-    """Plan every cell with every calibration of noise; return tables, numbers and a picture."""
+    """Plan every table cell with every calibration of noise; return tables, numbers and a picture."""
     planned = [_noise_cell(experiment, cell) for cell in cells]
     return Presentation(
         tables=[_table(experiment, name, planned) for name in datasets],
@@ -171,7 +171,7 @@ def _magnitude(plan: Method | str) -> Spread | None:
 
 
 def as_published(method: Method) -> Method:
-    """Return the method with the noise that the paper's search finds, to 0.01 of epsilon.
+    """Return the method with the noise that the paper's search finds, which stops 0.01 below the budget.
 
     Opacus's ``get_noise_multiplier`` searches like this. At a budget of 0.5 its stop is 2 % of the budget:
     SVHN needs sigma^2 = 12.94 and the search, like the paper, says 13.20. It ends on the safe side, so the

@@ -1,4 +1,4 @@
-"""Group sampling rates that solve the paper's Problem 1, while one budget varies."""
+"""Group sampling rates that use the noise best (the GDPFed paper's Problem 1), while one budget varies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ Solved = Sequence[tuple[Cell, Rates | str]]
 
 
 def present_rates(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
-    """Solve the paper's Problem 1 for every configuration; return tables, numbers and a picture."""
+    """Solve the paper's Problem 1 (best group sampling rates) for every cell; return tables and a picture."""
     solved = [(cell, _rates_or_reason(cell)) for cell in cells]
     rows = [row for cell, rates in solved if not isinstance(rates, str) for row in _figures(cell, rates)]
     return Presentation(

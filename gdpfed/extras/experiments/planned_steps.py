@@ -1,4 +1,4 @@
-"""How much noise each unit of learning costs, over the number of local steps, in plans for records."""
+"""Tables of noise per unit of learning by number of local steps, in plans that protect records."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -107,7 +107,7 @@ def _figures(planned: Planned) -> Iterator[list[str]]:
 
 @styled
 def _draw(experiment: Experiment, datasets: Sequence[str], planned: Planned, path: Path) -> None:
-    """Draw noise sigma^2 / (R tau) over local steps tau, a line for each row; a ring marks the knee."""
+    """Draw sigma^2 / (R tau) over local steps tau, one line a row; a ring marks the tau of rule=knee."""
     figure = new_figure(6.4 if len(datasets) == 1 else 8.0, 3.2 * -(-len(datasets) // 2))
     panels = new_panels(figure, len(datasets), columns=2)
     for axes, dataset in zip(panels, datasets, strict=True):

@@ -117,7 +117,7 @@ def changes_note(experiment: Experiment, changes: str) -> str:
 
 
 def planned_entry(cell: Cell) -> dict[str, Any]:
-    """Describe a planned cell: its data set, row, column and overrides."""
+    """Return what describes a planned table cell: its data set, row, column and settings (key=value)."""
     entry = {
         "dataset": cell.dataset,
         "row": cell.row,
@@ -128,7 +128,7 @@ def planned_entry(cell: Cell) -> dict[str, Any]:
 
 
 def trained_entry(outcome: Outcome, directory: Path) -> dict[str, Any]:
-    """Describe a trained cell: data set, row, column, overrides, and its runs."""
+    """Return what describes a trained table cell: data set, row, column, settings (key=value) and runs."""
     runs = [
         {"seed": run.seed, "config": relpath(run.path / CONFIG_FILE, directory), "finished": run.finished}
         for run in outcome.runs

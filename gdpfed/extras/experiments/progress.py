@@ -18,7 +18,7 @@ from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 
 class TrainingProgress:
-    """Shows progress bars for all runs and each one on a terminal; else prints a line for each run.
+    """Shows progress bars of training runs on a terminal; elsewhere, prints a line when a run is done.
 
     `console`: where to. `runs`: all of them, each directory once.
     """

@@ -59,7 +59,7 @@ class Reproduction:
     launch: Launch = field(default_factory=Processes)
 
     def check(self) -> None:
-        """Refuse a number of seeds that is out of range.
+        """Raise ExperimentError if the number of seeds is out of range.
 
         Raises ExperimentError: one line that names the value and the remedy.
         """

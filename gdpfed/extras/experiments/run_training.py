@@ -64,7 +64,7 @@ SIMULATION = Trainer(load_data, train_by_simulation)
 
 
 class Launch(Protocol):
-    """A function that trains several runs and returns errors; a failed run stops no others."""
+    """A function that trains several runs and returns their errors; a failed run does not stop the others."""
 
     def __call__(self, runs: Sequence[Run], train: Train, progress: TrainingProgress) -> Errors: ...
 
@@ -99,7 +99,7 @@ def train_missing(
 
 
 def chosen_launch(overrides: Sequence[str], num_jobs: int | None, output: Path) -> tuple[Launch, list[str]]:
-    """Return how to train, by ``--jobs`` or a Hydra launcher, and the remaining overrides.
+    """Return how to train runs (``--jobs`` or a Hydra launcher), and the settings (key=value) that remain.
 
     Raises ConfigError, ExperimentError: a launcher that is not there, or a number that cannot be.
     """
@@ -299,7 +299,7 @@ def _process_pool(num_jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _train_on_one_core(train: Train, run: Run) -> None:
-    """Train a run with one torch thread, keeping a configured number of workers."""
+    """Train a run with one torch thread and the configured number of workers, by default one."""
     import torch
 
     torch.set_num_threads(1)
@@ -309,7 +309,7 @@ def _train_on_one_core(train: Train, run: Run) -> None:
 
 
 def _named(run: Run, error: BaseException) -> GDPFedError:
-    """Return refused input unchanged, since it says what to change; add the run's name to other errors."""
+    """Return an InputError unchanged, since it says what to change; add the run's path to any other error."""
     if isinstance(error, InputError):
         return error
     if not isinstance(error, GDPFedError):

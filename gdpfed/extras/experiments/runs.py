@@ -62,7 +62,7 @@ class Run:
         return self._with(directory=str(self.path))
 
     def check(self) -> None:
-        """Refuse a directory that contains another run or foreign files.
+        """Raise ExperimentError if the directory contains another run or foreign files.
 
         Raises:
             ExperimentError: it holds another run, or files that are not of a run.
@@ -97,7 +97,7 @@ class CellRun(Run):
 
     @property
     def seed(self) -> int:
-        """The seed of the model's start, the partition and the batches."""
+        """The seed of the initial model, of the partition of data and of the batches."""
         return self.config.run.seed
 
 

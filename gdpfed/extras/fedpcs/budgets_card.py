@@ -38,7 +38,7 @@ IN_WORDS = {
 
 
 class BudgetsReport(ClientReport):
-    """Describes plans whose clients choose their budgets, and the promise to each client or record."""
+    """Writes the model card's privacy promise for plans in which clients choose their budgets."""
 
     def promise(self, subject: CardSubject) -> list[str]:
         return _promise(subject.plan, planned_spending(subject.plan), subject.against_server[0])

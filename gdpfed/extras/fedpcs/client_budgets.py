@@ -93,7 +93,7 @@ class ClientBudgets:
 
     @property
     def law(self) -> WeightedDraws:
-        """The law by which clients are sampled."""
+        """The random sampling scheme by which clients are drawn."""
         return weighted_draws(self.draws)
 
     def inclusion(self, round_index: int) -> Floats:
@@ -122,11 +122,11 @@ class ClientBudgets:
 
     @property
     def made_of(self) -> str:
-        """Say, for reports, which releases a client's epsilon adds up."""
+        """Say in words, for reports, from which releases a client's epsilon is computed."""
         return "that of one Gaussian mechanism of its total zCDP"
 
     def most_spent(self, quantile: float, delta: float) -> tuple[str, float]:
-        """Return a quantile of how much clients can spend at most, as text, and its epsilon."""
+        """Return a quantile, over clients, of the most that each can spend: as text, and as epsilon."""
         rho = float(np.quantile(self.worst_totals(self.num_rounds), quantile))
         return f"{rho:.5g}", epsilon_of_total(rho, delta)
 
@@ -151,7 +151,7 @@ class ClientBudgets:
         return epsilon_of_total(float(self.worst_totals(rounds).max()), delta)
 
     def most_charges(self, rounds: int, unit: Unit) -> tuple[Charge, ...]:
-        """Return the charge of the client that can spend most: one Gaussian release with mu = sqrt(2 rho)."""
+        """Return the cost of the client that can spend most: one Gaussian release with mu = sqrt(2 rho)."""
         rho = float(self.worst_totals(rounds).max()) if rounds else self.counts_rho
         if not rho:
             return ()

@@ -23,7 +23,7 @@ LEAST_DISTANCE = 0.1
 
 
 def aocs_chances(lengths: Floats, cohort_size: int, rescalings: int = RESCALINGS) -> Floats:
-    """Return AOCS's sampling probabilities, ~ theta_i ||Delta_i|| up to a cap, shape (n,).
+    """Return AOCS's sampling probabilities, proportional to update lengths and capped at 1, shape (n,).
 
     p = min(1, K u / sum u); then up to four times p <- min(1, c p), c = (K - n + #{p < 1}) / sum_{p < 1} p,
     which is never below 1: a client that reaches 1 leaves K - #{p = 1} to those who are below it, and their
@@ -46,7 +46,7 @@ def aocs_chances(lengths: Floats, cohort_size: int, rescalings: int = RESCALINGS
 
 
 def delta_chances(updates: Floats, shares: Floats, cohort_size: int) -> Floats:
-    """Return the method DELTA's sampling chances, ~ share_i ||update_i - mean||, with sum K, shape (n,).
+    """Return DELTA's sampling probabilities, proportional to share_i ||update_i - mean||, sum K, shape (n,).
 
     The paper's chances have the variance of a client's own gradients beside the distance, which its public
     code does not measure either. `updates`: Delta_i, shape (n, d). `shares`: theta_i. `cohort_size`: K.
@@ -74,7 +74,7 @@ def noised_distances(gradients: Floats, noise_stddevs: Floats) -> Floats:
 
 
 def released_delta_chances(distances: Floats, shares: Floats, cohort_size: int) -> Floats:
-    """Return DELTA's sampling probabilities from released distances zeta_i: ~ theta_i zeta_i, shape (n,).
+    """Return DELTA's sampling probabilities, proportional to share times released distance, shape (n,).
 
     A client that has released nothing yet has the mean of those that have; where none is apart from the
     others, and in the beginning, chances go with theta_i. `distances`: zeta_i of the last participation; NaN
@@ -105,7 +105,7 @@ def class_imbalance(counts: Floats) -> Floats:
 def balanced_sample(
     counts: Floats, cohort_size: int, taken: Positions, round_number: int, rng: np.random.Generator
 ) -> Positions:
-    """Draw Fed-CBS's sample of K clients, ascending, whose records together have even class shares.
+    """Draw Fed-CBS's sample of K clients whose records together have nearly even class shares.
 
     The first with chance ~ 1 / QCID + 10 sqrt(3 ln k / (2 T_i)), member m ~ 1 / QCID(S_m)^m.
 

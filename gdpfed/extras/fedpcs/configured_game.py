@@ -51,7 +51,7 @@ class Declared:
 
 
 def configured_game(config: Config) -> Game:
-    """Make the game; clients' aversions and first budgets are configured or drawn from the seed.
+    """Make the clients' game; their aversions to privacy cost and first budgets are configured or drawn.
 
     Raises:
         GameError: numbers that are out of range.
@@ -106,7 +106,7 @@ def played(config: Config, declared: Declared) -> SolvedGame:
 
 
 def spending_of(config: Config, found: Equilibrium, declared: Declared) -> ClientBudgets:
-    """Return clients' budgets in each round, from the game's result, and how clients are sampled.
+    """Return clients' budgets in each round, from the game's equilibrium, and how clients are sampled.
 
     Under spending=equal every client's expected total is that of the game, in equal parts by round. Where
     samples follow from what clients have released, it is that if all chances are K / n. Raises ConfigError:
@@ -140,7 +140,7 @@ def spending_of(config: Config, found: Equilibrium, declared: Declared) -> Clien
 
 
 def _equal(own: ClientBudgets, chances: Floats, common: dict[str, Any]) -> ClientBudgets:
-    """Return budgets that are equal in all rounds, with each client's expected total from the game.
+    """Return budgets that are equal in all rounds and cost each client the expected total of the game.
 
     Each client spends the same in every round: a single round of very little would be one of very much noise.
     """
@@ -150,7 +150,7 @@ def _equal(own: ClientBudgets, chances: Floats, common: dict[str, Any]) -> Clien
 
 
 def _refuse_expensive_counts(config: Config, own: ClientBudgets, counts_rho: float) -> None:
-    """Refuse class counts that cost a client its whole budget.
+    """Raise ConfigError if releasing class counts costs a client its whole budget.
 
     Raises ConfigError: names the client.
     """
@@ -167,7 +167,7 @@ def _refuse_expensive_counts(config: Config, own: ClientBudgets, counts_rho: flo
 def _unbiased(
     config: Config, own: ClientBudgets, declared: Declared, common: dict[str, Any]
 ) -> ClientBudgets:
-    """Sample clients by theta_i sqrt(C^2 + d sigma_i^2), which adds least noise with unbiased weights."""
+    """Return budgets with draw probabilities ~ theta_i sqrt(C^2 + d sigma_i^2), best for unbiased weights."""
     norm, budgets = config.privacy.clipping_norm, own.budgets
     for _ in range(FIXED_POINT_STEPS):
         bound = declared.distance * norm / declared.record_counts
@@ -181,7 +181,7 @@ def _unbiased(
 
 
 def refuse_lone_reward(config: Config) -> None:
-    """Refuse a list of rewards that does not have one for each round.
+    """Raise GameError if a list of rewards does not have one reward for each round.
 
     Raises GameError: another number of rewards than rounds.
     """

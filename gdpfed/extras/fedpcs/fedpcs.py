@@ -90,7 +90,7 @@ class FedPCS(ConfiguredMethod):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Solve the configured game and plan with its budgets."""
+        """Solve the configured game, and make the method with the budgets of its equilibrium."""
         plan, found, declared = cls._planned(config)
         return cls(plan, config, found, declared)
 
@@ -155,7 +155,7 @@ class FedPCS(ConfiguredMethod):
         return True
 
     def observers(self, directory: Path) -> Sequence[Any]:
-        """Return the observer that writes a file with the clients' rewards."""
+        """Return the object that is told of every round and writes the clients' rewards to a file."""
         from gdpfed.extras.fedpcs.game_tables import RewardsFile
 
         return [RewardsFile(directory, self)]
@@ -187,7 +187,7 @@ class FedPCS(ConfiguredMethod):
 
     @property
     def played_budgets(self) -> Floats:
-        """The budgets in the units of the game, in which rewards are stated too."""
+        """The clients' budgets in the units of the game, in which the rewards are stated too."""
         return np.asarray(self.spending.budgets / self.config.method.budget_scale)
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
@@ -250,7 +250,7 @@ class FedPCS(ConfiguredMethod):
         return theta, sums
 
     def _change_alone(self, arrived: Sequence[ClientSum], round_index: int) -> Floats:
-        """Return how theta changes by gradients that the server reads one by one."""
+        """Return the change of the model by gradients that the server reads one by one."""
         from gdpfed.clients.configured import learning_rate_of  # Which imports torch.
 
         clients = np.array([client for each in arrived for client in each.members], dtype=np.int64)
@@ -284,7 +284,7 @@ class FedPCS(ConfiguredMethod):
         self.draws.load_state_dict(state)
 
     def change(self, released: ClientSum, round_index: int) -> Floats:
-        """Return how a released sum changes theta, shape (d,)."""
+        """Return the change of the model parameters by a released sum, shape (d,)."""
         weights = self.client_weights(round_index)
         scale = weights.mean()
         if self.config.method.weights in OVER_MEMBERS:
@@ -293,7 +293,7 @@ class FedPCS(ConfiguredMethod):
 
 
 def _refuse_other_budgets(config: Config) -> None:
-    """Refuse budget settings that the game would ignore.
+    """Raise ConfigError or GameError for settings that the game would ignore or that do not fit it.
 
     Raises ConfigError, GameError: one line.
     """

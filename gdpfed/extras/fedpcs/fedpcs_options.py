@@ -1,4 +1,4 @@
-"""The options of method=fedpcs, and what each kind of local work protects and costs.
+"""The options of method=fedpcs, and what each kind of local computation protects and costs.
 
 `full_gradient` is the source's mathematics; `update` and `dp_sgd` are local training with an accounting.
 """
@@ -22,7 +22,7 @@ from gdpfed.record_steps import Work
 
 @dataclass(frozen=True, kw_only=True)
 class LocalWork:
-    """A kind of local work in FedPCS: what a client computes in a round, and what its noise protects.
+    """A kind of local computation in FedPCS: what a client computes in a round, and whom its noise protects.
 
     `unit`: what its noise protects. `work`: what clients are asked for. `adjacency`: what two neighbouring
     runs differ in; None for the configured one. `in_steps`: whether its cost is that of steps on batches, and
@@ -43,7 +43,7 @@ LOCAL_WORKS = {
 
 
 def local_work(config: Config) -> LocalWork:
-    """Return the configured kind of local work; refuse settings that cannot be accounted with it.
+    """Return the configured kind of local computation; raise ConfigError if settings do not go with it.
 
     Raises ConfigError: settings that have no accounting with it.
     """
@@ -79,7 +79,7 @@ def adjacency_of(config: Config) -> Adjacency:
 
 
 def paid_by(config: Config, spending: ClientBudgets) -> ClientBudgets:
-    """Return the clients' budgets, converted to noise of DP-SGD steps if clients train by these.
+    """Return the clients' budgets, with a noise multiplier for each client if they train by DP-SGD.
 
     Raises PrivacyError: budgets for which no noise is sought.
     """
@@ -170,7 +170,7 @@ class FedPCSConfig(MethodConfig):
         )
 
     def _validate_nodes(self) -> None:
-        """Check the options of a game in which nodes keep their preferences secret."""
+        """Raise ConfigError for options that contradict whether nodes keep their preferences secret."""
         most = self.most_announcements
         require(1 <= most <= MOST_ANNOUNCEMENTS, f"method.most_announcements={most} must be from 1 to 1000")
         ours = {"aversions": None, "first_budgets": None, "caps": None, "client_sampling": "budgets"}

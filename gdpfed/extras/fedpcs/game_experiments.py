@@ -191,7 +191,7 @@ Findings = Sequence[tuple[Cell, Found | str]]
 
 
 def present_games(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
-    """Play the game of every cell of an experiment; return tables and picture of one quantity."""
+    """Solve the game of every table cell of an experiment; return tables and a picture of one quantity."""
     kind = KINDS[experiment.quantity]
     findings = [(cell, _found(kind, cell)) for cell in cells]
     return Presentation(

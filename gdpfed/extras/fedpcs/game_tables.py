@@ -1,4 +1,4 @@
-"""Tables of plans with chosen budgets, by round and by quantile, and a file of clients' rewards."""
+"""Tables of budgets that clients choose, by round and by quantile of clients, and a file of rewards."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -138,7 +138,7 @@ def _public(method: "FedPCS") -> str:
 
 
 class RewardsFile(Observer):
-    """Writes each client's reward, r_i = sum R_t rho_i^t over its charged rounds, to a file.
+    """Writes each client's reward, sum R_t rho_i^t over the rounds that it took part in, to a file.
 
     They come from the ledger's file, which says who took part: it is its owner's to read only.
     """

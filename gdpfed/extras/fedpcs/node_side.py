@@ -1,4 +1,4 @@
-"""A node's answers to a game or a posted price, and its check that terms agree with the answer.
+"""A node's answers to a game or a posted price, and its check that a run's costs agree with the answer.
 
 Its aversion stays here. A node does not remember what it has answered: terms come with what was announced or
 posted last, and the node answers it again. So a node that was restarted, or comes late, checks as much.
@@ -50,7 +50,7 @@ class GameNode(NodeSide):
         return {PATH: _response(_announcement(told), player).tolist()}
 
     def check_terms(self, told: Values | None, player: Player | None, budget: Budget, terms: Terms) -> None:
-        """Refuse terms whose costs differ from this node's answer in the game.
+        """Raise BudgetRefusedError if a run's costs differ from this node's answer in the game.
 
         Raises:
             BudgetRefusedError: it is another one, or nothing says what it answers.
@@ -109,7 +109,7 @@ class PriceNode(NodeSide):
         return min(budget.epsilon, epsilon_of_total(rho, budget.delta))
 
     def check_terms(self, told: Values | None, player: Player | None, budget: Budget, terms: Terms) -> None:
-        """Refuse a run that costs more than this client's answer to the price.
+        """Raise BudgetRefusedError if a run costs more than this client's answer to the price.
 
         Raises BudgetRefusedError: it does.
         """

@@ -68,7 +68,7 @@ class OwnSpending(Mechanism, OwnTotals):
     def charges(
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return no charges for the group: `spending` has the total of each client."""
+        """Return no privacy costs for the group, since `spending` has the total cost of each client."""
         return ()
 
     def totals_as_charges(self, rounds: int | None) -> tuple[Charge, ...]:
@@ -160,7 +160,7 @@ class OwnSpending(Mechanism, OwnTotals):
         )
 
     def _path(self, position: int) -> tuple[Charge, ...]:
-        """Return one client's charge for each round, with the noise that the client adds."""
+        """Return one client's privacy cost in each round, from the noise that the client adds."""
         rounds = range(self.spending.num_rounds)
         noise = [float(self.spending.noise_multipliers(t, self.distance)[position]) for t in rounds]
         return tuple(
@@ -181,5 +181,5 @@ class OwnSpending(Mechanism, OwnTotals):
 
 
 def planned_spending(plan: PrivacyPlan) -> ClientBudgets:
-    """Return what each client of a plan spends; TypeError if clients do not choose their budgets."""
+    """Return what each client of a plan spends; raise TypeError if clients do not choose their budgets."""
     return plan.made_by(OwnSpending).spending

@@ -1,4 +1,4 @@
-"""Terms of a client with its own cost in each round; it pays for the rounds it takes part in."""
+"""Conditions of a run that costs a client its own zCDP in each round that the client takes part in."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from gdpfed.record_steps import RecordSteps
 
 @dataclass(frozen=True, kw_only=True)
 class PathTerms(TermsOfRecords):
-    """Terms of a client with its own zCDP cost in each round; it pays for the rounds it takes part in.
+    """Conditions of a run that costs a client its own zCDP in each round that the client takes part in.
 
     `charges` are the Gaussian mechanism of each round, in their order.
 
@@ -65,7 +65,7 @@ class PathTerms(TermsOfRecords):
         )
 
     def most_expensive_rounds(self, taken: Collection[int] = (), at_most: float = inf) -> tuple[int, ...]:
-        """Return the most expensive set of rounds that the client may still take part in.
+        """Return the rounds taken so far, and the most expensive ones that the client may still take part in.
 
         It takes part in as many of the most expensive that are left for it as it may, or `at_most`.
         """

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def _answer(config: "Config") -> PlanAnswer:
-    """Answer the question: results for a range of prices, or for the configured price.
+    """Return the results of a range of posted prices, or of the configured price.
 
     Raises ConfigError: a method whose clients say no budgets.
     """

@@ -1,4 +1,4 @@
-"""Posted prices for methods with groups: clients' answers, and the plan that follows."""
+"""Posted prices for a unit of zCDP: the budgets that clients answer, and the plan that follows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -74,7 +74,7 @@ def configured_aversions(config: Config) -> Floats:
 
 
 def sweep(config: Config) -> Iterator[Priced]:
-    """Yield the results of a range of prices, in equal ratios.
+    """Yield what follows from each of several posted prices, or from the configured price alone.
 
     At the first all answer with more than the least, at the last those of aversion above 1/2 with less than
     the highest. Where the run has a price of its own, it is that alone. Raises ConfigError: a method whose

@@ -1,4 +1,4 @@
-"""Samples that follow from noised releases, by Fed-CBS or DELTA, for method=fedpcs.
+"""Samples clients by Fed-CBS or DELTA from values that they released with noise, for method=fedpcs.
 
 Chances follow from released class counts, or from released gradients, with a public seed: post-processing,
 which costs nothing. What it costs to release them is in the plan.
@@ -31,7 +31,7 @@ DISTANCES_KEY = "delta.distances"
 
 
 def refuse_unfit_rule(config: Config) -> None:
-    """Refuse settings that contradict sampling by released values.
+    """Raise ConfigError for settings that contradict sampling by released values.
 
     Raises ConfigError: one line, with the remedy.
     """
@@ -109,7 +109,7 @@ class PlannedDraws:
         return {}
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return the figures of each client from which later rounds' cohorts are drawn, for a checkpoint."""
+        """Return the numbers of each client from which later rounds' cohorts are drawn, for a checkpoint."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:

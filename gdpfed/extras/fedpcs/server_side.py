@@ -32,7 +32,7 @@ class Schedules:
 
 
 class PriceServer(ServerSide):
-    """Posts a price to nodes, which answer when they join and check the terms against it."""
+    """Posts a price to nodes; they answer it when they join, and check a run's cost against their answer."""
 
     def told_at_join(self, config: Config) -> Values | None:
         posted = posted_price(config)

@@ -51,7 +51,7 @@ class StepBudgets(ClientBudgets):
 
     @classmethod
     def of(cls, spending: ClientBudgets, *, steps: int, rate: float, delta: float) -> Self:
-        """Convert budgets to DP-SGD steps, with noise so that each client's steps cost its total.
+        """Convert budgets to DP-SGD steps, noised so that each client's steps cost at most its total.
 
         Budgets are rounded down to one of `LEVELS`, in equal ratios, for each of which a noise is found.
         Raises PrivacyError for numbers that are out of range, and for budgets that protect nobody.
@@ -225,7 +225,7 @@ def spending_plan(
 
 
 def _without_shared_noise(sampling_rate: float, record_steps: int) -> RoundRange:
-    """Return a range of one round in which only clients add noise."""
+    """Return the parameters of one round in which the only noise is what each client adds by itself."""
     return RoundRange(
         num_rounds=1,
         sampling_rate=sampling_rate,

@@ -1,1 +1,1 @@
-"""H2FDP: devices behind edge servers, which sum their devices' steps several times a round."""
+"""H2FDP, hierarchical federated learning: edge servers sum their devices' steps several times a round."""

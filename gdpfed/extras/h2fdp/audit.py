@@ -1,4 +1,4 @@
-"""Audits runs with subnets: is each edge trusted as configured, and is the noise large enough?"""
+"""Audits H2FDP runs: is each edge server trusted as configured, and is the noise large enough?"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -32,10 +32,10 @@ MOST_RESERVED = 0.01
 
 
 class Subnets(AuditRule):
-    """Audits subnets: noise and windows of steps must follow from trust and training."""
+    """Audits the devices behind each edge server (subnets): noise must follow from trust and training."""
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:
-        """Return the planned noise of a sum; sqrt(size) times more if every device adds all of it."""
+        """Return the planned noise in a sum of `size` devices: sqrt(size) times more if each adds all."""
         group, planned = self.plan["groups"][index], super().planned_noise(index, round_number, size)
         return planned * (math.sqrt(size) if group["trust"] == "untrusted" else 1.0)
 
@@ -66,19 +66,19 @@ class Subnets(AuditRule):
 
 
 class SubnetsOfClients(Subnets, SampledSumsRule):
-    """Audits subnets that protect whole devices."""
+    """Audits runs with edge servers whose noise protects whole devices."""
 
     entries = frozenset({"trust"})
 
 
 class SubnetsOfRecords(Subnets, StepsRule):
-    """Audits subnets that protect the records of devices."""
+    """Audits runs with edge servers whose noise protects single records of devices."""
 
     entries = frozenset({"records", "trust"})
 
 
 class TrustCard(MechanismCard):
-    """Checks that a model card says, for every subnet, who added the noise."""
+    """Checks that a model card says who added the noise for the devices behind each edge server."""
 
     lines = (Path(__file__).with_name("audit_card_lines.txt"),)
 
@@ -101,11 +101,11 @@ class TrustCard(MechanismCard):
 
 
 class SubnetsCard(TrustCard, SampledCard):
-    """Checks the model card of a run whose subnets protect whole devices."""
+    """Checks the model card of a run with edge servers whose noise protects whole devices."""
 
 
 class SubnetRecordsCard(TrustCard, StepsCard):
-    """Checks the model card of a run whose subnets protect the records of devices."""
+    """Checks the model card of a run with edge servers whose noise protects single records of devices."""
 
     def holds(self) -> frozenset[str]:
         return super().holds() - {"own-noise", "shared-noise"}
@@ -121,7 +121,7 @@ def _in_ranges(numbers: list[int]) -> str:
 
 
 def _trust(files: RunFiles) -> list[str]:
-    """Return, for each subnet, whom its devices trust, as the configuration sets it."""
+    """Return, for each edge server, whom its devices trust to add the noise, as configured."""
     method, count = files.config["method"], len(files.plan["groups"])
     if files.plan["works"] == ["dp_sgd"]:
         return ["untrusted"] * count
@@ -132,7 +132,7 @@ def _trust(files: RunFiles) -> list[str]:
 
 
 def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> Iterator[str]:
-    """Check that noise is in units of how far a record can move a window's end."""
+    """Check the bound on how far a record can move a device's model in the steps between two sums."""
     config, steps = files.config, records["window_steps"]
     training, data = config["training"], config["dataset"]
     if training["momentum"]:
@@ -160,7 +160,7 @@ def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> It
 def _check_convex(
     files: RunFiles, index: int, records: Mapping[str, Any], smoothness: float
 ) -> Iterator[str]:
-    """Check that the loss is convex, and that steps are too long with small enough probability."""
+    """Check that the loss is convex, and that a step is too long only with a small enough probability."""
     training, data = files.config["training"], files.config["dataset"]
     if data["model"] != CONVEX_MODEL or data["loss"] != "cross_entropy" or data["class_weights"]:
         yield f"subnet {index} is charged for a convex loss, and the model is {data['model']}"
@@ -178,4 +178,4 @@ def _check_convex(
 
 
 class WindowEntry(StepEntry):
-    """A run in a client's ledger with windows of steps, charged like steps on records."""
+    """One run in a client's privacy ledger, in which each release covers several local steps (a window)."""

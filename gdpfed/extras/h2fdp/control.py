@@ -125,7 +125,7 @@ class ControlSolution:
 
 
 def solve(problem: Problem) -> ControlSolution:
-    """Compare all choices and return the best; of equal ones that with fewest steps and devices.
+    """Compare all choices of local steps and participants; return the one with the least weighted cost.
 
     Raises PrivacyError: no choice has noise that is finite.
     """
@@ -175,7 +175,7 @@ def printed_noise(
     subnets: Mapping[Trust, int],
     power: int,
 ) -> NoiseTerm:
-    """Return the noise term nu of Theorem 4.3, as printed (power 3) or corrected (power 2).
+    """Return the noise term nu of H2FDP's Theorem 4.3, as printed (power 3) or corrected (power 2).
 
     4 tau (J^power + 1) d q^2 G^2 ln(1 / delta) / (S^2 epsilon^2) times the sum over subnets of 1 / s^2 where
     noise is added once, and 1 / s where it is added on every device.
@@ -201,7 +201,7 @@ def planned_noise(
     windows: Callable[[int], int],
     subnets: Mapping[Trust, int],
 ) -> NoiseTerm:
-    """Return the noise term nu of a plan: beta d J / (eta tau S^2) times the sum of variances.
+    """Return the noise term nu of planned noise: beta d J / (eta tau S^2) times the sum of variances.
 
     `variance` is that of a coordinate of a subnet's mean after one sum, of tau, trust and devices. A round's
     step moves the loss by -(eta tau / 2) ||grad||^2, and its noise by (beta / 2) d J / S^2 sum_c Var_c.
@@ -241,7 +241,7 @@ BAR = 10
 
 
 def control_tables(problem: Problem) -> tuple[PlanTable, PlanTable]:
-    """Return a table of the choice with its costs, and a picture of how it depends on weights."""
+    """Return a table of the chosen steps and participants, and one of how they change with each weight."""
     return _choice(problem), _picture(problem)
 
 

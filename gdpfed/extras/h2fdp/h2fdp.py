@@ -1,4 +1,4 @@
-"""H2FDP: edge servers sum their devices several times a round; the most trusted party adds noise.
+"""H2FDP: edge servers sum their devices' steps several times a round; trusted edges or devices add noise.
 
 Source: Lin and Brinton, "Differentially-Private Hierarchical Federated Learning". Its noise does not cover
 what it releases; the mechanisms here do, and docs/h2fdp.md says why and what is left of its claims.
@@ -62,7 +62,7 @@ class H2FDPConfig(ControlConfig):
 
 
 class SubnetMethod(ConfiguredMethod):
-    """Base class of methods with subnets, which make J sums a round each before the server averages.
+    """Base class of methods with edge servers, each of which makes J sums a round before the server averages.
 
     Args:
         config: of the run.
@@ -74,7 +74,7 @@ class SubnetMethod(ConfiguredMethod):
 
     @property
     def work(self) -> Work:
-        """The kind of work that devices do between two sums."""
+        """What devices compute between two sums."""
         return self.plan.works[0]
 
     @property
@@ -89,17 +89,17 @@ class SubnetMethod(ConfiguredMethod):
         return learning_rate_of(self.config, round_index)
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """Return the requests for the first sums of a round."""
+        """Return the requests for the first sums of a round, one for each edge server."""
         return self.window_requests([theta] * len(cohorts), round_index, cohorts, 0)
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
-        """Return none: each sum of a round agrees on keys by itself."""
+        """Return no requests for the next round, since each sum agrees on keys when it begins."""
         return []
 
     def window_requests(
         self, models: Sequence[Theta], round_index: int, cohorts: Cohorts, window: int
     ) -> list[SumRequest]:
-        """Ask each subnet for one noised sum of its devices' steps from the subnet's model."""
+        """Return requests for one noised sum of device steps at each edge server, from that edge's model."""
         from gdpfed.clients.configured import training_of
 
         training = replace(training_of(self.config, round_index), local_steps=self.window_steps)
@@ -117,7 +117,7 @@ class SubnetMethod(ConfiguredMethod):
     def subnet_request(
         self, number: int, round_index: int, cohort: npt.NDArray[np.int64], start: Theta
     ) -> SumRequest:
-        """Return the request for one noised sum in one subnet."""
+        """Return the request for one noised sum of the devices behind one edge server."""
         round_range, mechanism = self.plan.groups[number].at(round_index), self.plan.mechanism
         return SumRequest(
             name="subnet",
@@ -135,7 +135,7 @@ class SubnetMethod(ConfiguredMethod):
     def round(
         self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates
     ) -> tuple[Theta, list[ClientSum]]:
-        """Carry out J sums in all subnets, then average the subnets' models."""
+        """Carry out J sums at every edge server, then average the edge servers' models."""
         models, summed = [theta] * len(cohorts), set[int]()
         sums: list[ClientSum] = []
         asked = [number for number, cohort in enumerate(cohorts) if len(cohort)]
@@ -154,12 +154,12 @@ class SubnetMethod(ConfiguredMethod):
         return theta, sums
 
     def change(self, number: int, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
-        """Return how a released sum changes a subnet's model: by default the mean over planned devices."""
+        """Return the change of an edge server's model: the sum over the expected number of its devices."""
         return np.asarray(released.total) / self.plan.groups[number].expected_cohort_size
 
 
 class H2FDP(SubnetMethod):
-    """H2FDP: trusted edges add the noise; else devices add it, in shares of a masked sum or each alone."""
+    """H2FDP: trusted edge servers add the noise; otherwise devices do, together under masks or each alone."""
 
     name: ClassVar[str] = "h2fdp"
     label: ClassVar[str] = "H2FDP"
@@ -219,7 +219,7 @@ class H2FDP(SubnetMethod):
         )
 
     def plan_tables(self) -> Sequence[PlanTable]:
-        """Return tables of trust, of each adversary's epsilon, and of the choice of steps."""
+        """Return tables of trust and epsilon by adversary and, if optimised, of steps and participants."""
         problem = self.problem
         return (subnet_table(self), *(control_tables(problem) if problem is not None else ()))
 
@@ -261,7 +261,7 @@ class H2FDP(SubnetMethod):
         return subnet_mechanisms.record_norm(self.config, mechanism_of(self.config))
 
     def change(self, number: int, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
-        """Return how a released sum changes a subnet's model: the mean over the devices in the sum."""
+        """Return the change of an edge server's model: for records, the mean over the devices in the sum."""
         if not self.plan.about_records:
             return super().change(number, released, round_index)
         total, members = np.asarray(released.total), list(released.members)
@@ -274,7 +274,7 @@ class H2FDP(SubnetMethod):
         return np.asarray(rate * total / (records_of(self.plan)[number].mean_rate * counts.sum()))
 
     def mean_noise(self, group_index: int) -> float:
-        """Return the noise in a subnet's mean after its first sum, as a standard deviation.
+        """Return the noise (standard deviation) in the mean over an edge's devices, after its first sum.
 
         With all devices of the round in it; noise for dropouts and colluders is part of it, as it is added.
         """
@@ -282,14 +282,14 @@ class H2FDP(SubnetMethod):
         return self._mean_noise(group_index, size) * self._factor(group_index, size)
 
     def noise_at_edge(self, group_index: int) -> float:
-        """Return the noise that an edge sees in a device's contribution: none, the device's, or the sum's."""
+        """Return the noise that an edge sees in one contribution: none, that device's, or the whole sum's."""
         size = max(1, round(self.plan.groups[group_index].expected_cohort_size))
         seen = {"trusted": 0.0, "secagg": 1.0, "untrusted": 1 / float(np.sqrt(size))}
         return self.mean_noise(group_index) * seen[self.trusts[group_index]]
 
     @property
     def trusts(self) -> tuple[Trust, ...]:
-        """Who adds the noise in each subnet."""
+        """Who adds the noise for each edge server's devices."""
         return trusts_of(self.plan)
 
     def _factor(self, number: int, size: int) -> float:
@@ -298,7 +298,7 @@ class H2FDP(SubnetMethod):
         return noise_factor(self.config.secagg, self.trusts[number], size)
 
     def _mean_noise(self, number: int, size: int) -> float:
-        """Return the planned noise in a subnet's mean, without extra noise for dropouts."""
+        """Return the planned noise in the mean over an edge server's devices, without extra for dropouts."""
         group, stddev, batch = self.plan.groups[number], self.plan.groups[number].noise_stddev, 1.0
         if self.plan.about_records:
             records = records_of(self.plan)[number]

@@ -1,4 +1,4 @@
-"""Methods to compare H2FDP with: without privacy, with noise on every device, and real edges."""
+"""Methods to compare with H2FDP: without privacy, with noise on every device, or with real edge servers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from gdpfed.privacy.planning.groups import groups_from_sizes
 
 
 class HierFedAvg(SubnetMethod):
-    """Subnets that average without clipping and noise: an upper bound on accuracy."""
+    """Hierarchical FedAvg: edge servers average without clipping or noise, an upper bound on accuracy."""
 
     name: ClassVar[str] = "hier_fedavg"
     label: ClassVar[str] = "Hierarchical FedAvg (no privacy)"
@@ -41,7 +41,7 @@ class HierFedAvg(SubnetMethod):
 
 @dataclass
 class HFLDPConfig(H2FDPConfig):
-    """The options of method=hfl_dp, in which no edge is trusted."""
+    """The options of method=hfl_dp, in which no edge server is trusted."""
 
     trust: Any = "untrusted"
 
@@ -65,7 +65,7 @@ class HFLDP(H2FDP):
 
 @dataclass
 class PEDPFLConfig(HFLDPConfig):
-    """The options of method=pedpfl, in which all devices form one subnet."""
+    """The options of method=pedpfl, in which all devices belong to one server."""
 
     num_subnets: int = 1
     local_aggregations: int | None = 1
@@ -93,7 +93,7 @@ ANY_BUDGET = 1.0
 
 
 class EdgeAverage(Method):
-    """A cloud above real edges: theta + server_learning_rate * mean change over the edges that answer.
+    """A central server above real edge servers: adds the mean change of the edges' models to its own model.
 
     Every edge runs a private method of its own on its devices, and answers with how far an interval of it
     moved the model. That is made of released sums, so averaging costs no privacy, and this plan promises
@@ -118,7 +118,7 @@ class EdgeAverage(Method):
         )
 
     def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
-        """Add the mean change of the edges that answered; without a sum, keep the model."""
+        """Add the mean change of the edge servers that answered; keep the model if none answered."""
         (edges,) = sums
         if edges.total is None:
             return theta

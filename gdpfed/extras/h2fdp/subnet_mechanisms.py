@@ -1,4 +1,4 @@
-"""The mechanisms of H2FDP, what each requires, and how much noise a subnet's mean gets.
+"""The DP mechanisms of H2FDP, what each requires, and the noise in the mean over an edge server's devices.
 
 The proofs are in docs/h2fdp.md.
 """
@@ -49,7 +49,7 @@ def mechanism_of(config: Config) -> Mechanism:
 
 
 def windows_of(config: Config, mechanism: Mechanism) -> Windows:
-    """Return how a round is divided into windows of steps, and how far a record moves a device's part.
+    """Return how a round's local steps are divided among sums, and how far one record moves a device's part.
 
     Raises ConfigError: momentum where noise comes after several steps, or other sums than steps.
     """

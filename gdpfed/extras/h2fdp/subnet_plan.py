@@ -1,4 +1,4 @@
-"""Plans that protect records of devices in subnets: one budget and noise, several sums a round.
+"""Privacy plans for records of devices behind edge servers: one budget and noise, several sums a round.
 
 What is released of a subnet is noised once a sum, or once a step on every device. The mechanisms and their
 proofs: docs/h2fdp.md.
@@ -63,7 +63,7 @@ class Windows:
 
     @property
     def bound(self) -> WindowBound | None:
-        """The kind of bound on a window's end; None if every step is released."""
+        """The kind of bound on a record's effect after a window of steps; None if every step is released."""
         return kind_of(self.work).window
 
     @property
@@ -73,7 +73,7 @@ class Windows:
 
     @property
     def contribution_norm(self) -> float:
-        """The norm to which a device's part is clipped, which it very rarely exceeds."""
+        """The norm to which a device's contribution is clipped; contributions very rarely exceed it."""
         if kind_of(self.work).own_noise:
             return math.inf
         if self.bound == "window":
@@ -104,7 +104,7 @@ class Windows:
 
     @property
     def _window(self) -> LocalWindows | None:
-        """One window with noise multiplier 1, if only its end is released; else None."""
+        """The accounting event of one window at noise multiplier 1; None if every step is released."""
         if self.bound is None:
             return None
         return LocalWindows(
@@ -117,7 +117,7 @@ class Windows:
 
 
 class SubnetOptions(PlanOptions, total=False):
-    """Options that only plans for records in subnets have.
+    """Options that only privacy plans for records behind edge servers have.
 
     `subnet_rates` are the rates at which devices are drawn in each subnet; None means `sampling_rate` in all.
     The noise is calibrated at `delta` less `reserved_delta`, which something else may use up.

@@ -1,4 +1,4 @@
-"""Mechanisms of subnets behind edges: windows of local steps, with noise by those whom devices trust.
+"""Mechanisms for devices behind edge servers: sums of local steps, noised by whom the devices trust.
 
 The bounds of windows are proved in docs/h2fdp.md. `Trust` says who adds the noise of a subnet's sum.
 """
@@ -25,7 +25,7 @@ under secure aggregation; or every device all of it, as whoever sees one must le
 
 @dataclass(frozen=True, kw_only=True)
 class TrustedSubnets(Mechanism, HasEdges):
-    """Base class of mechanisms that sum each subnet separately.
+    """Base class of mechanisms that sum the devices of each edge server separately.
 
     Attributes:
         trusts: who adds the noise, subnet by subnet.
@@ -48,14 +48,14 @@ class TrustedSubnets(Mechanism, HasEdges):
 
 @dataclass(frozen=True, kw_only=True)
 class SubnetSums(TrustedSubnets, SampledSums):
-    """Sums of devices' clipped updates, one in each subnet."""
+    """The mechanism that releases one noised sum of clipped device updates for each edge server."""
 
     kind: ClassVar[str] = "subnet_sums"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubnetSteps(TrustedSubnets, RecordSums):
-    """Steps on devices' records, each of them released, or only windows of steps."""
+    """The mechanism of noised steps on devices' records: each is released, or only the last of a window."""
 
     kind: ClassVar[str] = "subnet_steps"
 
@@ -64,7 +64,7 @@ class SubnetSteps(TrustedSubnets, RecordSums):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowTerms(StepTerms):
-    """Terms for windows of steps: each window is charged once, as only its last model is released."""
+    """Conditions of a run that releases only the last model of each window of local steps, and pays once."""
 
     kind: ClassVar[str] = "local_windows"
     event_class: ClassVar[type[Event]] = LocalWindows
@@ -94,7 +94,7 @@ class WindowTerms(StepTerms):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowPlan(RecordPlan):
-    """The plan of records in windows of `window_steps` steps, of which only the ends are released.
+    """The privacy plan of records whose local steps form windows; only each window's last model is released.
 
     `bound` says how far a record moves an end, C is the unit of that, and `steps_allowed` are the steps that
     are planned.
@@ -126,5 +126,5 @@ class WindowPlan(RecordPlan):
 
 
 def trusts_of(plan: PrivacyPlan) -> tuple[Trust, ...]:
-    """Return who adds the noise in each subnet; TypeError for a plan without subnets."""
+    """Return who adds the noise for each edge server; raise TypeError if the plan has no edge servers."""
     return plan.made_by(TrustedSubnets).trusts  # type: ignore[type-abstract]

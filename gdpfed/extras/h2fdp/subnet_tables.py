@@ -1,4 +1,4 @@
-"""Tables of plans with subnets, and the model card's section: trust, noise, epsilon by adversary."""
+"""Tables and model card lines for runs with edge servers: trust, noise, and epsilon by adversary."""
 
 import math
 from collections.abc import Iterator
@@ -58,12 +58,12 @@ def observers(method: "H2FDP", group_index: int) -> Observers:
 
 
 def _at_an_edge(method: "H2FDP") -> bool:
-    """Whether the plan is for a real edge, which acts as the server of its devices."""
+    """Return whether the run is that of a real edge server, which is the server of its devices."""
     return method.config.run.mailbox is not None
 
 
 def subnet_table(method: "H2FDP") -> PlanTable:
-    """Return a table in which consecutive subnets with equal values share a row."""
+    """Return a table of edge servers; consecutive ones with equal values share a row."""
     plan = method.plan
     rows = []
     cells = [(index, _row(method, index)) for index in range(len(plan.groups))]
@@ -170,14 +170,14 @@ IN_WORDS: dict[Trust, str] = {
 
 
 class SubnetReport(ClientReport):
-    """Describes plans whose subnets protect whole devices, and says who added the noise."""
+    """Writes the model card of plans that protect whole devices behind edge servers."""
 
     def promise(self, subject: CardSubject) -> list[str]:
         return [*super().promise(subject), *_trust_lines(subject)]
 
 
 class SubnetRecordReport(RecordReport):
-    """Describes plans whose subnets protect single records of devices."""
+    """Writes the model card of plans that protect single records of devices behind edge servers."""
 
     def against_others(self, plan: PrivacyPlan) -> str:
         return (
@@ -189,7 +189,7 @@ class SubnetRecordReport(RecordReport):
 
 
 def _trust_lines(subject: CardSubject) -> Iterator[str]:
-    """Yield lines of the model card that say who added the noise in which subnets."""
+    """Yield lines of the model card that say who added the noise for which edge servers' devices."""
     mailbox, trusts = subject.config.run.mailbox, trusts_of(subject.plan)
     in_words = IN_WORDS | ({"trusted": AT_AN_EDGE} if mailbox is not None else {})
     for word in dict.fromkeys(trusts):

@@ -17,7 +17,7 @@ USUAL_WINDOW = 5
 
 @dataclass
 class SubnetConfig(MethodConfig):
-    """The options that all methods with subnets have."""
+    """The options of all methods with edge servers; a subnet is the devices behind one edge server."""
 
     num_subnets: int = 4
     local_aggregations: int | None = None
@@ -42,7 +42,7 @@ class SubnetConfig(MethodConfig):
 
 @dataclass
 class TrustConfig(SubnetConfig):
-    """The options of methods whose edges may be trusted, and their mechanism."""
+    """The options of methods whose edge servers may be trusted, and of their DP mechanism."""
 
     mechanism: str = "auto"
     trust: Any = "secagg"
@@ -71,7 +71,7 @@ class TrustConfig(SubnetConfig):
         )
 
     def trust_of_subnets(self) -> tuple[Trust, ...]:
-        """Return whom the devices of each subnet trust; subnets with trusted edges come first."""
+        """Return whom each edge server's devices trust; if set by a share, trusted edges come first."""
         if isinstance(self.trust, list):
             return tuple(cast("list[Trust]", self.trust))
         trusted = round((self.trusted_share or 0.0) * self.num_subnets)
@@ -80,7 +80,7 @@ class TrustConfig(SubnetConfig):
 
 
 def subnets_of(config: Config) -> tuple[Group, ...]:
-    """Divide the clients in order into subnets of nearly equal size, with the smallest budget.
+    """Divide the clients in order among edge servers, nearly equally; all get the smallest budget.
 
     Raises:
         ConfigError: a subnet from which too few devices take part to be summed, or budgets of records' own.
@@ -110,14 +110,14 @@ def subnets_of(config: Config) -> tuple[Group, ...]:
 
 
 def sizes_of_subnets(config: Config) -> list[int]:
-    """Return the number of devices in each subnet; sizes differ by at most one."""
+    """Return the number of devices behind each edge server; the numbers differ by at most one."""
     count = config.method.num_subnets
     least, rest = divmod(config.dataset.num_clients, count)
     return [least + (number < rest) for number in range(count)]
 
 
 def drawing(config: Config) -> tuple[Sampling, tuple[float, ...]]:
-    """Return how devices are drawn for a round, and the sampling rate of each subnet.
+    """Return how devices are drawn for a round, and the sampling rate at each edge server.
 
     All of them, or `participants` of each subnet, every set being equally likely.
     """
@@ -141,7 +141,7 @@ def _each(drawn: Any, count: int) -> list[int]:
 
 
 def windows_of_round(config: Config) -> int:
-    """Return J, the number of sums of each subnet in a round.
+    """Return J, the number of sums that each edge server makes in a round.
 
     Raises ConfigError: windows that the steps of a round do not divide into.
     """
@@ -164,7 +164,7 @@ TRANSMISSIONS = ("turns", "together")
 
 @dataclass
 class ControlConfig(TrustConfig):
-    """The options by which H2FDP chooses intervals and participants before training."""
+    """The options by which H2FDP chooses local steps and participants before training."""
 
     control: str = "none"
     control_weights: list[float] = field(default_factory=lambda: [1.0, 1.0, 1.0])
@@ -209,7 +209,7 @@ class ControlConfig(TrustConfig):
 
     @property
     def together(self) -> bool:
-        """Whether the devices of a subnet send at the same time rather than one by one."""
+        """Whether an edge server's devices send at the same time rather than one by one."""
         return self.transmission == "together"
 
 

@@ -1,1 +1,1 @@
-"""Statistics before a model: counts by columns and pairs of columns, in one noised and charged sum."""
+"""Private statistics of tables: counts by column and by pairs of columns, in one noised sum."""

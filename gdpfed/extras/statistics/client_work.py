@@ -1,4 +1,4 @@
-"""The work client_statistics: each client's share of records in each cell, so clients count equally."""
+"""What a client computes for statistics of clients: the share of its records in each cell of the table."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from secagg import Encoding
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return the share of a client's records in each cell, shape (d,), float64.
+    """Return the share of a client's records in each cell (value or bin of a column), shape (d,), float64.
 
     A client without records sends zeros. The bound of the sum is above that norm, and holds whatever it is
     (`gdpfed.clients.update`).
@@ -25,12 +25,12 @@ def work(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Refuse, with OrderError, an order that does not say what to count."""
+    """Raise OrderError if the server's instruction does not say what to count."""
     check_asked(order, encoding.dimension)
 
 
 def check_asked(order: TrainingOrder, dimension: int) -> None:
-    """Refuse, with OrderError, an order for another model or with another number of cells."""
+    """Raise OrderError if the server's instruction is for another model or another number of counts."""
     (asked, cells), model = asked_of(order.task), order.task.model
     if (kind := Asked.from_json(asked).kind) != model:
         raise OrderError(

@@ -1,4 +1,4 @@
-"""Figures from noised counts: means, standard deviations and quantiles, with 95 % intervals.
+"""Statistics from noised counts: means, standard deviations and quantiles, with 95 % intervals.
 
 All of it is post-processing of one released vector, so it costs nothing. The noise of every cell is known: it
 has mean 0 and one standard deviation s, and cells are independent. So the half width of an interval is 1.96
@@ -45,7 +45,7 @@ class Figure:
 
     @classmethod
     def about(cls, value: float, half_width: float, sampling: float | None = None) -> "Figure":
-        """Return a figure with an interval of this half-width around it."""
+        """Return a number with an interval of this half-width around it."""
         return cls(value, value - half_width, value + half_width, sampling)
 
 
@@ -122,7 +122,7 @@ def _last_crossing(ends: Counts, above: Counts) -> float:
 
 
 def records(blocks: list[Counts], stddev: float) -> Figure:
-    """Estimate the number of all records, averaged over blocks, each of which counts all records.
+    """Estimate the number of records as a mean over blocks of cells; each block counts every record once.
 
     The mean of the totals T_b, each weighted by 1 / J_b, with noise s / sqrt(sum 1 / J_b).
     """

@@ -1,4 +1,4 @@
-"""Fills in a declaration: the range of each column of numbers, from noised quantiles.
+"""Fills in a YAML file that declares columns: the range of each numeric column, from noised quantiles.
 
 A range is the ends of the bins between which the quantiles 0.01 and 0.99 lie, wherever noise may have moved
 them. It comes of released counts alone, so it costs no more than these did.
@@ -21,7 +21,7 @@ HEAD = """\
 
 
 def fill(found: Statistics, directory: Path, path: Path) -> list[str]:
-    """Write a declaration with ranges from noised quantiles; return one line for each such column.
+    """Write a YAML file of columns with ranges from noised quantiles; return one line for each range.
 
     Raises:
         ConfigError: the file exists.

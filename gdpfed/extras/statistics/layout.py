@@ -1,4 +1,4 @@
-"""The cells that are counted, of each column or pair of columns, as the declaration defines them.
+"""The cells (values or bins) that are counted for each column or pair of columns, as these are declared.
 
 A record is in one cell of every block. So B blocks move by sqrt(B) in L2 norm when one record is added or
 removed, whatever the record is. A block is a column, a column within every group or at every party, or a pair
@@ -54,7 +54,7 @@ class Asked:
     parties: int = 0
 
     def to_json(self) -> str:
-        """Return the request as JSON text, which :meth:`from_json` reads."""
+        """Return the requested statistics as JSON text, which :meth:`from_json` reads."""
         values = asdict(self)
         # Without what says nothing, as before there were these two.
         for key, nothing in (("survival", False), ("parties", 0)):
@@ -75,7 +75,7 @@ class Asked:
             ) from None
 
     def checked(self) -> Self:
-        """Return this request after checking it; LearningError if it is invalid."""
+        """Return these requested statistics after checking them; raise LearningError if they are invalid."""
         if type(self.bins) is not int or not 1 <= self.bins <= MOST_BINS:
             raise LearningError(f"method.bins={self.bins} must be a whole number from 1 to {MOST_BINS}")
         if self.spacing not in SPACINGS:
@@ -208,7 +208,7 @@ class Layout:
 
     @classmethod
     def of(cls, columns: Columns, asked: Asked) -> Self:
-        """Lay out the cells of the requested statistics for a declaration.
+        """Return all cells that the requested statistics count, for these declared columns.
 
         Raises LearningError: a column that is not declared, groups that are not values, or too many cells.
         """
@@ -242,7 +242,7 @@ class Layout:
 
     @classmethod
     def of_survival(cls, columns: Columns, asked: Asked) -> Self:
-        """Lay out the cells for survival curves: events and censored records by interval and group.
+        """Return all cells for survival curves: events and censored records by interval and group.
 
         Raises LearningError: there are no times to an event, or the groups are no values of a column.
         """
@@ -258,7 +258,7 @@ class Layout:
 
     @property
     def declared(self) -> tuple[Cells, ...]:
-        """The cells of the declared columns, without the column for parties."""
+        """The cells of the declared columns, without the extra column for data owners (parties)."""
         return self.columns[:-1] if self.by_party else self.columns
 
     def shape(self, block: Block) -> tuple[int, ...]:
@@ -303,7 +303,7 @@ class Layout:
 
 
 def party_names(parties: int) -> tuple[str, ...]:
-    """Return the names of parties, by number."""
+    """Return names for the data owners (parties), made of their numbers."""
     return tuple(f"{PARTY} {number}" for number in range(parties))
 
 

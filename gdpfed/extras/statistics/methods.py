@@ -145,7 +145,7 @@ def resolved(config: Config, method: "type[RecordStatistics | ClientStatistics]"
 
 
 def _check_survival(options: StatisticsConfig, method: "type[RecordStatistics | ClientStatistics]") -> None:
-    """Refuse survival curves from clients' shares, for which there is no valid formula."""
+    """Raise ConfigError for survival curves of clients' shares of records, or together with other counts."""
     if method is ClientStatistics:
         raise ConfigError(
             "method.survival=true counts records or persons, and privacy.unit=client counts shares of "
@@ -159,7 +159,7 @@ def _check_survival(options: StatisticsConfig, method: "type[RecordStatistics | 
 
 
 def _check(config: Config) -> None:
-    """Refuse settings that contradict one sum of counts."""
+    """Raise ConfigError for settings that contradict one sum of counts."""
     name, privacy, training = config.method.name, config.privacy, config.training
     if not privacy.about_records and cast("StatisticsConfig", config.method).by_party:
         raise ConfigError(
@@ -195,7 +195,7 @@ def _check(config: Config) -> None:
 
 
 class RecordStatistics(DPSum):
-    """Counts records in the cells of tables; one record or person moves the counts by sqrt(B).
+    """Counts records in B blocks of table cells; one record or person changes the counts by at most sqrt(B).
 
     One step of DP-SGD without a sample: a Gaussian release of all records, so its epsilon holds against
     everyone who does not add noise to it.
@@ -235,7 +235,7 @@ class RecordStatistics(DPSum):
 
 
 class ClientStatistics(DPFedAvg):
-    """Sums clients' shares of records in cells; one client moves the sum by sqrt(B), for B blocks."""
+    """Sums clients' shares of records in B blocks of cells; one client changes the sum by at most sqrt(B)."""
 
     name: ClassVar[str] = "client_statistics"
     label: ClassVar[str] = "statistics of clients"

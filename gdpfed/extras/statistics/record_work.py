@@ -16,7 +16,7 @@ from secagg import Encoding
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return the number of a client's records in each cell, shape (d,), float64.
+    """Return the number of a client's records in each cell (value or bin of a column), shape (d,), float64.
 
     The bound C of a record is larger by what rounding to the grid may add (`record_bound`), so the counts are
     whole numbers and nothing is clipped.
@@ -33,13 +33,13 @@ def work(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Refuse an order if one record could add more to the rounded counts than its bound."""
+    """Raise OrderError if one record could add more to the rounded counts than its bound."""
     check_asked(order, encoding.dimension)
     check_bound(order, encoding.dimension, encoding.grid)
 
 
 def check_bound(order: TrainingOrder, dimension: int, grid: float) -> None:
-    """Refuse an order if one record could add more to the rounded counts than its bound."""
+    """Raise OrderError if one record could add more to the rounded counts than its bound."""
     steps = checked_steps(order)
     if steps.batch_rates != (1.0,):
         raise OrderError(
@@ -55,7 +55,7 @@ def check_bound(order: TrainingOrder, dimension: int, grid: float) -> None:
 
 
 def blocks_in(order: TrainingOrder) -> int:
-    """Return the number of blocks in an order; each record counts once in each block."""
+    """Return the number of blocks of cells that the server asks for; a record counts once in each."""
     asked = Asked.from_json(asked_of(order.task)[0])
     if asked.survival:
         return 1

@@ -35,7 +35,7 @@ ENDS = (0.01, 0.99)
 
 @dataclass(frozen=True)
 class ColumnFigures:
-    """The counts and figures of one column, over all records or within one group.
+    """The counts and statistics of one column, over all records or within one group.
 
     Attributes:
         name: of the column.
@@ -135,7 +135,7 @@ class Statistics:
 
 
 def noise_in(summed: ClientSum) -> float:
-    """Return the noise really in a sum, from the shares of the clients in the sum.
+    """Return the standard deviation of the noise really in a sum, from what each client in it added.
 
     Each adds a share, so that enough is left when as many drop out as may; who stays has more together.
     """

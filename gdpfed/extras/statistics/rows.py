@@ -1,4 +1,4 @@
-"""Assigns a client's rows to cells: reads tables as a training does, and counts rows.
+"""Reads a client's table as training does, assigns each row to cells (values or bins), and counts the rows.
 
 The same rows are counted that a training would learn from: those for testing and those that are held out are
 left out, as are rows that the declaration leaves out.
@@ -56,7 +56,7 @@ class Counted:
 
 
 def cells_in(layout: Layout, table: Table, columns: Columns, where: Where) -> npt.NDArray[np.float32]:
-    """Return the cell of each row in each column of a layout, shape (N, K).
+    """Return the cell (value or bin) of each row in each counted column, shape (N, K).
 
     Raises LearningError: a value that is not a number or not declared; names column and row.
     """
@@ -67,7 +67,7 @@ def cells_in(layout: Layout, table: Table, columns: Columns, where: Where) -> np
 
 
 def read_cells(layout: Layout, path: Path, columns: Columns, place: str, *, shared_out: bool) -> Rows:
-    """Read a table as `read_rows` does, but return cells of rows in place of inputs."""
+    """Read a table as `read_rows` does, but return the cells of rows in place of model inputs."""
     table, parts = open_declared(path, columns, place), list[Rows]()
     for batch in table.batches(columns.names(for_training=not shared_out)):
         read = table_of(batch.cells, columns, place, own=table.own, found=table.found)
@@ -106,7 +106,7 @@ def _cells_of_column(cells: Cells, table: Table, columns: Columns, where: Where)
 
 
 def layout_of(columns: Columns, asked: str, cells: int) -> Layout:
-    """Lay out the cells that an order asks for, by the client's own declaration of columns.
+    """Return the cells that the server asks to count, by the client's own declaration of columns.
 
     Raises LearningError: it has another number of cells than the order says.
     """
@@ -120,7 +120,7 @@ def layout_of(columns: Columns, asked: str, cells: int) -> Layout:
 
 
 def counted_rows(job: Job) -> tuple[Layout, Counted]:
-    """Return the layout of cells for a job, and its client's rows with their cells.
+    """Return the cells that a job counts, and its client's rows with their cells.
 
     Raises:
         OrderError: an order that says nothing that can be counted, or data that are not a table.
@@ -157,7 +157,7 @@ def asked_of(task: Task) -> tuple[str, int]:
 
 
 def counted_at(task: Task, places: npt.NDArray[np.int64]) -> tuple[Layout, Counted]:
-    """Return a task's layout, and the records at some positions of its training data with their cells.
+    """Return the cells that a task counts, and some records of its training data with their cells.
 
     Raises LearningError: a data set that is not a table.
     """
@@ -219,7 +219,7 @@ def source_columns(source: DataSource) -> Columns:
 
 
 def counts_of(layout: Layout, counted: Counted, grid: float) -> tuple[npt.NDArray[np.int64], float]:
-    """Count in whole units, int64[d]; also return the unit, the grid divided by 256.
+    """Count in whole units, int64[d], and return the unit: 1/256 of the secure sum's integer grid step.
 
     A row of share w adds floor(w / unit) units to a cell of every block. So sums are exact in any order, and
     one record, or a person with all its rows, moves them by sqrt(B) at most, as its shares add up to 1:

@@ -30,7 +30,7 @@ HALF = 0.5
 
 @dataclass(frozen=True)
 class Point:
-    """A survival curve at the end of an interval; None if too few are at risk or noise is too large.
+    """A survival curve at the end of an interval; its values are None if noise hides them or few are at risk.
 
     Attributes:
         end: in the unit of the time.

@@ -1,4 +1,4 @@
-"""How statistics are accounted: counts of records as steps on records, clients' shares as updates."""
+"""How the privacy cost of statistics is computed: counts of records as steps, clients' shares as updates."""
 
 from gdpfed.record_steps import WorkKind
 

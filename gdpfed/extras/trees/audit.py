@@ -1,4 +1,4 @@
-"""Checks runs of random trees: draws their splits again, and recomputes the charge.
+"""Checks runs of random trees: draws their splits again, and recomputes the privacy cost.
 
 Splits are free only where no data chose them. So they are drawn again from the saved declaration and the
 run's seed, and compared with those in the file of the model's weights. A record is in one leaf of each of K
@@ -28,7 +28,7 @@ SLACK = 1e-6
 
 
 def check_trees(directory: Path, files: RunFiles) -> Iterator[str]:
-    """Yield one line for each contradiction in the trees of a run."""
+    """Yield one line for each contradiction in the files of a run of random trees."""
     if files.columns is None:
         yield "the run has trees, and no declaration that their splits are drawn from"
         return
@@ -51,7 +51,7 @@ def check_trees(directory: Path, files: RunFiles) -> Iterator[str]:
 
 
 def _check_charge(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Check that a record's charge follows from the noise of a sum and the bound on one record."""
+    """Check that a record's stated epsilon follows from the noise of a sum and the bound on one record."""
     if plan["works"] != ["gradient_sum"] or plan["unit"] != "record":
         yield f"plan.json charges a {plan['unit']} for {', '.join(plan['works'])}, not for sums over leaves"
         return

@@ -1,4 +1,4 @@
-"""Gradient boosting of random trees: each round sums noised gradients in every leaf.
+"""Gradient boosting of random trees: each round adds up noised gradients in every leaf.
 
 Splits are drawn from public numbers, so nothing but the sums of leaves is paid for. Every round all K trees
 take a step along them: the weak learner of a round is the mean of K trees. Each record is in one leaf of
@@ -88,7 +88,7 @@ def with_trees(config: Config) -> Config:
 
 
 def _declared(config: Config) -> Columns:
-    """Return the declared columns of the run's tables; ConfigError if there are none."""
+    """Return the declared columns of the run's tables; raise ConfigError if there are none."""
     from gdpfed.clients.configured import source_of
     from gdpfed.learning.data import load_dataset
     from gdpfed.learning.data.tabular import declared_columns

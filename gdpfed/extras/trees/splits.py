@@ -44,12 +44,12 @@ def widths_of(columns: Columns) -> tuple[int, ...]:
 
 
 def written(widths: Sequence[int]) -> str:
-    """Write the numbers of inputs by column as the text of a model option."""
+    """Return as text how many inputs each column has, as in 1,1,3, for a model option."""
     return ",".join(map(str, widths))
 
 
 def read_widths(text: str, num_inputs: int) -> tuple[int, ...]:
-    """Read the text of :func:`written`; an empty text means one input for each column.
+    """Read how many inputs each column has from text such as 1,1,3; empty text means one for each column.
 
     Raises LearningError: numbers that are not positive and whole, or do not add up to the inputs.
     """

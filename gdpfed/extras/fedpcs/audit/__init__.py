@@ -1,1 +1,1 @@
-"""The part of `gdpfed audit` for FedPCS: recomputes budgets, and samples that follow from released values."""
+"""The audit of FedPCS runs: recomputes budgets, and redraws samples that depend on released values."""

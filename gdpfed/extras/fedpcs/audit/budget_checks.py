@@ -37,7 +37,7 @@ SAME_FIGURE = 1e-9
 
 
 class OwnBudgets(AuditRule):
-    """Audits runs whose clients choose budgets; the figures are of the client that spends most."""
+    """Audits runs whose clients choose their budgets; it reports the client that spends most."""
 
     entries = frozenset({"spending"})
     noised = True
@@ -123,7 +123,7 @@ def _of_steps(files: RunFiles, own: Mapping[str, Any], noise: float, rounds: int
 
 
 def steps_event(own: Mapping[str, Any], noise: float) -> dict[str, Any]:
-    """Return the event that charges one round of DP-SGD steps with this noise."""
+    """Return the accounting event of one round of DP-SGD steps with this noise multiplier."""
     steps = own[STEPS]
     return {
         "kind": "dp_sgd_steps",
@@ -134,7 +134,7 @@ def steps_event(own: Mapping[str, Any], noise: float) -> dict[str, Any]:
 
 
 def _agrees_within(own: Mapping[str, Any]) -> float:
-    """Return how far two computations of a cost may differ, relatively; more for DP-SGD steps."""
+    """Return the relative difference allowed between two computations of a cost: larger for DP-SGD steps."""
     return STEPS_AGREE_WITHIN if STEPS in own else AGREES_WITHIN
 
 
@@ -188,7 +188,7 @@ def _check_steps(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_taken(ledger: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
-    """Check that each client's rounds were charged, are distinct, and not too many."""
+    """Check that each client's rounds are distinct, not too many, and paid for in the ledger."""
     (counts,) = ledger["participations"]
     taken = ledger["taken"]
     if {client: len(rounds) for client, rounds in taken.items()} != counts:
@@ -217,7 +217,7 @@ def _check_cohorts(files: RunFiles) -> Iterator[str]:
 
 
 def _check_recorded(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Check that the epsilon recorded after each round is possible after that many rounds."""
+    """Check that the epsilon recorded after each round is the largest that can be spent by then."""
     for record in files.rounds:
         recorded = record["spent_epsilon"][0]
         computed = most_after(files, own, record["round"])
@@ -239,7 +239,7 @@ def _budgets(own: Mapping[str, Any]) -> npt.NDArray[np.float64]:
 
 
 class PathEntry(RecordEntry):
-    """A run in a client's ledger: in each round a step on all records, with noise that the client adds."""
+    """One run in a client's privacy ledger: each round is one step on all records, noised by the client."""
 
     @property
     def most_steps(self) -> int:

@@ -41,7 +41,7 @@ class BudgetsCard(MechanismCard):
         return self.sections | ruled | ({"of-records"} if self.plan["unit"] == "record" else set())
 
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
-        """Return membership bounds for the client that may have spent most."""
+        """Return bounds on membership inference for the client that may have spent most."""
         own, charged = spending_of(self.files), self.files.ledger["charged_rounds"]
         if STEPS in own:
             event = steps_event(own, min(own[STEPS]["noise_multipliers"]))

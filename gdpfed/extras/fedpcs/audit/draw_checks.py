@@ -1,4 +1,4 @@
-"""Checks samples that follow from released values, by drawing each again from the files.
+"""Checks samples of clients that depend on released values, by drawing each again from a run's files.
 
 The draws are public: from the seed and the number of the round. Fed-CBS follows from class counts that were
 released once, DELTA from how far released gradients were from the mean of their round.
@@ -25,7 +25,7 @@ LEAST_OF_MEAN = 0.1
 
 
 def check_draws(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Check sampling rule, class counts and samples; yield a line for each contradiction."""
+    """Check the sampling rule, class counts and samples of a run; yield a line for each contradiction."""
     method = files.config["method"]
     asked = method["client_sampling"] if method["client_sampling"] in RULES else None
     if own.get("rule") != asked:
@@ -50,7 +50,7 @@ def check_draws(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_counts(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Check that class counts were charged and saved, one row for each client, with the charged noise."""
+    """Check that the ledger has the cost of class counts, and that the saved counts have noise to match."""
     rho, charged = own["counts_rho"], files.ledger["counts_rho"]
     needed = files.ledger["charged_rounds"] > 0 or files.counts is not None
     if charged not in (0.0, rho) or (needed and charged != rho):
@@ -72,7 +72,7 @@ def _check_counts(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_noted(files: RunFiles) -> Iterator[str]:
-    """Check that recorded gradient distances are not negative, and belong to clients of the round."""
+    """Check that recorded gradient distances are not negative, and are of clients that took part."""
     for record in files.rounds:
         index = record["round"] - 1
         for client, distance in record.get("noted", {}).items():
@@ -82,7 +82,7 @@ def _check_noted(files: RunFiles) -> Iterator[str]:
 
 
 def _check_samples(files: RunFiles, own: Mapping[str, Any], sample: Sample) -> Iterator[str]:
-    """Check that each charged round asked the clients whom the sampling rule draws.
+    """Check that each round in the ledger asked exactly the clients whom the sampling rule draws.
 
     Nobody is asked where they are too few for a sum, unless the server reads each alone.
     """

@@ -1,4 +1,4 @@
-"""Checks plans with chosen budgets: each client's total, and the rewards that clients earned."""
+"""Checks plans in which clients choose their budgets: each client's total cost, and the rewards earned."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def check_totals(files: RunFiles) -> Iterator[str]:
-    """Check totals, mean field and rewards of all clients; yield a line for each contradiction.
+    """Check clients' total costs, budgets and rewards; yield a line for each contradiction.
 
     What chances a sample without replacement has, and how clients answered a price, is taken as it is said.
     """
@@ -57,7 +57,7 @@ def _chances(files: RunFiles, own: Mapping[str, Any]) -> Floats:
 
 
 def _check_game(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Check that budgets are those of the game, and that rewards follow from them."""
+    """Check that budgets are those of the game's equilibrium, and that rewards follow from the budgets."""
     game, scale = files.plan["game"], files.config["method"].get("budget_scale")
     budgets, rewards = np.asarray(own["budgets"], dtype=np.float64), np.asarray(game["rewards"], dtype=float)
     if not scale:

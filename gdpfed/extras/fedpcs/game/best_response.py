@@ -1,4 +1,4 @@
-"""Computes a client's best response: its budget in each round, given rewards and mean field.
+"""Computes a client's best response: its budget in each round, given the rewards and the mean budgets.
 
 The condition of Theorem 1 is necessary and not sufficient: sweeping it forward and backward ends in worse
 local optima. So the best response is found by dynamic programming over one state, the budget, and one
@@ -21,7 +21,7 @@ MOST_AT_ONCE = 20_000
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Responses:
-    """Every client's best response: budgets, corrections and utilities.
+    """Every client's best response: budgets, the shares of them that it keeps each round, and utilities.
 
     `budgets`: rho_i^t, shape (num_rounds, n). `corrections`: a_i^t, the share of its own budget that a client
     keeps, of the same shape; 0 at the end. `utilities`: what all rounds are worth to each client, shape (n,).
@@ -96,7 +96,7 @@ def best_responses(game: Game, mean_budgets: Floats, rewards: Floats) -> Respons
 
 
 def _values(game: Game, states: _Grid, types: Floats, mean_budgets: Floats, rewards: Floats) -> list[Floats]:
-    """Compute the value of every state and type in each round, shape (states, types), backwards."""
+    """Compute backwards the value of each budget and aversion in each round, shape (budgets, aversions)."""
     points, controls = states.points[:, None], np.linspace(0.0, 1.0, NUM_CONTROLS)
     values: list[Floats] = [np.empty(0)] * game.num_rounds
     for t in reversed(range(game.num_rounds)):

@@ -77,7 +77,7 @@ class Game:
 
     @cached_property
     def is_homogeneous(self) -> bool:
-        """Whether all clients have the same first budget, so that corrections make no difference."""
+        """Whether all clients start with the same budget, so that mixing it with the mean changes nothing."""
         return bool(np.ptp(self.first_budgets) < 1e-12)
 
     def draw_probabilities(self, budgets: Floats, mean_budget: Floats | float) -> Floats:
@@ -93,7 +93,7 @@ def participation(draw_probability: Floats, cohort_size: int) -> Floats:
 def payoff(
     probability: Floats, budgets: Floats, corrections: Floats, aversions: Floats, reward: float
 ) -> Floats:
-    """Return a client's utility in a round, P (rho R - c rho^2 - (1 - c) a^2) (paper, eq. 14)."""
+    """Return a client's utility in a round, P (rho R - c rho^2 - (1 - c) a^2) (FedPCS paper, eq. 14)."""
     privacy = aversions * budgets**2 + (1 - aversions) * corrections**2
     return np.asarray(probability * (budgets * reward - privacy))
 

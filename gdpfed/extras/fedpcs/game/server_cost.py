@@ -1,4 +1,4 @@
-"""The server's cost of a game, and the rewards that minimise it (Lemma 2, corrected).
+"""The server's cost of a game, and the rewards that minimise it (FedPCS paper, Lemma 2, corrected).
 
 A round t costs the server, over the clients that it samples with chance pi_i, their sum of
 g v_i / rho_i + (1 - g) R rho_i with v_i = scale theta_i^2 / ((t + 1) D_i^2). The paper divides by t and so,
@@ -66,14 +66,14 @@ class Reaction:
     highest: Floats
 
     def budgets(self, reward: float) -> tuple[Floats, Floats]:
-        """Return the budgets rho_i that clients choose at a reward, and their derivatives by the reward."""
+        """Return the budgets that clients choose at a reward, and their derivatives with respect to it."""
         free = self.slopes * reward + self.offsets
         moves = (free > self.lowest) & (free < self.highest)
         return np.clip(free, self.lowest, self.highest), np.where(moves, self.slopes, 0.0)
 
 
 def best_reward(cost: ServerCost, round_index: int, chances: Floats, reaction: Reaction) -> float:
-    """Return the reward R with the least cost of a round; 0 if the cost only rises (Lemma 2).
+    """Return the reward R with the least cost of a round; 0 if the cost only rises (FedPCS paper, Lemma 2).
 
         0 = sum_i pi_i [ (1 - g)(rho_i + G_i R) - g v_i G_i / rho_i^2 ],  rho_i = G_i R + H_i
 
@@ -101,7 +101,7 @@ def best_reward(cost: ServerCost, round_index: int, chances: Floats, reaction: R
 
 
 def reactions(played: SolvedGame) -> list[Reaction]:
-    """Return how budgets of each round depend on its reward, linearised at the last play.
+    """Return how clients' budgets in each round depend on its reward, linearised at the last equilibrium.
 
     A correction is a = I R + J by Theorem 1, with I = (rho - phi) Q / (2 (1 - c) P) of the round before held
     at the last play; one at 0 or 1 does not move. J is such that the play itself is on the line: the closed
@@ -149,7 +149,7 @@ def play_best_rewards(game: Game, cost: ServerCost, chances: Floats, start: Floa
 def marginals(
     game: Game, budgets: Floats, corrections: Floats, mean_budgets: Floats
 ) -> tuple[Floats, Floats]:
-    """Return Q and M, shape (num_rounds, n), with Q R + M the derivative of a round's payoff by rho."""
+    """Return Q and M, shape (num_rounds, n): d payoff / d rho = Q R + M in each round, for reward R."""
     sizes, means = game.cohort_sizes[:, None], mean_budgets[:, None]
     drawn = game.draw_probabilities(budgets, means)
     missed = (1 - drawn) ** (sizes - 1)

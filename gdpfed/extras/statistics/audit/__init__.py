@@ -1,1 +1,1 @@
-"""The audit of statistics runs, which shares no code with the counting."""
+"""The audit of runs that count private statistics; it shares no code with the counting."""

@@ -1,4 +1,4 @@
-"""Recomputes a statistics run: its sensitivity from the declaration, its figures from the counts.
+"""Audits private statistics: recomputes sensitivity from the declared columns, and results from the counts.
 
 The released counts are the model's parameters, in the file of its weights. What is counted follows from the
 saved declaration and the configuration alone. So every figure of statistics.json is computed again, and so is
@@ -92,7 +92,7 @@ def _weights(path: Path) -> Floats:
 
 
 def _columns(declared: Mapping[str, Any], method: Mapping[str, Any]) -> dict[str, _Column]:
-    """Return the columns of all inputs and labels of a declaration, by name."""
+    """Return all input and label columns that the YAML file of columns declares, by name."""
     found = {}
     for name, said in declared.get("numeric", {}).items():
         low, high = said["range"] if isinstance(said, dict) else said
@@ -164,7 +164,7 @@ def _blocks(
 
 
 def _check_sum(files: RunFiles, found: Mapping[str, Any], blocks: Sequence[Any]) -> Iterator[str]:
-    """Check the sum's sensitivity, noise and cost against the plan and the log."""
+    """Check the sensitivity, noise and privacy cost of the sum of counts against the plan and the log."""
     plan, entry, moves = files.plan, files.rounds[0], math.sqrt(len(blocks))
     unit = METHODS[files.config["method"]["name"]]
     group = plan["groups"][0]
@@ -203,7 +203,7 @@ def _check_sum(files: RunFiles, found: Mapping[str, Any], blocks: Sequence[Any])
 def _check_figures(
     found: Mapping[str, Any], blocks: Sequence[Any], parts: Sequence[Floats], least: float
 ) -> Iterator[str]:
-    """Check that every shown count and figure follows from the released counts and their noise."""
+    """Check that every shown count and statistic follows from the released counts and their noise."""
     noise = found["noise_stddev"]
     columns, tables = list[dict[str, Any]](), list[dict[str, Any]]()
     curves, test = list[dict[str, Any]](), None

@@ -41,7 +41,7 @@ def _followed(counts: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _slopes(function: Callable[[Numbers], Numbers], at: Numbers) -> Numbers:
-    """Return a function's derivatives by each number of an array, shape (cells, values)."""
+    """Return a function's derivatives with respect to each number of an array, shape (cells, values)."""
     steps = np.eye(at.size).reshape(at.size, *at.shape) * TINY * 1j
     return np.stack([function(at + step).imag / TINY for step in steps])
 
