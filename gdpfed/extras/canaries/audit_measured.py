@@ -39,7 +39,7 @@ JSON_FILE, PICTURE_FILE = "canaries.json", "canaries.png"
 
 
 def measure_canaries(options: argparse.Namespace) -> int:
-    """Measure epsilon by canaries, print the result, and return the command's exit status.
+    """Measure epsilon with canaries in simulated runs, print the result, and return the exit status.
 
     0 where nothing above what is stated was measured and nothing unlike the plan was seen; 1 where it was, or
     where nothing was measured; `NOT_ALL_COMPUTED` where a view or a check could not be computed.

@@ -69,7 +69,7 @@ class PrivacyCurve:
         return float(ndtri(1.0 - self.trade_off(false_alarms)) - ndtri(false_alarms))
 
     def epsilon(self, delta: float, scale: float) -> float:
-        """Return epsilon at delta if `separation` were ``scale`` times as large at every false positive rate.
+        """Return epsilon at delta if the Gaussian distance (`separation`) were ``scale`` times as large.
 
         It is the largest log((1 - f(x) - delta) / x). For the Gaussian mechanism it is that of the noise
         divided by ``scale``.
@@ -83,7 +83,7 @@ class PrivacyCurve:
 
     @cached_property
     def _grid(self) -> tuple[Scores, Scores]:
-        """False positive rates, and the value of `separation` at each of them."""
+        """False positive rates on a grid, and at each the distance of two Gaussians with these errors."""
         tail = np.logspace(-40, -2, 800)
         x = np.concatenate([tail, np.linspace(0.01, 0.99, 197)[1:-1], 1 - tail[tail > 1e-9][::-1]])
         told = [1.0 - self.trade_off(each) >= TOLD_FROM * min(self.deltas) for each in x]
@@ -163,7 +163,7 @@ def refutes(guesses: Guesses, trade_off: Callable[[float], float], significance:
 
 
 def refuted_scale(guesses: Guesses, curve: PrivacyCurve, significance: float) -> float:
-    """Return the largest factor on a privacy curve's `separation` at which the guesses still rule it out.
+    """Return the largest factor on the privacy curve's `separation` at which the guesses rule the curve out.
 
     Where it is above 1, the mechanism is not what the curve says, with confidence 1 - significance.
     """
@@ -196,7 +196,7 @@ class Alarms:
         return max(0.0, math.log((self.true - delta) / self.false)) if self.true > delta else 0.0
 
     def scale(self, curve: PrivacyCurve) -> float:
-        """Return the `separation` that these rates show, divided by the curve's own; 0 if they show none."""
+        """Return the Gaussian distance that these rates show, over that of the privacy curve; 0 if none."""
         if not (self.true > 0.0 and self.false < 1.0):
             return 0.0
         allowed = curve.separation(self.false)
@@ -282,7 +282,7 @@ NUM_SHARES = len(ONE_SIDED_SHARES) + len(TWO_SIDED_SHARES)
 
 
 def guesses_of(scores: Scores, present: npt.NDArray[np.bool_]) -> list[Guesses]:
-    """Guess that canaries with the highest scores are present, those with the lowest absent: several sets.
+    """Return several sets of guesses: canaries with the highest scores are present, with the lowest absent.
 
     Of equal scores the first come first, which nobody's coin decides.
     """

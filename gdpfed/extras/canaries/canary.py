@@ -103,7 +103,7 @@ class Canaries:
 
     @cached_property
     def numbers(self) -> dict[int, int]:
-        """The position of each canary in `clients`, by client id."""
+        """The number of each canary, in the order in which canaries are listed, by client id."""
         return {client: number for number, client in enumerate(self.clients.tolist())}
 
     @property

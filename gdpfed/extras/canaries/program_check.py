@@ -29,7 +29,7 @@ class ProgramCheck:
 
     @property
     def held(self) -> bool:
-        """Whether the check found no difference from the plan."""
+        """Whether the check found no difference between the simulated runs and their privacy plan."""
         return not self.wrong
 
 

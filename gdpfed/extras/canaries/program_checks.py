@@ -88,7 +88,7 @@ class _Observed:
 
     @cached_property
     def sums(self) -> list[dict[str, dict[int, RevealedSum]]]:
-        """The revealed sums of each run, by name and round."""
+        """The noised sums that each run released, by name and round."""
         found: list[dict[str, dict[int, RevealedSum]]] = []
         for transcript in self.runs:
             by_name: dict[str, dict[int, RevealedSum]] = defaultdict(dict)
@@ -99,7 +99,7 @@ class _Observed:
 
     @property
     def names(self) -> list[str]:
-        """The names of all sums; a general name if no sum was released."""
+        """The names of all released sums; one general name if no sum was released."""
         return sorted({name for by_name in self.sums for name in by_name}) or ["all sums"]
 
     @property
@@ -129,7 +129,9 @@ class _Observed:
         return np.asarray(taken_back[np.ix_(there, there)] * drawn)
 
     def asked_in(self, m: int, name: str) -> list[tuple[int, ...]]:
-        """Return the different sets of rounds in which a group's clients were asked for this sum."""
+        """Return the different sets of rounds in which a group's clients were asked for the sum of this
+        name.
+        """
         members, found = set(self.plan.groups[m].clients), dict[tuple[int, ...], None]()
         for by_name in self.sums:
             rounds = defaultdict[int, list[int]](list)

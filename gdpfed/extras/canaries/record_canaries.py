@@ -53,7 +53,7 @@ class PersonRows:
 
     @classmethod
     def of(cls, task: Task, parties: int) -> "PersonRows":
-        """Number the rows of a table, and group them by person as a run does.
+        """Number the rows of a table, and group them by person as training does.
 
         Whose a row is comes from its column: of one party, unless a person may be at several. Raises
         LearningError: data in which no row has a person.
@@ -326,6 +326,6 @@ class RecordCanaryEngine(Engine):
 
 
 def _places(places: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the positions of records twice, in place of their inputs and their targets."""
+    """Return the positions of records twice: in place of their inputs, and of their targets."""
     found = torch.from_numpy(places)
     return found, found

@@ -97,7 +97,7 @@ class Transcript:
 
     @cached_property
     def still(self) -> npt.NDArray[np.bool_]:
-        """For each watched coordinate, whether all canaries leave it unchanged, shape (watched,)."""
+        """For each coordinate whose noise is recorded, whether all canaries leave it unchanged."""
         moved = np.zeros(len(self.start), dtype=bool)
         if isinstance(self.canaries.directions, DiracDirections):
             moved[self.canaries.directions.coordinates[self.canaries.signs != 0]] = True

@@ -127,7 +127,7 @@ class Mailbox:
         return (self.folder / OVER).is_file()
 
     def withdraw(self, job: Job) -> None:
-        """Delete a job whose answer is not needed any more."""
+        """Delete a job of the edge server whose answer is not needed any more."""
         self.discard(job.round_index)
 
     def discard(self, round_index: int) -> None:
@@ -145,7 +145,7 @@ class Mailbox:
         return sorted(set(self.rounds(JOB)) - set(self.rounds(ANSWER)))
 
     def job(self, round_index: int) -> Job | None:
-        """Read the job of a round; None if there is none.
+        """Read the edge server's job for a round; return None if there is none.
 
         Raises EdgeError: a file that is not a job.
         """

@@ -75,7 +75,7 @@ def _accuracies(experiment: Experiment, datasets: Sequence[str], outcomes: Seque
 
 
 def _differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[Table]:
-    """Return tables of each row's difference from the reference row, if both have several seeds."""
+    """Return tables of each row's accuracy difference from the reference row, if both have several seeds."""
     tables = []
     for reference in outcomes:
         dataset, row, column = reference.cell.place
@@ -129,7 +129,7 @@ def _table(
 
 
 def _best(outcomes: Sequence[Outcome]) -> str:
-    """Return the best mean accuracy among columns; chosen by test accuracy, so it is optimistic."""
+    """Return the best mean accuracy of the table's columns; optimistic, since test accuracy chooses it."""
     spreads = [outcome.line.final_result for outcome in outcomes if outcome.line is not None]
     return max(spreads, key=lambda spread: spread.mean).text() if spreads else ABSENT
 

@@ -72,7 +72,7 @@ class Ranking:
 
     @property
     def adversaries(self) -> list[str]:
-        """The adversaries that ranked settings protect against, each once."""
+        """The adversaries against whom the epsilons of the ranked settings hold, each listed once."""
         return list(dict.fromkeys(self.against[setting] for _, setting, _ in self.by_place))
 
     def mean(self, method: str, against: str | None = None) -> Spread:

@@ -105,7 +105,7 @@ class Entry:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:
-        """Make an entry from values read from JSON."""
+        """Make a benchmark's entry for one run from values read from JSON."""
         read: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
         }

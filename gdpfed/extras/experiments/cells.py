@@ -63,7 +63,7 @@ class Setting:
 
     @property
     def final_scale(self) -> dict[str, Any]:
-        """The factors that multiply settings after all settings (key=value) have taken effect."""
+        """The factors by which settings are multiplied after all key=value settings have taken effect."""
         return {} if self.client_factor == 1 else {"dataset.num_clients": self.client_factor}
 
     def changes(self, configs: list[Config]) -> str:
@@ -140,7 +140,7 @@ def _delta(
 
 
 def _effective_step(start: tuple[str, ...], method: str, column: Choice, setting: Setting) -> float:
-    """Return another method's effective step in the same cell: sum_m omega_m r_m over its groups m."""
+    """Return another method's effective step: the sum over groups of weight times expected cohort size."""
     reference = Choice(label=method, overrides=[f"method={method}"])
     return _planned_step(_overrides(start, reference, column, setting))
 
@@ -158,7 +158,7 @@ def _configuration(overrides: tuple[str, ...]) -> Config:
 
 
 def _scaled(overrides: tuple[str, ...], scale: Mapping[str, Any]) -> list[str]:
-    """Return settings (key=value) that multiply the values which ``overrides`` set by factors."""
+    """Return settings (key=value) with the values that ``overrides`` give, multiplied by factors."""
     if not scale:
         return []
     config = _configuration(overrides)

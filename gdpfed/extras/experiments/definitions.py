@@ -69,7 +69,7 @@ class Catalogue:
 
 @dataclass
 class Published:
-    """The values that the paper printed, by row and data set.
+    """The results that the paper printed, by table row and data set.
 
     `accuracy`: final test accuracy in percent. `variances`: sigma_m^2, one a group. `magnitude`: Lambda.
     """
@@ -126,7 +126,7 @@ class Experiment:
         return self.quantity in TRAINED
 
     def with_rows(self, names: Sequence[str]) -> "Experiment":
-        """Return the experiment with only these rows; a name that is not a row selects all rows it begins.
+        """Return the experiment with only these rows; a name that is no row selects rows that begin with it.
 
         Raises ConfigError: no row of that name.
         """

@@ -1,4 +1,4 @@
-"""Tables of noise per unit of learning by number of local steps, in plans that protect records."""
+"""Tables of noise variance per local step, by number of local steps, for plans that protect records."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class StepNoise:
 
     @property
     def noise(self) -> list[float]:
-        """sigma^2 / (R tau): noise variance per unit of learning, over R rounds of tau local steps."""
+        """sigma^2 / (R tau): noise variance over the number of all steps, R rounds of tau local steps."""
         return [
             sigma**2 / (self.num_rounds * tau)
             for tau, sigma in zip(self.local_steps, self.sigmas, strict=True)
@@ -107,7 +107,7 @@ def _figures(planned: Planned) -> Iterator[list[str]]:
 
 @styled
 def _draw(experiment: Experiment, datasets: Sequence[str], planned: Planned, path: Path) -> None:
-    """Draw sigma^2 / (R tau) over local steps tau, one line a row; a ring marks the tau of rule=knee."""
+    """Draw noise sigma^2 / (R tau) over local steps tau, one line a row; a ring marks the curve's knee."""
     figure = new_figure(6.4 if len(datasets) == 1 else 8.0, 3.2 * -(-len(datasets) // 2))
     panels = new_panels(figure, len(datasets), columns=2)
     for axes, dataset in zip(panels, datasets, strict=True):

@@ -38,13 +38,13 @@ class Presentation:
 
 
 class Footnotes:
-    """Numbers the reasons for empty cells as footnotes; equal reasons share a number."""
+    """Gives each reason for an empty table cell a footnote number; equal reasons share a number."""
 
     def __init__(self) -> None:
         self._reasons: list[str] = []
 
     def mark(self, reason: str) -> str:
-        """Return the text of an empty cell, with the number of its footnote."""
+        """Return the text of a table cell without a result, with the number of its footnote."""
         if reason not in self._reasons:
             self._reasons.append(reason)
         return f"missing ({self._reasons.index(reason) + 1})"

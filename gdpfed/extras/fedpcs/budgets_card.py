@@ -77,7 +77,7 @@ def _promise(plan: PrivacyPlan, spending: ClientBudgets, against_server: float) 
 
 
 def _released(plan: PrivacyPlan) -> list[str]:
-    """Say which released values decide who is sampled; empty if none do."""
+    """Return lines that say which released values decide who is sampled; an empty list if none do."""
     mechanism = plan.made_by(OwnSpending)
     if mechanism.rule is None:
         return []

@@ -78,12 +78,12 @@ class ClientBudgets:
 
     @property
     def local_steps(self) -> int:
-        """The number of noised releases of a client in a round; here one."""
+        """The number of noised releases that a client makes in a round: always 1 here."""
         return 1
 
     @property
     def batch_rate(self) -> float:
-        """The probability that a release uses a given record; here 1."""
+        """The probability that a release uses a given record: always 1 here."""
         return 1.0
 
     @property

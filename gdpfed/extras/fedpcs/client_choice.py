@@ -46,7 +46,7 @@ def aocs_chances(lengths: Floats, cohort_size: int, rescalings: int = RESCALINGS
 
 
 def delta_chances(updates: Floats, shares: Floats, cohort_size: int) -> Floats:
-    """Return DELTA's sampling probabilities, proportional to share_i ||update_i - mean||, sum K, shape (n,).
+    """Return DELTA's sampling probabilities: ~ share_i ||update_i - mean||, with sum K, shape (n,).
 
     The paper's chances have the variance of a client's own gradients beside the distance, which its public
     code does not measure either. `updates`: Delta_i, shape (n, d). `shares`: theta_i. `cohort_size`: K.
@@ -74,7 +74,7 @@ def noised_distances(gradients: Floats, noise_stddevs: Floats) -> Floats:
 
 
 def released_delta_chances(distances: Floats, shares: Floats, cohort_size: int) -> Floats:
-    """Return DELTA's sampling probabilities, proportional to share times released distance, shape (n,).
+    """Return DELTA's sampling probabilities: ~ share of records times released distance, shape (n,).
 
     A client that has released nothing yet has the mean of those that have; where none is apart from the
     others, and in the beginning, chances go with theta_i. `distances`: zeta_i of the last participation; NaN

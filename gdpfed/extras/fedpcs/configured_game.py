@@ -167,7 +167,7 @@ def _refuse_expensive_counts(config: Config, own: ClientBudgets, counts_rho: flo
 def _unbiased(
     config: Config, own: ClientBudgets, declared: Declared, common: dict[str, Any]
 ) -> ClientBudgets:
-    """Return budgets with draw probabilities ~ theta_i sqrt(C^2 + d sigma_i^2), best for unbiased weights."""
+    """Return budgets with draw probabilities ~ share_i sqrt(C^2 + d sigma_i^2), best for unbiased weights."""
     norm, budgets = config.privacy.clipping_norm, own.budgets
     for _ in range(FIXED_POINT_STEPS):
         bound = declared.distance * norm / declared.record_counts

@@ -235,7 +235,7 @@ class FedPCS(ConfiguredMethod):
         )
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
-        """Return the next round's requests; none if they depend on values released in this round."""
+        """Return the next round's requests for sums; [] if they depend on values released in this round."""
         return [] if self.reads_alone else super().requests_ahead(theta, round_index, draw)
 
     def round(

@@ -43,7 +43,7 @@ def price_table(rows: Sequence[Priced], method: str) -> Group:
 
 
 def price_dict(row: Priced) -> dict[str, Any]:
-    """Return the result of one price as JSON."""
+    """Return what follows from one posted price as JSON: budgets, payments and the plan's noise."""
     return {
         **row.posted.to_scalars(),
         "spent_zcdp": row.spent,

@@ -49,7 +49,7 @@ def mechanism_of(config: Config) -> Mechanism:
 
 
 def windows_of(config: Config, mechanism: Mechanism) -> Windows:
-    """Return how a round's local steps are divided among sums, and how far one record moves a device's part.
+    """Return how a round's local steps are divided among sums, and how far a record moves a contribution.
 
     Raises ConfigError: momentum where noise comes after several steps, or other sums than steps.
     """
@@ -112,7 +112,7 @@ def record_norm(config: Config, mechanism: Mechanism) -> float:
 
 
 def reserved_delta(config: Config) -> float:
-    """Return the probability that a batch makes some step too long for the convex bound.
+    """Return the probability that some local step is too long for the convex mechanism's bound.
 
     Only the steps of a record's own device matter to it. Raises PrivacyError: more than `MOST_RESERVED` of
     delta.

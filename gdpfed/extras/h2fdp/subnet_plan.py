@@ -35,7 +35,7 @@ from gdpfed.record_steps import Work, kind_of
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """A device's steps between two sums, and how far a record can move the device's part.
+    """A device's local steps between two sums, and how far a record can move the device's contribution.
 
     Attributes:
         work: gradient_sum and dp_sgd, whose steps are released each; convex_steps and window_steps, of which

@@ -64,7 +64,7 @@ class SubnetSteps(TrustedSubnets, RecordSums):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowTerms(StepTerms):
-    """Conditions of a run that releases only the last model of each window of local steps, and pays once."""
+    """Conditions of a run that releases, and pays for, only the end of each window of local steps."""
 
     kind: ClassVar[str] = "local_windows"
     event_class: ClassVar[type[Event]] = LocalWindows

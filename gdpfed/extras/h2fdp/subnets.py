@@ -1,4 +1,4 @@
-"""Subnets (the devices behind one edge each): which edges are trusted, and their options."""
+"""Subnets (the devices behind one edge server each): which edge servers are trusted, and options."""
 
 import math
 from dataclasses import dataclass, field

@@ -271,7 +271,7 @@ class Layout:
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """The positions in the sum at which blocks begin, and the end of the last block."""
+        """The positions in the vector of counts at which blocks begin, and the end of the last block."""
         sizes = [math.prod(self.shape(block)) for block in self.blocks]
         return tuple(int(each) for each in np.cumsum([0, *sizes]))
 
@@ -286,7 +286,9 @@ class Layout:
         return math.sqrt(len(self.blocks))
 
     def places(self, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-        """Return the cells of the sum in which each row counts: int64[N, K] of cells -> int64[N, B]."""
+        """Return the positions in the vector of counts at which each row counts: int64[N, K] -> int64[N,
+        B].
+        """
         found = np.empty((len(cells), len(self.blocks)), dtype=np.int64)
         for number, (block, start) in enumerate(zip(self.blocks, self.starts[:-1], strict=True)):
             at = cells[:, block.first].astype(np.int64)

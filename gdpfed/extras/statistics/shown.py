@@ -1,4 +1,4 @@
-"""Shows statistics on the terminal: rows by column, each figure above its interval."""
+"""Shows statistics on the terminal: rows by column, with each number's interval below it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -83,14 +83,14 @@ def _count(count: float | None) -> str:
 
 
 def half_width(figure: Figure) -> float:
-    """Return the larger distance from a figure to an end of its interval."""
+    """Return the larger distance from a number to an end of its interval."""
     if figure.value is None or figure.low is None or figure.high is None:
         return 0.0
     return max(figure.value - figure.low, figure.high - figure.value)
 
 
 def _above(figure: Figure, digits: int | None = None) -> str:
-    """Write a figure, with the half-width of its interval below it."""
+    """Write a number, with the half-width of its interval below it."""
     if figure.value is None:
         return UNKNOWN if digits is None else HIDDEN
     form = ".4g" if digits is None else f".{digits}f"

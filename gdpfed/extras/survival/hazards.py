@@ -5,7 +5,7 @@ from torch.nn import functional
 
 
 def discrete_hazard(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return each record's negative log-likelihood in nats: (n, J) and (n, 2) to (n,).
+    """Return each record's negative log-likelihood in nats, from outputs (n, J) and targets (n, 2): (n,).
 
     With h_j = sigmoid(z_j), one that is censored after m intervals has - sum_(j<=m) log(1 - h_j), and one
     with its event in interval k has - sum_(j<k) log(1 - h_j) - log h_k: a binary cross-entropy of every

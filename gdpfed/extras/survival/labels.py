@@ -25,7 +25,7 @@ HALF = 0.5
 
 
 class Times(LabelKind):
-    """Labels that are a position in J time intervals, with 1 if the event happened there, else 0.
+    """Labels that are a position in J time intervals, with 1 for an event there, 0 for a censored record.
 
     Labels have shape (N, 2), as `gdpfed.learning.data.times_to_event` says; outputs are shape (N, J).
     """

@@ -31,7 +31,7 @@ NOISED_GRADIENTS = "the noised gradients that clients released when they were la
 
 
 class BudgetsCard(MechanismCard):
-    """Checks a model card that lists the least, median and largest total that clients may spend."""
+    """Checks a model card that lists the least, median and largest privacy cost that clients may have."""
 
     lines = (Path(__file__).with_name("card_lines.txt"),)
     sections = frozenset({"own-spending"})

@@ -21,7 +21,7 @@ MOST_AT_ONCE = 20_000
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Responses:
-    """Every client's best response: budgets, the shares of them that it keeps each round, and utilities.
+    """Every client's best response: budgets, the part of each that it keeps for the next round, utilities.
 
     `budgets`: rho_i^t, shape (num_rounds, n). `corrections`: a_i^t, the share of its own budget that a client
     keeps, of the same shape; 0 at the end. `utilities`: what all rounds are worth to each client, shape (n,).
@@ -138,7 +138,10 @@ def _read(
 def utilities(
     game: Game, budgets: Floats, corrections: Floats, mean_budgets: Floats, rewards: Floats
 ) -> Floats:
-    """Each client's utility sum_t P_i^t (rho_i R_t - c_i rho_i^2 - (1 - c_i) a_i^2), shape (n,) (eq. 14)."""
+    """Return each client's utility: expected payments less expected costs over all rounds, shape (n,).
+
+    It is sum_t P_i^t (rho_i R_t - c_i rho_i^2 - (1 - c_i) a_i^2) (FedPCS paper, eq. 14).
+    """
     total = np.zeros(budgets.shape[1])
     for t, size in enumerate(game.cohort_sizes.tolist()):
         chance = participation(game.draw_probabilities(budgets[t], mean_budgets[t]), size)

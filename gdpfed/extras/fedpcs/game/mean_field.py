@@ -160,7 +160,7 @@ def spent_in_round(budgets: Floats, cohort_size: float) -> float:
 
 
 def cohort_of_cap(budgets: Floats, cap: float, *, least: int) -> int:
-    """Return the largest number of sampled clients whose expected spending is within the cap.
+    """Return the largest number of sampled clients whose expected zCDP together is within a round's cap.
 
     Raises GameError: a cap that no sample of `least` clients meets.
     """
@@ -175,7 +175,7 @@ def cohort_of_cap(budgets: Floats, cap: float, *, least: int) -> int:
 
 
 def play_under_caps(game: Game, rewards: Floats, caps: Floats, *, least: int) -> SolvedGame:
-    """Solve the game with the largest cohorts within caps on spending.
+    """Solve the game with the largest cohorts whose expected zCDP is within the cap of each round.
 
     `caps` are B_t, one a round, public. Clients know how many are sampled, so budgets and numbers depend on
     each other. Raises GameError: caps that are not one a round, or one that no sample meets.

@@ -81,7 +81,7 @@ class Game:
         return bool(np.ptp(self.first_budgets) < 1e-12)
 
     def draw_probabilities(self, budgets: Floats, mean_budget: Floats | float) -> Floats:
-        """Return x = rho / (n phi), the probability of being chosen in one draw, at most 1."""
+        """Return x = rho / (n phi), a client's budget over n times the mean: its probability in one draw."""
         return np.minimum(1.0, budgets / (self.num_clients * mean_budget))
 
 
@@ -93,7 +93,10 @@ def participation(draw_probability: Floats, cohort_size: int) -> Floats:
 def payoff(
     probability: Floats, budgets: Floats, corrections: Floats, aversions: Floats, reward: float
 ) -> Floats:
-    """Return a client's utility in a round, P (rho R - c rho^2 - (1 - c) a^2) (FedPCS paper, eq. 14)."""
+    """Return a client's utility in a round: expected payment less expected cost (FedPCS paper, eq. 14).
+
+    It is P (rho R - c rho^2 - (1 - c) a^2), of which P c rho^2 is the privacy cost.
+    """
     privacy = aversions * budgets**2 + (1 - aversions) * corrections**2
     return np.asarray(probability * (budgets * reward - privacy))
 

@@ -15,7 +15,7 @@ from gdpfed.extras.fedpcs.game.payoffs import Floats, Game, GameError
 
 
 def welfare(budgets: Floats, aversions: Floats, reward: float) -> float:
-    """Return the welfare of one round, sum_i (R rho_i - c_i rho_i^2) (FedPCS paper, eq. 30)."""
+    """Return the welfare of a round: payments less privacy costs, sum_i (R rho_i - c_i rho_i^2)."""
     return float((reward * budgets - aversions * budgets**2).sum())
 
 

@@ -46,7 +46,10 @@ class ServerCost:
         return np.asarray(self.scale * self.shares**2 / ((round_index + 1) * self.examples**2))
 
     def of_round(self, round_index: int, chances: Floats, budgets: Floats, reward: float) -> float:
-        """Return the server's cost of a round: sum_i pi_i (g v_i / rho_i + (1 - g) R rho_i)."""
+        """Return the server's expected cost of a round: noise weighted by g, and payments by 1 - g.
+
+        It is sum_i pi_i (g v_i / rho_i + (1 - g) R rho_i).
+        """
         paid = (1 - self.weight) * reward * budgets
         return float((chances * (self.weight * self.noise(round_index) / budgets + paid)).sum())
 
