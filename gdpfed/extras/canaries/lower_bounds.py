@@ -181,7 +181,7 @@ def _curve(own_delta: float, epsilon_at: Callable[[float], float]) -> PrivacyCur
 
 
 def _often(runs: Sequence[Transcript], rounds: int, group: int) -> int:
-    """Return the number of rounds in which most (3/4) of a group's canaries took part; 0 if none did."""
+    """Return the lower quartile of the rounds that asked each canary of a group: >= 1, or 0 if none did."""
     counts = np.concatenate(
         [participations_of(transcript, rounds)[transcript.canaries.groups == group] for transcript in runs]
     )

@@ -129,9 +129,7 @@ class _Observed:
         return np.asarray(taken_back[np.ix_(there, there)] * drawn)
 
     def asked_in(self, m: int, name: str) -> list[tuple[int, ...]]:
-        """Return the different sets of rounds in which a group's clients were asked for the sum of this
-        name.
-        """
+        """Return the different sets of rounds in which a group's clients were asked for sums of this name."""
         members, found = set(self.plan.groups[m].clients), dict[tuple[int, ...], None]()
         for by_name in self.sums:
             rounds = defaultdict[int, list[int]](list)
