@@ -286,7 +286,7 @@ class Layout:
         return math.sqrt(len(self.blocks))
 
     def places(self, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-        """Return the positions in the vector of counts to which rows add: int64[N, K] -> int64[N, B]."""
+        """Return where in the vector of counts each row counts: int64[N, K] of cells -> int64[N, B]."""
         found = np.empty((len(cells), len(self.blocks)), dtype=np.int64)
         for number, (block, start) in enumerate(zip(self.blocks, self.starts[:-1], strict=True)):
             at = cells[:, block.first].astype(np.int64)
