@@ -179,7 +179,7 @@ class Transcript:
 
 
 class ReleasedModels(Observer):
-    """Records released models, the log and the ledger of a run, which tells it of every round."""
+    """Records the released models, the log and the ledger of a run, which calls it after every round."""
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
@@ -199,7 +199,7 @@ class ReleasedModels(Observer):
 
 
 class WatchedFleet(InProcessFleet):
-    """A simulated fleet that records every sum, even one that the run does not use.
+    """A fleet of simulated clients that records every sum, even one that the run does not use.
 
     `tell`: is told of each.
     """

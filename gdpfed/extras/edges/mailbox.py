@@ -72,7 +72,7 @@ class Mailbox:
         self.folder = folder
 
     def offer(self, job: Job) -> None:
-        """Store a job, unless it exists already, and delete files of earlier rounds.
+        """Store a job for the edge server, unless it exists already, and delete files of earlier rounds.
 
         Raises EdgeError: the folder serves another run, or it has a later job or another one of this round.
         """
@@ -131,7 +131,7 @@ class Mailbox:
         self.discard(job.round_index)
 
     def discard(self, round_index: int) -> None:
-        """Delete the job of a round without reading it."""
+        """Delete the edge server's job for a round without reading it."""
         self._path(JOB, round_index).unlink(missing_ok=True)
 
     def rounds(self, kind: str) -> list[int]:
@@ -159,7 +159,7 @@ class Mailbox:
         return job
 
     def answer(self, job: Job, change: Vector | None, reason: str = "") -> None:
-        """Answer a job with the change of the model, shape (d,), or with a reason for refusal."""
+        """Answer a job with the change of the model, shape (d,), or with a reason why there is none."""
         moved = np.zeros(0, np.float32) if change is None else change
         self._write(self._path(ANSWER, job.round_index), {**job.names, "reason": reason}, moved)
 

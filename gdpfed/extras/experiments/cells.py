@@ -95,12 +95,12 @@ class Cell:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """The cell's data set, row and column."""
+        """The data set, row and column to which the table cell belongs."""
         return self.dataset, self.row, self.column
 
 
 def cells_of(experiment: Experiment, setting: Setting) -> list[Cell]:
-    """Return all cells of an experiment, ordered by data set.
+    """Return all cells of an experiment's table, ordered by data set.
 
     Raises ConfigError, PrivacyError, ExperimentError: an override that fits no configuration; one line.
     """

@@ -46,7 +46,7 @@ Planned = Sequence[tuple[Cell, StepNoise | str]]
 
 
 def present_steps(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
-    """Make tables and a picture of the noise for each number of local steps."""
+    """Make tables and a picture of the smallest noise within a budget, by number of local steps."""
     planned = [(cell, _noise_or_reason(cell)) for cell in cells]
     return Presentation(
         tables=[_table(experiment, name, planned) for name in datasets],

@@ -42,7 +42,7 @@ def draw_game(method: FedPCS, path: Path) -> None:
 
 
 def _draw_paths(method: FedPCS, axes: Axes) -> None:
-    """Draw budgets over rounds of at most a hundred clients, and their mean."""
+    """Draw the budgets of at most a hundred clients over the rounds, and the mean of all clients."""
     budgets = method.spending.budgets
     rounds = np.arange(1, len(budgets) + 1)
     order = np.argsort(budgets[0], kind="stable")

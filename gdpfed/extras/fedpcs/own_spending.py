@@ -1,4 +1,4 @@
-"""The mechanism by which each client spends a budget that it chose, with noise that it adds itself.
+"""The DP mechanism in which each client spends the budget that it chose, by noise that it adds itself.
 
 A client adds its noise itself, and none is there where it is not: sampling does not amplify. What it costs is
 `ClientBudgets`, by the rounds that each client took part in. Whoever sees a contribution learns nothing more.

@@ -19,7 +19,7 @@ NUM_PRICES = 9
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Priced:
-    """What follows from one posted price: clients' budgets, payments, and the plan.
+    """What follows from one posted price per unit of zCDP: clients' budgets, payments, and the plan.
 
     Attributes:
         posted: the price.
@@ -51,7 +51,7 @@ class Priced:
 
 
 def posted_price(config: Config) -> PostedPrice | None:
-    """Return the price that a run posts to its nodes; None if it posts none."""
+    """Return the price per unit of zCDP that a run offers (posts) to its nodes; None if it posts none."""
     least, highest = config.privacy.price_bounds
     price = config.privacy.price
     return None if price is None else PostedPrice(price=float(price), least=least, highest=highest)

@@ -113,7 +113,7 @@ class PlannedDraws:
         return {}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        """Restore the numbers that `state_dict` returned.
+        """Restore the sampling state that `state_dict` returned.
 
         Raises ValueError: it is not what these samples follow from.
         """

@@ -26,7 +26,7 @@ class _NoScheduleError(RunError):
 
 @dataclass(frozen=True, eq=False)
 class Schedules:
-    """The budgets that nodes answered to an announced mean: rho_i^t, shape (num_rounds, n)."""
+    """The budgets with which nodes answered an announced mean budget: rho_i^t, shape (num_rounds, n)."""
 
     budgets: Floats
 

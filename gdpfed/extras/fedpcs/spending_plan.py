@@ -1,4 +1,4 @@
-"""Plans whose clients spend chosen budgets, in noised updates or in DP-SGD steps.
+"""Privacy plans in which each client spends the budget it chose, in noised updates or DP-SGD steps.
 
 In steps of DP-SGD, a client spends its zCDP budget of the whole run at one noise. What steps on batches cost
 does not add up by round as zCDP does: what is kept of the budgets by round is epsilon of their total.
@@ -180,7 +180,7 @@ def spending_plan(
     accountant: str,
     sums_hidden: bool,
 ) -> PrivacyPlan:
-    """Make a plan with all clients in one group, whose epsilon is the largest any client can spend.
+    """Make a privacy plan with all clients in one group; its epsilon is the most that any client can spend.
 
     A client's whole cost is one Gaussian, exactly, or that of steps of DP-SGD, so the figures of privacy loss
     distributions are meant. Raises PrivacyError for another accountant and for input that is out of range.

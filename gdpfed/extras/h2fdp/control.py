@@ -44,7 +44,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Cost:
-    """The energy and time that all rounds of a training cost devices and edges."""
+    """The energy and time that all rounds of a training cost the devices and edge servers."""
 
     joules: float
     seconds: float
@@ -56,7 +56,7 @@ def watts(dbm: float) -> float:
 
 
 def device_link(metres: float) -> Link:
-    """Return the radio link of a device at this distance from its edge: rate W log2(1 + p |h|^2 / (N0 W)).
+    """Return a device's radio link to its edge server at this distance: rate W log2(1 + p |h|^2 / (N0 W)).
 
     beta = -30 - 37.5 log10(metres / 1 m) is in dB, and is converted; the source computes with it as it is.
     """
@@ -224,7 +224,7 @@ WEIGHTS = ("a1, energy", "a2, delay", "a3, noise")
 
 
 def over_weights(problem: Problem) -> list[list[ControlSolution]]:
-    """Solve the problem again with each weight multiplied by each of `FACTORS`."""
+    """Solve the choice of steps and participants again, with each weight multiplied by several factors."""
     return [
         [solve(replace(problem, weights=_scaled(problem.weights, index, factor))) for factor in FACTORS]
         for index in range(len(WEIGHTS))

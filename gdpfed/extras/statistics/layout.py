@@ -32,7 +32,7 @@ EDGES_NOTE = "give a column with a range in the declaration, or one with values"
 
 @dataclass(frozen=True)
 class Asked:
-    """Which statistics a run asks for.
+    """Which statistics of which table columns a run asks its clients for.
 
     Attributes:
         bins: of equal width between the ends of a column's range; not used by decades.
@@ -277,7 +277,7 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """d: the number of cells."""
+        """d: the number of all cells (values or bins) that are counted."""
         return self.starts[-1]
 
     @property

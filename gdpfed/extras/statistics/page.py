@@ -20,7 +20,7 @@ MOST_LETTERS = 24
 
 @dataclass(frozen=True)
 class Bar:
-    """The bar of one cell: label, position, length, and the ends of its interval."""
+    """The bar of one value or bin in a picture: label, position, length, and the ends of its interval."""
 
     label: str
     count: str
