@@ -37,9 +37,7 @@ class Declared:
 
     @classmethod
     def of(cls, config: Config, *, dimension: int, distance: float) -> Self:
-        """Return what a configuration makes public; record counts are included only if records are
-        protected.
-        """
+        """Return what a configuration makes public; record counts only if records are protected."""
         if not config.privacy.about_records:
             counts = np.ones(config.dataset.num_clients)
         else:
