@@ -1,1 +1,1 @@
-"""Optional parts of gdpfed; all other code loads them only by the names in `gdpfed/extras_table.py`."""
+"""Optional parts of gdpfed, which its other packages load only by names in `gdpfed/extras_table.py`."""
