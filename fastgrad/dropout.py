@@ -1,4 +1,4 @@
-"""Dropout in a compiled program, drawn from a key as `fastgrad.modules` defines."""
+"""Dropout in a compiled program, whose random choices follow from a key."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""An embedding and LSTM layers in a compiled program: buffers, loops and calls for a number of records.
+"""An embedding and LSTM layers in a compiled program: buffers, loops and calls for a fixed number of records.
 
 Arrays are float32, flat, in the order (positions, records, entries), so that a position is one matrix, and
 the last one is what the layers behind it take. The four gates of a unit are input, forget, cell and output.
@@ -59,7 +59,9 @@ def _tanh(value: np.float32) -> np.float32:
 
 @compiled(_F, _F, int64, fastmath=_FUSED)
 def _activate(gates: Floats, bias: Floats, units: int) -> None:
-    """Apply activations to one record's gates in place: sigmoid(g + b), and tanh(g + b) for the third."""
+    """Apply activations to one record's LSTM gates in place: tanh(g + b) to the third gate, sigmoid(g + b) to
+    the others.
+    """
     for t in range(2 * units):
         gates[t] = _HALF + _HALF * _tanh(_HALF * (gates[t] + bias[t]))
     for t in range(2 * units, 3 * units):
@@ -105,7 +107,9 @@ def _add_from_states(states: Floats, weights: Floats, gates: Floats, count: int)
 
 @compiled(_F, _F, _F, int64, fastmath={"contract", "reassoc"})
 def _back_to_states(gates: Floats, weights: Floats, states: Floats, count: int) -> None:
-    """Compute an LSTM's gradient by its states, S = G W^T, from that by its gates, G."""
+    """Compute the gradient with respect to an LSTM's states, S = G W^T, from G, the gradient with respect to
+    its gates.
+    """
     units, wide = len(states) // count, len(gates) // count
     whole = count - count % 4
     for n in range(0, whole, 4):
@@ -173,7 +177,7 @@ def recur(
 def recur_back(
     states_back: Floats, gates: Floats, weights: Floats, cells: Floats, squashed: Floats, count: int
 ) -> None:
-    """Compute the loss's gradient by the inputs of an LSTM's gates; overwrites what `recur` left in gates.
+    """Compute the loss's gradient with respect to the inputs of an LSTM's gates, and write it over ``gates``.
 
     `states_back`: (positions, count, units), the gradient by every h_t from outside of the layer. `gates`,
     `weights`, `cells`, `squashed`, `count`: as in `recur`.
@@ -231,7 +235,10 @@ def look_up(characters: Integers, table: Floats, count: int, width: int, out: Fl
 
 @compiled(_I, _F, int64, int64, _F)
 def look_up_back(characters: Integers, gradient: Floats, count: int, width: int, out: Floats) -> None:
-    """Write the gradient with respect to the embedding table to ``out``; shapes as in `look_up`, reversed."""
+    """Add the gradients of all rows that were looked up into ``out``, the gradient of the embedding table.
+
+    Shapes are as in `look_up`, with inputs and outputs exchanged.
+    """
     length = len(characters) // count if count else 0
     for t in range(len(out)):
         out[t] = _ZERO
@@ -243,7 +250,7 @@ def look_up_back(characters: Integers, gradient: Floats, count: int, width: int,
 
 
 class EmbeddingLSTMLayers:
-    """An embedding and LSTM layers in a compiled program, up to the text's last position.
+    """An embedding and LSTM layers in a compiled program, which give the states at a text's last position.
 
     `reading`: the layers. `count`: how many records there are. `parameters`, `gradient`: of the program,
     shape (d,). `characters`: for the input, shape (records, positions), int64. `output`: shape (records, 1,
@@ -288,7 +295,9 @@ def _calls(
     parameters: torch.Tensor,
     gradient: torch.Tensor,
 ) -> tuple[list[Call], list[Call]]:
-    """Return the forward and backward calls of one LSTM layer; pairs are values with their gradients."""
+    """Return the calls of one LSTM layer's forward and backward pass; each pair holds values and their
+    gradients.
+    """
     length, count, units = states[0].shape
     wide = 4 * units
     gates = torch.empty(length, count, wide)

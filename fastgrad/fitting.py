@@ -1,4 +1,4 @@
-"""Return a compiled program for a model's gradients, or say why there is none on this machine."""
+"""Prepare a compiled program for a model's gradients, or raise an error that says why there is none."""
 
 from importlib import import_module
 
@@ -13,13 +13,13 @@ LEAST_PARAMETERS = 10_000
 
 
 class UncompiledError(NotLoweredError):
-    """Raised if numba cannot compile the loops on this machine."""
+    """Raised if numba cannot compile the loops of a program on this machine."""
 
 
 def fitted(
     model: nn.Module, input_shape: tuple[int, ...], device: torch.device, *, records: bool = False
 ) -> LoweredModel:
-    """Return a model's layers in the form of a compiled program, with its loops compiled.
+    """Return a model's layers as a compiled program takes them, and compile the loops that they need.
 
     `model`, `input_shape`, `device`: what is to be trained, and where. `records`: whether gradients of single
     records are asked for.

@@ -21,7 +21,7 @@ LEAST_NORM = 1e-12
 def record_gradients(
     model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor, *, device: torch.device
 ) -> RecordGradients:
-    """Choose how a model's gradients by record are computed: the first way that agrees with autograd.
+    """Choose how to compute a model's gradients of single records: the first way that agrees with autograd.
 
     Compared are every record's gradient, and the sum clipped to the middle one of their norms. `model`: the
     architecture, which is copied. `loss`: of shape (n,), one figure a record. `x`, `y`: some records to

@@ -28,7 +28,7 @@ _LOWEST = np.float32(-np.inf)
 
 @compiled(_D, int64, float64, _F)
 def _by_group(sums: Doubles, wide: int, entries: float, out: Floats) -> None:
-    """Compute for every channel the sum over its group divided by the number of the group's entries."""
+    """Divide each channel group's sum by the number of its entries, and write this mean for every channel."""
     for first in range(0, len(sums), wide):
         total = 0.0
         for c in range(first, first + wide):
@@ -41,7 +41,7 @@ def _by_group(sums: Doubles, wide: int, entries: float, out: Floats) -> None:
 def normalise(
     values: Floats, geometry: NormGeometry, eps: float, affine: Pair, moments: Pair, out: Floats
 ) -> None:
-    """Normalise by group: gamma xhat + beta, xhat the normalised values; with ReLU, negative results are 0.
+    """Apply group normalisation, gamma xhat + beta with normalised values xhat, and ReLU if one follows.
 
     Args:
         values: (count, places, channels).
@@ -91,7 +91,7 @@ def _by_parameters(
     by_weight: Doubles,
     by_bias: Doubles,
 ) -> None:
-    """Compute one record's gradients by gamma and beta; entries that ReLU set to 0 become 0 in ``given``."""
+    """Compute one record's gradients with respect to gamma and beta; set ``given`` to 0 where ReLU gave 0."""
     (mean, scale), channels = moments, len(by_weight)
     by_weight[:] = 0.0
     by_bias[:] = 0.0
@@ -116,7 +116,9 @@ def normalise_back(
     sums: Pair,
     out: Floats,
 ) -> None:
-    """Compute the loss's gradients by gamma, beta and the input of `normalise`; shapes as there.
+    """Compute the loss's gradients with respect to gamma, beta and the input of group normalisation.
+
+    Shapes are as in `normalise`.
 
     `normalised`: what `normalise` left. `gradient`: by it; overwritten where ReLU follows. `sums`: for the
     gradients by gamma and beta: of all records together, (channels,) each, or of each record, (count,

@@ -23,7 +23,7 @@ def is_plain(
     dilation: int | Pair = 1,
     groups: int = 1,
 ) -> bool:
-    """Whether this is a 2-d convolution in one group, without dilation, with numeric padding."""
+    """Whether a convolution is 2-d, in one group, without dilation and with numeric padding."""
     return (
         input.dim() == 4 and groups == 1 and dilation in (1, (1, 1), [1, 1]) and not isinstance(padding, str)
     )
@@ -51,7 +51,8 @@ def unfolded_conv2d(
 
 
 def patches_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: int | Pair) -> torch.Tensor:
-    """Return patches of pictures (N, C, H, W): shape (N, H', W', kernel height * width * C)."""
+    """Return the patch under a kernel at each position of pictures (N, C, H, W), in shape (N, H', W', patch).
+    """
     pictures = input.permute(0, 2, 3, 1)
     rows, columns = pair(padding)
     if rows or columns:
@@ -61,7 +62,9 @@ def patches_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: i
 
 
 def columns_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: int | Pair) -> torch.Tensor:
-    """Return patches of pictures (N, C, H, W) as columns: (N, C * kernel height * width, H' * W')."""
+    """Return the patch under a kernel at each position of pictures (N, C, H, W) as a column: (N, patch, H' *
+    W').
+    """
     rows, columns = pair(padding)
     if rows or columns:
         input = functional.pad(input, (columns, columns, rows, rows))

@@ -25,7 +25,9 @@ class JoinLayer(Layer):
             self.forward.append(partial(kernels.activate, flat(self.output), self._channels, unmoved, True))
 
     def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:
-        """Return the backward calls for both branches; each branch may have its own ReLU."""
+        """Return the calls of the backward pass for one branch; the program asks once for each of the two
+        branches.
+        """
         if inputs_back is None:
             return []
         calls = list[Call]()

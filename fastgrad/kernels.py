@@ -1,4 +1,4 @@
-"""Loops that numba compiles, which take most of the time of a pass besides matrix products.
+"""Loops compiled by numba; beside matrix products, they take most of the time of a compiled pass.
 
 All arrays are float32, flat, and in the order (records, height, width, channels), unless said otherwise. A
 kernel adds in the same order for a record whatever stands beside it.
@@ -36,7 +36,9 @@ _LOWEST = np.float32(-np.inf)
 
 
 def compiled(*types: Any, **options: Any) -> Callable[[Kernel], Kernel]:
-    """Compile a loop for these argument types; other threads can run while the loop does."""
+    """Return a decorator that compiles a loop for these argument types; the loop releases the GIL while it
+    runs.
+    """
 
     def compile_it(function: Kernel) -> Kernel:
         compiled = numba.njit(void(*types), cache=True, nogil=True, error_model="numpy", **options)(function)
@@ -91,7 +93,7 @@ def patches(pictures: Floats, geometry: PatchGeometry, out: Floats) -> None:
 
 @compiled(_F, _PATCHES, _F)
 def patches_back(gradient: Floats, geometry: PatchGeometry, out: Floats) -> None:
-    """Add each patch's gradient to where the patch was taken; shapes as in `patches`, reversed."""
+    """Add each patch's gradient to the place in the picture from which `patches` copied the patch."""
     count, height, width, channels, kernel_height, kernel_width = geometry[:6]
     down_by, right_by, pad_rows, pad_columns, down, right = geometry[6:]
     _clear(out)
@@ -129,7 +131,7 @@ def activate(values: Floats, channels: int, bias: Floats, rectify: bool) -> None
 def activate_back(
     activated: Floats, gradient: Floats, count: int, channels: int, rectify: bool, num_sums: int, sums: Floats
 ) -> None:
-    """Compute the loss's gradients by the bias and, in place, by the input of `activate`.
+    """Compute the loss's gradients with respect to a bias and, in place, to the values before bias and ReLU.
 
     `activated`: what `activate` left. `gradient`: by it; overwritten. `num_sums`: 1, or as many as there are
     records. `sums`: (num_sums, channels), the gradient by the bias: of all records together, or of each.
@@ -152,7 +154,7 @@ def activate_back(
 def pool(
     values: Floats, geometry: WindowGeometry, bias: Floats, rectify: bool, out: Floats, which: Whiches
 ) -> None:
-    """Return the largest value of each 2 x 2 window, plus the bias, with ReLU as in `activate`.
+    """Write the largest value of each 2 x 2 window, plus the bias, to ``out``, with ReLU if ``rectify``.
 
     `values`: (count, height, width, channels). `bias`: (channels,). `out`: (count, down, right, channels).
     `which`: of the window's four values was the largest, the first of them; of the shape of out.
@@ -201,7 +203,9 @@ def pool_back(
     sums: Floats,
     out: Floats,
 ) -> None:
-    """Write the gradient with respect to the input of `pool` to ``out``; see `activate_back` for the bias."""
+    """Write the gradient with respect to the input of `pool` to ``out``, and with respect to the bias to
+    ``sums``.
+    """
     count, height, width, channels, down_by, right_by, down, right = geometry
     windows = right if right_by == 1 else 1
     run, line = windows * channels, width * channels
@@ -232,7 +236,8 @@ def pool_back(
 
 @compiled(_F, int64, _I, _F, _F)
 def cross_entropy_back(logits: Floats, classes: int, targets: Integers, weights: Floats, out: Floats) -> None:
-    """Compute weighted records' gradients by the logits: w (softmax(logits) - 1 at the target).
+    """Compute gradients of the weighted cross-entropy with respect to logits: w (softmax(logits) -
+    onehot(target)).
 
     Raises IndexError for a target that is not a class.
     """

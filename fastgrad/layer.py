@@ -1,4 +1,4 @@
-"""A layer of a compiled program: buffers for a number of records, calls, and clipped sums."""
+"""A layer of a compiled program: its buffers, its calls, and the clipped sums of its gradients."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -19,7 +19,9 @@ _MOST_SQUARED = float(np.finfo(np.float32).max)
 
 @compiled(_F, _D, fastmath={"reassoc"})
 def add_squares(rows: Floats, squares: Doubles) -> None:
-    """Add squared norms, s_i += ||row_i||^2, in float64: rows (records, entries), squares (records,)."""
+    """Add the squared norm of each row to ``squares`` in float64: rows (records, entries), squares
+    (records,).
+    """
     size = len(rows) // len(squares)
     for n in range(len(squares)):
         row, total = rows[n * size : (n + 1) * size], 0.0
@@ -30,7 +32,8 @@ def add_squares(rows: Floats, squares: Doubles) -> None:
 
 @compiled(_F, _F, _D, fastmath={"reassoc"})
 def add_outer_squares(outputs: Floats, inputs: Floats, squares: Doubles) -> None:
-    """Add squared norms of matrices g_i^T a_i, s_i += ||g_i||^2 ||a_i||^2, in float64."""
+    """Add the squared norm of each gradient g_i^T a_i to ``squares`` in float64: s_i += ||g_i||^2 ||a_i||^2.
+    """
     count = len(squares)
     widths = (len(outputs) // count, len(inputs) // count)
     for n in range(count):
@@ -56,7 +59,7 @@ def clip_factors(squares: Doubles, most: float, out: Doubles) -> None:
 
 @compiled(_F, _D, _F)
 def add_weighted(rows: Floats, factors: Doubles, out: Floats) -> None:
-    """Add gradients times factors, out += sum_i f_i row_i: rows (records, entries), skipped at factor 0."""
+    """Add each row times its factor to a sum, out += sum_i f_i row_i; rows with factor 0 are skipped."""
     size = len(out)
     for n in range(len(factors)):
         if factors[n] == 0:
@@ -83,7 +86,9 @@ def scale(outputs: Floats, inputs: Floats, factors: Doubles) -> None:
 
 @compiled(_F, _D, float64, _I)
 def add_truncated(rows: Floats, factors: Doubles, unit: float, out: Integers) -> None:
-    """Add truncated rows in integers: out += sum_i trunc(f_i row_i / unit); factor 0 skips a row."""
+    """Add scaled rows, truncated to integers: out += sum_i trunc(f_i row_i / unit); rows with factor 0 are
+    skipped.
+    """
     size = len(out)
     for n in range(len(factors)):
         if factors[n] == 0:
@@ -97,7 +102,10 @@ def add_truncated(rows: Floats, factors: Doubles, unit: float, out: Integers) ->
 def add_truncated_outer(
     outputs: Floats, inputs: Floats, factors: Doubles, unit: float, out: Integers
 ) -> None:
-    """Add truncated gradients g_i^T a_i as `add_truncated` does; their entries are exact in float64."""
+    """Add scaled gradients g_i^T a_i, truncated to integers: out += sum_i trunc(f_i g_i^T a_i / unit).
+
+    Their entries are exact in float64.
+    """
     count = len(factors)
     height, width = len(outputs) // count, len(inputs) // count
     for n in range(count):
@@ -138,7 +146,11 @@ class Rows:
         return [partial(add_weighted, flat(self.values), factors, flat(total[self.where]))]
 
     def add_truncated(self, factors: Doubles, unit: float, total: torch.Tensor) -> None:
-        """Add trunc(f_i g_i / unit) to its place in ``total``, shape (d,), int64."""
+        """Add trunc(f_i g_i / unit), for gradients g_i with factors f_i, to the parameters' place in
+        ``total``.
+
+        ``total``: shape (d,), int64.
+        """
         add_truncated(flat(self.values), factors, unit, total[self.where].numpy())
 
     def write(self, out: torch.Tensor) -> None:
@@ -148,7 +160,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Outer:
-    """Single records' gradients by a weight matrix, g_i^T a_i, stored as the factors g and a.
+    """The gradients of single records with respect to a weight matrix, g_i^T a_i, stored as g and a.
 
     `outputs`: g, shape (records, outputs). `inputs`: a, shape (records, inputs).
     """
@@ -158,11 +170,14 @@ class Outer:
     inputs: torch.Tensor
 
     def measure(self, squares: Doubles) -> Call:
-        """Return the call that adds the squared norms ||g_i||^2 ||a_i||^2."""
+        """Return the call that adds each record's squared gradient norm, ||g_i||^2 ||a_i||^2, to ``squares``.
+        """
         return partial(add_outer_squares, flat(self.outputs), flat(self.inputs), squares)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:
-        """Return the calls that add each gradient times its factor by one matrix product; g and a change."""
+        """Return the calls that add each gradient times its factor to ``total`` by one matrix product,
+        changing g and a.
+        """
         target = total[self.where].view(self.outputs.shape[1], -1)
         return [
             partial(scale, flat(self.outputs), flat(self.inputs), factors),

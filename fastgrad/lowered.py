@@ -1,4 +1,4 @@
-"""A model in the form of a compiled program: layers with sizes, and the places of parameters in theta."""
+"""A model as a compiled program takes it: layers with sizes, and where their parameters stand in theta."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -129,7 +129,7 @@ class Norm(LoweredLayer):
 
 @dataclass(frozen=True)
 class Pooling(LoweredLayer):
-    """The mean or maximum of each window, by channel, with ReLU if one follows.
+    """Mean or maximum pooling: one value for each window and channel, with ReLU if one follows.
 
     `rows`, `columns`: where each window begins in the picture, and the first place behind it. `averages`:
     whether means are taken. `divisor`: of the sum over a window, for a mean; 0 for as many places as the
@@ -155,7 +155,7 @@ class Pooling(LoweredLayer):
 
 @dataclass(frozen=True)
 class Join(LoweredLayer):
-    """The sum of two branches, with ReLU if one follows.
+    """The sum of two branches of a network, with ReLU if one follows.
 
     `rectify`: whether ReLU follows.
     """
@@ -191,7 +191,7 @@ class Dropout(LoweredLayer):
 
 @dataclass(frozen=True)
 class LSTM:
-    """The sizes of one LSTM layer, and where its parameters are.
+    """The sizes of one LSTM layer, and where its parameters begin in the program's parameter vector.
 
     `inputs`, `units`: entries at a position, of its input and of its state. `from_inputs`: where its weights
     by the input begin among the parameters; shape (4 units, inputs). `bias`: where the bias begins; shape (4
@@ -207,7 +207,8 @@ class LSTM:
 
 @dataclass(frozen=True)
 class EmbeddingLSTM:
-    """The layers that read a text: an embedding, and LSTM layers up to the last position.
+    """The layers that read a text: an embedding, and LSTM layers whose state at the last position is the
+    result.
 
     `length`: characters of an example. `vocabulary`, `width`: rows of the embedding, and entries of a row.
     `table`: where the embedding begins among the parameters; shape (vocabulary, width). `recurrences`: the
@@ -239,7 +240,8 @@ class LoweredModel:
 
     @cached_property
     def inverse(self) -> npt.NDArray[np.int64]:
-        """The position of each parameter of theta in the compiled program, shape (d,)."""
+        """For each parameter in the model's order, its position in the compiled program's order, shape (d,).
+        """
         return np.argsort(self.order)
 
     @property
@@ -264,7 +266,7 @@ class LoweredModel:
 
     @property
     def most_records(self) -> int:
-        """The largest power of two of records whose buffers fit into the cache."""
+        """The largest number of records, a power of two up to 64, whose buffers fit into the cache."""
         most = MOST_RECORDS
         while most > 1 and most * self.bytes_a_record > CACHE_BYTES:
             most //= 2
@@ -272,7 +274,9 @@ class LoweredModel:
 
 
 def pieces_of(count: int, most: int) -> Iterator[slice]:
-    """Split a number of records into full passes, and the rest into a few sizes, so few programs exist."""
+    """Yield slices of ``most`` records and, for the rest, of sizes halved again and again, so few programs
+    are needed.
+    """
     begin, size = 0, most
     while begin < count:
         while size > count - begin:

@@ -1,4 +1,4 @@
-"""Read the layers of a model for a compiled program, or say why there is no compiled program for it.
+"""Translate a model's layers for a compiled program, or raise an error that says why this is not possible.
 
 Known are plain convolutions of pictures, linear layers, group normalisation, pooling by means or maxima, sums
 of two branches, ReLU behind any of them, dropout, and flattening. ReLU, and maximum pooling of 2 x 2 without
@@ -56,7 +56,7 @@ def lower(model: nn.Module, input_shape: tuple[int, ...]) -> LoweredModel:
 
 @dataclass(frozen=True, eq=False)
 class _Result:
-    """The result of one step of a model, as the reader of models knows it.
+    """What is known of the result of one step of a model: its shape, and the order of its features.
 
     `stage`: the number of the stage that it comes from; EXAMPLES for what comes before all. `shape`: height,
     width, channels. `is_flat`: whether it is a row of numbers. `features`: where the model has each of the
@@ -150,12 +150,12 @@ class _Reader:
 
     @property
     def _is_rearranged(self) -> bool:
-        """Whether features are at this point in another order than in the model."""
+        """Whether the features of the present result stand in another order than in the model."""
         return not np.array_equal(self.result.features, np.arange(self.result.shape[2]))
 
     @property
     def _last(self) -> LoweredLayer | None:
-        """The last layer if the following operation can be computed in the same pass; None otherwise."""
+        """The last layer, if the next operation can be computed in the same pass; else None."""
         at = self.result.stage
         return None if at == EXAMPLES or at in self._shared else self._stages[at]
 
@@ -242,12 +242,14 @@ class _Reader:
         self.result = replace(self.result, features=np.arange(outputs))
 
     def _entries(self, parameter: torch.Tensor) -> npt.NDArray[np.int64]:
-        """Return the positions in theta of a parameter's entries, in the parameter's shape."""
+        """Return the positions of a parameter's entries in the model's parameter vector, in the parameter's
+        shape.
+        """
         begin = self._begins[id(parameter)]
         return np.arange(begin, begin + parameter.numel()).reshape(tuple(parameter.shape))
 
     def _add(self, entries: npt.NDArray[np.int64]) -> int:
-        """Append parameters, and return the position of the first."""
+        """Append parameters to the program's order, and return the position of the first."""
         begin = sum(len(part) for part in self._parts)
         self._parts.append(entries.reshape(-1))
         return begin

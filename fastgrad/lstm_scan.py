@@ -50,13 +50,13 @@ def states_of(from_inputs: torch.Tensor, hidden_map: Callable[[torch.Tensor], to
 
 
 def plain_scan(from_inputs: torch.Tensor, hidden_weight: torch.Tensor) -> torch.Tensor:
-    """Compute an LSTM's states by plain operations, with which every fast recurrence is compared."""
+    """Compute an LSTM's states by plain torch operations, as a reference for the fused kernels."""
     return states_of(from_inputs, partial(linear, weight=hidden_weight))
 
 
 @dataclass(frozen=True)
 class CellKernels:
-    """The kernels that compute one position of an LSTM layer, forward and backward, for all rows at once.
+    """The kernels that compute one position of an LSTM layer, forward and backward, for all records at once.
 
     `forward`: a_t and W h_(t-1), (rows, 4 H) each, and c_(t-1), (rows, H), to h_t, c_t and the gates after
     their functions. `backward`: gradients by h_t and c_t (None for zero), c_(t-1), c_t and the gates to the
@@ -127,7 +127,8 @@ FUSED = CellKernels(_fused_forward, _fused_backward)
 
 
 def scan_by(kernels: CellKernels) -> Scan:
-    """Return an LSTM recurrence that uses these kernels; under `torch.func.vmap` it serves many clients."""
+    """Return a function that computes an LSTM's states by these kernels, also for many clients under `vmap`.
+    """
 
     def scan(from_inputs: torch.Tensor, hidden_weight: torch.Tensor) -> torch.Tensor:
         # A layer of one client is one of many: vmap comes before this function and hands all of them over.
@@ -139,7 +140,7 @@ def scan_by(kernels: CellKernels) -> Scan:
 
 
 class _Recurrence(torch.autograd.Function):
-    """Maps (K, B, L, 4 H) and (K, 4 H, H) to states (K, B, L, H), and what the backward pass needs.
+    """Computes LSTM states (K, B, L, H) from gate inputs (K, B, L, 4 H) and recurrent weights (K, 4 H, H).
 
     The latter are cells and gates of all positions, (L, K B, H) and (L, K B, 4 H).
     """
@@ -202,7 +203,7 @@ class _Recurrence(torch.autograd.Function):
         hidden_weight: torch.Tensor,
         kernels: CellKernels,
     ) -> tuple[tuple[torch.Tensor, torch.Tensor, torch.Tensor], tuple[int, None, None]]:
-        """Treat the LSTM layers of all clients as one call; the first dimension is the client."""
+        """Compute the LSTM layers of all clients in one call; the first dimension is the client."""
         given, weight = (
             each.expand(info.batch_size, *each.shape) if dim is None else each.movedim(dim, 0)
             for each, dim in zip((from_inputs, hidden_weight), in_dims[:2], strict=True)
@@ -212,7 +213,9 @@ class _Recurrence(torch.autograd.Function):
 
 
 def checked_scan(device: torch.device) -> Scan | None:
-    """Return a device's fused recurrence if its results agree with `plain_scan`; None if there is none."""
+    """Return the LSTM recurrence by a device's fused kernels, or None if it is missing or disagrees with
+    `plain_scan`.
+    """
     scan = scan_by(FUSED)
     generator = torch.Generator().manual_seed(0)
     clients, records, length, units = _TRIED

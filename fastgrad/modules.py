@@ -37,19 +37,29 @@ LARGEST_WINDOW = 4
 
 
 def mixed(z: Any) -> Any:
-    """Mix the bits of int64 values by SplitMix64's finaliser: tensors, or numbers in compiled loops."""
+    """Mix the bits of int64 values by SplitMix64's finaliser; the values are tensors, or numbers in compiled
+    loops.
+    """
     z = (z ^ (z >> 30 & 2**34 - 1)) * FIRST_FACTOR
     z = (z ^ (z >> 27 & 2**37 - 1)) * SECOND_FACTOR
     return z ^ (z >> 31 & 2**33 - 1)
 
 
 def stays(base: Any, entry: Any, threshold: int) -> Any:
-    """Whether dropout keeps entry number e, from 1, by mix(k + l g); takes what `mixed` takes."""
+    """Whether dropout keeps an entry: whether a hash of ``base`` and the entry's number reaches the
+    threshold.
+
+    ``base``: mix(k + l g), of the module's docstring. ``entry``: e + 1. Both are what `mixed` takes.
+    """
     return (mixed(base + entry * INCREMENT) >> SHIFT & 2**BITS - 1) >= threshold
 
 
 def offset_of(number: int) -> int:
-    """Return l g, which makes the dropout layer with number l differ from others, as a signed integer."""
+    """Return the number that is added to the key for one dropout layer, so that layers draw different
+    entries.
+
+    It is l g of the module's docstring, as a signed integer.
+    """
     return (number * INCREMENT + 2**63) % 2**64 - 2**63
 
 
@@ -59,7 +69,7 @@ def threshold_of(rate: float) -> int:
 
 
 def scale_of(rate: float) -> float:
-    """Return the factor of entries that dropout keeps, which preserves the mean; 0 if it keeps none."""
+    """Return the factor for entries that dropout keeps: 1 / (1 - rate), or 0 if it keeps none."""
     return 0.0 if rate == 1 else 1 / (1 - rate)
 
 
@@ -69,7 +79,7 @@ def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 class DrawnDropout(nn.Module):
-    """`nn.Dropout` that draws from a key if it has one, and else from torch's generator.
+    """`nn.Dropout` that draws from a given key, or from torch's generator if there is no key.
 
     `rate`: the probability p that an entry is left out. `number`: of this layer in its model. `key`: of the
     step, a buffer without dimensions, int64. `by_key`: whether it draws by the key.
@@ -119,7 +129,8 @@ class LSTMLayer(nn.Module):
 
 
 def fuse_recurrences(model: nn.Module, device: torch.device) -> None:
-    """Have LSTM layers use a device's fused kernels, if there are any and a check found them right.
+    """Make a model's LSTM layers use the device's fused kernels, if there are any and a check found them
+    right.
 
     Their gradients can be taken once, so those of single records go by the layers' own lines.
     """
@@ -135,7 +146,8 @@ def fuse_recurrences(model: nn.Module, device: torch.device) -> None:
 
 
 class SlicePooling(TorchFunctionMode):
-    """While active, maximum pooling takes the maxima of slices, where this gives torch's own numbers.
+    """A context in which CPUs compute maximum pooling by slices, wherever this gives the same numbers as
+    torch.
 
     torch compares the pixels of a window one after the other, and notes which is largest. A test needs only
     the largest, so rows, then columns are compared whole: k - 1 vector operations each for windows of k x k.
@@ -167,7 +179,9 @@ def _pooled(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> torch.Tensor | None:
-    """Return the largest number of each window, shape (..., rows, columns); None if torch must pool."""
+    """Return the largest number of each window, shape (..., rows, columns), or None if torch must do the
+    pooling.
+    """
     size, by = pair(kernel_size), pair(stride or kernel_size)
     plain = pair(padding) == (0, 0) and pair(dilation) == (1, 1) and not (ceil_mode or return_indices)
     fits = all(
@@ -189,7 +203,7 @@ def _largest(values: torch.Tensor, dimension: int, wide: int, by: int) -> torch.
 
 
 class LastPosition(nn.Module):
-    """Takes the last position: (B, L, features) to (B, features)."""
+    """Takes the features at a text's last position: (B, L, features) to (B, features)."""
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """Return the features after the last character."""
@@ -197,7 +211,9 @@ class LastPosition(nn.Module):
 
 
 class UnitInputs(nn.Module):
-    """Scales every input to L2 norm 1 and appends b, so that all norms are sqrt(1 + b^2); zeros stay.
+    """Scales every input to L2 norm 1 and appends a constant b, so that its norm is sqrt(1 + b^2).
+
+    An input of zeros keeps its zeros, so that its norm is b.
 
     `constant`: b, in place of a bias: r^2 = 1 + b^2.
     """

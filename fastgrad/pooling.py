@@ -26,7 +26,7 @@ _ZERO = np.float32(0.0)
 def average(
     values: Floats, geometry: PictureGeometry, rows: Integers, columns: Integers, divisor: int, out: Floats
 ) -> None:
-    """Compute each window's mean: its sum over the divisor or, if that is 0, over the number of places.
+    """Compute each window's mean: its sum divided by ``divisor`` or, if that is 0, by the window's size.
 
     `values`: (count, height, width, channels). `rows`, `columns`: where windows begin and end, (down, 2) and
     (right, 2). `out`: (count, down, right, channels).
@@ -55,7 +55,10 @@ def average(
 def average_back(
     gradient: Floats, geometry: PictureGeometry, rows: Integers, columns: Integers, divisor: int, out: Floats
 ) -> None:
-    """Write the gradient with respect to the input of `average` to ``out``; shapes as there, reversed."""
+    """Write the gradient with respect to the input of mean pooling to ``out``.
+
+    Shapes are as in `average`, with inputs and outputs exchanged.
+    """
     count, height, width, channels = geometry
     out[:] = _ZERO
     to = 0
@@ -78,7 +81,9 @@ def average_back(
 def largest(
     values: Floats, geometry: PictureGeometry, rows: Integers, columns: Integers, out: Floats, which: Whiches
 ) -> None:
-    """Find the largest value of each window; shapes as in `average`.
+    """Find the largest value in each window, by channel, and its place.
+
+    Shapes are as in `average`.
 
     `which`: takes the place of the first of the largest, row * width + column; of the shape of out.
     """
@@ -107,7 +112,7 @@ def largest(
 
 @compiled(_F, _W, _GEOMETRY, _F)
 def largest_back(gradient: Floats, which: Whiches, geometry: PictureGeometry, out: Floats) -> None:
-    """Write the gradient with respect to the input of `largest` to ``out``."""
+    """Write the gradient with respect to the input of maximum pooling to ``out``."""
     count, height, width, channels = geometry
     out[:] = _ZERO
     size = 0 if count == 0 else len(gradient) // count

@@ -48,7 +48,9 @@ class ClippedProgram:
         self._add = [call for part in self._parts for call in part.add(self._factors, total)]
 
     def add(self, x: torch.Tensor, y: torch.Tensor, most: float) -> None:
-        """Add min(1, most / ||g_i||) g_i for every record; a gradient that is not finite adds nothing."""
+        """Add min(1, most / ||g_i||) g_i of every record to the sum; a gradient that is not finite adds
+        nothing.
+        """
         self._clip(x, y, most)
         for call in self._add:
             call()
@@ -118,7 +120,8 @@ class ProgrammedGradients(RecordGradients):
         bounds: torch.Tensor,
         unit: float,
     ) -> torch.Tensor:
-        """Compute truncated sums as in the base class; entries of outer products are exact in float64."""
+        """Compute sums of clipped gradients truncated to integers; products of two float32 entries are exact.
+        """
 
         def add(program: ClippedProgram, k: int, x: torch.Tensor, y: torch.Tensor) -> None:
             program.add_truncated(x, y, EXACT_SLACK * float(bounds[k]), unit)
@@ -134,7 +137,9 @@ class ProgrammedGradients(RecordGradients):
         add: Callable[[ClippedProgram, int, torch.Tensor, torch.Tensor], None],
         total: torch.Tensor,
     ) -> torch.Tensor:
-        """Return what ``add`` adds to ``total`` for every client's records, shape (clients, d)."""
+        """Return every client's sum, shape (clients, d), after ``add`` has added the client's records to
+        ``total``.
+        """
         own, sums = self._own_programs, torch.empty(thetas.shape, dtype=total.dtype)
         for k, our_x, our_y in _present(x, y, present):
             own.load(thetas[k])
@@ -153,7 +158,8 @@ class ProgrammedGradients(RecordGradients):
         return apart[..., self._inverse]
 
     def records_at_once(self, least_bytes: int = 0) -> int:
-        """Return how many records one thread should process in sequence with the buffers of one pass."""
+        """Return how many records to give one thread at once: those of a few passes of the compiled program.
+        """
         return PASSES_IN_A_ROW * self._most
 
     @property
@@ -174,7 +180,7 @@ def _present(
 
 
 class _Programs:
-    """Compiled passes for several numbers of records, which share one set of parameters and one sum."""
+    """Compiled passes for several batch sizes, which share one set of parameters and one sum."""
 
     def __init__(self, lowered: LoweredModel, loss: Loss) -> None:
         self._lowered, self._loss = lowered, loss
@@ -185,7 +191,7 @@ class _Programs:
         self._by_size: dict[int, ClippedProgram] = {}
 
     def load(self, theta: torch.Tensor) -> None:
-        """Load a client's parameters, shape (d,), and begin its sums."""
+        """Load a client's parameters, shape (d,), and set the sums to zero."""
         torch.index_select(theta, 0, self._order, out=self._parameters)
         self.total.zero_()
         self.truncated.zero_()

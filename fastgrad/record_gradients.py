@@ -1,4 +1,4 @@
-"""Gradients of single records, clipped and summed: the work of a DP-SGD step.
+"""Gradients of single records, clipped and summed, as a DP-SGD step needs them.
 
 The gradient of a record is one vector over all trainable parameters. It is clipped to L2 norm C as a whole
 (Abadi et al., arXiv:1607.00133, Algorithm 1), and only the sum over a batch is noised.
@@ -69,7 +69,7 @@ class RecordGradients:
 
     @property
     def model(self) -> nn.Module:
-        """The model's architecture, one copy for each thread; during a call, with the call's parameters."""
+        """This thread's copy of the model; during a call, it holds the parameters that the call was given."""
         if not hasattr(self._own, "model"):
             self._own.model = deepcopy(self._given)
         own: nn.Module = self._own.model
@@ -115,7 +115,7 @@ class RecordGradients:
         bounds: torch.Tensor,
         unit: float,
     ) -> torch.Tensor:
-        """Return every client's sum in integers: sum_i trunc(g_i min(1, bound / ||g_i||) / unit).
+        """Return every client's sum of truncated gradients: sum_i trunc(g_i min(1, bound / ||g_i||) / unit).
 
         It is thetas float[clients, d], x array[clients, width, ...], y array[clients, width, ...],
         present bool[clients, width], bounds float64[clients] -> int64[clients, d].
@@ -155,7 +155,7 @@ class RecordGradients:
         return int(MEMORY_SHARE * free)
 
     def _float32(self) -> AbstractContextManager[None]:
-        """Compute in float32, even where torch would use less precision, as for a GPU's convolutions."""
+        """Return a context in which torch computes in float32, also where a GPU would use less precision."""
         return nullcontext() if self.device.type == "cpu" else float32_products()
 
     def _all_parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
@@ -165,7 +165,9 @@ class RecordGradients:
         return [Rows(torch.cat([part.written_out() for part in same])) for same in zip(*each, strict=True)]
 
     def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
-        """Return records' gradients for each parameter in turn; all clients' records are one dimension."""
+        """Return all records' gradients for each parameter in turn; the records of all clients share one
+        dimension.
+        """
         if self._vmapped:
             # A layer that draws, such as dropout, draws anew for every record.
             each_record = vmap(grad(self._loss_of_one), in_dims=(None, 0, 0), randomness="different")
@@ -180,7 +182,7 @@ class RecordGradients:
         return [Rows(torch.stack([one.flatten() for one in same])) for same in zip(*each, strict=True)]
 
     def parameters(self, theta: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Split theta, (..., d), into parameters of shape (..., *shape), by name."""
+        """Split parameter vectors, shape (..., d), into the model's named parameters, shape (..., *shape)."""
         split = torch.split(theta, self.sizes, dim=-1)
         leading = theta.shape[:-1]
         return {
@@ -196,7 +198,9 @@ class RecordGradients:
 
 
 class TapedGradients(RecordGradients):
-    """Gradients of single records by one forward and backward pass for all records, with a `RecordTape`."""
+    """Gradients of single records by one pass forward and back for all records, whose operations a tape
+    notes.
+    """
 
     form = "many records at once by one pass"
     stacks = True
@@ -239,7 +243,11 @@ class TapedGradients(RecordGradients):
 
 
 class SoftmaxGradients(RecordGradients):
-    """Closed-form gradients of a linear layer under cross-entropy: g = p - y, norm ||p - y|| ||(x, 1)||."""
+    """Closed-form gradients of a linear layer under cross-entropy: with softmax p and one-hot label y, g = p
+    - y.
+
+    The norm of a record's gradient is ||p - y|| ||(x, 1)||.
+    """
 
     form = "many records at once in closed form"
     stacks = True

@@ -1,4 +1,4 @@
-"""All records' gradients by one parameter: their norms, and their sums with one factor a record.
+"""All records' gradients with respect to one parameter: their norms, and their sums weighted by record.
 
 They are held in the form in which norm and sum cost least. A gradient by a matrix is a sum of outer products
 g_t^T a_t over the places at which a record uses it. Of one place its norm is ||g|| ||a||. Of T places it is
@@ -39,7 +39,9 @@ class Rows:
         return norms_of(self.values).square()
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
-        """Return sum_i f_i g_i for every client: factors (clients, width) to (clients, entries)."""
+        """Return sum_i f_i g_i of every client's gradients g_i: factors (clients, width) to (clients,
+        entries).
+        """
         clients, width = factors.shape
         if clients == 1:
             sums = (factors[0] @ self.values)[None]
@@ -62,7 +64,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Outer:
-    """Gradients g_i^T a_i of a matrix: g of shape (records, outputs), a of shape (records, inputs)."""
+    """Gradients g_i^T a_i with respect to a matrix, as g (records, outputs) and a (records, inputs)."""
 
     outputs: torch.Tensor
     inputs: torch.Tensor
@@ -72,7 +74,7 @@ class Outer:
         return (norms_of(self.outputs) * norms_of(self.inputs)).square()
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
-        """Return sum_i f_i g_i for every client, as `Rows` does, by one matrix product."""
+        """Return sum_i f_i g_i^T a_i of every client's records, by one matrix product."""
         clients, width = factors.shape
         outputs = self.outputs * factors.reshape(-1, 1)
         if clients == 1:
@@ -95,7 +97,8 @@ class Outer:
 
 @dataclass(frozen=True, eq=False)
 class OuterSum:
-    """Gradients sum_t g_t^T a_t of a matrix: g (records, places, outputs), a (records, places, inputs).
+    """Gradients sum_t g_t^T a_t with respect to a matrix, as g (records, places, outputs), a (records,
+    places, inputs).
 
     `arranged`: as of `Rows`.
     """
@@ -106,11 +109,12 @@ class OuterSum:
 
     @staticmethod
     def costs_less(places: int, outputs: int, inputs: int) -> bool:
-        """Whether computing with inner products in float64 costs less than with full rows in float32."""
+        """Whether norms cost less by inner products in float64 than by full rows in float32."""
         return 2 * places * (outputs + inputs) < outputs * inputs
 
     def squares(self) -> torch.Tensor:
-        """Squared norms of the gradients as they are in float32, shape (records,).
+        """Return the records' squared gradient norms, with a bound on float32 rounding added, shape
+        (records,).
 
         The terms of the sum cancel each other, so they are computed in float64. Where they nearly vanish the
         numbers that are summed do not, since float32 rounds them: by u (T + 2) sum_t ||g_t|| ||a_t|| at
@@ -124,7 +128,7 @@ class OuterSum:
         return norms.square().to(self.outputs.dtype)
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
-        """Return sum_i f_i g_i for every client, as `Rows` does, by one matrix product over all places."""
+        """Return sum_i f_i g_i of every client's gradients g_i, by one matrix product over all places."""
         clients = len(factors)
         outputs = (self.outputs * factors.reshape(-1, 1, 1)).reshape(clients, -1, self.outputs.shape[2])
         inputs = self.inputs.reshape(clients, -1, self.inputs.shape[2])

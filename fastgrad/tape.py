@@ -21,12 +21,13 @@ from fastgrad.im2col import Pair, columns_of, is_plain, patches_of
 
 
 class NotOnTapeError(Exception):
-    """Raised if a model uses a parameter in a way that the tape does not know."""
+    """Raised if a model uses a parameter in a way for which gradients of single records are not known."""
 
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """A recorded product out = a W^T: inputs a of shape (records, places, inputs), and the output.
+    """A recorded use of a weight matrix, out = a W^T: inputs a of shape (records, places, inputs), and the
+    output.
 
     `places_last`: whether the output has shape (records, outputs, places). `arranged`: brings gradients by W,
     of shape (..., outputs * inputs), into the order of W's entries; None where they are.
@@ -41,7 +42,8 @@ class Product:
 
 @dataclass(frozen=True, eq=False)
 class Addition:
-    """A recorded addition of b, or factor * w, at every position: output (records, places, entries).
+    """A recorded addition of a bias b, or of factor * w, at every position: output (records, places,
+    entries).
 
     `factor`: of the output's shape; None for 1. `places_last`: as of `Product`.
     """
@@ -52,7 +54,7 @@ class Addition:
     places_last: bool = False
 
     def rows(self, gradient: torch.Tensor) -> torch.Tensor:
-        """Return every record's gradient by b, or by w, shape (records, entries)."""
+        """Return every record's gradient with respect to the added b or w, shape (records, entries)."""
         return (gradient if self.factor is None else gradient * self.factor).sum(dim=1)
 
 
@@ -67,7 +69,7 @@ class Lookup:
     places_last = False
 
     def rows(self, gradient: torch.Tensor) -> torch.Tensor:
-        """Return every record's gradient by W, shape (records, entries of W)."""
+        """Return every record's gradient with respect to the table W, shape (records, entries of W)."""
         records, _, features = gradient.shape
         table = gradient.new_zeros(records, self.num_entries, features)
         return table.scatter_add_(1, self.positions[..., None].expand_as(gradient), gradient).flatten(1)
@@ -77,7 +79,7 @@ Note = Product | Addition | Lookup
 
 
 class RecordTape(TorchFunctionMode):
-    """While active, records how layers use these parameters, and computes for all clients at once.
+    """A context that records every use of a model's parameters, and computes all clients' models at once.
 
     It knows linear layers, plain convolutions of pictures, embeddings and group normalisation.
 
@@ -113,7 +115,9 @@ class RecordTape(TorchFunctionMode):
         return form(self, *args, **given)
 
     def gradients(self, losses: torch.Tensor) -> list[tuple[Note, torch.Tensor]]:
-        """Return every recorded use with the gradient of each record's loss by its output, places first.
+        """Return every recorded use with the gradient of the records' losses with respect to its output.
+
+        Places come before entries in the gradient's shape.
 
         Raises NotOnTapeError: the losses depend on none of the notes.
         """
@@ -128,7 +132,9 @@ class RecordTape(TorchFunctionMode):
         return found
 
     def _watched(self, output: torch.Tensor) -> torch.Tensor:
-        """Keep the gradient by this output as it is now, even if the model overwrites the output later."""
+        """Keep the gradient with respect to this output, even if the model later overwrites the output in
+        place.
+        """
         if not output.requires_grad:
             self._first.append(output.requires_grad_())
         key = id(output)
@@ -157,7 +163,9 @@ class RecordTape(TorchFunctionMode):
         dilation: int | Pair = 1,
         groups: int = 1,
     ) -> torch.Tensor:
-        """Convolve in one group without dilation: by a product of patches and weights, or by the library."""
+        """Convolve pictures by a product of patches and weights or, for one client on a GPU, by torch's own
+        function.
+        """
         if isinstance(padding, str) or not is_plain(input, weight, bias, stride, padding, dilation, groups):
             raise NotOnTapeError(
                 "gradients of single records are not known for a convolution in groups, with dilation "
@@ -184,7 +192,9 @@ class RecordTape(TorchFunctionMode):
         stride: int | Pair,
         padding: int | Pair,
     ) -> torch.Tensor:
-        """Convolve one client's pictures by torch's library; patches are made only for records' gradients."""
+        """Convolve one client's pictures by torch's own function; make patches only for the records'
+        gradients.
+        """
         own = None if bias is None else bias[0]
         pictures = functional.conv2d(input, weight[0], own, stride, padding)
         output = self._watched(pictures.flatten(2))

@@ -1,4 +1,4 @@
-"""The steps in which a model computes, including branches that are joined later.
+"""Read a model's forward pass as a list of steps, including branches that are joined later.
 
 An `nn.Sequential` is read layer by layer. The forward pass of any other module is traced by torch.fx. Steps
 are calls of modules that torch or this package has, and of functions that stand for one or add two results.

@@ -1,1 +1,1 @@
-"""What a client computes for one request: it trains, weighs, clips, encodes, and adds noise."""
+"""What a client computes for one secure sum: it trains, weights, clips, encodes, and adds noise."""

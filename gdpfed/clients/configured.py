@@ -80,7 +80,7 @@ def learning_rate_of(config: Config, round_index: int) -> float:
 
 
 def order_of(config: Config, task: Task) -> TrainingOrder:
-    """Return the training order of round 0."""
+    """Return the server's instruction to train (order) in round 0, as the configuration describes it."""
     return TrainingOrder(
         task.described(),
         training_of(config, 0),
@@ -118,7 +118,7 @@ def record_counts(config: Config) -> npt.NDArray[np.int64]:
 
 
 def require_classes(labels: LabelKind, dataset: str) -> None:
-    """Refuse data in which a record's label is not exactly one class.
+    """Raise ConfigError unless every record's label is exactly one class.
 
     Raises ConfigError: a label is something else than one class.
     """

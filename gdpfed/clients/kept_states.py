@@ -47,7 +47,7 @@ class KeptStates:
     def keep(
         self, clients: Sequence[int], steps: npt.NDArray[np.int64], grid: float, order: TrainingOrder
     ) -> None:
-        """Compute and save the new states of clients that send these integer steps, shape (clients, d).
+        """Compute and save clients' new states from the integer updates that they send, shape (clients, d).
 
         Raises RunError: the file system refused, as when it is full.
         """
@@ -76,7 +76,7 @@ class KeptStates:
 
 
 def _read(path: Path, size: int) -> npt.NDArray[np.float32]:
-    """The numbers in a client's state file; RunError if it is missing or damaged."""
+    """Return the numbers in a client's state file; raise RunError if it is missing or damaged."""
     try:
         kept = np.load(path, allow_pickle=False)
         if kept.shape != (size,) or kept.dtype != np.float32:

@@ -1,4 +1,5 @@
-"""A client's share of a sum's noise, with a key to draw the same noise again for subtraction."""
+"""A client's own part of a sum's noise, with the key from which a later round draws it again to subtract it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ class KeyedNoise:
 
 @dataclass(frozen=True)
 class NoiseShare:
-    """The noise that a client has added to one round's sum, and may have to take back later.
+    """The noise that a client has added to one round's sum, of which later rounds may subtract parts.
 
     Attributes:
         run, round_index: of the sum.
@@ -45,12 +46,12 @@ class NoiseShare:
     lags: tuple[int, ...] = ()
 
     def is_over(self, run: str, round_index: int) -> bool:
-        """Whether neither this round nor a later one takes back any part of this noise."""
+        """Whether neither this round nor a later one subtracts any part of this noise."""
         last = max((lag for lag, tap in enumerate(self.taps, start=1) if tap > 0), default=0)
         return self.run == run and (self.round_index + last < round_index or last in self.lags)
 
     def part(self, round_index: int, dimension: int, most: float) -> KeyedNoise | None:
-        """Return the part of this noise that a round takes back; None if nothing may be taken back.
+        """Return the part of this noise that a later round subtracts, or None if it may not subtract any.
 
         So it is where a part was given out before, and where it does not fit the sum.
         """
@@ -61,7 +62,7 @@ class NoiseShare:
         return replace(self.noise, stddev=stddev) if 0 < stddev <= most else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, which `from_dict` reads.
+        """Return this noise as a JSON mapping, which `from_dict` reads.
 
         A key for ChaCha20 has a mark before it. A version that knows AES alone cannot read it, and so draws
         no other noise from it.
@@ -73,7 +74,7 @@ class NoiseShare:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "NoiseShare":
-        """Read the share of noise that `to_dict` wrote; KeyError, TypeError or ValueError for other data."""
+        """Read the noise that `to_dict` wrote; raise KeyError, TypeError or ValueError for other data."""
         key, suite = data["key"], AES
         if str(key).startswith(_MARK):
             key, suite = key.removeprefix(_MARK), CHACHA20
@@ -90,5 +91,5 @@ _PLAIN = ("run", "round_index", "dimension", "opened")
 
 
 def member_key(key: bytes, client_id: int) -> bytes:
-    """Derive one client's key for its share of noise from a key for all clients, in simulations."""
+    """Derive the key of one client's noise from a key for all clients, in simulations."""
     return sha256(b"gdpfed share of noise" + key + client_id.to_bytes(8)).digest()

@@ -88,7 +88,7 @@ MOST_NUMBER = 2.0**64
 
 
 def one_line(said: object) -> str:
-    """Turn text from the other side of a message into one printable line of at most 300 characters.
+    """Turn text that a server or a node sent into one printable line of at most 300 characters.
 
     Every text from a node goes through this before it enters a log, an error or a file.
     """

@@ -1,4 +1,4 @@
-"""Draws secret random bits, a client's share of a sum's noise, and the noise of class counts."""
+"""Draws secret random bits, a client's own part of a sum's noise, and noise for class counts."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -20,21 +20,21 @@ BitsOf = Callable[[int], RandomBytes]
 
 
 def secret_bits(client_id: int) -> RandomBytes:
-    """Return a secret random stream under a fresh key; the client's number is not used."""
+    """Return a secret random stream with a fresh key; the argument, a client's number, is not used."""
     return keystream(os.urandom(32))
 
 
 def law_of(
     order: TrainingOrder, parameters: SumParameters
 ) -> Literal["gaussian", "discrete_gaussian"] | None:
-    """Return the kind of noise that a client adds to a sum; None without noise."""
+    """Return which distribution a client's noise in a sum has, or None if the sum has no noise."""
     if parameters.noise_multiplier == 0:
         return None
     return "discrete_gaussian" if order.noise == "discrete_gaussian" else "gaussian"
 
 
 def new_share(parameters: SumParameters, num_contributors: int) -> KeyedNoise:
-    """Draw a fresh key for a client's share of the noise of a sum.
+    """Draw a fresh key for a client's own part of a sum's noise.
 
     Where the masks are of ChaCha20, which a GPU computes, the noise is drawn from it as well.
     """
@@ -49,7 +49,8 @@ def own_noise(
     share: KeyedNoise | None = None,
     taken_back: Sequence[KeyedNoise] = (),
 ) -> npt.NDArray[np.int64] | Literal["discrete_gaussian"] | None:
-    """Draw a client's Gaussian noise in integer steps, shape (d,); other noise is drawn by the session.
+    """Return a client's Gaussian noise for a sum, in integer steps, shape (d,); else the name of other noise,
+    or None.
 
     None where the sum has none; the word for the law where the order wants discrete noise, which a session
     draws itself.
@@ -68,7 +69,9 @@ def own_noise(
 def noise_steps(
     order: TrainingOrder, parameters: SumParameters, num_contributors: int
 ) -> npt.NDArray[np.int64]:
-    """Draw one client's share of the noise, C sigma / sqrt(n2 - D - c), in integer steps, shape (d,).
+    """Draw one client's own part of a sum's noise, in integer steps, shape (d,).
+
+    Its standard deviation is C sigma / sqrt(n2 - D - c).
 
     A rounded Gaussian drawn on the training device, or a discrete one drawn in integers.
     """
@@ -84,7 +87,9 @@ def noise_steps(
 def keyed_steps(
     encoding: Encoding, new: Sequence[KeyedNoise], taken_back: Sequence[KeyedNoise], device: torch.device
 ) -> npt.NDArray[np.int64]:
-    """Draw the noise of the keys `new`, subtract that of `taken_back`, and round once: int64[d]."""
+    """Draw the noise of the keys `new`, subtract that of the keys `taken_back`, and round once to steps:
+    int64[d].
+    """
 
     def draw(part: KeyedNoise) -> torch.Tensor:
         return gaussian_noise(encoding.dimension, part.stddev, keystream(part.key, part.suite), device=device)
@@ -94,7 +99,7 @@ def keyed_steps(
 
 
 def check_keyed(encoding: Encoding) -> None:
-    """Refuse, with OrderError, sums with removable noise parts, which Gaussian noise cannot have."""
+    """Raise OrderError if parts of a sum's noise must be removable, which Gaussian noise does not allow."""
     if encoding.levels is not None and encoding.levels.multipliers:
         raise OrderError("noise that is subtracted later must be discrete_gaussian, not gaussian")
 
@@ -105,7 +110,7 @@ def keyed_noise(
     taken_back: Sequence[KeyedNoise],
     draw: Callable[[KeyedNoise], torch.Tensor],
 ) -> torch.Tensor:
-    """Draw the noise of the keys `new` and subtract that of `taken_back`: float64[dimension].
+    """Draw the noise of the keys `new` and subtract that of the keys `taken_back`: float64[dimension].
 
     It is not rounded yet; of no keys it is zeros. `draw`: as many draws from a key.
     """

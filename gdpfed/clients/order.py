@@ -1,4 +1,4 @@
-"""The training order: tells a client what to compute in a round, in plain values for a message."""
+"""The server's instruction to train (order): what a client must compute in a round, as plain values."""
 
 import json
 from dataclasses import asdict, dataclass, fields, replace
@@ -46,11 +46,11 @@ ROUNDING = 1e-9
 
 
 class OrderError(InputError):
-    """A training order that does not fit what the client agreed to."""
+    """Raised if the server's instruction to train (order) does not fit what the client agreed to."""
 
 
 def stands_out_of_zeros(noise_multiplier: float) -> str:
-    """Say why one update among zeros would stand out of a sum with this noise; "" if it would not.
+    """Say why one update among zeros would stand out of a sum with this noise, or return "" if it would not.
 
     Noise is then all that hides it. It may be as much smaller than the bound as other members' updates may.
     """
@@ -64,7 +64,7 @@ def stands_out_of_zeros(noise_multiplier: float) -> str:
 
 @dataclass(frozen=True)
 class ClientPart:
-    """One client's part of a sum: its clipping norm, its weight, and its DP-SGD steps.
+    """One client's own values in a sum: its clipping norm, its weight, and its DP-SGD steps.
 
     `clipping_norm`: w_i C_i, the L2 bound on the contribution; infinite where it is that of the sum.
     `weight`: w_i. `records`: what it is told of DP-SGD on its records; None where a client is the unit.
@@ -79,7 +79,8 @@ class ClientPart:
 
 @dataclass(frozen=True)
 class TrainingOrder:
-    """The order that a client follows in a round: task, local training and round number.
+    """The server's instruction to a client in one round: learning task, local training, clipping norm and
+    weight.
 
     Attributes:
         device: the server's wish; ``auto`` lets the client choose.
@@ -127,14 +128,14 @@ class TrainingOrder:
 
     @property
     def kind(self) -> WorkKind:
-        """The kind of work that the order asks for; OrderError for an unknown name."""
+        """The kind of computation that the server asks for; raises OrderError for an unknown name."""
         if self.work not in WORKS.names():
             raise OrderError(f"the order's work is {self.work!r}; clients compute {', '.join(WORKS.names())}")
         return kind_of(self.work)
 
     @property
     def more_coordinates(self) -> int:
-        """The number of coordinates that a contribution has besides those of the model."""
+        """The number of coordinates that a client's contribution has besides those of the model."""
         return int(self.indicator_share > 0)
 
     def model_dimension(self, dimension: int) -> int:
@@ -170,13 +171,14 @@ class TrainingOrder:
         return self.task.dimension
 
     def counts_by_party(self, dimension: int) -> bool:
-        """Whether a sum of this length contains a block of counts for every client."""
+        """Whether a sum with this number of coordinates holds separate counts for every client."""
         if self.work != "held_out_counts" or self.task.form is None or self.task.num_clients == 1:
             return False
         return dimension == self.task.num_clients * counts_dimension(self.task.classes_counted)
 
     def to_scalars(self) -> dict[str, Scalar]:
-        """Return the order as one flat mapping; the nested task becomes JSON."""
+        """Return the server's instruction as one flat mapping of plain values; the nested task becomes JSON.
+        """
         flat: dict[str, Scalar] = {"task": self.task.to_json()} | asdict(self.training)
         flat |= {name: getattr(self, name) for name in ROUND_FIELDS}
         flat |= {name: list(getattr(self, name)) for name in LIST_FIELDS}
@@ -186,23 +188,25 @@ class TrainingOrder:
         return flat
 
     def for_part(self, part: ClientPart) -> Self:
-        """Return this order with one client's own norm, weight and steps, or told to send zeros."""
+        """Return this instruction for one client: with its own norm, weight and steps, or with zeros to send.
+        """
         own = {name: getattr(part, name) for name in PART_FIELDS}
         return replace(self, records=part.records, **own)
 
     @property
     def record_groups(self) -> tuple[tuple[float, ...], int]:
-        """The shares by which records are divided into groups, and the seed of that division."""
+        """The fraction of the records in each group, and the seed by which records are divided into groups.
+        """
         return self.task.record_shares, self.task.seed
 
     @property
     def private_by_itself(self) -> bool:
-        """Whether the client adds noise before its update is weighted, so that nothing else must hide it."""
+        """Whether the client's own noise makes its update private, so that the sum need not hide it."""
         steps = self.records
         return kind_of(self.work).own_noise and steps is not None and steps.noise_multiplier > 0
 
     def context(self, theta: npt.NDArray[np.float32]) -> bytes:
-        """Hash this order and the model; the hash is equal for all clients that compute the same.
+        """Hash the server's instruction and the model; clients that compute the same get the same hash.
 
         A client's own bound, weight and steps are left out, as those of one sum may differ, and whether it
         fills; the ranges that everybody's are in are hashed, and whether anybody may fill. So a client that
@@ -213,7 +217,7 @@ class TrainingOrder:
         return sha256(scalars.encode() + fingerprint(theta)).digest()
 
     def check_work(self, dimension: int) -> None:
-        """Refuse local training so long that it would keep any node busy for hours.
+        """Raise OrderError for local training so long that it would keep a node busy for hours.
 
         Raises OrderError: tau times the batch size times d is more than `MOST_WORK`.
         """
@@ -225,7 +229,7 @@ class TrainingOrder:
             )
 
     def check_part(self, parameters: SumParameters) -> None:
-        """Refuse a sum whose weights or zeros would make this client's contribution stand out.
+        """Raise OrderError if the weights or zeros in a sum would make this client's contribution stand out.
 
         Where a contribution is private by itself, weights may be as far apart as they like. Raises
         OrderError: own bound or weight outside the ranges of the sum, or ranges wider than `LARGEST_RATIO`,
@@ -257,7 +261,7 @@ class TrainingOrder:
 
     @classmethod
     def from_scalars(cls, scalars: dict[str, Any]) -> Self:
-        """Read an order from the flat mapping that :meth:`to_scalars` returned.
+        """Read the server's instruction from the flat mapping that :meth:`to_scalars` returned.
 
         Raises KeyError, ValueError, TypeError: a value is missing or of another form. Raises OrderError:
         whether a client fills is neither true nor false.

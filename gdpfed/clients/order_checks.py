@@ -1,4 +1,4 @@
-"""Checks of a training order that a client makes before it looks at its own examples.
+"""Checks of the server's instruction to train (order), which a client makes before it looks at its examples.
 
 Once a round is charged, an error that depends on examples would tell of them: whether a node refuses is seen
 by its server, by name, outside of every epsilon. So all that an order alone can have wrong is found here.
@@ -35,7 +35,7 @@ def check_order(
     *,
     trains_here: bool = True,
 ) -> None:
-    """Refuse an order that a client could not carry out, whatever its data are.
+    """Raise an error if a client could not carry out the server's instruction, whatever its data are.
 
     `order`: the client's own. `theta`: the model, shape (d,). `encoding`: of the sum. `client_id`: whose.
     `trains_here`: whether it builds the model itself.
@@ -59,13 +59,14 @@ def check_order(
 
 
 def check_model(task: Task) -> None:
-    """Refuse, with LearningError, an unknown model or loss."""
+    """Raise LearningError for an unknown model or loss."""
     built_model(task)
     task.make_loss()
 
 
 def check_source(order: TrainingOrder, own_data: OwnData | None) -> None:
-    """Refuse an order that does not fit the client's declared data, or that names a data set.
+    """Raise an error if the instruction to train does not fit the client's data, or names an unknown data
+    set.
 
     `own_data`: where its own examples lie, which are not read; None for its part of the data set, which is
     published, or the server's own in a simulation.
@@ -83,7 +84,7 @@ def check_source(order: TrainingOrder, own_data: OwnData | None) -> None:
 
 
 def check_numbers(order: TrainingOrder) -> None:
-    """Refuse, with OrderError, an unknown work or numbers that are invalid for the work."""
+    """Raise OrderError for an unknown kind of computation, or for numbers that do not fit it."""
     kind = order.kind
     if not 0.0 < order.weight < inf:
         raise OrderError(f"the order's weight is {order.weight}; it must be positive and finite")
@@ -105,6 +106,6 @@ def check_numbers(order: TrainingOrder) -> None:
 
 
 def check_grid(order: TrainingOrder, encoding: Encoding) -> None:
-    """Refuse, with OrderError, a sum whose grid is too coarse for the order's work."""
+    """Raise OrderError if the integer steps of a sum are too coarse for what clients compute."""
     if (check := function_of(order.work, "check_grid")) is not None:
         check(encoding)

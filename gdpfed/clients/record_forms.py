@@ -31,7 +31,7 @@ _TRIED_ROWS = 3
 
 
 def gradients_of(task: Task, device: torch.device) -> RecordGradients:
-    """Return a function that computes a gradient for each record, after a trial on random records.
+    """Return an object that computes the gradient of every single record, after a trial on random records.
 
     Raises LearningError: the model or the loss couples the records of a batch.
     """
@@ -50,7 +50,7 @@ built_gradients = lru_cache(maxsize=1)(gradients_of)
 def graphs_of(
     task: Task, gradients: RecordGradients, record: Record | None, examples: Examples | None = None
 ) -> tuple[RecordGraphs | None, str]:
-    """Record DP-SGD steps as CUDA graphs if a trial succeeds; return them and the outcome in words.
+    """Record DP-SGD steps as CUDA graphs if a trial succeeds; return the graphs and a text on the outcome.
 
     Args:
         task: whose model it is.
@@ -70,10 +70,10 @@ def graphs_of(
 
 @lru_cache(maxsize=1)
 def built_graphs(task: Task, device: torch.device) -> RecordGraphs | None:
-    """Record DP-SGD steps as CUDA graphs; None without a GPU, or if the trial fails."""
+    """Record DP-SGD steps as CUDA graphs; return None without a GPU, or if the trial fails."""
     return graphs_of(task, built_gradients(task, device), recorder(device))[0]
 
 
 def of_persons(model: nn.Module, loss: Loss) -> tuple[nn.Module, Loss]:
-    """Adapt a model and a loss for rows to persons with several rows each."""
+    """Adapt a model and a loss of single rows to persons who have several rows each."""
     return PersonModel(model), person_loss(loss)

@@ -1,4 +1,4 @@
-"""What all works on records have in common: their participants, gradients and checks of steps.
+"""What all computations on single records share: their holders, their gradients, and checks of their steps.
 
 The code is that of one client on its node and of many clients in a simulation.
 """
@@ -38,7 +38,7 @@ from secagg import Encoding
 
 @dataclass(frozen=True, eq=False)
 class RecordJobs:
-    """What one or several clients must compute from their records, in steps made together.
+    """What one or several clients compute from their records, in training steps that run together.
 
     Attributes:
         orders: each client's own, all of one work.
@@ -64,7 +64,7 @@ class RecordJobs:
         return [record_bound(order, self.theta.shape[-1], self.grid) for order in self.orders]
 
     def noised_updates(self, bound: StepBound = "record") -> torch.Tensor:
-        """Return every client's change theta_i - theta after its steps: shape (clients, d), float64."""
+        """Return every client's model change theta_i - theta after its steps: shape (clients, d), float64."""
         training = self.orders[0].training
         if self.graphs is not None and bound == "record" and training.is_sgd:
             return self.graphs.updates(self.theta, training, self.holders, self.take)
@@ -104,7 +104,7 @@ def holder_of(
 
 
 def checked_steps(order: TrainingOrder) -> RecordSteps:
-    """Return an order's DP-SGD steps after checking their numbers.
+    """Return the DP-SGD steps in the server's instruction to train, after checking their numbers.
 
     Raises OrderError: nothing, or numbers that are not for its work.
     """
@@ -136,7 +136,7 @@ def checked_steps(order: TrainingOrder) -> RecordSteps:
 
 
 def _check_window(order: TrainingOrder, steps: RecordSteps) -> None:
-    """Refuse a window of steps whose final model could move further than the accounting states."""
+    """Raise OrderError for local steps whose final model could move further than the accounting assumes."""
     if steps.noise_multiplier != 0:
         raise OrderError(
             f"the order's work is {order.work} with a record noise_multiplier of {steps.noise_multiplier}: "
@@ -155,7 +155,7 @@ def _check_window(order: TrainingOrder, steps: RecordSteps) -> None:
 
 
 def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBounds | None) -> None:
-    """Refuse steps on a convex loss whose learning rate is too large for this many records.
+    """Raise OrderError if the learning rate on a convex loss is too large for this many records.
 
     A batch of b records of a loss with smoothness beta, divided by B, is beta b / B smooth, and a step eta <=
     2 B / (beta b) of it expands no distance. Batches are larger than that b with a chance of `RARE_BATCH` at
@@ -172,7 +172,7 @@ def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBou
 
 
 def check_convex(order: TrainingOrder, bounds: ConvexBounds | None) -> ConvexBounds:
-    """Return the gradient and smoothness bounds of an order's convex loss, which hold for any records.
+    """Return bounds on the gradient and smoothness of a convex loss, which hold for any records.
 
     Raises OrderError: a model whose loss is not known to be convex, or a bound that is not its own.
     """
@@ -191,7 +191,7 @@ def check_convex(order: TrainingOrder, bounds: ConvexBounds | None) -> ConvexBou
 
 
 def check_rounding(order: TrainingOrder, theta: npt.NDArray[np.float32], expected_batch: float) -> None:
-    """Refuse a window in which rounding errors could move the final model noticeably.
+    """Raise OrderError if rounding in local steps could move the final model noticeably.
 
     The end is a sum S of steps in float64, read as (theta_i - theta) B / eta, or without B where each step
     is clipped. Let R bound the models on the way, u = 2**-53, and D be the number of records. In either of
@@ -242,7 +242,7 @@ def alone(job: Job, updates: Updates) -> torch.Tensor:
 
 
 def taken_from(data: Split, device: torch.device) -> Take:
-    """Return a function that gives the records at some positions of a split, on a device."""
+    """Return a function that gives the records at some positions of a data set, on a device."""
 
     def take(places: Positions) -> tuple[torch.Tensor, torch.Tensor]:
         batch = data.take(places.reshape(-1))
@@ -253,21 +253,21 @@ def taken_from(data: Split, device: torch.device) -> Take:
 
 
 def checked_model(order: TrainingOrder) -> nn.Module:
-    """Return the model of an order on records, after checking the order."""
+    """Return the model that the server's instruction names, after checking the steps on records."""
     model = built_gradients(order.task, choose_device(order.device)).model
     checked_steps(order)
     return model
 
 
 def check_window(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding) -> None:
-    """Refuse a window of steps that would be wrong with any number of records."""
+    """Raise OrderError if rounding makes local steps on records unsafe even with a single record."""
     record_bound(order, len(theta), encoding.grid)
     # As of one record: how many there are is known once they are read, and is public.
     check_rounding(order, theta, min(checked_steps(order).batch_rates))
 
 
 def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch.Tensor:
-    """Compute the models at the ends of windows, scaled so that one record moves them by `record_move`."""
+    """Compute clients' model changes after local steps, scaled so that one record's effect is bounded."""
     convex, bounds, eta = bound == "convex", jobs.bounds, jobs.orders[0].training.learning_rate
     for order, holder in zip(jobs.orders, jobs.holders, strict=True):
         check_rounding(order, jobs.theta, holder.batches.expected_size)
@@ -283,7 +283,7 @@ def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch
 
 
 def record_bound(order: TrainingOrder, dimension: int, grid: float) -> float:
-    """Return the clipping norm of record gradients in ``gradient_sum``, slightly below C for rounding.
+    """Return the norm to which record gradients are clipped: slightly below C, to allow for rounding.
 
     Let S and S' be the sums with a record and without. They differ by C - grid sqrt(d) / w at most, exactly.
     Weighing makes that w C - grid sqrt(d). Clipping to the ball of the encoding, and clamping to its range,

@@ -12,7 +12,9 @@ FLOATS_ARE_OFF = 1e-6
 
 
 def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch.Tensor:
-    """Clip each update and round it to the grid, with the same result as on a client's node.
+    """Clip each client's update and round it to the integer steps of a secure sum.
+
+    The result is the same as on a client's node.
 
     The factor is min(1, clip_bound_i / ||Delta_i||); an update that is not finite becomes zero, as does one
     whose rounded norm is above C_i. Without clipping, a coordinate beyond the range of the sum is put on its
@@ -44,7 +46,10 @@ def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch
 
 
 def _zero_rows(rows: torch.Tensor, which: torch.Tensor) -> None:
-    """Set rows to zero, shape (n, 1) says which; all numbers are read only where there is one."""
+    """Set those rows to zero for which ``which``, of shape (n, 1), is true.
+
+    Only if there is such a row are the rows read.
+    """
     if bool(which.any()):
         rows.masked_fill_(which, 0)
 
@@ -56,7 +61,7 @@ EDGE = 1e-6
 def noise_as_steps(
     noise: torch.Tensor, encoding: Encoding, exactly: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
-    """Round a client's noise to the grid, with the same integers as `Encoding.encode_noise` on a CPU.
+    """Round a client's noise to integer steps on a device, with the same result as on a CPU.
 
     Draws that lie nearer than `EDGE` to the middle between two steps are computed again by the CPU, since
     logarithm, sine and cosine of a device may differ in the last places.

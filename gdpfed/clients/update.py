@@ -27,7 +27,8 @@ def update_steps(
     bits: BitsOf = secret_bits,
     added: npt.NDArray[np.float32] | None = None,
 ) -> npt.NDArray[np.int64]:
-    """Compute a client's contribution in integer steps, shape (d,): weighted and clipped.
+    """Compute a client's contribution to a sum: its update, weighted, clipped and in integer steps, shape
+    (d,).
 
     F is the order's norm factor; with an indicator share there is one coordinate more (`with_indicator`).
 
@@ -84,7 +85,7 @@ def steps_without_examples(
 
 
 def filling_steps(encoding: Encoding) -> npt.NDArray[np.int64]:
-    """Return zeros in integer steps, shape (d,), which a client that was not drawn sends.
+    """Return zeros in integer steps, shape (d,), for a client that was not drawn but sends all the same.
 
     Nothing of the client is in it, an indicator of its norm included. Noise comes to it as to any other.
     """
@@ -106,7 +107,7 @@ def update_without_examples(
 def contribution_steps(
     order: TrainingOrder, update: torch.Tensor, encoding: Encoding
 ) -> npt.NDArray[np.int64]:
-    """Weigh an update of shape (d,), clip it to the client's own norm, and encode it in integer steps.
+    """Weight an update of shape (d,), clip it to the client's own norm, and encode it in integer steps.
 
     Raises EncodingError for a clipping norm that is none of this sum's.
     """
@@ -114,7 +115,7 @@ def contribution_steps(
 
 
 def weighed(order: TrainingOrder, update: torch.Tensor, encoding: Encoding) -> tuple[torch.Tensor, Encoding]:
-    """Weigh an update of shape (d,); return it with the encoding for the client's own clipping norm.
+    """Weight an update of shape (d,); return it with the encoding for the client's own clipping norm.
 
     Raises EncodingError for a clipping norm that is none of this sum's.
     """
@@ -127,7 +128,7 @@ def weighed(order: TrainingOrder, update: torch.Tensor, encoding: Encoding) -> t
 
 
 def encoded_anyway(update: torch.Tensor, encoding: Encoding) -> npt.NDArray[np.int64]:
-    """Clip an update and round it to the grid; never fail, since an error would reveal something.
+    """Clip an update and round it to integer steps; never raise an error, since that could reveal data.
 
     One that is not finite is zero, as is one that cannot be encoded at all. A coordinate beyond the range
     of the sum, which there is without clipping only, is put on the edge of that range.

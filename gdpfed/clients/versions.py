@@ -23,12 +23,12 @@ def versions_here() -> str:
 
 
 def said_here() -> dict[str, str | int]:
-    """Return the versions that a server or node states when a node joins."""
+    """Return the package and message versions that a server or node states when a node joins."""
     return {WIRE: WIRE_VERSION, VERSIONS: versions_here()}
 
 
 def foreign_wire(said: Mapping[str, object]) -> str | None:
-    """Say why the other side's messages cannot be read; None if they can."""
+    """Return why messages of the other side cannot be read, or None if they can."""
     theirs = said.get(WIRE, WIRE_VERSION)
     if theirs == WIRE_VERSION:
         return None
@@ -39,7 +39,7 @@ def foreign_wire(said: Mapping[str, object]) -> str | None:
 
 
 def differences(said: Mapping[int, str]) -> str | None:
-    """Say which clients have other package versions than the server; None if all are equal.
+    """Return which clients have other package versions than the server, or None if all have the same.
 
     Args:
         said: what each client says, by its number.

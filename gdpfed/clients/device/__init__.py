@@ -1,1 +1,1 @@
-"""A client's update on the GPU where it was trained: rounded, noised, masked and packed there."""
+"""Rounds, noises, masks and packs a client's update on the GPU where it was trained."""

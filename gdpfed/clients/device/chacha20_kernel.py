@@ -45,7 +45,7 @@ def _four_words(at, left):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _one_word(at, zero):  # type: ignore[no-untyped-def]
-    """Return one word, repeated for all blocks."""
+    """Read one word, and repeat it for all blocks."""
     return zero + tl.load(at).to(tl.uint32, bitcast=True)
 
 

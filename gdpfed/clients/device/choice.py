@@ -17,7 +17,8 @@ MOST_DEVICES = 64
 
 
 def device_sum(device: torch.device, suite: str) -> DeviceSum | str:
-    """Return the object that adds noise and masks on the device, or a sentence why the CPU must do so.
+    """Return the object that adds noise and masks on the device, or a sentence that says why the CPU must do
+    so.
 
     `suite`: of the masks of the sum.
     """
@@ -31,7 +32,7 @@ def device_sum(device: torch.device, suite: str) -> DeviceSum | str:
 
 @lru_cache(maxsize=MOST_DEVICES)
 def tried_masks(device: torch.device) -> DeviceMasks | str:
-    """Return the mask generator of a device, or a sentence why masks cannot be computed there.
+    """Return the mask generator of a device, or a sentence that says why masks cannot be computed there.
 
     Triton may be missing, or the compiler that it asks for, or a folder that it can write to.
     """
@@ -45,7 +46,10 @@ def tried_masks(device: torch.device) -> DeviceMasks | str:
 
 
 def device_bits(device: torch.device) -> RandomBits | None:
-    """Return a source of secret words on a GPU, each call with a new key; None where a CPU must draw them."""
+    """Return a function that draws secret random words on a GPU, or None if a CPU must draw them.
+
+    Each call has a new key.
+    """
     masks = tried_masks(device) if device.type == "cuda" else ""
     if isinstance(masks, str):
         return None

@@ -1,4 +1,4 @@
-"""Discrete Gaussian noise on a GPU: the same integers as `secagg.arithmetic.discrete_gaussian`.
+"""Draws discrete Gaussian noise on a GPU: for one key, the same integers as on a CPU.
 
 The words come from the CPU, whose AES is fast, and the tables are searched on the device. All of it is in
 integers, so the draws are the same.
@@ -26,7 +26,8 @@ MOST_TABLES = 16
 
 
 def sample_on(device: torch.device, dimension: int, integer_stddev: float, key: bytes) -> torch.Tensor:
-    """Draw discrete Gaussians on a device: the same integers as `sample` for this key, int64[dimension]."""
+    """Draw discrete Gaussian noise on a device: for one key, the same integers as on a CPU, int64[dimension].
+    """
     sigma, factor, cells = shape_of(integer_stddev)
     direct, high, low, alias = _tables_on(device, sigma, cells)
     words = _words_on(device, key, DIRECT_START, 2 * _DIRECT_BYTES * dimension).view(torch.int16)
@@ -47,7 +48,10 @@ def sample_on(device: torch.device, dimension: int, integer_stddev: float, key: 
 def _tables_on(
     device: torch.device, sigma: int, cells: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the tables of discrete Gaussian noise on a device; unsigned words have their top bit flipped."""
+    """Return, on a device, the tables from which discrete Gaussian noise is drawn.
+
+    Their unsigned words have the top bit flipped.
+    """
     law = tables(sigma, cells)
     high, low = (torch.from_numpy(each.view(np.int64) ^ _SIGN).to(device) for each in (law.high, law.low))
     direct, alias = (torch.from_numpy(each.copy()).to(device) for each in (law.direct, law.alias))

@@ -24,7 +24,7 @@ Words = npt.NDArray[np.uint32]
 
 
 class DeviceMasks:
-    """Adds masks to vectors on one device, with the same bytes as `secagg.crypto.prg.add_masks`.
+    """Adds the masks of secure aggregation to vectors on one device, with the same result as on a CPU.
 
     In some blocks, which nobody foresees, the result of every call is compared with a CPU's. So a device that
     computes something else, or nothing, masks no vector that leaves.

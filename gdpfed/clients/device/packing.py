@@ -1,4 +1,4 @@
-"""Packs residues on a GPU into the same bytes as `secagg.arithmetic.packing.pack`."""
+"""Packs the masked integers of a secure sum into bytes on a GPU, with the same result as on a CPU."""
 
 import numpy as np
 import torch

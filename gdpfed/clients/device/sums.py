@@ -1,4 +1,5 @@
-"""A client's part in a sum on the GPU where it trains: the update is rounded, noised, masked and packed.
+"""A client's part in a secure sum, computed on the GPU where it trains: the update is rounded, noised,
+masked, packed.
 
 Where the device runs short of memory, a CPU does the same from the beginning. Any other error of masking ends
 the session.
@@ -30,13 +31,13 @@ WORDS_A_DRAW = 2
 
 
 class DeviceSum:
-    """Computes a client's part of one sum on the device where the client trains."""
+    """Computes a client's part of one secure sum on the GPU where the client trains."""
 
     def __init__(self, masks: DeviceMasks) -> None:
         self.device, self.masks = masks.device, masks
 
     def contribution(self, order: TrainingOrder, update: torch.Tensor, encoding: Encoding) -> torch.Tensor:
-        """Weigh, clip and round an update on the device, as `contribution_steps` does: int64[d]."""
+        """Weight, clip and round an update on the GPU to the integer steps of a secure sum: int64[d]."""
         try:
             values, own = weighed(order, update.to(self.device), encoding)
             return clipped_steps(values[None].clone(), [own])[0]
@@ -46,7 +47,7 @@ class DeviceSum:
     def noise(
         self, encoding: Encoding, new: Sequence[KeyedNoise], taken_back: Sequence[KeyedNoise]
     ) -> torch.Tensor:
-        """Draw noise from these keys on the device, as `keyed_steps` does on the CPU: int64[d]."""
+        """Draw noise from these keys on the GPU, with the same integers as on a CPU: int64[d]."""
         check_keyed(encoding)
 
         def draw(part: KeyedNoise) -> torch.Tensor:
@@ -65,7 +66,7 @@ class DeviceSum:
             return torch.from_numpy(keyed_steps(encoding, new, taken_back, CPU))
 
     def _words(self, part: KeyedNoise, dimension: int) -> torch.Tensor:
-        """Return the random words, on the device, from which noise is drawn under a key."""
+        """Return, on the GPU, the random words from which noise is drawn under a key."""
         shape = noise_shape(dimension)
         if part.suite == CHACHA20:
             return self.masks.keystream(part.key, WORDS_A_DRAW * prod(shape)).view(torch.int64)
@@ -74,13 +75,13 @@ class DeviceSum:
         return words.view(-1).to(self.device)
 
     def vector(self, steps: torch.Tensor, noise: torch.Tensor | None = None) -> "DeviceVector":
-        """Join an update and its noise into a vector that a session can mask on the device."""
+        """Join an update and its noise into a vector that can be masked on the GPU."""
         return DeviceVector(self.masks, steps, noise)
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceVector:
-    """An update and its noise in integer steps, int64[d] each, which are masked on the device.
+    """An update and its noise in integer steps, int64[d] each, which are masked on the GPU.
 
     It is a `secagg.protocol.held_vector.HeldVector`. `noise`: None where the session draws it, or nobody.
     """

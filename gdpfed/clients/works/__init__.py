@@ -1,4 +1,4 @@
-"""The works: what a client may compute for a sum, each in one file of this folder.
+"""What a client may compute for a sum; each kind of computation (work) has one file in this folder.
 
 A file is named after its work, which is what an order asks for. Its function `work` returns the update of a
 job, of shape (d,) in float64. What follows is the same for all works (`gdpfed.clients.update`): the update is
@@ -31,7 +31,7 @@ NO_FORM = "the order does not say what examples look like, so own data cannot be
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What one client has to compute for one sum: its order, the model and its data.
+    """What one client has to compute for one sum: the server's instruction, the model and the client's data.
 
     Attributes:
         order: what to compute, for this client.
@@ -71,7 +71,8 @@ class Job:
         return replace(own, groups=np.where((own.groups >= 0) & (own.groups <= last), own.groups, 0))
 
     def held_out(self) -> Split:
-        """Return the records that the client holds out; an empty set if it could not read its data."""
+        """Return the records that the client never trains on, or an empty set if it could not read its data.
+        """
         task, own_data = self.order.task, self.own_data
         if isinstance(own_data, Split):
             return own_data.take(np.zeros(0, dtype=np.int64))
@@ -83,7 +84,7 @@ class Job:
 
 
 class Work(Protocol):
-    """The functions in the module of each kind of client computation, called a work."""
+    """The functions in the module of each kind of client computation (work)."""
 
     @staticmethod
     def work(job: Job) -> torch.Tensor:
@@ -95,5 +96,5 @@ WORKS: Registry[Work] = TABLE
 
 
 def function_of(work: str, name: str) -> Any:
-    """Return an optional function of a work's module; None if the module does not define it."""
+    """Return an optional function for one kind of client computation (work), or None if it is not defined."""
     return getattr(WORKS.get(work), name, None)

@@ -1,4 +1,5 @@
-"""The work convex_steps: local steps on a convex loss; noise is added once, to the sum over clients."""
+"""What clients compute as convex_steps: local steps on a convex loss; noise is added once, to clients' sum.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,9 @@ from secagg import Encoding
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return minus the sum of the gradients of all steps, (theta_i - theta) B / eta: shape (d,), float64.
+    """Return minus the sum of all steps' gradients, as model change * batch size / learning rate: shape (d,).
+
+    It is (theta_i - theta) B / eta, in float64, with the expected batch size B.
 
     A record moves it by C each time that it is met.
     """
@@ -28,7 +31,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def updates(jobs: RecordJobs) -> torch.Tensor:
-    """Return what `work` returns, for several clients computed together: shape (clients, d)."""
+    """Return minus the sum of all steps' gradients, for each of several clients: shape (clients, d)."""
     known = convex_bounds(jobs.gradients.model)
     for order, holder in zip(jobs.orders, jobs.holders, strict=True):
         check_convex_steps(order, len(holder.records), known)
@@ -36,7 +39,7 @@ def updates(jobs: RecordJobs) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Refuse steps whose effect on the result is not bounded for all possible records."""
+    """Raise an error for steps whose effect on the result is not bounded for all possible records."""
     model = checked_model(order)
     check_convex(order, convex_bounds(model))
     check_window(order, theta, encoding)

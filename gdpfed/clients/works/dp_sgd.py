@@ -1,4 +1,4 @@
-"""The work dp_sgd: DP-SGD on a client's records; the client adds noise in every step."""
+"""What clients compute as dp_sgd: DP-SGD on a client's records; the client adds noise in every step."""
 
 from math import sqrt
 
@@ -21,7 +21,9 @@ def updates(jobs: RecordJobs) -> torch.Tensor:
 
 
 def without_examples(job: Job) -> torch.Tensor:
-    """Return only the noise that m steps add, with standard deviation eta C sigma sqrt(m) / q.
+    """Return only noise, as large as DP-SGD on one record adds it, for a client without usable examples.
+
+    Its standard deviation is eta C sigma sqrt(m) / q after m steps.
 
     That is as of one record at rate q, since how many there are is not known: nobody sees that it is zeros.
     """
@@ -35,5 +37,6 @@ def without_examples(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Refuse an order without steps (OrderError) or a model that couples records (LearningError)."""
+    """Raise OrderError for missing or wrong DP-SGD steps, and LearningError for a model that couples records.
+    """
     checked_model(order)

@@ -1,4 +1,6 @@
-"""The work gradient_sum: the sum of a batch's clipped gradients; noise is added to the sum over clients."""
+"""What clients compute as gradient_sum: the sum of a batch's clipped gradients; noise is added to clients'
+sum.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +19,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def updates(jobs: RecordJobs) -> torch.Tensor:
-    """Return what `work` returns, for several clients computed together: shape (clients, d).
+    """Return minus the sum of a batch's clipped gradients, for each of several clients: shape (clients, d).
 
     The sum is in integers, and encoding it cannot take it further than C from the sum without one of the
     records (`record_bound`). Raises OrderError: the grid is too coarse for C.
@@ -28,6 +30,7 @@ def updates(jobs: RecordJobs) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Refuse an order without a step, a grid that is too coarse, or a model that couples records."""
+    """Raise an error for missing steps, a model that couples records, or too coarse integer steps of the sum.
+    """
     checked_model(order)
     record_bound(order, len(theta), encoding.grid)

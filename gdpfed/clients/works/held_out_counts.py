@@ -1,4 +1,4 @@
-"""The work held_out_counts: counts of right answers on records that a client never trains on."""
+"""What clients compute as held_out_counts: counts of right answers on records that they never train on."""
 
 from math import sqrt
 
@@ -23,7 +23,7 @@ FLOAT_SLACK = 1 - 2.0**-30
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return a client's counts on its held-out records as float64.
+    """Return how many of a client's held-out records the model gets right and wrong, as float64.
 
     The counts times 1 - grid sqrt(d / 2). A record moves them by sqrt(2) times that, clipping them brings no
     two further apart, and rounding moves two sums by grid sqrt(d) at most: together sqrt(2), as in
@@ -41,7 +41,8 @@ def work(job: Job) -> torch.Tensor:
 
 
 def of_records(job: Job, data: Split) -> torch.Tensor:
-    """Return the counts that a client sends for these records, slightly reduced to allow for rounding."""
+    """Return the counts of right and wrong answers on these records, slightly reduced to allow for rounding.
+    """
     order, dimension = job.order, job.encoding.dimension
     counts = counted(job, data)
     if order.counts_by_party(dimension):
@@ -52,7 +53,7 @@ def of_records(job: Job, data: Split) -> torch.Tensor:
 
 
 def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.float64]:
-    """Count right and wrong answers on some records; with ``rates``, as shares."""
+    """Count a model's right and wrong answers on some records; with ``rates``, return fractions instead."""
     task = job.order.task
     counts = np.zeros(counts_dimension(task.classes_counted, rates=rates))
     if not len(data):
@@ -66,7 +67,8 @@ def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.flo
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Refuse an order without a number of classes, or without a place for these counts in the sum."""
+    """Raise OrderError if the number of classes is missing, or the sum has no place for this client's counts.
+    """
     if order.task.form is None:
         raise OrderError(
             "the order does not state the number of classes: state it, since nothing can be counted without"
@@ -79,12 +81,12 @@ def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encodi
 
 
 def check_grid(encoding: Encoding) -> None:
-    """Refuse, with OrderError, a grid that is too coarse for counts."""
+    """Raise OrderError if the integer steps of a sum are too coarse for counts."""
     shrunk(encoding)
 
 
 def shrunk(encoding: Encoding) -> float:
-    """Return the factor on counts with which one record, with rounding, moves them by at most sqrt(2).
+    """Return a factor slightly below 1 with which one record moves rounded counts by at most sqrt(2).
 
     Raises OrderError: the grid is too coarse for counts.
     """

@@ -1,4 +1,5 @@
-"""The work held_out_rates: shares of right and wrong answers on records that a client holds out."""
+"""What clients compute as held_out_rates: fractions of right and wrong answers on records that they hold out.
+"""
 
 from math import isinf
 
@@ -10,7 +11,8 @@ from gdpfed.clients.works.held_out_counts import counted
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return the shares of right and wrong answers, scaled so that their norm is within the sum's bound."""
+    """Return the fractions of right and wrong answers, scaled so that their norm is within the sum's bound.
+    """
     check(job.order, job.theta, job.encoding, job.client_id)
     shares = counted(job, job.held_out(), rates=True)
     bound = min(job.order.smallest_norm, job.encoding.clipping_norm)

@@ -1,4 +1,4 @@
-"""The work noised_update: the change of the model, to which the client itself adds noise."""
+"""What clients compute as noised_update: the change of the model, to which the client itself adds noise."""
 
 import torch
 
@@ -24,7 +24,7 @@ def without_examples(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Refuse, with OrderError, an order without noise or with several steps."""
+    """Raise OrderError if the noise is missing, or if there are several steps."""
     _noise_in(order)
 
 
@@ -44,7 +44,7 @@ def with_own_noise(order: TrainingOrder, update: torch.Tensor, random_bytes: Ran
 
 
 def _noise_in(order: TrainingOrder) -> RecordSteps:
-    """Return the noise that an order demands on a whole update; OrderError if it is missing."""
+    """Return the noise that the server demands on a whole update; raise OrderError if it is missing."""
     told = order.records
     if told is None or told.noise_multiplier == 0 or told.num_steps != 1:
         raise OrderError(

@@ -1,4 +1,4 @@
-"""The work norm_histogram: says in which bin the norm of a client's update is, as one 1 among zeros."""
+"""What clients compute as norm_histogram: a 1 for the bin that holds the update's norm, and 0 for others."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,10 @@ COUNTED = "counts of norms"
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return 1 - grid for the bin that contains the norm of the client's update, else 0: shape (bins,).
+    """Return almost 1 for the bin that holds the norm of the client's update, and 0 for others: shape
+    (bins,).
+
+    Almost 1 is 1 - grid, with the step size (grid) of the sum.
 
     Bins end at `NORM_MULTIPLES` of the client's clipping norm, each of them included; the last has no end,
     and is for updates that are not finite, too. As of votes, two vectors are at most sqrt(2) apart.
@@ -26,12 +29,12 @@ def work(job: Job) -> torch.Tensor:
 
 
 def without_examples(job: Job) -> torch.Tensor:
-    """Return a vote for the first bin, as for an update of norm 0."""
+    """Return the bins of an update of norm 0, for a client without usable examples."""
     return histograms(torch.zeros((1, 1), dtype=torch.float64), [job.order], job.encoding)[0]
 
 
 def histograms(updates: torch.Tensor, orders: Sequence[TrainingOrder], encoding: Encoding) -> torch.Tensor:
-    """Return which bins the norms of several clients' updates are in: shape (clients, bins).
+    """Mark the bin that holds the norm of each client's update: shape (clients, bins).
 
     `updates`: shape (clients, d). Returns shape (clients, bins), float64, on the same device.
     """
@@ -44,7 +47,7 @@ def histograms(updates: torch.Tensor, orders: Sequence[TrainingOrder], encoding:
 
 
 def norm_of(order: TrainingOrder) -> float:
-    """Return the clipping norm that an order names; OrderError if it is missing."""
+    """Return the clipping norm that the server's instruction names; raise OrderError if it is missing."""
     if order.records is None:
         raise OrderError(
             f"the order's work is {order.work} and the order does not state the updates' clipping "
@@ -54,11 +57,11 @@ def norm_of(order: TrainingOrder) -> float:
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Refuse an order without a clipping norm, or with longer training than a round may have."""
+    """Raise OrderError if the clipping norm is missing, or if training is longer than a round allows."""
     norm_of(order)
     replace(order, records=None).check_work(order.task.dimension)
 
 
 def check_grid(encoding: Encoding) -> None:
-    """Refuse, with OrderError, a grid that is too coarse for counts."""
+    """Raise OrderError if the integer steps of a sum are too coarse for counts."""
     one_vote(encoding, COUNTED)

@@ -1,4 +1,4 @@
-"""The work update: how local training changes the model."""
+"""What clients compute as update: the change of the model by local training."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""The works vote and vote_by_rounds: a client tries every setting and votes for the best.
+"""Votes on training settings: a client tries every setting on its own records and votes for the best.
 
 Nothing of a trial leaves the client but the vote. A trial is the run as the client can do it alone: all steps
 on a part of its records, with the noise that the common model would have, and then a test on the others. It
@@ -39,7 +39,9 @@ Ints = npt.NDArray[np.int64]
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return the client's vote: 1 - grid for the best setting, 0 for others; shape (settings,), float64.
+    """Return the client's vote: almost 1 for the best training setting, 0 for others; shape (settings,).
+
+    Almost 1 is 1 - grid, with the step size (grid) of the sum.
 
     So after rounding to the grid it is within norm 1, and two votes are at most sqrt(2) apart. A client with
     fewer than two records votes at random.
@@ -62,7 +64,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Refuse an order without settings to vote on, or without steps to try them."""
+    """Raise OrderError if the settings to vote on, or the steps to try them with, are missing."""
     settings_in(order)
     if order.records is None:
         raise OrderError(
@@ -73,12 +75,12 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
 
 
 def check_grid(encoding: Encoding) -> None:
-    """Refuse, with OrderError, a grid that is too coarse for votes."""
+    """Raise OrderError if the integer steps of a sum are too coarse for votes."""
     one_vote(encoding)
 
 
 def one_vote(encoding: Encoding, what: str = "votes") -> float:
-    """Return 1 - grid, the size of one vote before rounding; OrderError if the grid is too coarse.
+    """Return the size of one vote: 1 minus the sum's step size; raise OrderError if that step is too coarse.
 
     `what`: they are called in an error, where it is not settings that are voted on.
     """
@@ -91,7 +93,7 @@ def one_vote(encoding: Encoding, what: str = "votes") -> float:
 
 
 def settings_in(order: TrainingOrder) -> list[tuple[float, ...]]:
-    """Return the settings that an order asks clients to vote on, each with a value for all of `VOTABLE`.
+    """Return the training settings that clients vote on, each a learning rate, a momentum and a decay.
 
     Raises OrderError: they are none, too many, or out of range.
     """
@@ -118,7 +120,7 @@ def _tried(
     parts: Sequence[Ints],
     client: "Trial",
 ) -> float:
-    """Try a setting by cross-validation; return how well it did on records not trained on.
+    """Try a training setting by cross-validation; return how well it did on records not trained on.
 
     Where a trial is rounds of local training it is tested on the first part alone.
 
@@ -151,7 +153,7 @@ def _tried(
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """What a client needs for trying settings: the model, its gradients, secret bits and the device.
+    """What a client needs for trying training settings: model, gradients, secret random bits and device.
 
     Attributes:
         model: of the task.
@@ -174,7 +176,7 @@ class Trial:
         data: Split,
         rests: Sequence[Ints],
     ) -> npt.NDArray[np.float64]:
-        """Train by DP-SGD on several training sets; return how far the model moves: shape (rests, d).
+        """Train by DP-SGD on several training sets; return how far each model moves, one row for each set.
 
         With fewer records batches are smaller, and noise is as much less, so that it is the same in a step.
         """
@@ -199,7 +201,8 @@ class Trial:
         data: Split,
         rests: Sequence[Ints],
     ) -> npt.NDArray[np.float64]:
-        """Train by local rounds on several training sets; return how far the model moves: shape (rests, d).
+        """Train by local rounds on several training sets; return how far each model moves, one row for each
+        set.
 
         A round is local training, clipped to C, with noise of the multiplier that the step of all has.
         """

@@ -1,4 +1,4 @@
-"""The work vote_by_rounds: a vote whose trials consist of rounds of local training."""
+"""Votes on training settings, which each client tries in rounds of local training."""
 
 from gdpfed.clients.works.vote import check as check
 from gdpfed.clients.works.vote import check_grid as check_grid

@@ -1,4 +1,4 @@
-"""The work window_steps: clipped local steps, with noise added to the sum of all clients' results."""
+"""What clients compute as window_steps: clipped local steps; noise is added once, to clients' sum."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,16 +11,19 @@ from secagg import Encoding
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return the model's change over the learning rate, (theta_i - theta) / eta: shape (d,), float64."""
+    """Return the model's change divided by the learning rate, (theta_i - theta) / eta: shape (d,), float64.
+    """
     return alone(job, updates)
 
 
 def updates(jobs: RecordJobs) -> torch.Tensor:
-    """Return what `work` returns, for several clients computed together: shape (clients, d)."""
+    """Return the model's change divided by the learning rate, for each of several clients: shape (clients,
+    d).
+    """
     return ends_of_windows(jobs, "step")
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Refuse steps whose effect on the result is not bounded for all possible records."""
+    """Raise an error for steps whose effect on the result is not bounded for all possible records."""
     checked_model(order)
     check_window(order, theta, encoding)

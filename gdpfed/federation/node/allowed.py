@@ -29,7 +29,7 @@ EVERYTHING = "*"
 
 
 def refused_override(run_config: Mapping[str, Any], allowed: str) -> str | None:
-    """Return the first setting that a run changes without this node's permission; None if there is none.
+    """Return the first setting that a run changes without this node's permission, or None.
 
     `run_config`: as Flower hands it to a node, the overrides in one string. `allowed`: words between blanks.
     """
@@ -47,7 +47,9 @@ def refused_override(run_config: Mapping[str, Any], allowed: str) -> str | None:
 
 
 def check_overrides(config: Mapping[str, Any], run_config: Mapping[str, Any]) -> None:
-    """Refuse a run that changes a setting not allowed by the node's operator; without a list all are allowed.
+    """Raise NodeConfigError if a run changes a setting that the node's operator does not allow.
+
+    Without a list of the operator's, all are allowed.
 
     Raises NodeConfigError: it has one.
     """
@@ -59,7 +61,9 @@ def check_overrides(config: Mapping[str, Any], run_config: Mapping[str, Any]) ->
 def refuse_overrides(
     run_config: Mapping[str, Any], allowed: str, whose: str, error: type[InputError]
 ) -> None:
-    """Raise ``error`` for a run that changes a setting which is not allowed; ``whose`` names the list."""
+    """Raise ``error`` if a run changes a setting that the list ``allowed`` lacks; ``whose`` is the list's
+    name.
+    """
     word = refused_override(run_config, allowed)
     if word is not None:
         raise error(
@@ -77,7 +81,7 @@ def _is_allowed(word: str, allowed: Iterable[str]) -> bool:
 
 
 def check_refused(settings: "NodeSettings", model: str) -> None:
-    """Refuse a model that this node's operator forbids, such as a model that computes statistics.
+    """Raise NodeConfigError if the node's operator forbids the run's model, as one that computes statistics.
 
     Names may have * for any letters. One that ends in _by_party holds figures of each client alone, which the
     operator must have allowed. Raises NodeConfigError: it is refused, or not allowed.
@@ -93,7 +97,8 @@ def check_refused(settings: "NodeSettings", model: str) -> None:
 
 
 def check_by_party(settings: "NodeSettings") -> None:
-    """Refuse a run that would show this node's own noised counts, unless its operator allows that.
+    """Raise NodeConfigError if a run would show this node's own noised counts without its operator's
+    permission.
 
     Raises NodeConfigError: the operator does not.
     """
@@ -106,7 +111,7 @@ def check_by_party(settings: "NodeSettings") -> None:
 
 
 def check_weights(settings: "NodeSettings", wanted: str, named: str | None = None) -> None:
-    """Refuse a run built on a weights file unless the node's file has the same SHA-256.
+    """Raise NodeConfigError unless the node's file of model weights has the SHA-256 that the run names.
 
     `wanted`: the SHA-256 that the run names. `named`: where it says that the file lies; only a simulated
     node without a file of its own reads that.
@@ -137,7 +142,7 @@ def check_weights(settings: "NodeSettings", wanted: str, named: str | None = Non
 
 
 def check_named_file(settings: "NodeSettings", source: "DataSource") -> None:
-    """Refuse a run in which the server names a file for the node to open; only its operator may.
+    """Raise NodeConfigError if the server names a file for the node to open; only the node's operator may.
 
     Raises:
         NodeConfigError: the node has nothing of its own to train on in its place.
@@ -151,5 +156,6 @@ def check_named_file(settings: "NodeSettings", source: "DataSource") -> None:
 
 
 def trains_on_a_part(settings: "NodeSettings") -> bool:
-    """Whether a node of another operator would read a data set that the server names."""
+    """Whether this node has no data of its own, so that it would train on a data set that the server names.
+    """
     return settings.data is None and settings.stand_in is None and not settings.simulated

@@ -1,4 +1,4 @@
-"""A node's budget: check what a run costs before it begins, and in every round that its terms are kept.
+"""A node's privacy budget: it checks a run's cost before the run, and its agreed conditions in every round.
 
 The order of events: the server *offers* the terms of the client's group, the client answers yes or no;
 once all have said yes it *begins* the run, and each client charges it in full; before an update leaves,
@@ -49,7 +49,8 @@ LEAST_CHANCE = 1e-6
 
 
 class BudgetRefusedError(PrivacyError):
-    """A request of the server would exceed the client's budget or break the terms of the run.
+    """Raised if a request of the server would exceed the client's budget or break the run's agreed
+    conditions.
 
     Its text goes to the server, so it tells of no data and not of what other runs have cost this client.
     Those figures are in the node's own log.
@@ -57,7 +58,7 @@ class BudgetRefusedError(PrivacyError):
 
 
 def of_unit(budgets: Budgets, unit: Unit) -> Budget:
-    """Return the node's budget for runs that protect this unit, client or record.
+    """Return the node's budget for runs that protect a client, or for runs that protect a record.
 
     Raises:
         BudgetRefusedError: the node gave one for the other unit only; the two never stand for each other.
@@ -71,13 +72,13 @@ def of_unit(budgets: Budgets, unit: Unit) -> Budget:
 
 
 def check_ledger(budget: Budget) -> None:
-    """Refuse to join a run while the node's ledger is damaged or lost."""
+    """Raise an error if the node's ledger is damaged or lost, so that the node joins no run."""
     with locked_ledger(*budget.places):
         pass
 
 
 def consider(budgets: Budgets, terms: Terms) -> None:
-    """Check whether a run with these terms fits the budget, without charging anything.
+    """Check that a run under these agreed conditions fits the node's budget, without recording any cost.
 
     Raises:
         BudgetRefusedError: it does not.
@@ -89,7 +90,9 @@ def consider(budgets: Budgets, terms: Terms) -> None:
 
 
 def begin(budgets: Budgets, terms: Terms) -> None:
-    """Charge a run in full and save the ledger; a run that has begun is not charged again."""
+    """Record a run's whole privacy cost in the ledger, and save it; a run that has begun is not recorded
+    again.
+    """
     budget = of_unit(budgets, terms.unit)
     with locked_ledger(*budget.places) as file:
         _check_terms(budget, file.ledger, terms)
@@ -104,7 +107,7 @@ def begin(budgets: Budgets, terms: Terms) -> None:
 
 
 def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
-    """Refuse a sum that breaks its run's terms, or an update in it that breaks this client's limits."""
+    """Raise an error if a sum breaks its run's agreed conditions, or an update in it this client's limits."""
     with locked_ledger(*places_of(budgets)) as file:
         terms = file.ledger.check_round(round_of_run.run, round_of_run.index)
         budget = of_unit(budgets, terms.unit)
@@ -114,7 +117,8 @@ def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParamet
 
 
 def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
-    """Refuse to send an update without masks, unless the terms of the run make it private by itself.
+    """Raise BudgetRefusedError before an update leaves without masks, unless the run makes it private by
+    itself.
 
     To an edge that the node trusts it may: the edge owes the noise of the terms, which `charge` checks.
     """
@@ -151,7 +155,7 @@ def charge(
 
 
 def places_of(budgets: Budgets) -> tuple[Path, Path | None]:
-    """Return the path of the node's ledger, which all its budgets share, and the path of its copy."""
+    """Return the path of the node's ledger, which all budgets of the node share, and the path of its copy."""
     return next(iter(budgets.values())).places
 
 
@@ -177,7 +181,7 @@ def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
 
 
 def _raised(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
-    """Say that the budget was raised since the last run without a confirmation; "" if it was not.
+    """Say that the budget was raised since the last run without a confirmation, or return "" if it was not.
 
     A node that is started anew by another command than before would have its usual budget again.
     """
@@ -195,7 +199,7 @@ def _raised(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
 
 
 def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
-    """Say by which figures a run exceeds the budget; "" if it fits."""
+    """Say by which numbers a run exceeds the budget, or return "" if it fits."""
     for group, limit in enumerate(_limits(budget, terms)):
         try:
             alone = ledger.epsilon(budget.delta, unit=terms.unit)
@@ -218,7 +222,9 @@ def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
 
 
 def _limits(budget: Budget, terms: Terms) -> tuple[float, ...]:
-    """Return the budget of each record group in a run, or of the client; one number stands for all.
+    """Return the budget for each group of this client's records in a run, or for the client as a whole.
+
+    One number stands for all groups.
 
     Raises:
         BudgetRefusedError: the run makes other groups of this client's records than it has budgets.
@@ -235,7 +241,7 @@ def _limits(budget: Budget, terms: Terms) -> tuple[float, ...]:
 
 
 def _broken_by(terms: Terms, index: int, order: "TrainingOrder", parameters: SumParameters) -> str:
-    """Say how an order for one sum breaks the terms of its run; "" if it does not."""
+    """Say how the server's instruction for one sum breaks the run's agreed conditions, or return ""."""
     those = f"the terms of run {terms.run}"
     if terms.task and order.task.digest != terms.task:
         return f"the order has another model, number of classes or form of examples than {those}"
@@ -252,7 +258,10 @@ def _broken_by(terms: Terms, index: int, order: "TrainingOrder", parameters: Sum
 
 
 def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun, num_steps: int = 1) -> None:
-    """Refuse a real update that would exceed one of this client's limits; zeros may always be sent."""
+    """Raise BudgetRefusedError for an update that would exceed one of this client's limits.
+
+    It is not asked of zeros, which may always be sent.
+    """
     terms = ledger.terms(round_of_run.run)
     if not once_in(terms, round_of_run.index):
         _check_participations(budget, ledger, round_of_run)
@@ -277,7 +286,8 @@ def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun
 
 
 def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Refuse a round if chance would almost never draw this client so often at the agreed rates."""
+    """Raise BudgetRefusedError if sampling at the agreed rates would almost never draw this client so often.
+    """
     chance = ledger.chance_of_round(round_of_run.run, round_of_run.index)
     if chance < LEAST_CHANCE:
         log(ERROR, "asked so often at the sampling rates of the terms: with probability %.3g", chance)
@@ -288,7 +298,8 @@ def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
 
 
 def _check_participations(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Refuse a round if the client took part too often already, or too shortly before."""
+    """Raise BudgetRefusedError if the client took part in too many rounds, or in one too close to this one.
+    """
     taken = set(ledger.run(round_of_run.run).drawn_in) - {round_of_run.index}
     if len(taken) >= budget.max_participations:
         raise BudgetRefusedError(f"{_own_most(budget)}, and has")
@@ -307,7 +318,7 @@ def _own_separation(budget: Budget) -> str:
 
 
 def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Refuse a round that the budget cannot pay for after the cost of all runs.
+    """Raise BudgetRefusedError if the budget cannot pay for this round after the cost of all runs.
 
     A path counts by the rounds that were taken, so runs that go on side by side fit or not round by round.
     """
@@ -324,13 +335,17 @@ def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun)
 
 
 def check_terms_of_sum(terms: Terms, round_index: int, parameters: SumParameters) -> None:
-    """Refuse a sum with less noise, or with more dropouts or corrupt members, than the terms state."""
+    """Raise BudgetRefusedError if a sum's noise, or its tolerance of dropouts or corruption, is worse than
+    agreed.
+
+    Worse is less noise, more dropouts, or fewer corrupt members that are tolerated.
+    """
     if broken := _broken_term(terms, round_index, parameters):
         raise BudgetRefusedError(f"{broken}{_AGAINST}{terms.run}")
 
 
 def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> str:
-    """Say which number of a sum breaks the terms; "" if none does.
+    """Say which number of a sum is worse than the run's agreed conditions, or return "" if none is.
 
     A sum of updates that are private by themselves owes no noise.
     """

@@ -1,4 +1,4 @@
-"""The file in which a SuperNode notes, for the node's operator, whether it can reach its server.
+"""The file in which a SuperNode, Flower's process on a node, notes whether it can reach its server.
 
 The file lies in the SuperNode's own folder. No app and no guard sees it, and it has no secret.
 """
@@ -23,7 +23,7 @@ SILENT_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class ConnectionState:
-    """The state of a node's connection to its server, as its SuperNode last observed it.
+    """The state of a node's connection to its server, as Flower's process on the node last observed it.
 
     Attributes:
         reason: what failed, and what to do; empty where the server answers.
@@ -37,7 +37,7 @@ class ConnectionState:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the state of the connection from the file that a SuperNode wrote.
+        """Read the state of the connection from the file that the node's SuperNode wrote.
 
         Raises:
             AuditError: there is none, or it is another file.
@@ -60,11 +60,13 @@ class ConnectionState:
         return made
 
     def write(self, path: Path) -> None:
-        """Write the state of the connection to a file; OSError if that fails."""
+        """Write the state of the connection to a file; raise OSError if that fails."""
         write_whole(path, json.dumps(asdict(self)).encode() + b"\n")
 
     def found(self, now: float | None = None) -> tuple[str, str]:
-        """Return ``healthy`` or ``unhealthy``, and why; unhealthy also if the SuperNode has ended."""
+        """Return ``healthy`` or ``unhealthy`` and the reason; it is also unhealthy if the SuperNode has
+        ended.
+        """
         silent = (time.time() if now is None else now) - self.seen
         if self.reason:
             return UNHEALTHY, self.reason
