@@ -1,4 +1,4 @@
-"""Computes a node's contribution to a sum, after checking the training order and model it received.
+"""Computes a node's contribution to a sum, after checking the server's instruction to train and the model.
 
 Torch is imported here and only where a message orders a training: each message of a deployment starts a
 fresh process, and loading torch takes longer than what the other messages ask for.
@@ -36,7 +36,7 @@ Steps = TypeVar("Steps")
 def checked_order(
     ordered: Mapping[str, Any] | None, theta: npt.NDArray[Any] | None, parameters: SumParameters
 ) -> tuple["TrainingOrder", Vector]:
-    """Check a message's training order and model, and return both as typed values.
+    """Check the instruction to train and the model in a message, and return both as typed values.
 
     Raises:
         OrderError: records are missing, the model has another size than the client agreed to, or the training
@@ -76,7 +76,7 @@ def checked_order(
 
 @dataclass(frozen=True)
 class Contributor:
-    """A client that contributes to a sum, and where its examples come from.
+    """A client that contributes to a secure sum, and where its examples come from.
 
     Attributes:
         client_id: its number.
@@ -94,7 +94,7 @@ class Contributor:
     unusable: Callable[[Exception], None] = lambda error: None
 
     def check(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> None:
-        """Refuse a training order that cannot be carried out, before anything is charged or read.
+        """Raise an error for an instruction to train that cannot be carried out, before any cost is recorded.
 
         Raises:
             InputError: as in `check_order` and `check_source`, and for a work that is not for an edge.
@@ -113,7 +113,8 @@ class Contributor:
         check_order(order, theta, encoding, self.client_id, trains_here=self.stand_in is None)
 
     def steps(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> npt.NDArray[np.int64]:
-        """Compute the client's contribution to an accepted order, in integer steps, shape (d,).
+        """Compute the client's contribution as the server's accepted instruction says, in integer steps,
+        shape (d,).
 
         It is charged by now, and its server sees whether it answers. So nothing that its examples do to a
         model ends in an error: zeros are sent then, under the noise of any other. A client that fills the sum
@@ -141,7 +142,7 @@ class Contributor:
         return self.or_zeros(computed, lambda: steps_without_examples(order, encoding, self.client_id))
 
     def change(self, stand_in: StandIn, order: "TrainingOrder", theta: Vector) -> "torch.Tensor":
-        """Return how far an edge or an app, answering for this client, moved the model: float64[d]."""
+        """Return the model change that an edge server or an app made in place of this client: float64[d]."""
         import torch
 
         return torch.from_numpy(stand_in.change(self.run, order, theta)).double()
@@ -171,7 +172,7 @@ def masked_update(
     share: KeyedNoise,
     taken_back: Sequence[KeyedNoise],
 ) -> bytes:
-    """Train; return the masked vector of the update with new noise, minus old noise to take back."""
+    """Train, and return the masked vector: the update plus new noise minus parts of earlier noise."""
     from gdpfed.clients.noise import own_noise
     from gdpfed.learning.task import choose_device
 
@@ -186,7 +187,8 @@ def masked_update(
 
 
 def masked_correction(session: ClientSession, context: bytes, taken_back: Sequence[KeyedNoise]) -> bytes:
-    """Return the masked vector of a member that sends no update but takes noise back."""
+    """Return the masked vector of a member that sends no update and only subtracts noise of earlier rounds.
+    """
     with loaded_for_good("torch"):
         from gdpfed.clients.noise import keyed_steps
         from gdpfed.learning.task import choose_device
@@ -198,6 +200,6 @@ def masked_correction(session: ClientSession, context: bytes, taken_back: Sequen
 def update_in_clear(
     order: "TrainingOrder", theta: Vector, parameters: SumParameters, who: Contributor
 ) -> npt.NDArray[np.uint32]:
-    """Return a client's update without noise as residues, shape (d,), for sums without masks."""
+    """Return a client's update without noise, as unsigned integers of shape (d,), for sums without masks."""
     encoding = parameters.encoding(parameters.num_clients)
     return encoding.to_residues(who.steps(order, theta, encoding))

@@ -45,11 +45,11 @@ from gdpfed.privacy.events import Unit
 
 
 class DataRefusedError(NodeConfigError):
-    """The run does not fit the node's own examples; the text reveals nothing else about them."""
+    """Raised if the run does not fit the node's own examples; the message reveals nothing else about them."""
 
 
 def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
-    """Refuse to join a run whose largest sum is smaller than this node accepts, or that shows its counts.
+    """Raise NodeConfigError if the run breaks a limit of this node, such as the smallest sum that it accepts.
 
     Raises:
         NodeConfigError: the run has fewer clients than this node's smallest sum, shows counts of its own, is
@@ -74,7 +74,7 @@ def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:
 
 
 def _check_installed(question: Mapping[str, Any]) -> None:
-    """Refuse a run whose model or loss comes from a package that is not installed on this node."""
+    """Raise NodeConfigError if the run's model or loss is not installed on this node."""
     for entry, known in ((MODEL, MODELS), (LOSS, LOSSES)):
         if entry in question:
             try:
@@ -88,7 +88,7 @@ def _check_installed(question: Mapping[str, Any]) -> None:
 
 
 def check_part(settings: NodeSettings, source: str) -> None:
-    """Refuse a run if this node cannot read its part of the data set that the run names.
+    """Raise NodeConfigError if this node cannot load the data set of which the run gives it a part.
 
     `source`: the data set, as JSON. It is loaded from where its loader looks for it, and is nobody's own.
 
@@ -116,12 +116,12 @@ def check_part(settings: NodeSettings, source: str) -> None:
 
 
 def unit_in(question: Mapping[str, Any]) -> Unit:
-    """Return the unit that a run protects, client or record, as the question to join states it."""
+    """Return what a run protects, a client or a record, as the server's request to join states it."""
     return "record" if question.get(UNIT) == "record" else "client"
 
 
 def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | None:
-    """Return how many records the node brings to a run that protects records; None without own data.
+    """Return how many records of its own the node brings to a run that protects records, or None.
 
     It refuses to join with examples that the run cannot be trained on; why is in the node's log alone.
 
@@ -154,7 +154,7 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
 
 
 def usable_data(own: OwnData) -> tuple[Split, ...]:
-    """Return the node's training examples after checking them; the checks depend on no message.
+    """Return the node's own examples, after checks that do not depend on any message.
 
     Raises:
         DataRefusedError: it cannot be used, of whatever kind the error was: the kind might tell of the data.
@@ -184,7 +184,7 @@ def _refused(error: Exception) -> DataRefusedError:
 
 
 def _check_form(part: Split, own: OwnData, question: Mapping[str, Any]) -> None:
-    """Refuse examples whose shape or type differs from what the server states for the run.
+    """Raise an error if the examples have another shape or type than the server states for the run.
 
     Raises:
         LearningError: as in `taken_as`.

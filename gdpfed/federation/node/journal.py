@@ -1,4 +1,4 @@
-"""A node's journal for its operator, a file beside the ledger: what was begun and refused, and when.
+"""A node's journal for its operator, a file beside the ledger: what was begun or refused, and when.
 
 A line has no more of a refusal than its server was told, so nothing of the node's data and no cost of other
 runs. Where a node has answered with zeros, since its examples could not be used, its server was told nothing,
@@ -89,7 +89,9 @@ def note(settings: NodeSettings, entry: JournalEntry) -> None:
 
 
 def hear(settings: NodeSettings) -> None:
-    """Record when the server last asked this node; as all nodes are asked, this reveals no sample."""
+    """Record when the server last asked this node; all nodes are asked, so this does not reveal who was
+    sampled.
+    """
     path = settings.kept_beside(HEARD_SUFFIX)
     if path is None:
         return
@@ -113,7 +115,7 @@ def read_journal(ledger: Path) -> list[JournalEntry]:
 
 
 def heard_at(ledger: Path) -> float | None:
-    """Return when the server last asked this node, in seconds since 1970; None if never."""
+    """Return when the server last asked this node, in seconds since 1970, or None if it never did."""
     try:
         return ledger.with_name(ledger.name + HEARD_SUFFIX).stat().st_mtime
     except OSError:

@@ -30,7 +30,7 @@ UNUSABLE = "data cannot be used, see the log of this client"
 
 
 def refuse_other_data(settings: NodeSettings, run: str) -> None:
-    """Refuse to continue a run if the node's examples have changed since it began.
+    """Raise DataRefusedError if the node's examples have changed since the run began that is continued.
 
     Raises:
         DataRefusedError: they are others, or cannot be read; how is in the node's log alone.
@@ -55,7 +55,7 @@ def refuse_other_data(settings: NodeSettings, run: str) -> None:
 
 
 def keep_data(settings: NodeSettings, run: str) -> None:
-    """Record the hash of the data that a run trains on; a hash recorded earlier stays.
+    """Record the hash of the data that a run trains on, unless one was recorded before.
 
     Raises:
         DataRefusedError: the examples cannot be read, or the file cannot be written.

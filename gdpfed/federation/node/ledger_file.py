@@ -1,4 +1,4 @@
-"""A client's ledger on its own disk: always written as a whole, and locked for one process at a time.
+"""A client's privacy ledger on its own disk: always written as a whole, and locked for one process at a time.
 
 Beside it lies its lock, and in this the hash of the ledger that was written last. So a ledger that is gone,
 or that is a copy from before, is seen: each forgets what was spent. Who puts back ledger and lock together
@@ -34,12 +34,12 @@ ANEW = (
 
 
 class LedgerError(NodeConfigError):
-    """The node's ledger cannot be relied on, so the client takes part in nothing."""
+    """Raised if the node's ledger cannot be relied on; the node then takes part in no run."""
 
 
 @dataclass
 class LedgerFile:
-    """A client's ledger file while this process holds its lock; changes count once saved."""
+    """A client's ledger file while this process holds its lock; changes take effect when they are saved."""
 
     path: Path
     ledger: ClientLedger
@@ -127,7 +127,8 @@ class LedgerFile:
         return read["ledger"]
 
     def _known(self) -> list[str]:
-        """Return the hashes of the ledgers that may be on disk; empty if there was never a ledger."""
+        """Return the hashes of the ledgers that may be on disk, or an empty list if there never was a ledger.
+        """
         self.lock.seek(0)
         data = self.lock.read(MARK_BYTES + 1)
         if not data:
@@ -195,7 +196,7 @@ def accept_ledger(path: Path, copy: Path) -> ClientLedger:
 
 
 def larger_spend(bodies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge ledgers: return a ledger that has everything that any of them has."""
+    """Merge several ledgers into one that has every run, round and step of any of them."""
     runs: dict[str, dict[str, Any]] = {}
     for entry in (run for body in bodies for run in body["runs"]):
         known = runs.setdefault(entry["terms"]["run"], dict(entry))

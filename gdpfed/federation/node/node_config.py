@@ -22,7 +22,7 @@ MOST_COORDINATES = 2**31 - 1
 
 
 class NodeConfigError(InputError):
-    """The node configuration cannot be used; the message names the setting and the remedy."""
+    """Raised if the settings of a node cannot be used; the message names the setting and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def positive(below: float = inf) -> Kind:
 
 
 def share() -> Kind:
-    """Allow shares as a setting: numbers from 0 to below 1."""
+    """Allow fractions as a setting: numbers from 0 to below 1."""
     return Kind("a number from 0 to below 1", lambda v: _is_number(v) and 0 <= v < 1, float)
 
 
@@ -115,7 +115,10 @@ File = Annotated[Path, path()]
 
 @dataclass(frozen=True, kw_only=True)
 class SumLimits:
-    """The node's limits on sums, as fields of ``ClientPolicy``; None where no limit is set."""
+    """The node's own limits on secure sums; a limit that is not set is None.
+
+    They are fields of ``ClientPolicy``.
+    """
 
     minimum_cohort: Clients | None = None
     minimum_survivors: Clients | None = None
@@ -135,7 +138,10 @@ class SumLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetLimits:
-    """The settings that belong to a node's own budget, as fields of ``Budget``; None where not set."""
+    """The settings of a node's own privacy budget; a setting that is not given is None.
+
+    They are fields of ``Budget``.
+    """
 
     max_epsilon_against_server: Positive | None = None
     max_participations: Rounds | None = None
@@ -192,7 +198,8 @@ class NodeConfig(SumLimits, BudgetLimits):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """Read settings that `check_settings` accepted; leave out those of edges and apps."""
+        """Read settings that `check_settings` accepted; leave out those of edge servers and of users' apps.
+        """
         known = ((key, OWN_SETTINGS[key]) for key in config if key in OWN_SETTINGS)
         return cls(**{key.replace("-", "_"): kind.read(config[key]) for key, kind in known})
 
@@ -222,7 +229,7 @@ SETTING_OF: Mapping[Unit, str] = {"client": "epsilon", "record": "epsilon-record
 
 
 def check_settings(config: Mapping[str, Any]) -> None:
-    """Refuse a node's configuration with an unknown setting or a wrong value.
+    """Raise NodeConfigError for an unknown setting of a node, or for a wrong value.
 
     Raises:
         NodeConfigError: an unknown setting, with the nearest known one, or a value that it does not take.

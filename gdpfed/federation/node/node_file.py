@@ -36,7 +36,7 @@ class NodeFile:
         return f"{self.setting}={self.path}"
 
     def read(self) -> bytes | None:
-        """Read the node's file; None if there is no file.
+        """Read the node's file, or return None if there is no file.
 
         Raises:
             NodeConfigError: it is not a regular file with one name, or the file system refused.

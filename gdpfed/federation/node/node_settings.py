@@ -94,7 +94,7 @@ class NodeSettings:
 
     @property
     def signs(self) -> bool:
-        """Whether the node takes part only in sums in which all members sign."""
+        """Whether the node takes part only in sums in which all members sign their messages."""
         return self.mode == ACTIVE
 
     @property
@@ -104,12 +104,15 @@ class NodeSettings:
 
     @property
     def trusts_edge(self) -> bool:
-        """Whether the operator says that the server is an edge, which may see this node's single updates."""
+        """Whether the operator says that the server is an edge server, which may see this node's single
+        updates.
+        """
         return self.given.edge_trusted is True
 
     @property
     def stand_in(self) -> StandIn | None:
-        """What answers in place of the node's own data, such as an edge; None for most nodes.
+        """The object that gives updates in place of the node's own data, such as an edge server; None for
+        most nodes.
 
         Raises:
             NodeConfigError: it has two.
@@ -136,7 +139,9 @@ class NodeSettings:
 
     @property
     def session_file(self) -> Path | None:
-        """The file with the keys of open sessions: the configured one, or one beside the ledger."""
+        """The file with the keys of open secure-aggregation sessions: the configured one, or one beside the
+        ledger.
+        """
         return self.given.session_file or self.kept_beside(SESSIONS_SUFFIX)
 
     @property
@@ -147,7 +152,7 @@ class NodeSettings:
 
     @property
     def data(self) -> OwnData | None:
-        """Where the node's own examples are; None if it trains on a part of the run's data set.
+        """Where the node's own examples are, or None if it trains on a part of the run's data set.
 
         Raises:
             NodeConfigError: something is held out of data that the node does not have.
@@ -163,7 +168,8 @@ class NodeSettings:
         return None if path is None else OwnData(path, held_out, share)
 
     def own_terms(self, terms: Terms) -> Terms:
-        """Complete a run's terms with what the node states about its held-out records and persons.
+        """Complete a run's agreed conditions with what the node states about its held-out records and
+        persons.
 
         Raises:
             LearningError: a table without a declaration.
@@ -187,7 +193,7 @@ class NodeSettings:
 
     @property
     def budgets(self) -> Budgets:
-        """The node's own budgets, by protected unit; empty if the operator gave none.
+        """The node's own privacy budgets, for clients and for records; empty if its operator gave none.
 
         The settings are ``epsilon``, of the client, or ``epsilon-record``, of its records, and ``ledger``,
         which belong together, and with them ``delta``, ``delta-record`` and those of `BudgetLimits`.
@@ -218,7 +224,8 @@ class NodeSettings:
         }
 
     def _checked_ledger(self, first: str) -> Path:
-        """Return the path of the ledger; refuse a budget without one, or with another setting missing."""
+        """Return the path of the ledger; raise NodeConfigError if the settings of a budget are not complete.
+        """
         given = self.given
         lacking = "epsilon" if given.epsilon is None and given.epsilon_record is None else "ledger"
         if lacking == "epsilon" or given.ledger is None:
@@ -240,7 +247,8 @@ class NodeSettings:
 
     @property
     def player(self) -> Player | None:
-        """How the node answers games and prices; None if no aversion is configured.
+        """How the node weighs privacy when it chooses its budget by game or price; None if no aversion is
+        set.
 
         Raises:
             NodeConfigError: a first budget without an aversion.

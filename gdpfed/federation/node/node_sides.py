@@ -1,4 +1,4 @@
-"""Plug-in point of nodes: a plug-in can answer a server's questions, and check the terms of a run.
+"""Plug-in point of nodes: a plug-in can answer a server's requests, and check the conditions of a run.
 
 A side has two ends, this one and `gdpfed.federation.server.server_sides`, found by one name. What the server
 tells lies in messages as a record of that name.
@@ -16,10 +16,10 @@ Values = Mapping[str, Any]
 
 
 class NodeSide:
-    """A plug-in's part at the node; by default it answers no questions and refuses nothing."""
+    """A plug-in's part on the node; by default, it answers no request and refuses nothing."""
 
     def answer(self, told: Values, player: Player | None, budgets: Budgets) -> dict[str, Any]:
-        """Answer values that the server's plug-in sent, with flat values for a message.
+        """Return the node's answer, as flat values, to values that the server's plug-in sent.
 
         Raises:
             NodeConfigError: it was not started for that.
@@ -33,7 +33,9 @@ class NodeSide:
         return budget.epsilon
 
     def check_terms(self, told: Values | None, player: Player | None, budget: Budget, terms: Terms) -> None:
-        """Refuse terms that differ from what this node answered to the plug-in's values `told`.
+        """Raise BudgetRefusedError if a run's conditions differ from what this node answered to the plug-in.
+
+        `told`: the values that the server's plug-in sent.
 
         Raises:
             BudgetRefusedError: names what differs.

@@ -1,4 +1,4 @@
-"""Noise that a node has added to sums and may take back later; each part is used only once.
+"""Noise that a node has added to sums and may subtract in later rounds; each part is used only once.
 
 They lie in the session file, on the node's disk, and so outlast its process; without such a file, as in
 simulation, in the node's state. A share that is lost costs accuracy and no epsilon (docs/privacy.md). Nothing
@@ -26,7 +26,7 @@ from secagg.crypto.keys import CONTEXT_BYTES
 
 @dataclass(frozen=True)
 class Correction:
-    """The server's request that a node subtracts noise in this round that it added in earlier ones.
+    """The server's request that a node subtracts, in this round, noise that it added in earlier rounds.
 
     Attributes:
         turns: the rounds of its turns, earlier ones of the same run, of whose noise a part is due.
@@ -38,7 +38,9 @@ class Correction:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], round_index: int) -> "Correction":
-        """Read a correction request from a message; refuse one that names wrong or repeated rounds."""
+        """Read from a message which noise to subtract; raise RemoteProtocolError for wrong or repeated
+        rounds.
+        """
         turns, context = values.get(TURNS, []), values.get(CONTEXT, b"")
         if not isinstance(turns, list) or not all(type(turn) is int for turn in turns):
             raise RemoteProtocolError(Stage.MASK, None, "the rounds whose noise to subtract are not numbers")
@@ -73,7 +75,7 @@ def keep_share(
 def taken_back(
     node: Node, round_of_run: RoundOfRun, turns: Sequence[int], parameters: SumParameters
 ) -> list[KeyedNoise]:
-    """Return the parts of noise from earlier turns that a round takes back, each only once.
+    """Return the parts of a node's earlier noise that this round subtracts, each only once.
 
     A part whose share is lost, was given out before or does not fit the sum is left out.
     """
@@ -93,7 +95,7 @@ def taken_back(
 
 
 def forget_shares(node: Node, round_of_run: RoundOfRun) -> None:
-    """Erase stored noise of which neither this round nor later ones take anything back."""
+    """Erase stored noise of which neither this round nor a later one subtracts anything."""
     file = session_file_of(node)
     kept = _in_state(node) if file is None else file.shares()
     if len(_left(kept, round_of_run)) < len(kept):
@@ -128,7 +130,8 @@ def _in_state(node: Node) -> list[NoiseShare]:
 
 
 def check_correction(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
-    """Refuse to take back noise that this client has not added, or against the run's terms."""
+    """Raise an error if this client has no noise to subtract, or if that breaks the run's agreed conditions.
+    """
     with locked_ledger(*places_of(budgets)) as file:
         run = file.ledger.run(round_of_run.run)
         if not run.turns_to_take_back(round_of_run.index):
@@ -141,7 +144,7 @@ def check_correction(budgets: Budgets, round_of_run: RoundOfRun, parameters: Sum
 def take_back(
     budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters, turns: Sequence[int]
 ) -> None:
-    """Record in the ledger on disk that noise of these turns is about to be taken back.
+    """Record in the ledger on disk that noise of these earlier rounds is about to be subtracted.
 
     The ledger is where it is noted that each part is sent once: an old copy of the session file, in which
     the share still lies, does not undo it.

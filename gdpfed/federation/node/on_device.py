@@ -20,7 +20,7 @@ from secagg import ClientSession
 
 @dataclass(frozen=True)
 class DevicePart:
-    """A node's part of one sum on a GPU: `there` computes the vector, `session` masks it."""
+    """A node's part of one secure sum on a GPU: `there` computes the vector, and `session` masks it."""
 
     there: DeviceSum
     session: ClientSession
@@ -33,7 +33,8 @@ class DevicePart:
         share: KeyedNoise,
         taken_back: Sequence[KeyedNoise],
     ) -> bytes:
-        """Train on the GPU; return the masked vector, as `contribution.masked_update` does on the CPU."""
+        """Train on the GPU; return the masked vector: the update plus new noise minus parts of earlier noise.
+        """
         steps, law = self.steps(order, theta, who), law_of(order, self.session.parameters)
         context = order.context(theta)
         if law != "gaussian":
@@ -62,7 +63,7 @@ class DevicePart:
 
 
 def device_part(device: torch.device, session: ClientSession) -> DevicePart | None:
-    """Prepare a node's part of a sum on its GPU; None if only the CPU can mask it (the log says why)."""
+    """Prepare a node's part of a sum on its GPU, or return None and log why only the CPU can mask it."""
     found = device_sum(device, session.parameters.suite)
     if isinstance(found, str):
         log(INFO, "%s", found)

@@ -1,4 +1,4 @@
-"""A node's own budgets, and the values with which it answers games and prices."""
+"""A node's own privacy budgets, and its preferences for choosing a budget by game or price."""
 
 import math
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ BUDGET_KEYS = (
 
 @dataclass(frozen=True)
 class Budget:
-    """The budget of this client, or of each of its records, for all runs that protect the same unit.
+    """The node's privacy budget over all runs that protect a client, or over all runs that protect a record.
 
     Attributes:
         epsilons, delta: against everybody who does not know in which rounds it took part: one number, or
@@ -59,7 +59,8 @@ class Budget:
 
 @dataclass(frozen=True)
 class Player:
-    """How a client values privacy when it answers a game or a price; these numbers stay on the node.
+    """How a client weighs privacy when it chooses its budget by game or price; these numbers stay on the
+    node.
 
     Attributes:
         aversion: c_i in (0, 1), the weight of its privacy cost.

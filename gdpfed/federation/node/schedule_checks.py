@@ -1,4 +1,4 @@
-"""Checks that a signed sum's members are those whose turn it is, by the schedule the node agreed to.
+"""Checks that a signed sum has updates only from clients that the agreed schedule names for its round.
 
 Noise that a sum takes back uncovers what it was added to, unless new noise takes its place that those who see
 both do not know. New noise comes from members with an update alone. So a node has to know, by itself, that
@@ -27,7 +27,7 @@ def check_schedule(
     updates: Collection[int],
     corrupt_fraction: float,
 ) -> None:
-    """Refuse a signed sum whose members are not the clients that the schedule of turns names.
+    """Raise BudgetRefusedError if a signed sum has an update from a client not scheduled for this round.
 
     Args:
         budgets: of the node, with its ledger.
@@ -53,7 +53,9 @@ def check_schedule(
 
 
 def trusted_with(terms: Terms) -> str:
-    """Say that in this run the node must trust the server about the other members; "" if it need not."""
+    """Say that in this run the node must trust the server about the other members, or return "" if it need
+    not.
+    """
     taken_back = terms.sums_hidden and any(tap > 0 for tap in noise_taps(terms))
     if not taken_back or (isinstance(terms, ScheduledTerms) and terms.schedule):
         return ""
@@ -87,5 +89,5 @@ def _broken(
 
 
 def corrupt_of(terms: Terms, corrupt_fraction: float, members: int) -> int:
-    """Return how many members of a sum this node assumes to be corrupt; at least 1."""
+    """Return how many members of a sum, at least 1, this node assumes to be corrupt."""
     return max(1, ceil(max(terms.corrupt_tolerance, corrupt_fraction) * members))

@@ -1,4 +1,4 @@
-"""The file with the keys of a client's open sessions, so that no stage can be answered twice.
+"""The file with the keys of a client's open secure-aggregation sessions, so that none answers a stage twice.
 
 Flower sends a reply before it stores the Context. A ClientApp that is killed in between has answered, and
 still has the Context from before: it could answer the same stage once more, and differently, which gives a
@@ -35,12 +35,12 @@ NONCE = bytes(12)
 
 
 class SessionFileError(NodeConfigError):
-    """The file of session keys cannot be used, so the client answers no stage of a sum."""
+    """Raised if the file of session keys cannot be used; the client then answers no stage of a secure sum."""
 
 
 @dataclass(frozen=True)
 class OpenSession:
-    """One open session in the file of session keys.
+    """One open session of secure aggregation in the file of session keys.
 
     Attributes:
         key: hexadecimal, of what was sealed last.
@@ -55,7 +55,8 @@ class OpenSession:
 
 @dataclass
 class _Contents:
-    """The content of the session file without what is too old: sessions by handle, and noise shares."""
+    """The content of the session file that is not too old: open sessions, and noise to be subtracted later.
+    """
 
     sessions: dict[str, OpenSession] = field(default_factory=dict)
     shares: list[NoiseShare] = field(default_factory=list)
@@ -63,7 +64,7 @@ class _Contents:
 
 @dataclass(frozen=True)
 class SessionFile:
-    """The file in which a node stores the keys of its open sessions and its shares of noise.
+    """The file in which a node stores the keys of its open sessions, and noise that it may subtract later.
 
     Attributes:
         path: of the file.
@@ -120,13 +121,13 @@ class SessionFile:
             contents.sessions.pop(handle, None)
 
     def shares(self) -> list[NoiseShare]:
-        """Return the stored shares of this node's noise."""
+        """Return the node's stored noise, of which later rounds may subtract parts."""
         with self._file.locked():
             return self._load().shares
 
     @contextmanager
     def changed_shares(self) -> Iterator[list[NoiseShare]]:
-        """Yield the stored shares of noise for changes, and write them to disk afterwards."""
+        """Yield the node's stored noise as a list, and write the changed list to disk afterwards."""
         with self._changed() as contents:
             yield contents.shares
 
@@ -147,7 +148,9 @@ class SessionFile:
             self._file.write((json.dumps(body, indent=1) + "\n").encode())
 
     def _load(self) -> _Contents:
-        """Read the session file without entries that are too old; empty if missing or damaged."""
+        """Read the session file without entries that are too old; return no entries if it is missing or
+        damaged.
+        """
         try:
             data = self._file.read()
             body = {"sessions": {}} if data is None else read_json(data)

@@ -68,7 +68,7 @@ def erase_session(node: Node, slot: str) -> None:
 def stored_session(
     node: Node, slot: str, round_of_run: RoundOfRun, *, then: str | None = None
 ) -> Iterator[ClientSession]:
-    """Take out the session stored by an earlier message of the round, and store it again afterwards.
+    """Yield the session that an earlier message of this round stored; afterwards, store it again or end it.
 
     Afterwards it is kept in the slot ``then``, or ends where there is none; with a session file that is on
     the disk when this returns. Whatever goes wrong in between, the session has ended. A message of another
@@ -132,7 +132,7 @@ def _kept(record: Mapping[str, Any] | None) -> StoredSession | None:
 
 
 def _opened(node: Node, kept: StoredSession, round_of_run: RoundOfRun) -> bytes:
-    """Return a stored session's decrypted bytes; refuse one that is too old."""
+    """Return a stored session's decrypted bytes; raise LocalProtocolError if the session is too old."""
     age, most = time.time() - kept.opened, node.settings.session_seconds
     if age > most:
         raise LocalProtocolError(f"this client's session is older than {most:g} seconds, and erased")
@@ -149,13 +149,13 @@ def _delete(node: Node, kept: StoredSession | None) -> None:
 
 
 def session_file_of(node: Node) -> SessionFile | None:
-    """Return the file of session keys; None if the settings name no such file."""
+    """Return the file of session keys, or None if the settings name no such file."""
     path = node.settings.session_file
     return None if path is None else SessionFile(path, node.settings.session_seconds)
 
 
 def keeps_shares(node: Node) -> bool:
-    """Whether the node has stored noise that it may have to take back in later rounds."""
+    """Whether the node has stored noise of which later rounds may subtract parts."""
     file = session_file_of(node)
     return SHARES in node.state if file is None else bool(file.shares())
 

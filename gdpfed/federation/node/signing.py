@@ -1,4 +1,4 @@
-"""A client's signing key and the roster of all clients, for sums with a server that may lie.
+"""A client's signing key and the list of all clients' public keys, for sums under a server that may lie.
 
 The roster says which key is whose, so the server must not choose it. A node is started with its own key, with
 the roster that the consortium has signed, and with the consortium's public key::
@@ -43,7 +43,7 @@ ROSTER_SUFFIX = ".roster"
 
 @dataclass(frozen=True)
 class RosterTrust:
-    """Whose signatures a node trusts: its own key, and the consortium's roster or the first one sent.
+    """Which keys a node trusts: its own, and those in the consortium's list or in the first list sent to it.
 
     Attributes:
         identity: its own key; None draws one in each run.
@@ -55,7 +55,7 @@ class RosterTrust:
 
 
 def trust_of(settings: NodeSettings) -> RosterTrust | None:
-    """Read from a node's settings which keys it signs with and trusts; None if it signs nothing.
+    """Read from a node's settings which keys it signs with and trusts, or return None if it signs nothing.
 
     Raises:
         NodeConfigError: settings without those that they need, files that cannot be used, a roster that the
@@ -94,7 +94,7 @@ def trust_of(settings: NodeSettings) -> RosterTrust | None:
 
 
 def _keep_highest(settings: NodeSettings, roster: Roster) -> None:
-    """Refuse a roster that is older than the newest this node has seen.
+    """Raise NodeConfigError for a list of public keys that is older than the newest one this node has seen.
 
     The consortium has signed it once, and perhaps a key in it was stolen since.
     """
@@ -159,7 +159,8 @@ def prove(node: Node, question: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def signing_of(node: Node) -> tuple[Identity | None, Roster | None]:
-    """Return this client's signing key and its roster; None for each that it does not have yet."""
+    """Return this client's signing key and its list of all clients' public keys, each None if not known yet.
+    """
     trust = trust_of(node.settings)
     if trust is None:
         return None, None
@@ -167,7 +168,8 @@ def signing_of(node: Node) -> tuple[Identity | None, Roster | None]:
 
 
 def accept_roster(node: Node, record: Mapping[str, Any] | None) -> None:
-    """Accept the first roster that a message brings, and refuse a different one later.
+    """Accept the first list of public keys that a message brings; raise RemoteProtocolError for a different
+    one.
 
     Raises:
         RemoteProtocolError: another roster than before, or than the consortium's.

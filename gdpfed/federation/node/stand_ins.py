@@ -1,4 +1,4 @@
-"""Plug-in point: something that gives updates in place of a node's own data, such as an edge's run.
+"""Plug-in point: an object that gives updates in place of a node's own data, such as an edge server's run.
 
 A package declares one under the name of the node's setting that chooses it, in the entry point group
 ``gdpfed.stand_ins``.
@@ -26,14 +26,15 @@ _WORD = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")
 
 
 class StandInError(InputError):
-    """A node's stand-in for its data gives no update; the server reads the text, so it has no data."""
+    """Raised if the stand-in for a node's own data gives no update; the server reads the message."""
 
 
 class StandIn(Protocol):
     """Gives a node's updates in place of training on the node's own data."""
 
     def check(self, order: "TrainingOrder") -> None:
-        """Refuse a training order that the stand-in cannot carry out, before anything is charged.
+        """Raise InputError for an instruction that the stand-in cannot carry out, before any cost is
+        recorded.
 
         Raises:
             InputError: what it cannot.
@@ -41,7 +42,7 @@ class StandIn(Protocol):
         ...
 
     def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
-        """Carry out a training order; return how far it moves the model, shape (d,).
+        """Carry out the server's instruction to train; return the change of the model, shape (d,).
 
         Raises:
             StandInError: it was not done.
@@ -74,7 +75,7 @@ STAND_INS: Registry[StandInKind] = Registry(
 
 
 def stand_in_of(config: Mapping[str, Any]) -> StandIn | None:
-    """Make the stand-in that a node's settings choose; None for a node with its own data.
+    """Make the stand-in that a node's settings choose, or return None for a node with its own data.
 
     Raises:
         NodeConfigError: settings that contradict it, or two stand-ins.

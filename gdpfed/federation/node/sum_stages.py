@@ -92,7 +92,7 @@ def share(request: StageRequest, node: Node) -> bytes:
 
 
 def mask(request: StageRequest, node: Node) -> bytes:
-    """Stage 3: train, clip, add noise, round to the grid, and answer with the masked vector.
+    """Stage 3: train, clip, add noise, round to integer steps, and answer with the masked vector.
 
     A member without an update answers with noise of earlier rounds that it takes back. What is taken back is
     written down, as a turn is, before the vector leaves.
@@ -129,7 +129,7 @@ def mask(request: StageRequest, node: Node) -> bytes:
 def _taken_back(
     node: Node, round_of_run: RoundOfRun, turns: tuple[int, ...], parameters: SumParameters
 ) -> list[KeyedNoise]:
-    """Record in the ledger that noise of these turns is taken back; return that noise."""
+    """Record in the ledger that noise of these earlier rounds is subtracted now; return that noise."""
     if not turns:
         return []
     if own := node.settings.budgets:
@@ -138,19 +138,20 @@ def _taken_back(
 
 
 def check(request: StageRequest, node: Node) -> bytes:
-    """Stage between 3 and 4 if the server may lie: sign the survivors that it names, only once."""
+    """Stage between 3 and 4, if the server may lie: sign its list of survivors; sign only one such list."""
     with stored_session(node, MASKED_SLOT, request.round_of_run, then=MASKED_SLOT) as session:
         return session.check(request.data)
 
 
 def unmask(request: StageRequest, node: Node) -> bytes:
-    """Stage 4: answer with the shares that remove the sum's masks, and end the session."""
+    """Stage 4: answer with the secret shares that remove the sum's masks, and end the session."""
     with stored_session(node, MASKED_SLOT, request.round_of_run) as session:
         return session.unmask(request.data)
 
 
 def plain(request: StageRequest, node: Node) -> bytes:
-    """Without masks: send the clipped update in clear to a server that the operator trusts to add noise.
+    """Stage without masks: send the clipped update in clear to a server that the operator trusts to add
+    noise.
 
     The operator of this node trusts the server with the update itself, so its own noise would protect
     nothing: a server that is not trusted could ask for a sum of so many members that a share of the noise
@@ -172,7 +173,7 @@ def plain(request: StageRequest, node: Node) -> bytes:
 def _order_and_model(
     request: StageRequest, node: Node, parameters: SumParameters
 ) -> tuple["TrainingOrder", npt.NDArray[np.float32]]:
-    """Return a request's checked order and model; refuse a model or file that the operator forbids.
+    """Return a request's instruction and model; raise an error if the operator forbids the model or a file.
 
     Which files a node opens is for its operator to say: a path that the server names is not read.
     """
@@ -210,7 +211,7 @@ HANDLERS: dict[str, Handler] = {
 
 
 def answer_stage(stage: str, request: Callable[[], StageRequest], node: Node) -> bytes:
-    """Answer one stage of a sum.
+    """Answer one stage of a secure sum, as bytes for the server.
 
     Args:
         stage: of `STAGES`.

@@ -1,4 +1,4 @@
-"""Finds a node's ledger that was restored from an old copy, by comparing it with the server's memory.
+"""Detects that a node's ledger was restored from an old copy, by the rounds that the server remembers.
 
 A server that lies can bring about a refusal, and no more.
 """
@@ -16,7 +16,8 @@ from gdpfed.privacy.ledgers.client import ClientLedger
 
 
 def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
-    """Refuse a run if the ledger lacks rounds that the server remembers, unless the operator accepts that.
+    """Raise BudgetRefusedError if the ledger lacks rounds that the server remembers, unless the operator
+    allows it.
 
     Args:
         budget: of the node; all of its budgets have one ledger.
@@ -46,7 +47,9 @@ def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
 
 
 def missing_rounds(ledger: ClientLedger, earlier: Mapping[str, int]) -> dict[str, int]:
-    """Return how many charged rounds of each run the ledger lacks; at least 1 for an unknown run."""
+    """Return how many rounds that the server remembers the ledger lacks, by run; at least 1 for an unknown
+    run.
+    """
     known = {run.terms.run: len(set(run.rounds)) + len(run.sent) for run in ledger.runs}
     short = {
         name: rounds - known[name] if name in known else max(rounds, 1) for name, rounds in earlier.items()

@@ -1,4 +1,4 @@
-"""Attendance: before each round the server looks which nodes have left or come."""
+"""Before each round, the server looks which nodes have left and which have come."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -56,7 +56,7 @@ class Attendance:
         self._asked = set(joined.refused)
 
     def present(self, round_index: int, suffices: Callable[[Collection[int]], bool]) -> frozenset[int]:
-        """Return the clients that can be reached for a round; wait a limited time until they suffice.
+        """Return the clients that can be reached for a round; wait a limited time until there are enough.
 
         It waits until they suffice, or for as long as it has patience.
         """
@@ -103,7 +103,8 @@ class Attendance:
             log(INFO, "client %d takes part from the next round on", *late.nodes)
 
     def _agree(self, late: Joined, round_index: int) -> None:
-        """Have a late node agree to the terms of the remaining rounds, and charge them.
+        """Have a late node agree to the conditions of the remaining rounds, and record their cost in its
+        ledger.
 
         Raises NodeRefusedError: it does not, or may not.
         """
@@ -113,7 +114,8 @@ class Attendance:
         _refuse(begin_terms(self._transport, late, terms, self.history))
 
     def _checked(self, answer: NodeAnswer) -> Joined:
-        """Return a late node's answer if it may take part as the client it claims; else refuse it.
+        """Return a late node's answer; raise NodeRefusedError if it may not take part as the client it claims
+        to be.
 
         Raises NodeRefusedError: it may not.
         """
@@ -138,7 +140,8 @@ def _refuse(refusals: Mapping[int, str]) -> None:
 
 
 def tell_edges_the_end(transport: Transport, joined: Joined, run_name: str) -> None:
-    """Tell edge clients that the cloud's run is over, so that no edge waits for another job."""
+    """Tell edge servers that the central server's run is over, so that none waits for further instructions.
+    """
     content = {CLIENT_RECORD: {RUN: run_name}}
     contents = dict.fromkeys(joined.nodes, content)
     seconds = min(transport.timeout_seconds, MOST_FAREWELL_SECONDS)

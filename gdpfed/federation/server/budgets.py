@@ -1,4 +1,4 @@
-"""Clients' own budgets and record counts: the plan is made from them, and clients agree to its terms."""
+"""Plans a run from clients' own budgets and record counts, and has clients agree to the run's conditions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ NODE_CONFIG = {
 
 
 def plan_waits_for_clients(config: Config) -> bool:
-    """Whether the plan can be made only after nodes have stated budgets or record counts.
+    """Whether a run can be planned only after nodes have stated their budgets or record counts.
 
     The budgets are asked for again to resume; how many records there are, the plan then knows.
     """
@@ -92,7 +92,7 @@ def with_said_budgets(config: Config, joined: Joined, enough: int) -> Config:
 
 @dataclass(frozen=True)
 class Offer:
-    """The terms of a run that are offered to one client.
+    """The conditions of a run that are offered to one client.
 
     Attributes:
         terms: of the run, for this client.
@@ -103,14 +103,14 @@ class Offer:
     told: Records
 
     def content(self) -> Records:
-        """Return the offered terms as records of a message."""
+        """Return the offered conditions as records of a message."""
         return {TERMS_RECORD: self.terms.to_scalars(), **self.told}
 
 
 def terms_of_clients(
     run: PreparedRun, history: ClientHistory, joined: Joined, first_round: int
 ) -> dict[int, Offer]:
-    """Make the terms of the remaining rounds for each client with its own budget.
+    """Make the conditions of the remaining rounds for each client that has a budget of its own.
 
     With them each is told of its earlier runs.
     """
@@ -148,7 +148,8 @@ def terms_of_clients(
 
 
 def agree_to_terms(transport: Transport, joined: Joined, terms: Mapping[int, Offer], enough: int) -> None:
-    """Offer the run to all clients with their own budgets, leaving out those that refuse; no charge yet.
+    """Offer the run to all clients with their own budgets, without recording costs; leave out those that
+    refuse.
 
     Those that do not agree are left out as long as ``enough`` nodes stay. Raises RunError: too few stay; it
     says why the last one does not.
@@ -157,7 +158,7 @@ def agree_to_terms(transport: Transport, joined: Joined, terms: Mapping[int, Off
 
 
 def keep_groups(run: PreparedRun, joined: Joined, enough: int) -> None:
-    """Leave out clients whose records fall into other groups than planned, if enough nodes stay.
+    """Leave out clients whose records fall into other groups than planned; raise RunError if too few stay.
 
     Raises RunError: too few stay; it says why.
     """
@@ -193,7 +194,7 @@ def _leave_out(joined: Joined, refusals: Mapping[int, str], enough: int) -> None
 def begin_with_terms(
     transport: Transport, joined: Joined, terms: Mapping[int, Offer], history: ClientHistory
 ) -> None:
-    """Have clients charge the run to their own ledgers before round 1; leave out those that cannot.
+    """Have clients record the run's cost in their own ledgers before round 1; leave out those that cannot.
 
     One that cannot is left out. The others have charged the run by then, so it goes on; before the next round
     the node is asked again, as one that comes late is.
@@ -212,7 +213,7 @@ def offer_terms(transport: Transport, joined: Joined, terms: Mapping[int, Offer]
 def begin_terms(
     transport: Transport, joined: Joined, terms: Mapping[int, Offer], history: ClientHistory
 ) -> dict[int, str]:
-    """Have clients charge the run to their own ledgers; return the reasons of those that refuse."""
+    """Have clients record the run's cost in their own ledgers; return the reasons of those that refuse."""
     refused = refusals(transport, joined.nodes, _contents(terms), BEGIN)
     history.begun(terms.keys() - refused.keys())
     return refused

@@ -27,7 +27,7 @@ Rounds = dict[str, dict[str, int]]
 
 
 class ClientHistory:
-    """The server's file with the past runs of its clients, as one run reads and writes it.
+    """The server's file with the past runs of its clients, opened for one run.
 
     Args:
         folder: where the server's run directories are; the file lies beside them, for its owner alone.
@@ -55,11 +55,11 @@ class ClientHistory:
         }
 
     def begun(self, clients: Collection[int]) -> None:
-        """Record that clients have charged this run to their ledgers."""
+        """Note in the server's file that these clients have recorded this run's cost in their ledgers."""
         self._add(dict.fromkeys(clients, 0), begins=True)
 
     def received(self, clients: Collection[int], round_index: int) -> None:
-        """Record that the updates of these clients in a round have arrived.
+        """Note in the server's file that the updates of these clients in a round have arrived.
 
         Raises RunError: the file cannot be used.
         """
@@ -85,7 +85,7 @@ class ClientHistory:
         return self._keys.get(client, f"client {client}")
 
     def _read(self) -> Rounds:
-        """Read the file of clients' histories; empty if there is no file."""
+        """Read the file with clients' past runs; return an empty mapping if there is no file."""
         try:
             body = read_json(read_regular(self.path))
             if body["version"] != VERSION:

@@ -1,4 +1,4 @@
-"""Joining: each node states its client number and budget before anything is charged.
+"""When nodes join, each states its client number and its budget, before any cost is recorded.
 
 What a node says is taken in under one guard: an answer that cannot be used loses that node and nobody else.
 """
@@ -58,7 +58,7 @@ class NodeAnswer:
 
     @classmethod
     def of(cls, node_id: int, reply: NodeReply, num_clients: int, questions: Questions) -> "NodeAnswer":
-        """Read a node's answer to the question to join.
+        """Read a node's answer to the server's request to join.
 
         Raises NodeRefusedError: it refuses, or says what no node can be.
         """
@@ -107,7 +107,7 @@ class Joined:
     versions: dict[int, str] = field(default_factory=dict)
 
     def add(self, answer: NodeAnswer) -> None:
-        """Add a node that joins; refuse a second node for the same client.
+        """Add a node that joins; raise NodeRefusedError if another node is the same client.
 
         Raises NodeRefusedError: another node is that client.
         """
@@ -150,7 +150,7 @@ class Joined:
             log(WARNING, "%s", reason)
 
     def take(self, replies: Mapping[int, NodeReply], num_clients: int, questions: Questions) -> None:
-        """Add nodes by their answers to the question to join; log each node that cannot take part."""
+        """Add nodes by their answers to the request to join; log each node that cannot take part."""
         for node_id, reply in replies.items():
             try:
                 self.add(NodeAnswer.of(node_id, reply, num_clients, questions))
@@ -165,7 +165,7 @@ def join_clients(
     questions: Questions,
     minimum_nodes: int | None = None,
 ) -> Joined:
-    """Wait for nodes, and ask each for its client number, its budget and perhaps its key.
+    """Wait for nodes, and ask each for its client number, its budget and, if nodes sign, its key.
 
     Returns what they say, with a node for every client id in ``range(num_clients)``, or for ``minimum_nodes``
     of them if fewer are enough. A node that answers with what cannot be used is left out. Raises RunError:

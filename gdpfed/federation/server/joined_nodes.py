@@ -1,4 +1,6 @@
-"""What the server sends nodes before any charge: a message of the model's size, and plug-ins' questions."""
+"""What the server sends nodes before any cost is recorded: a test message of the model's size, plug-ins'
+requests.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from gdpfed.federation.server.server_sides import SERVER_SIDES, Answer, Values
 
 @dataclass(frozen=True)
 class NodesOfSide:
-    """The joined nodes of a run, as a plug-in may ask them and leave them out.
+    """The joined nodes of a run, for a plug-in that sends them requests or leaves some out.
 
     `name`: of the side, and of its record in messages. `enough`: nodes that must stay.
     """
@@ -25,7 +27,7 @@ class NodesOfSide:
     enough: int
 
     def ask(self, told: Values) -> dict[int, Answer]:
-        """Ask every node a plug-in's question; return the answers by client."""
+        """Send every node a plug-in's request; return the answers by client."""
         nodes = {client: self.joined.nodes[client] for client in sorted(self.joined.nodes)}
         replies = self.transport.ask(ASK, {node: {self.name: told} for node in nodes.values()})
         return {client: self._answer(replies.get(node)) for client, node in nodes.items()}
@@ -38,17 +40,17 @@ class NodesOfSide:
         return Answer(dict(reply.records.get(self.name, {})))
 
     def leave_out(self, refusals: Mapping[int, str]) -> None:
-        """Continue without some clients; RunError if too few stay."""
+        """Continue without some clients; raise RunError if too few stay."""
         self.joined.leave_out(refusals, self.enough)
 
 
 def sides_wait_for_nodes(config: Config) -> bool:
-    """Whether a plug-in must ask nodes before the plan of this run is made."""
+    """Whether a plug-in must ask nodes before this run is planned."""
     return any(side().asks(config) for side in SERVER_SIDES.items().values())
 
 
 def with_answers(transport: Transport, joined: Joined, config: Config, enough: int) -> Config:
-    """Have plug-ins ask nodes; return the configuration with the answers.
+    """Have plug-ins ask the nodes; return the configuration with the nodes' answers.
 
     Raises:
         RunError: fewer than ``enough`` nodes answer.

@@ -1,4 +1,4 @@
-"""The server's questions to nodes, and the check that joining nodes own the keys they claim."""
+"""The server's requests to nodes, and the check that joining nodes own the keys that they claim."""
 
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -42,7 +42,7 @@ PATIENCE_SECONDS, PART_OF_THE_TIMEOUT = 60.0, 0.1
 
 
 def patience(timeout_seconds: float) -> float:
-    """Return after how many seconds the log names silent nodes: a tenth of the time, a minute at most."""
+    """Return after how many seconds the log names silent nodes: a tenth of the timeout, at most a minute."""
     return min(PATIENCE_SECONDS, PART_OF_THE_TIMEOUT * timeout_seconds)
 
 
@@ -52,7 +52,7 @@ Records = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class NodeReply:
-    """One node's answer to a question of the server: values, or an error.
+    """One node's answer to a request of the server: values, or an error.
 
     `records`: in the answer. `failure`: why it is none, in one printable line; None where it is one.
     `reached`: whether the node itself has answered; what has not reached it is a failure of the transport.
@@ -64,7 +64,7 @@ class NodeReply:
 
 
 class Transport(Protocol):
-    """Carries the server's questions to nodes and their answers back.
+    """Carries the server's requests to nodes, and the nodes' answers back.
 
     Attributes:
         timeout_seconds: how long a question waits for its answers.
@@ -84,7 +84,7 @@ class Transport(Protocol):
         timeout_seconds: float | None = None,
         tell_silent: Callable[[Collection[int]], None] | None = None,
     ) -> dict[int, NodeReply]:
-        """Ask nodes a question; return answers by node id, without nodes that stayed silent.
+        """Send nodes a request; return the answers by node id, without nodes that stayed silent.
 
         `question`: of those in `gdpfed.clients.messages`. `contents`: for each node. `timeout_seconds`:
         another one than the transport's. `tell_silent`: is told once, after some `patience`, which nodes
@@ -100,7 +100,7 @@ def refusals(
     question: str,
     timeout_seconds: float | None = None,
 ) -> dict[int, str]:
-    """Ask clients a question; return the reason of each that refuses or stays silent."""
+    """Send clients a request; return the reason of each client that refuses or stays silent."""
     by_node = {nodes[client]: content for client, content in contents.items()}
     replies = transport.ask(question, by_node, timeout_seconds=timeout_seconds) if by_node else {}
     seconds = transport.timeout_seconds if timeout_seconds is None else timeout_seconds
@@ -110,12 +110,12 @@ def refusals(
 
 
 class NodeRefusedError(RunError):
-    """A node is left out of the run for the stated reason; the run continues without it."""
+    """Raised if a node is left out of the run for the stated reason; the run continues without it."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits on what a node may state, such as its budget, since all clients' noise depends on it.
+    """Limits on what a node may state, such as its budget, since the noise of all clients depends on that.
 
     `least_epsilon`, `least_delta`: of its budget. `most_records`: that it brings.
     """
@@ -130,7 +130,7 @@ WIDEST = Bounds(1e-3, 2**40, 1e-12)
 
 
 class Questions:
-    """Makes the question to join for each node, with a fresh challenge, and checks the answering signature.
+    """Makes the server's request to join for each node, with a fresh challenge, and checks the signed answer.
 
     Nodes prove their keys where there is a roster, and in active mode.
 
@@ -170,7 +170,7 @@ class Questions:
         self._challenges: dict[int, bytes] = {}
 
     def to(self, node_id: int) -> Records:
-        """Return the question to join for one node, with a fresh random challenge."""
+        """Return the request to join for one node, with a fresh random challenge."""
         question: dict[str, Any] = {MODE: self._mode, UNIT: self.unit, **said_here()}
         if self._by_party:
             question[BY_PARTY] = True
@@ -217,7 +217,7 @@ class Questions:
 
 
 def consortium_roster(config: Config) -> Roster | None:
-    """Read the consortium's signed roster of keys; None for a run without one.
+    """Read the consortium's signed list of clients' public keys, or return None for a run without one.
 
     Raises:
         ConfigError: a client of the run is not in it.

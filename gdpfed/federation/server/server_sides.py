@@ -1,4 +1,4 @@
-"""Plug-in point of the server: a plug-in can ask nodes questions, and send values with a run's terms.
+"""Plug-in point of the server: a plug-in can send requests to nodes, and values with a run's conditions.
 
 A side has two ends, this one and `gdpfed.federation.node.node_sides`, found by one name. A package declares
 both as entry points.
@@ -17,7 +17,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """One client's answer to the question of a plug-in.
+    """One client's answer to a request of a plug-in.
 
     `values`: flat, as its node sent them; nothing of them is checked. `refusal`: why there are none, in one
     line; None where there are some. `silent`: whether nothing came in time.
@@ -29,10 +29,10 @@ class Answer:
 
 
 class JoinedNodes(Protocol):
-    """The nodes that have joined a run whose plan is not made yet."""
+    """The nodes that have joined a run, before the run is planned."""
 
     def ask(self, told: Values) -> Mapping[int, Answer]:
-        """Ask every node a plug-in's question; return the answers by client."""
+        """Send every node a plug-in's request; return the answers by client."""
         ...
 
     def leave_out(self, refusals: Mapping[int, str]) -> None:
@@ -44,10 +44,10 @@ class JoinedNodes(Protocol):
 
 
 class ServerSide:
-    """A plug-in's part at the server; by default it asks and sends nothing."""
+    """A plug-in's part on the server; by default, it sends nodes nothing."""
 
     def asks(self, config: Config) -> bool:
-        """Whether this plug-in asks nodes before the plan of this run is made."""
+        """Whether this plug-in sends requests to nodes before this run is planned."""
         return False
 
     def with_answers(self, config: Config, nodes: JoinedNodes) -> Config:
@@ -55,11 +55,11 @@ class ServerSide:
         return config
 
     def told_at_join(self, config: Config) -> Values | None:
-        """Return flat values to send to nodes with the question to join; None for nothing."""
+        """Return flat values to send to nodes with the request to join, or None for nothing."""
         return None
 
     def told_with_terms(self, config: Config) -> Values | None:
-        """Return flat values to send with the terms of a run; None for nothing."""
+        """Return flat values to send to nodes with the conditions of a run, or None for nothing."""
         return None
 
 
@@ -71,12 +71,12 @@ SERVER_SIDES: Registry[type[ServerSide]] = Registry(
 
 
 def told_at_join(config: Config) -> dict[str, Values]:
-    """Return what each plug-in sends to nodes with the question to join, by plug-in."""
+    """Return the values that each plug-in sends to nodes with the request to join, by the plug-in's name."""
     told = {name: side().told_at_join(config) for name, side in SERVER_SIDES.items().items()}
     return {name: values for name, values in told.items() if values is not None}
 
 
 def told_with_terms(config: Config) -> dict[str, Values]:
-    """Return what each plug-in sends with the terms of a run, by plug-in."""
+    """Return the values that each plug-in sends to nodes with a run's conditions, by the plug-in's name."""
     told = {name: side().told_with_terms(config) for name, side in SERVER_SIDES.items().items()}
     return {name: values for name, values in told.items() if values is not None}
