@@ -1,4 +1,4 @@
-"""Runs a whole sum in one process: to try a setting, to teach, or to test."""
+"""Runs a whole secure sum in one process: to try a setting, to teach, or to test."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -25,7 +25,7 @@ def sum_in_memory(
     *,
     lost: Collection[int] = (),
 ) -> tuple[npt.NDArray[np.float64], tuple[int, ...]]:
-    """Return the sum of vectors, float64[d], and the members that are in it.
+    """Return the secure sum of vectors, float64[d], and the members that are in it.
 
     Every member is a real session with keys, shares and masks of its own, and adds no noise: what comes is
     sum_i clip(v_i, C) but for rounding to the grid of the encoding.

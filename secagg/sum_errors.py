@@ -48,11 +48,11 @@ class SecAggError(Exception):
 
 
 class LocalProtocolError(SecAggError):
-    """The calling code used a session wrongly: out of order, after an error, or with a wrong array."""
+    """Raised if the calling code used a session wrongly: out of order, after an error, or with a wrong array."""
 
 
 class RemoteProtocolError(SecAggError):
-    """The other side of the protocol sent something that is not allowed.
+    """Raised if the other side of the protocol sent something that is not allowed.
 
     `stage`: "advertise", "share", "mask", "check" or "unmask". `sender`: the member at fault, by its number
     in this sum on a client and by its client id on the server; None for the server. `reason`: one line with
@@ -72,7 +72,7 @@ class RemoteProtocolError(SecAggError):
 
 
 class ThresholdNotMet(SecAggError):  # noqa: N818 - the protocol's own name for this outcome
-    """Too few clients are left to finish the sum; nothing was unmasked.
+    """Raised if too few clients are left to finish the sum; nothing was unmasked.
 
     `stage`: the stage that ended with too few. `have`: how many are left. `need`: how many it takes.
     """
@@ -93,13 +93,13 @@ class ThresholdNotMet(SecAggError):  # noqa: N818 - the protocol's own name for 
 
 
 class DecodeError(SecAggError):
-    """Received bytes are not the canonical form of the expected message."""
+    """Raised if received bytes are not the canonical form of the expected message."""
 
     cause = Cause.MALFORMED
 
 
 class ImplausibleSum(SecAggError):  # noqa: N818 - what it says of the sum
-    """The sum cannot come from clipped updates and their noise.
+    """Raised if a sum cannot come from clipped updates and their noise.
 
     `bound`: "norm" or "coordinate". `value`: of the sum, in the update's unit. `limit`: what an honest sum
     stays below.
@@ -120,12 +120,12 @@ class ImplausibleSum(SecAggError):  # noqa: N818 - what it says of the sum
 
 
 class EncodingError(SecAggError, ValueError):
-    """The numbers cannot be represented on the sum's integer grid."""
+    """Raised if numbers cannot be represented on the sum's integer grid."""
 
     cause = Cause.NUMBERS
 
 
 class RosterError(SecAggError, ValueError):
-    """The roster of clients' public keys cannot be used."""
+    """Raised if the list of clients' public keys cannot be used."""
 
     cause = Cause.SIGNATURE

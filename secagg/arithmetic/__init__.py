@@ -1,1 +1,1 @@
-"""Arithmetic of one sum: updates and noise as integers modulo 2**b, packed into bytes."""
+"""Arithmetic of one secure sum: updates and noise as integers modulo 2**b, packed into bytes."""

@@ -50,7 +50,10 @@ Integers = NDArray[np.int64]
 
 
 class Tables(NamedTuple):
-    """Tables for drawing discrete Gaussians: first `direct`, whose -2**15 means to use the alias table.
+    """Tables for drawing discrete Gaussian noise: a direct table, and an alias table for what that leaves
+    open.
+
+    An entry -2**15 of `direct` means to use the alias table.
 
     Cell i of the alias table is the value i - cells / 2 with probability
     (high[i] 2**64 + low[i]) / 2**128, else alias[i].
@@ -123,7 +126,8 @@ class _Source:
 
 @lru_cache(maxsize=len(_SHAPES))
 def tables(sigma: int, cells: int) -> Tables:
-    """Make the tables for drawing discrete Gaussians D(sigma) with |x| < cells / 2 and mean exactly 0."""
+    """Make the tables for drawing discrete Gaussian noise D(sigma) with |x| < cells / 2 and mean exactly 0.
+    """
     shift = _FRACTION_BITS - _DIRECT_BITS
     probabilities = _probabilities(sigma, cells // 2)
     counts = [probability >> shift for probability in probabilities]

@@ -1,4 +1,4 @@
-"""Encodes real updates as integers modulo 2**b, so that rounding never exceeds the clipping norm.
+"""Encodes real updates as integers modulo 2**b, so that no rounded update exceeds the clipping norm.
 
 The grid follows the distributed discrete Gaussian of Kairouz, Liu and Steinke (ICML 2021): fix the
 standard deviation s of a client's noise in integer steps, and let the step (the grid) follow from
@@ -31,7 +31,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """The grid of one sum: converts updates (floats) to integer steps and to residues modulo 2**b, and back.
+    """The integer grid (step size) of one secure sum: converts updates to integers modulo 2**b, and back.
 
     Make it with `for_sum`. Client and server compute the same one from public numbers.
 
@@ -65,7 +65,7 @@ class Encoding:
         noise_multiplier: float,
         modulus_bits: int = FULL_BITS,
     ) -> "Encoding":
-        """Choose the finest grid on which a sum over n2 contributors cannot wrap around 2**b.
+        """Choose the finest grid (step size) with which a sum over n2 contributors cannot wrap around 2**b.
 
         With noise: grid = C sigma / (sqrt(n2 - D - c) s), and s is the largest of
         `noise_levels.INTEGER_NOISE_STDDEVS` with n2 (C / grid + 1/2) + z s sqrt(n2) < 2**(b - 1), z =
@@ -104,7 +104,7 @@ class Encoding:
         return encoding
 
     def clipped_to(self, clipping_norm: float) -> "Encoding":
-        """Return the same grid for a member whose updates have a smaller clipping norm of their own.
+        """Return the same integer grid with the smaller clipping norm of a single member.
 
         Its `clip_bound`, and the exact check of what it encodes, are those of C_i; range, noise and decoding
         are those of the sum. Raises EncodingError: C_i is not in (0, C], or rounding would use it up.
@@ -140,7 +140,7 @@ class Encoding:
 
     @property
     def coordinate_limit(self) -> int:
-        """The largest coordinate, in steps, that n2 clients may all send without wrapping 2**b."""
+        """The largest coordinate, in steps, that n2 clients may all send without wrapping around 2**b."""
         return self._largest // self.num_contributors
 
     @property
@@ -149,11 +149,12 @@ class Encoding:
 
     @cached_property
     def norm_limit_squared(self) -> int:
-        """The largest squared norm of integer steps z for which the update grid |z| is within C, exact."""
+        """The largest squared norm, in steps, of an update within the clipping norm C, as an exact integer.
+        """
         return math.floor((Fraction(self.clipping_norm) / Fraction(self.grid)) ** 2)
 
     def encode(self, update: Floats) -> Integers:
-        """Round an update to the grid: float[d] -> int64[d] steps z with grid * |z|_2 <= C.
+        """Round an update to integer steps z with grid * |z|_2 <= C: float[d] -> int64[d].
 
         The update's L2 norm must be at most `clip_bound`. An excess within 1e-4 of it, which a norm summed in
         float32 leaves, is scaled away; the norm of the integers is then checked exactly, so the sensitivity
@@ -175,7 +176,7 @@ class Encoding:
         return steps
 
     def encode_noise(self, noise: Floats) -> Integers:
-        """Round a client's noise, in the update's unit, to the grid: float[d] -> int64[d].
+        """Round a client's noise, given in the update's unit, to integer steps: float[d] -> int64[d].
 
         What it takes back of earlier noise is in it. Raises EncodingError: NaN or infinity, or a value beyond
         `NOISE_TAIL` standard deviations (any but 0 without noise): it was drawn in another unit than
@@ -191,7 +192,7 @@ class Encoding:
         return min(math.ceil(NOISE_TAIL * stddev), self._largest)
 
     def to_residues(self, steps: Integers) -> NDArray[np.uint32]:
-        """Integer steps modulo 2**32: int64[d] -> uint32[d]; the session sends the low b bits."""
+        """Return integer steps modulo 2**32: int64[d] -> uint32[d]; the session sends the low b bits."""
         if steps.dtype != np.int64 or steps.shape != (self.dimension,):
             raise EncodingError(f"steps are int64[{self.dimension}], got {_kind(steps)}")
         return steps.astype(np.uint32)
@@ -256,7 +257,7 @@ def _squared_norm(steps: Integers) -> int:
 
 
 def check_numbers(dimension: int, clipping_norm: float, noise_multiplier: float, modulus_bits: int) -> None:
-    """Refuse numbers that no sum's grid can have, with EncodingError."""
+    """Raise EncodingError for numbers with which no sum can be encoded."""
     if dimension < 1:
         raise EncodingError(f"dimension is {dimension}: use at least 1")
     if not clipping_norm > 0:
@@ -279,7 +280,8 @@ def _norm(values: Floats) -> float:
 
 
 def _rounded(values: Floats, scale: float, grid: float, limit: int) -> Integers:
-    """Round values to integer steps, round(values * scale / grid); refuse more than `limit` steps."""
+    """Round values to integer steps, round(values * scale / grid); raise EncodingError beyond `limit` steps.
+    """
     steps = np.empty(len(values), dtype=np.int64)
     buffer = np.empty(min(_CHUNK, len(values)))
     for start in range(0, len(values), _CHUNK):

@@ -48,7 +48,9 @@ class NoiseLevels:
     multipliers: tuple[int, ...] = ()
 
     def level_of(self, num_dropped: int) -> int:
-        """Return the lowest noise level that suffices for this many dropouts; ValueError above D."""
+        """Return the lowest noise level that suffices for this many dropouts; raise ValueError if they are
+        too many.
+        """
         for level, bound in enumerate(self.bounds):
             if num_dropped <= bound:
                 return level
@@ -98,7 +100,10 @@ class NoiseLevels:
 
 @lru_cache(maxsize=64)
 def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, most_levels: int) -> NoiseLevels:
-    """Divide noise into at most `most_levels` levels that keep the largest excess of noise minimal.
+    """Divide removable noise into levels so that a sum's noise exceeds the planned noise as little as
+    possible.
+
+    There are at most `most_levels`.
 
     With r_{l-1} < dropped <= r_l the sum carries at most (n' - r_{l-1} - 1) / (n' - r_l) of what it needs, n'
     = n2 - c. `base_stddev`: a name in `NAMED_VARIANCES`, coarser than the finest when there are levels.
@@ -124,7 +129,10 @@ def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, mos
 
 
 def _bounds(num_noisy: int, most: int, levels: int) -> tuple[int, ...]:
-    """Choose dropout numbers 0 = r_0 < ... < r_L = most, one a level, with the least excess of noise."""
+    """Choose the number of dropouts that each noise level serves, with the least surplus noise.
+
+    They are 0 = r_0 < ... < r_L = most.
+    """
     low, high = 0, _EXCESS_DENOMINATOR * num_noisy
     while low < high:
         middle = (low + high) // 2
@@ -136,7 +144,10 @@ def _bounds(num_noisy: int, most: int, levels: int) -> tuple[int, ...]:
 
 
 def _greedy(num_noisy: int, most: int, excess: int) -> tuple[int, ...]:
-    """Choose dropout numbers one by one, each the largest with at most excess / 4096 more variance."""
+    """Choose each noise level's number of dropouts in turn, as large as a bound on surplus noise allows.
+
+    The bound is excess / 4096 more variance than is planned.
+    """
     bounds = [0]
     while bounds[-1] < most:
         most_noisy = (num_noisy - bounds[-1] - 1) * _EXCESS_DENOMINATOR
@@ -162,7 +173,7 @@ at most 2 exp(-16**2 / 2) < 2**-183 a coordinate, so over d < 2**31 coordinates 
 
 @dataclass(frozen=True)
 class Corrections:
-    """How members subtract, in a sum, part of the noise that they added to earlier sums.
+    """How many members may subtract earlier noise in a sum, and how much of it at most.
 
     Attributes:
         members: how many may.
@@ -178,7 +189,7 @@ NO_CORRECTIONS = Corrections(0, 0.0)
 
 @dataclass(frozen=True)
 class Contributors:
-    """The members that send an update to a sum and share its noise, and how many may drop out.
+    """The members that send an update to a sum and add its noise, and how many of them may drop out.
 
     Attributes:
         number: n2, how many they are.
@@ -210,11 +221,16 @@ class Contributors:
 
     @property
     def staying(self) -> int:
-        """n', how many members divide the permanent noise: n2 - c with levels, n2 - D - c without."""
+        """How many members must together add the permanent noise: n2 - c with noise levels, n2 - D - c
+        without.
+
+        It is n' of the other formulas.
+        """
         return self.noisy + (self.dropout_tolerance if self.most_noise_levels else 0)
 
     def norm_in_noise(self, noise_multiplier: float) -> float:
-        """sqrt(n') / sigma: the clipping norm in standard deviations of one client's permanent noise."""
+        """Return the clipping norm in standard deviations of one client's permanent noise: sqrt(n') / sigma.
+        """
         return math.sqrt(self.staying) / noise_multiplier
 
     def levels(self, base_stddev: float) -> NoiseLevels:
@@ -222,7 +238,8 @@ class Contributors:
         return noise_levels(base_stddev, self.staying, self.dropout_tolerance, self.most_noise_levels)
 
     def fitting_levels(self, noise_multiplier: float, half: int) -> NoiseLevels:
-        """Return the finest noise with which a sum fits into residues up to half = 2**(b - 1)."""
+        """Return the noise with the finest integer steps with which a sum still fits below half = 2**(b - 1).
+        """
         for name in INTEGER_NOISE_STDDEVS:
             try:
                 levels = self.levels(name)
@@ -237,7 +254,7 @@ class Contributors:
         )
 
     def modulus_bits(self, noise_multiplier: float, noise_stddev: float = INTEGER_NOISE_STDDEVS[0]) -> int:
-        """Return b, the fewest bits of a residue with which noise of `noise_stddev` steps does not wrap.
+        """Return the smallest number of bits b with which a sum modulo 2**b does not wrap around.
 
         The probability of a wrap anywhere is below 2**-152 (see `NOISE_TAIL`). More contributors or less
         noise take more bits; the clipping norm cancels, for the grid is a fraction of it. `noise_multiplier`:
@@ -259,7 +276,9 @@ class Contributors:
         return bits
 
     def _reach(self, noise_multiplier: float, levels: NoiseLevels) -> float:
-        """Bound a coordinate of the sum, in steps; the chance that noise exceeds the bound is < 2**-183."""
+        """Return a bound on a coordinate of the sum, in steps, which noise exceeds with probability below
+        2**-183.
+        """
         norm = self.norm_in_noise(noise_multiplier) * math.sqrt(levels.variance(0))
         correcting = self.corrections.members
         signal = self.number * (norm + 0.5) + correcting * 0.5

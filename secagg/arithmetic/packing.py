@@ -1,4 +1,4 @@
-"""Packs residues of b bits each next to each other into bytes.
+"""Packs integers of b bits each (residues modulo 2**b) next to each other into bytes.
 
 Sixty-four residues fill b little-endian 64-bit words, residue i from bit i b on; the last block is
 filled up with zeros. 32 bits travel as plain little-endian words.
@@ -53,7 +53,7 @@ def pack(residues: Residues, bits: int) -> memoryview:
 
 
 def check_packed(data: memoryview, dimension: int, bits: int) -> None:
-    """Refuse bytes that cannot be `dimension` packed residues, with DecodeError.
+    """Raise DecodeError for bytes that cannot be `dimension` packed residues.
 
     Raises DecodeError: another length, or something in the padding.
     """
@@ -115,7 +115,8 @@ def _add_chunk(total: Residues, views: Sequence[memoryview], bits: int, start: i
 
 
 def _pattern(bits: int) -> tuple[int, int, list[tuple[int, int]]]:
-    """Return after how many pairs and words the packing repeats, and where in the words each pair lies."""
+    """Return after how many pairs of residues and 64-bit words the packing repeats, and where each pair lies.
+    """
     pairs = 64 // gcd(2 * bits, 64)
     return pairs, 2 * bits * pairs // 64, [divmod(2 * bits * pair, 64) for pair in range(pairs)]
 

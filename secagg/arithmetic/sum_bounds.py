@@ -1,4 +1,4 @@
-"""Checks a decoded sum: refuse one that honest clipped updates and noise cannot produce.
+"""Checks a decoded sum: rejects one that is larger than honest clipped updates and noise can produce.
 
 Let n be the number of contributions, C_i their norms, A = C_1 + .. + C_n, and d the dimension. An honest sum
 is u + v with |u| <= A, for rounding keeps each update's norm within C_i, and v the sum of the noise.
@@ -64,7 +64,8 @@ def sum_bounds(
     norms: float | None = None,
     num_correcting: int = 0,
 ) -> SumBounds:
-    """Compute limits on a sum of clipped updates and noise of honest members; infinite without clipping.
+    """Compute limits on a sum of honest members' clipped updates and noise; they are infinite without
+    clipping.
 
     Args:
         encoding: the sum's grid, with the noise of one client.
@@ -95,7 +96,7 @@ def check_sum(
     norms: float | None = None,
     num_correcting: int = 0,
 ) -> None:
-    """Refuse a sum so large that honest updates and noise exceed it with probability at most 2**-40.
+    """Raise ImplausibleSum for a sum larger than honest members produce, except with probability 2**-40.
 
     Args:
         total: float64[d], the decoded sum. The others are those of `sum_bounds`.
@@ -113,7 +114,7 @@ def check_sum(
 
 
 def largest_undetected_push(encoding: Encoding) -> float:
-    """Return how large a change by one member may be to pass the checks of a sum half the time.
+    """Return how far one member can push a sum and still pass the checks of its size half the time.
 
     The noise is nearly orthogonal to what is added without knowing it: a push of norm p turns the noise's
     norm N into sqrt(N**2 + p**2), so the bound on the norm allows p = sqrt(bound**2 - N**2). Spread over the

@@ -1,1 +1,2 @@
-"""Cryptography of one sum: keys, masks, secret sharing and signatures, without the order of messages."""
+"""Cryptography of one secure sum: keys, masks, secret sharing and signatures, without the order of messages.
+"""

@@ -1,4 +1,4 @@
-"""All keys of a sum: how they are agreed on and derived, and how shares are encrypted.
+"""All keys of a secure sum: how they are agreed on and derived, and how secret shares are encrypted.
 
 Each derived key is HKDF-SHA256 (RFC 5869) with info = purpose, sid, two client ids, so clients
 that were told different things derive different keys and their masks do not cancel.
@@ -73,7 +73,7 @@ def is_sound_public_key(key: bytes) -> bool:
 
 
 def commitment(seed: bytes) -> bytes:
-    """SHA-256(seed): commits a client to its random 256-bit seed without revealing the seed."""
+    """Return SHA-256(seed), which commits a client to its random 256-bit seed without revealing the seed."""
     return hashlib.sha256(seed).digest()
 
 
@@ -88,7 +88,7 @@ def session_id(parameters: bytes, member_keys: dict[int, bytes]) -> bytes:
 
 
 def hkdf_sha256(key: bytes, info: bytes, length: int) -> bytes:
-    """HKDF-SHA256 (RFC 5869) without salt: derive a key of this length from a secret."""
+    """Derive a key of this length from a secret, by HKDF-SHA256 (RFC 5869) without salt."""
     return HKDF(algorithm=SHA256(), length=length, salt=None, info=info).derive(key)
 
 
@@ -115,7 +115,9 @@ def self_mask_key(suite: str, sid: bytes, seed: bytes, client_id: int) -> bytes:
 
 
 def graph_key(sid: bytes) -> bytes:
-    """Return the public 32-byte key from which everybody derives the members' order on the ring."""
+    """Return the public 32-byte key from which all derive the members' random order in the graph of
+    neighbours.
+    """
     return hkdf_sha256(sid, _GRAPH_PURPOSE, 32)
 
 
@@ -141,7 +143,9 @@ def noise_commitment(first: bytes, count: int) -> bytes:
 
 
 def share_commitment(sid: bytes, ends: tuple[int, int], part: int, share: bytes) -> bytes:
-    """Return a dealer's commitment to the share that it gives one holder; `ends` is (dealer, holder).
+    """Return a member's commitment to the secret share that it gives one holder; `ends` is (dealer, holder).
+
+    The dealer is the member whose secret is shared.
 
     Hiding, as a share is uniformly random to whoever holds fewer than t of them. `part` numbers the
     secrets that are shared: 0 the mask seed, 1 the masking key, from 2 on the noise seeds.
@@ -174,7 +178,7 @@ class Sealing:
         return nonce + self._cipher.encrypt(nonce, plaintext, self._associated_data)
 
     def open(self, sealed: bytes) -> bytes | None:
-        """Decrypt a message; None if it was changed or belongs to another channel."""
+        """Decrypt a message, or return None if it was changed or belongs to another channel."""
         nonce, ciphertext = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
         try:
             return self._cipher.decrypt(nonce, ciphertext, self._associated_data)
@@ -183,7 +187,7 @@ class Sealing:
 
 
 def aead(suite: str, key: bytes) -> AESGCM | ChaCha20Poly1305:
-    """The authenticated cipher of a suite: AES-GCM (SP 800-38D) or ChaCha20-Poly1305 (RFC 8439)."""
+    """Return the authenticated cipher of a suite: AES-GCM (SP 800-38D) or ChaCha20-Poly1305 (RFC 8439)."""
     return ChaCha20Poly1305(key) if suite == "chacha20" else AESGCM(key)
 
 
@@ -209,7 +213,7 @@ class PublicKeys:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "PublicKeys":
-        """Read public keys that `to_bytes` wrote; DecodeError if the last byte is neither 0 nor 1."""
+        """Read public keys that `to_bytes` wrote; raise DecodeError if the last byte is neither 0 nor 1."""
         first, second, third = SECRET_BYTES, 2 * SECRET_BYTES, 3 * SECRET_BYTES
         if data[third:] not in (b"\0", b"\1"):
             raise DecodeError(
@@ -220,5 +224,7 @@ class PublicKeys:
 
 
 def correctors_among(members: Mapping[int, bytes]) -> tuple[int, ...]:
-    """Return the members, ascending, that send no update and only take back noise, by their public keys."""
+    """Return the members that, by their public keys, send no update and only subtract earlier noise,
+    ascending.
+    """
     return tuple(sorted(member for member, keys in members.items() if PublicKeys.from_bytes(keys).corrects))

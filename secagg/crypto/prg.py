@@ -35,7 +35,7 @@ _BATCH_MASKS = 512
 
 
 def cipher_stream(suite: str, key: bytes, start: bytes = bytes(16)) -> CipherContext:
-    """A cipher under this key that encrypts zeros to its keystream of random bytes.
+    """Return a cipher under this key that encrypts zeros to its keystream of random bytes.
 
     `suite`: a name in `KEY_BYTES`. `key`: `KEY_BYTES[suite]` bytes. `start`: 16 bytes; the first counter
     block of AES-CTR (NIST SP 800-38A, 6.5), or the little-endian counter and nonce of ChaCha20 (RFC 8439,
@@ -144,7 +144,7 @@ def _chunk_edges(vector: NDArray[np.uint32]) -> list[int]:
 
 
 def _aligned_words(count: int) -> NDArray[np.uint32]:
-    """An uninitialised little-endian uint32 array that begins on a cache line."""
+    """Return an uninitialised little-endian uint32 array that begins on a cache line."""
     spare = np.empty(4 * count + _CACHE_LINE_BYTES, dtype=np.uint8)
     first = -spare.ctypes.data % _CACHE_LINE_BYTES
     return spare[first : first + 4 * count].view("<u4")

@@ -52,7 +52,7 @@ class ShareRecovery:
         fits: Callable[[bytes], bool],
         is_committed: Callable[[int, bytes], bool],
     ) -> bytes:
-        """Recover a dealer's 32-byte secret from its holders' shares.
+        """Recover a member's 32-byte secret from the shares that its holders send.
 
         Args:
             dealer: whose secret it is.
@@ -95,7 +95,7 @@ class ShareRecovery:
             raise ThresholdNotMet("unmask", num_shares, self._threshold)
 
     def _recovered(self, by_number: dict[int, bytes], fits: Callable[[bytes], bool]) -> bytes | None:
-        """Recover a secret from the first t shares; None if the secret fails the check `fits`."""
+        """Recover a secret from the first t shares, or return None if the secret fails the check `fits`."""
         secret = recover(dict(list(by_number.items())[: self._threshold]), SECRET_BYTES)
         return secret if secret is not None and fits(secret) else None
 
@@ -105,7 +105,8 @@ class ShareRecovery:
 
 
 def wrong_shares(shares: dict[int, bytes], threshold: int, num_bytes: int) -> frozenset[int] | None:
-    """Find the holders, by number, whose shares of one secret are wrong; None if too many are wrong.
+    """Find the holders, by number, whose shares of one secret are wrong, or return None if too many are
+    wrong.
 
     Up to floor((m - t) / 2) of m shares are found, whatever their values and their limbs. The answer is
     checked: without these shares all others lie on polynomials of degree t - 1, and no other choice of as few
@@ -161,7 +162,8 @@ def _recurrence(syndromes: Elements) -> Elements:
 
 
 def _points_of(recurrence: Elements, points: Elements, most: int) -> NDArray[np.bool_] | None:
-    """Mark the wrong shares, whose points are roots of the recurrence; None if they are too many."""
+    """Mark the wrong shares, whose points are roots of the recurrence, or return None if they are too many.
+    """
     degree = len(recurrence) - 1
     if degree > most:
         return None

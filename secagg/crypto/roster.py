@@ -1,4 +1,4 @@
-"""The roster: all clients' public keys, agreed on before a run and signed by the consortium.
+"""The list of all clients' public keys (roster), agreed on before a run and signed by the consortium.
 
 A server that could choose it would choose its own keys. So the clients take it only with the signature of
 the consortium, whose public key they were given by hand.
@@ -61,7 +61,7 @@ class Roster(Mapping[int, bytes]):
         return self._keys[client_id]
 
     def __iter__(self) -> Iterator[int]:
-        """Iterate over the roster's client ids, ascending."""
+        """Iterate over the client ids in the list of public keys, ascending."""
         return iter(self._keys)
 
     def __len__(self) -> int:
@@ -81,11 +81,11 @@ class Roster(Mapping[int, bytes]):
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the roster's ids and keys, 32 bytes; clients include it in all that they sign."""
+        """SHA-256 of the list's ids and public keys, 32 bytes; clients include it in all that they sign."""
         return self._digest
 
     def signed_by(self, consortium: Identity) -> bytes:
-        """Return the roster as a JSON file signed by the consortium."""
+        """Return the list of public keys as a JSON file signed by the consortium."""
         content = {
             "version": ROSTER_VERSION,
             "number": self.number,
@@ -100,7 +100,7 @@ class Roster(Mapping[int, bytes]):
 
     @classmethod
     def from_signed(cls, data: bytes, consortium_key: bytes) -> "Roster":
-        """Read a roster that `signed_by` wrote, checking the consortium's signature.
+        """Read a list of public keys that `signed_by` wrote, and check the consortium's signature.
 
         Raises RosterError: damaged, of another form, or not signed by this consortium.
         """

@@ -39,7 +39,7 @@ def matmul(left: Elements, right: Elements) -> Elements:
 
 
 def power_matrix(points: Elements, count: int) -> Elements:
-    """x**e modulo p for each point x and e in 0..count - 1: int64[points, count]."""
+    """Return x**e modulo p for each point x and e in 0..count - 1: int64[points, count]."""
     powers = np.ones((len(points), count), dtype=np.int64)
     for exponent in range(1, count):
         powers[:, exponent] = powers[:, exponent - 1] * points % PRIME
@@ -155,7 +155,7 @@ def _from_limbs(limbs: Elements, num_bytes: int) -> bytes | None:
 
 @lru_cache(maxsize=16)
 def _powers(num_holders: int, threshold: int) -> Elements:
-    """x**e modulo p for holders' numbers x in 1..num_holders and exponents e in 0..threshold-1."""
+    """Return x**e modulo p for holders' numbers x in 1..num_holders and exponents e in 0..threshold-1."""
     powers = power_matrix(np.arange(1, num_holders + 1, dtype=np.int64), threshold)
     powers.flags.writeable = False
     return powers

@@ -59,11 +59,13 @@ class Identity:
         return self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     def public_bytes(self) -> bytes:
-        """Return the 32-byte public key, which others find in the roster."""
+        """Return the 32-byte public key, which others find in the list of all clients' public keys."""
         return self._key.public_key().public_bytes_raw()
 
     def sign(self, statement: bytes) -> bytes:
-        """Sign a statement, 64 bytes; it must begin with a purpose, or be fixed by another protocol."""
+        """Sign a statement, and return 64 bytes; a statement begins with its purpose, unless another protocol
+        fixes it.
+        """
         return self._key.sign(statement)
 
 
@@ -91,14 +93,15 @@ def join_statement(run: str, challenge: bytes, client_id: int, roster_digest: by
 
 
 def keys_statement(roster_digest: bytes, parameters_hash: bytes, client_id: int, keys: bytes) -> bytes:
-    """Return the statement that a client signs about its keys: they are mine, for this sum."""
+    """Return the statement that a client signs about its public keys: they are its own, and for this sum."""
     return _KEYS_PURPOSE + roster_digest + parameters_hash + struct.pack(">Q", client_id) + keys
 
 
 def survivors_statement(
     roster_digest: bytes, sid: bytes, contributors: tuple[int, ...], survivors: tuple[int, ...]
 ) -> bytes:
-    """Return the statement that a client signs about who is in the sum, so that a server cannot lie."""
+    """Return the statement that a client signs about which members are in the sum, so that no server can lie.
+    """
     digest = sha256(_SURVIVORS_PURPOSE + roster_digest + sid)
     for ids in (contributors, survivors):
         digest.update(struct.pack(f">I{len(ids)}Q", len(ids), *ids))

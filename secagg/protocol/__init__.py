@@ -1,4 +1,4 @@
-"""The protocol of one sum: the messages between server and clients, their order, and all checks.
+"""The protocol of one secure sum: the messages between server and clients, their order, and all checks.
 
 Its words:
 

@@ -17,7 +17,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError
 
 
 def check_mode(client_id: int, request: AdvertiseRequest, *, can_sign: bool) -> None:
-    """Refuse a sum that this client cannot take part in, by its mode: it may need signatures.
+    """Raise RemoteProtocolError if this client cannot take part in the sum's mode, which may need signatures.
 
     `can_sign` says whether it has an identity and a roster.
     """
@@ -35,7 +35,8 @@ def check_mode(client_id: int, request: AdvertiseRequest, *, can_sign: bool) -> 
 
 
 def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes, corrupt: int) -> None:
-    """Refuse lists of members that are too short, repeat keys, or change this client's own keys.
+    """Raise RemoteProtocolError for members that are too few, repeat keys, or have another key for this
+    client.
 
     `corrupt` is how many of the members this client takes for corrupt.
     """
@@ -63,7 +64,7 @@ def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes
 
 
 def check_signed_members(state: ClientState, request: ShareRequest, roster: Roster) -> None:
-    """Refuse, naming the member, keys that a member has not signed for this sum."""
+    """Raise RemoteProtocolError, naming the member, for keys that a member has not signed for this sum."""
     parameters_hash = hash_parameters(state.sum_parameters)
     odd = request.signatures.keys() ^ request.members.keys()
     if odd:
@@ -76,14 +77,14 @@ def check_signed_members(state: ClientState, request: ShareRequest, roster: Rost
 
 
 def check_sid(state: ClientState, stage: Stage, sid: bytes) -> None:
-    """Refuse a request whose session id is of another sum."""
+    """Raise RemoteProtocolError for a request whose session id is of another sum."""
     if sid != state.sid:
         reason = f"sid {sid.hex()[:16]} where {state.sid.hex()[:16]} belongs"
         raise RemoteProtocolError(stage, None, reason, Cause.OTHER_SUM)
 
 
 def check_contributors(state: ClientState, request: MaskRequest) -> None:
-    """Refuse if too few members contribute, or neighbours sent no shares. Raises RemoteProtocolError.
+    """Raise RemoteProtocolError if too few members contribute, or shares from neighbours are missing.
 
     The neighbours are those of this client's own graph, so a server that made another is refused.
     """
@@ -109,14 +110,14 @@ def check_contributors(state: ClientState, request: MaskRequest) -> None:
 
 
 def check_announced(state: ClientState, request: CheckRequest) -> None:
-    """Refuse a list of survivors that this client should not sign."""
+    """Raise RemoteProtocolError for a list of survivors that this client should not sign."""
     check_sid(state, Stage.CHECK, request.sid)
     dropped = tuple(set(state.contributors) - set(request.survivors))
     _check_split(state, Stage.CHECK, request.survivors, dropped)
 
 
 def check_survivors(state: ClientState, request: UnmaskRequest) -> None:
-    """Refuse a request in which survivors and dropped members do not make up the contributors."""
+    """Raise RemoteProtocolError unless survivors and dropped members together are the contributors."""
     check_sid(state, Stage.UNMASK, request.sid)
     _check_split(state, Stage.UNMASK, request.survivors, request.dropped)
     stray = set(request.orphans) - set(request.dropped)
@@ -126,7 +127,7 @@ def check_survivors(state: ClientState, request: UnmaskRequest) -> None:
 
 
 def check_signed_survivors(state: ClientState, request: UnmaskRequest, roster: Roster) -> None:
-    """Refuse to unmask unless t members signed the same survivors as this client did."""
+    """Raise RemoteProtocolError unless t members signed the same survivors as this client did."""
     if request.survivors != state.survivors:
         reason = "other survivors than this client signed in the check stage"
         raise RemoteProtocolError(Stage.UNMASK, None, reason, Cause.SIGNATURE)
@@ -145,7 +146,8 @@ def check_signed_survivors(state: ClientState, request: UnmaskRequest, roster: R
 def _check_split(
     state: ClientState, stage: Stage, survivors: tuple[int, ...], dropped: tuple[int, ...]
 ) -> None:
-    """Refuse survivors and dropped members that are not exactly the contributors U2, or too few.
+    """Raise RemoteProtocolError if survivors are too few, or do not make up the contributors with the
+    dropped.
 
     So with the threshold above half of the neighbours no server can collect both secrets of a
     client by telling different stories (Bonawitz et al., section 6).

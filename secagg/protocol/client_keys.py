@@ -75,7 +75,7 @@ def deal_shares(state: ClientState, random_bytes: Callable[[int], bytes]) -> Sha
 
 
 def open_shares(state: ClientState, request: MaskRequest) -> dict[int, bytes]:
-    """Decrypt the shares that other members dealt to this client; leave out those that are invalid.
+    """Decrypt the secret shares that other members sent to this client; leave out those that are invalid.
 
     Left out is who sealed what does not open, or does not fit the dealer's own commitments: altered on
     its way, for another sum, or made wrong.
@@ -95,7 +95,7 @@ def open_shares(state: ClientState, request: MaskRequest) -> dict[int, bytes]:
 
 
 def revealed_shares(state: ClientState, request: UnmaskRequest) -> UnmaskReply:
-    """Return the shares that a checked request asks for, never of both secrets of one member."""
+    """Return the secret shares that a checked request asks for, never those of both secrets of one member."""
     held, parameters = state.held_shares, state.sum_parameters
     near = [j for j in request.survivors if j in held]
     orphans = set(request.orphans)
@@ -208,7 +208,9 @@ def draw_noise(state: ClientState) -> Steps:
 
 
 def noise_parts(state: ClientState) -> Iterator[NoisePart]:
-    """Yield the parts of noise that this client draws from its own seeds; none for a sum without noise."""
+    """Yield the parts of noise that this client draws from its own seeds; yield nothing for a sum without
+    noise.
+    """
     parameters, levels = state.sum_parameters, state.encoding().levels
     if levels is None:
         return
@@ -250,7 +252,7 @@ def _check_noise(state: ClientState, noise: Steps) -> None:
 
 
 def _check_noise_norm(state: ClientState, squared_norm: float) -> None:
-    """Refuse noise so short that chance produces it with probability below 2**-40.
+    """Raise LocalProtocolError for noise so small that chance produces it with probability below 2**-40.
 
     |z|**2 >= s**2 (d - 2 sqrt(d x)) but for exp(-x) (Laurent and Massart, 2000, lemma 1).
     """

@@ -1,4 +1,4 @@
-"""The client's side of one secure sum: a state machine of bytes in, bytes out, without a network.
+"""The client's side of one secure sum: a state machine that takes and returns bytes, without a network.
 
 Double masking and Shamir recovery (Bonawitz et al., CCS 2017, figure 4), on the complete graph of
 the members or a sparse one (Bell et al., CCS 2020), with a check stage if the server may lie.
@@ -112,17 +112,17 @@ class ClientSession:
 
     @property
     def corrects(self) -> bool:
-        """Whether this client sends no update and only takes back noise that it added to earlier sums."""
+        """Whether this client sends no update and only subtracts noise that it added to earlier sums."""
         return self._state.corrects
 
     @property
     def updates(self) -> frozenset[int]:
-        """The numbers of the members that send an update; empty before `accept_shares`."""
+        """The numbers of the members that send an update; an empty set before `accept_shares`."""
         return frozenset(self._state.contributors).difference(self._state.correctors)
 
     @property
     def parameters(self) -> SumParameters:
-        """The sum's public numbers; LocalProtocolError before `advertise`."""
+        """The sum's public parameters; raises LocalProtocolError before `advertise`."""
         return self._state.sum_parameters
 
     def advertise(self, data: bytes) -> bytes:
@@ -190,7 +190,7 @@ class ClientSession:
             return state.num_updates(request.contributors)
 
     def encoding(self) -> Encoding:
-        """Return the grid on which `mask` takes the update; LocalProtocolError before `accept_shares`."""
+        """Return the integer grid of the sum, for `mask`; raise LocalProtocolError before `accept_shares`."""
         return self._state.encoding()
 
     def mask(
@@ -235,7 +235,7 @@ class ClientSession:
             return MaskReply(state.member, state.sid, context, state.complaints, packed, *sizes).encode()
 
     def check(self, data: bytes) -> bytes:
-        """Between stages 3 and 4, if the server may lie: sign the list of survivors, once only.
+        """Between stages 3 and 4, if the server may lie: sign the list of survivors, and sign only once.
 
         Raises:
             RemoteProtocolError: malformed, out of order, another sid, or survivors that `unmask`
@@ -309,12 +309,13 @@ class ClientSession:
 
     @property
     def _signer(self) -> Identity | None:
-        """This client's signing key if the server may lie; None in curious mode, where nothing is signed."""
+        """This client's signing key if the server may lie, or None in curious mode, where nothing is signed.
+        """
         return self._identity if self.parameters.signs else None
 
     @contextmanager
     def _step(self, call: str, stage: Stage, *, from_server: bool = True) -> Iterator[None]:
-        """Run one call of the session in its order; any error ends the session and erases its secrets."""
+        """Run a call of the session if it is due now; any error ends the session and erases its secrets."""
         try:
             after = self._following(call, stage, from_server)
             yield

@@ -1,4 +1,4 @@
-"""The state that a client keeps between two messages of a sum, and its form in bytes."""
+"""The state that a client keeps between two messages of a secure sum, and its form in bytes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -69,13 +69,14 @@ class ClientState:
 
     @property
     def sum_parameters(self) -> SumParameters:
-        """The sum's public numbers; LocalProtocolError before they are known."""
+        """The sum's public parameters; raises LocalProtocolError before they are known."""
         if self.parameters is None:
             raise LocalProtocolError("the parameters are unknown: call advertise first")
         return self.parameters
 
     def encoding(self) -> Encoding:
-        """Return the sum's grid; LocalProtocolError before the number of contributors is known."""
+        """Return the sum's integer grid; raise LocalProtocolError before the number of contributors is known.
+        """
         if not self.contributors:
             raise LocalProtocolError("how many contribute is unknown: call accept_shares first")
         return self.sum_parameters.encoding(self.num_updates(self.contributors))
@@ -127,7 +128,7 @@ class ClientState:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ClientState":
-        """Read a state that `to_bytes` wrote; DecodeError for anything else."""
+        """Read a state that `to_bytes` wrote; raise DecodeError for anything else."""
         reader = Reader(data, _MESSAGE_TYPE)
         client_id, member = reader.client_id(), reader.client_id()
         stage, corrects = reader.integer("B"), reader.integer("B")

@@ -42,7 +42,8 @@ class Graph:
         return frozenset(self.holders(client_id)) - {client_id}
 
     def holders(self, dealer: int) -> dict[int, int]:
-        """Return, for a dealer's neighbours and the dealer itself, each one's Shamir number, from 1.
+        """Return the Shamir numbers, from 1, of a member that splits its secrets (dealer) and of its
+        neighbours.
 
         Numbers go by ascending id.
         """
@@ -117,7 +118,7 @@ def is_private(num_clients: int, degree: int, threshold: int, corrupt: int, drop
 
 @lru_cache(maxsize=256)
 def fewest_private(num_clients: int, degree: int, threshold: int, corrupt: int, dropped: int) -> int:
-    """Return the fewest members with which the ring of neighbours stays private; n if none do.
+    """Return the smallest number of members with which a sparse graph stays private, at most all n.
 
     The corrupt are all there, so on a smaller ring they weigh more.
     """

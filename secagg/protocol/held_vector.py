@@ -29,7 +29,7 @@ class HeldVector(Protocol):
     def masked(
         self, parts: Sequence[NoisePart], masks: Sequence[tuple[bytes, int]], suite: str, bits: int
     ) -> memoryview:
-        """Add noise and masks to the update where it lies; return the packed residues.
+        """Add noise and masks to the update where it lies; return the packed integers.
 
         All of it or nothing: a vector that lacks a mask is never returned, whatever fails. Copies of the keys
         are erased before this returns or raises.

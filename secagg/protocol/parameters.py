@@ -1,4 +1,4 @@
-"""The public parameters of one sum, on which server and clients must agree."""
+"""The public parameters of one secure sum, on which server and clients must agree."""
 
 import math
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ MODES = (OFF, CURIOUS, ACTIVE)
 
 @dataclass(frozen=True, kw_only=True)
 class SumParameters:
-    """All public values of one sum; a hash of them goes into each key that the sum derives.
+    """All public values of one secure sum; a hash of them goes into each key that the sum derives.
 
     Attributes:
         label: names the run, round and sum; never used twice. At most 255 bytes of UTF-8.
@@ -193,7 +193,7 @@ class SumParameters:
 
     @property
     def known_shares(self) -> int:
-        """max(1, c): how many members' noise others may know, so that it protects nobody.
+        """How many members' noise others may know, so that this noise protects nobody: max(1, c).
 
         A member knows its own share with no colluder at all, and up to c of them may pool theirs, each of
         them with an update. Whoever sums in clear adds the noise itself, so there no member knows any.
@@ -202,12 +202,15 @@ class SumParameters:
 
     @property
     def lost_members(self) -> int:
-        """How many members of a sparse graph may drop out: as large a share as D is of the updates."""
+        """How many members of a sparse graph may drop out: the same fraction of all as D is of those with an
+        update.
+        """
         return -(-self.dropout_tolerance * self.num_clients // self.num_updates)
 
     @property
     def fewest_contributors(self) -> int:
-        """The smallest number of contributors |U2| from whom a sum can be unmasked.
+        """The smallest number of contributors |U2| (members that shared secrets) from whom a sum can be
+        unmasked.
 
         The bounds of a sparse graph count whoever vanishes, at any time, so there it is n - D too.
         """
@@ -216,7 +219,10 @@ class SumParameters:
 
     @property
     def fewest_updates(self) -> int:
-        """The smallest number of updates: they must carry the noise, and be at least half of those asked."""
+        """The smallest number of members with an update, so that the sum carries enough noise.
+
+        It is also at least half of those asked or, on a sparse graph, all but D.
+        """
         most_lost = self.dropout_tolerance if self.is_sparse else (self.num_updates - 1) // 2
         noisy = self.dropout_tolerance + self.known_shares + 1
         return max(noisy, self.num_updates - most_lost)
@@ -236,12 +242,15 @@ class SumParameters:
         return max(private, self.fewest_contributors)
 
     def fewest_survivors(self, num_contributors: int) -> int:
-        """Return the smallest number of survivors |U3| that is unmasked, given |U2| contributors."""
+        """Return the smallest number of survivors |U3| with which a sum is unmasked, given |U2| contributors.
+        """
         fewest = max(num_contributors - self.dropout_tolerance - self.num_correctors, self.threshold + 1)
         return max(fewest, self.fewest_contributors) if self.is_sparse else fewest
 
     def fewest_summed_updates(self, num_contributors: int) -> int:
-        """Return the smallest number of updates that is unmasked; fewer would carry too little noise."""
+        """Return the smallest number of updates with which a sum is unmasked; fewer would carry too little
+        noise.
+        """
         least = self.fewest_updates if self.is_sparse else self.num_updates // 2 + 1
         return max(num_contributors - self.dropout_tolerance, least)
 
@@ -252,7 +261,9 @@ class SumParameters:
         return max(survivors - self.num_correctors, self.fewest_summed_updates(self.fewest_updates))
 
     def contributors(self, number: int) -> Contributors:
-        """Describe the members that send an update, if there are `number`; EncodingError if too few."""
+        """Describe the members that send an update, if there are `number`; raise EncodingError if they are
+        too few.
+        """
         takes_back = self.num_clients if self.correction_multiplier else 0
         return Contributors(
             number,
@@ -286,7 +297,9 @@ class SumParameters:
         return levels, levels.level_of(num_dropped) if levels else 0
 
     def noise_share_at(self, num_contributors: int, num_dropped: int) -> int:
-        """Return the position of the first noise seed to reveal in a client's shares; 0 if none."""
+        """Return the position of the first noise seed to reveal in a client's secret shares, or 0 if there is
+        none.
+        """
         levels, level = self.noise_level(num_contributors, num_dropped)
         if levels is None or not any(levels.parts_above(level)):
             return 0

@@ -1,4 +1,4 @@
-"""A client's own limits on the sums that it takes part in, and the threshold that fits them."""
+"""A client's own limits on the secure sums that it takes part in, and the threshold that fits them."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError
 
 @dataclass(frozen=True, kw_only=True)
 class ClientPolicy:
-    """A client's own limits on a sum, checked against its parameters in the first stage.
+    """A client's own limits on a secure sum, checked against the sum's parameters in the first stage.
 
     That more than half of the neighbours must help to unmask is not an option: `SumParameters`
     cannot be made otherwise, so at least num_clients / 2 members share every sum.
@@ -85,7 +85,7 @@ class ClientPolicy:
         return max(parameters.corrupt_tolerance, parameters.graph_corrupt, feared)
 
     def check(self, parameters: SumParameters) -> None:
-        """Refuse, with RemoteProtocolError, a sum that breaks one of this client's limits."""
+        """Raise RemoteProtocolError for a sum that breaks one of this client's limits."""
         broken = (
             self._size_broken(parameters)
             or self._noise_broken(parameters)

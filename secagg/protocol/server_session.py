@@ -156,7 +156,8 @@ class ServerSession:
         }
 
     def bind(self, context: bytes) -> None:
-        """Set 32 bytes that name what members make their vectors from, so that others do not fit in.
+        """Set the 32 bytes that name what vectors are made from; vectors made from something else are
+        refused.
 
         It is bound into the masks (`ClientSession.mask`); a vector made from something else is refused.
 
@@ -192,7 +193,7 @@ class ServerSession:
         return dict.fromkeys(sorted(self._pending), message)
 
     def receive(self, client_id: int, data: bytes) -> None:
-        """Take one client's reply in this stage; RemoteProtocolError if it is invalid.
+        """Take one client's reply in this stage; raise RemoteProtocolError if the reply is invalid.
 
         Raises:
             RemoteProtocolError: the reply is malformed (its sender is dropped), or nobody awaits
@@ -240,7 +241,7 @@ class ServerSession:
             self._pending = set()
 
     def result(self) -> MaskedSum:
-        """Return the sum; LocalProtocolError before the sum is complete."""
+        """Return the sum; raise LocalProtocolError before the sum is complete."""
         self._following("result", "close every stage first")
         return self._result
 

@@ -1,4 +1,4 @@
-"""The server's state during one sum, and its checks of clients' replies.
+"""The server's state during one secure sum, and its checks of clients' replies.
 
 Members go by their numbers in the sum.
 """
@@ -33,7 +33,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError
 
 @dataclass(repr=False, eq=False)
 class ServerState:
-    """What a `ServerSession` knows so far; empty sets are unknown yet, or erased.
+    """What the server's session of one secure sum knows so far; empty sets are unknown yet, or erased.
 
     Attributes:
         parameters: the sum's public numbers.
@@ -136,7 +136,7 @@ class ServerState:
         self.masked = {}
 
     def _accused(self) -> Counter[int]:
-        """Count, for each member, the present members that complain about it."""
+        """Count how many of the present members complain about each member."""
         return Counter(member for about in self.complaints.values() for member in about)
 
     def _who_accuses(self, member: int) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""The messages of each stage of a sum, as frozen data with exactly one form in bytes.
+"""The messages of each stage of a secure sum, as immutable objects with exactly one form in bytes.
 
 A request goes from the server to a client, a reply back. Every reply names its sender, and each
 message carries what binds it to its sum (the parameters' hash, then the sid), so that one from
@@ -26,7 +26,9 @@ SHARE_BYTES = share_bytes(SECRET_BYTES)
 
 
 def held_bytes(noise_levels: int) -> int:
-    """Return how many bytes of a client's shares (seed, masking key, noise seeds) one holder has."""
+    """Return how many bytes one holder's shares of a client's secrets take: seed, masking key and noise
+    seeds.
+    """
     return (2 + noise_levels) * SHARE_BYTES
 
 
@@ -35,7 +37,7 @@ def sealed_bytes(noise_levels: int) -> int:
 
 
 def committed_bytes(noise_levels: int) -> int:
-    """Return how many bytes a dealer's commitments to one holder's shares take."""
+    """Return how many bytes a member's commitments to one holder's secret shares take."""
     return (2 + noise_levels) * KEY_BYTES
 
 
@@ -77,7 +79,7 @@ class AdvertiseRequest:
 
 @dataclass(frozen=True)
 class AdvertiseReply:
-    """Stage 1, client to server: its keys, bound to the parameters by their hash.
+    """Stage 1, client to server: the client's public keys, with the hash of the sum's parameters.
 
     The signature of `keys_statement` is empty unless the server may lie.
     """
@@ -131,7 +133,7 @@ class ShareRequest:
 
 @dataclass(frozen=True)
 class ShareReply:
-    """Stage 2, client to server: encrypted shares of its secrets, one bundle for each neighbour.
+    """Stage 2, client to server: encrypted shares of the client's secrets, one bundle for each neighbour.
 
     `sealed`: holder -> sealed shares. `commitments`: holder -> what the dealer commits to each of them by,
     see `share_commitment`. `noise_commitment`: of the noise seeds; empty without noise levels.
@@ -162,7 +164,8 @@ class ShareReply:
 
 @dataclass(frozen=True)
 class MaskRequest:
-    """Stage 3, server to client: who shared secrets (U2), and the shares that neighbours dealt to it.
+    """Stage 3, server to client: who shared secrets (U2), and the shares that neighbours made for this
+    client.
 
     `contributors`: U2, ascending. `sealed`: dealer -> sealed shares. `commitments`: dealer -> its commitments
     to them.
@@ -190,7 +193,7 @@ class MaskRequest:
 
 @dataclass(frozen=True, eq=False)
 class MaskReply:
-    """Stage 3, client to server: the masked vector, of each residue the low `bits` bits.
+    """Stage 3, client to server: the masked vector, packed with `bits` bits for each coordinate.
 
     Attributes:
         context: names what the vector was made from. It is in the keys of the masks already, and travels
@@ -221,7 +224,8 @@ class MaskReply:
 
     @classmethod
     def decode(cls, data: bytes, dimension: int, bits: int = 32) -> "MaskReply":
-        """Read a reply that `encode` wrote, without copying the vector; refuse a wrong length."""
+        """Read a reply that `encode` wrote, without copying the vector; raise DecodeError for a wrong length.
+        """
         reader = Reader(data, 6)
         sender, sid, context = reader.client_id(), reader.fixed(SID_BYTES), reader.fixed(CONTEXT_BYTES)
         complaints, proof = read_ids(reader), reader.short()
@@ -253,7 +257,7 @@ class CheckRequest:
 
 @dataclass(frozen=True)
 class CheckReply:
-    """Check stage, client to server: its signature of the survivors that it was told."""
+    """Check stage, client to server: the client's signature of the list of survivors from the server."""
 
     sender: int
     sid: bytes
@@ -301,7 +305,7 @@ class UnmaskRequest:
 
 @dataclass(frozen=True)
 class UnmaskReply:
-    """Stage 4, client to server: the shares that it holds of its neighbours' secrets.
+    """Stage 4, client to server: the shares that the client holds of its neighbours' secrets.
 
     `seed_shares`: survivor -> share of its self-mask seed. `key_shares`: dropped -> share of its masking
     private key. `noise_shares`: survivor -> share of the first noise seed beyond the level that is needed;

@@ -1,4 +1,4 @@
-"""The order of a sum: which calls server and client may make in each stage, and what stage follows.
+"""The order of a secure sum: which calls server and client may make in each stage, and what stage follows.
 
 One table for both roles and all modes, after h11's `_state.py`. A missing entry is the error: a session
 refuses what is not in it. Nothing leads out of ERROR, and mode "off" has no entry, for it has no sessions.
@@ -13,7 +13,7 @@ from secagg.protocol.parameters import ACTIVE, CURIOUS
 
 
 class Stage(StrEnum):
-    """The stages of a sum at the server (Bonawitz et al., CCS 2017, figure 4), and its two ends.
+    """The stages of a secure sum at the server (Bonawitz et al., CCS 2017, figure 4), and its two ends.
 
     `CHECK` takes place only where the server may lie.
     """
@@ -94,5 +94,5 @@ TRANSITIONS: Transitions = {
 
 
 def following(calls: Mapping[str, Calls[AnyStage]], mode: str, call: str, stage: AnyStage) -> AnyStage | None:
-    """Return the stage that follows a call; None if the call is not allowed in this stage."""
+    """Return the stage that follows a call, or None if the call is not allowed in this stage."""
     return calls.get(mode, {}).get(call, {}).get(stage)

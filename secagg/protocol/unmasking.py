@@ -1,4 +1,4 @@
-"""The last step of a sum: the server removes masks that did not cancel, and surplus noise.
+"""The last step of a secure sum: the server removes masks that did not cancel, and surplus noise.
 
 The sum of the survivors' vectors still holds every survivor's own mask PRG(b_i), and the pair masks with
 those who were lost (Bonawitz et al., CCS 2017, figure 4, round 4). Noise comes out as the integers that it
@@ -34,7 +34,8 @@ _Draw = tuple[int, bytes]
 
 
 def remove_masks(state: ServerState, recovery: ShareRecovery) -> None:
-    """Turn the sum of masked vectors, `state.total`, into the sum of the survivors' residues, in place.
+    """Turn the sum of masked vectors, `state.total`, into the sum of the survivors' unmasked vectors, in
+    place.
 
     Args:
         state: of a sum in which every reply that came is kept.
@@ -108,7 +109,7 @@ def _recovered(
     field: str,
     fits: Callable[[bytes], bool],
 ) -> bytes:
-    """Recover one secret of a dealer, from the shares in one field of the members' replies."""
+    """Recover one secret of a member, from the shares in one field of the other members' replies."""
     given = attrgetter(field)
     shares = {
         holder: of_dealers[dealer]
@@ -137,7 +138,9 @@ def _remaining_masks(
 
 
 def _masks_with_orphans(state: ServerState) -> Iterator[tuple[bytes, int]]:
-    """Yield the key of each mask that a survivor shares with an orphan, with the sign that removes it.
+    """Yield the key of each mask that a survivor shares with a lost member without enough shares (an orphan).
+
+    With the key comes the sign that removes the mask.
 
     Raises ThresholdNotMet: a survivor that shares one has not answered.
     """

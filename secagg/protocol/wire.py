@@ -36,7 +36,7 @@ def checksum(*parts: Buffer) -> bytes:
 
 
 class Writer:
-    """Collects the fields of one message; struct.error or ValueError for values out of range."""
+    """Collects the fields of one message; raises struct.error or ValueError for values out of range."""
 
     def __init__(self, message_type: int) -> None:
         self._parts: list[Buffer] = [bytes((VERSION, message_type))]
@@ -100,7 +100,7 @@ class Reader:
         return float(struct.unpack(">d", self.view(8))[0])
 
     def count(self, item_bytes: int) -> int:
-        """Read a number of items, and refuse one that the remaining bytes cannot hold."""
+        """Read a number of items; raise DecodeError if the remaining bytes cannot hold that many."""
         count = self.integer("I")
         if count > MAX_CLIENTS or count * item_bytes > len(self._rest):
             raise DecodeError(
@@ -130,7 +130,7 @@ def write_table(writer: Writer, table: dict[int, bytes], value_bytes: int) -> Wr
 
 
 def read_table(reader: Reader, value_bytes: int) -> dict[int, bytes]:
-    """Read a table that `write_table` wrote; refuse ids that repeat or descend."""
+    """Read a table that `write_table` wrote; raise DecodeError for ids that repeat or descend."""
     table: dict[int, bytes] = {}
     previous = -1
     for _ in range(reader.count(8 + value_bytes)):
@@ -150,7 +150,7 @@ def write_ids(writer: Writer, ids: tuple[int, ...]) -> Writer:
 
 
 def read_ids(reader: Reader) -> tuple[int, ...]:
-    """Read a list of client ids; refuse ids that repeat or descend."""
+    """Read a list of client ids; raise DecodeError for ids that repeat or descend."""
     ids = tuple(reader.client_id() for _ in range(reader.count(8)))
     for before, after in pairwise(ids):
         if after <= before:

@@ -190,7 +190,7 @@ class Questions:
         return {CLIENT_RECORD: question, **self._told}
 
     def proven_key(self, node_id: int, client_id: int, answer: Mapping[str, Any]) -> bytes | None:
-        """Return the public key that a node has proved to own; None if no proof is asked for.
+        """Return the public key that a node has proved to own, or None if no proof is asked for.
 
         Raises NodeRefusedError: it proves none, or another one than the roster has for the client.
         """
