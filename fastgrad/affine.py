@@ -1,4 +1,4 @@
-"""A linear or convolution layer in a compiled program that computes gradients."""
+"""A linear or convolution layer as compiled loops (numba) that compute gradients."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,7 +12,7 @@ from fastgrad.lowered import Affine, Pair
 
 
 class AffineLayer(Layer):
-    """A linear or convolution layer with its ReLU and pooling in a compiled program, for a fixed number of
+    """A linear or convolution layer, with its ReLU and pooling, as compiled loops for a fixed number of
     records.
 
     `stage`: the layer. `given`: what it is bound to.

@@ -1,4 +1,4 @@
-"""Dropout in a compiled program, whose random choices follow from a key."""
+"""Dropout as compiled loops (numba), whose random choices follow from a key."""
 
 from functools import partial
 
@@ -52,7 +52,7 @@ def leave_out(
 
 
 class DropoutLayer(Layer):
-    """Dropout in a compiled program, for a fixed number of records.
+    """Dropout as compiled loops (numba), for a fixed number of records.
 
     `stage`: the layer. `given`: what it is bound to.
     """

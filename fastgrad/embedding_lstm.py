@@ -1,4 +1,4 @@
-"""An embedding and LSTM layers in a compiled program: buffers, loops and calls for a fixed number of records.
+"""An embedding and LSTM layers as compiled loops (numba), with buffers for a fixed number of records.
 
 Arrays are float32, flat, in the order (positions, records, entries), so that a position is one matrix, and
 the last one is what the layers behind it take. The four gates of a unit are input, forget, cell and output.
@@ -250,7 +250,8 @@ def look_up_back(characters: Integers, gradient: Floats, count: int, width: int,
 
 
 class EmbeddingLSTMLayers:
-    """An embedding and LSTM layers in a compiled program, which give the states at a text's last position.
+    """An embedding and LSTM layers as compiled loops (numba), which give the states at a text's last
+    position.
 
     `reading`: the layers. `count`: how many records there are. `parameters`, `gradient`: of the program,
     shape (d,). `characters`: for the input, shape (records, positions), int64. `output`: shape (records, 1,

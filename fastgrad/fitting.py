@@ -1,4 +1,4 @@
-"""Prepare a compiled program for a model's gradients, or raise an error that says why there is none."""
+"""Prepare a model for compiled loops (numba), or raise an error that says why this is not possible."""
 
 from importlib import import_module
 
@@ -13,13 +13,13 @@ LEAST_PARAMETERS = 10_000
 
 
 class UncompiledError(NotLoweredError):
-    """Raised if numba cannot compile the loops of a program on this machine."""
+    """Raised if numba cannot compile the loops for a model on this machine."""
 
 
 def fitted(
     model: nn.Module, input_shape: tuple[int, ...], device: torch.device, *, records: bool = False
 ) -> LoweredModel:
-    """Return a model's layers as a compiled program takes them, and compile the loops that they need.
+    """Return a model's layers in the form that compiled loops need, and compile these loops with numba.
 
     `model`, `input_shape`, `device`: what is to be trained, and where. `records`: whether gradients of single
     records are asked for.

@@ -1,4 +1,4 @@
-"""Group normalisation in a compiled program, with ReLU if one follows.
+"""Group normalisation as compiled loops (numba), with ReLU if one follows.
 
 Of a record and a group with mean mu and variance v: y = gamma xhat + beta, where xhat = s (x - mu) and
 s = 1 / sqrt(v + eps). With g, the gradient by y, the gradients are sum g xhat by gamma and sum g by beta,
@@ -158,7 +158,7 @@ def normalise_back(
 
 
 class NormLayer(Layer):
-    """Group normalisation in a compiled program, for a fixed number of records.
+    """Group normalisation as compiled loops (numba), for a fixed number of records.
 
     `stage`: the layer. `given`: what it is bound to.
     """

@@ -1,4 +1,4 @@
-"""The sum of two branches of a network in a compiled program, with ReLU if one follows."""
+"""The sum of two branches of a network as compiled loops (numba), with ReLU if one follows."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from fastgrad.lowered import Join
 
 
 class JoinLayer(Layer):
-    """The sum of two branches of a network in a compiled program, for a fixed number of records.
+    """The sum of two branches of a network as compiled loops (numba), for a fixed number of records.
 
     `stage`: the layer. `given`: what it is bound to.
     """
@@ -25,8 +25,7 @@ class JoinLayer(Layer):
             self.forward.append(partial(kernels.activate, flat(self.output), self._channels, unmoved, True))
 
     def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:
-        """Return the calls of the backward pass for one branch; the program asks once for each of the two
-        branches.
+        """Return the backward pass's calls for one branch; this is called once for each of the two branches.
         """
         if inputs_back is None:
             return []

@@ -1,4 +1,4 @@
-"""Loops compiled by numba; beside matrix products, they take most of the time of a compiled pass.
+"""Loops compiled by numba; beside matrix products, they take most of the time of a forward and backward pass.
 
 All arrays are float32, flat, and in the order (records, height, width, channels), unless said otherwise. A
 kernel adds in the same order for a record whatever stands beside it.

@@ -1,4 +1,4 @@
-"""A layer of a compiled program: its buffers, its calls, and the clipped sums of its gradients."""
+"""A layer as compiled loops (numba): its buffers, its calls, and the clipped sums of its gradients."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -197,7 +197,7 @@ Part = Rows | Outer
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """The buffers that a layer of a compiled program works on.
+    """The buffers on which the compiled loops of a layer work.
 
     `inputs`: its input, shape (records, height, width, channels). `parameters`: those of the program, shape
     (d,); read at every pass. `gradient`: of the program, shape (d,); None where gradients are left apart for
@@ -213,7 +213,7 @@ class Given:
 
 
 class Layer(ABC):
-    """A layer of a compiled program for a fixed number of records, with its buffers.
+    """A layer as compiled loops (numba) for a fixed number of records, with its buffers.
 
     `output`: shape (records, height, width, channels). `output_back`: the gradient by it, to be filled before
     the way back, which overwrites it. `forward`: the calls of the way there. `parts`: the gradients of single

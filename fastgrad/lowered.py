@@ -1,4 +1,4 @@
-"""A model as a compiled program takes it: layers with sizes, and where their parameters stand in theta."""
+"""A model in the form that compiled loops need: layers with sizes, and the positions of their parameters."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ Shape = tuple[int, int, int]
 
 
 class NotLoweredError(Exception):
-    """Raised if there is no compiled program for a model; the message says why."""
+    """Raised if a model cannot be computed by compiled loops (numba); the message says why."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class Dropout(LoweredLayer):
 
 @dataclass(frozen=True)
 class LSTM:
-    """The sizes of one LSTM layer, and where its parameters begin in the program's parameter vector.
+    """The sizes of one LSTM layer, and where its parameters begin in the vector of all parameters.
 
     `inputs`, `units`: entries at a position, of its input and of its state. `from_inputs`: where its weights
     by the input begin among the parameters; shape (4 units, inputs). `bias`: where the bias begins; shape (4
@@ -224,7 +224,7 @@ class EmbeddingLSTM:
 
 @dataclass(frozen=True, eq=False)
 class LoweredModel:
-    """A model as a sequence of layers for a compiled program.
+    """A model as a sequence of layers for compiled loops (numba).
 
     `stages`: in their order. `inputs`: the numbers of the stages whose results each one takes; -1 for what
     comes before all. `input_shape`: of one example, as the model takes it. `order`: where each
@@ -240,7 +240,8 @@ class LoweredModel:
 
     @cached_property
     def inverse(self) -> npt.NDArray[np.int64]:
-        """For each parameter in the model's order, its position in the compiled program's order, shape (d,).
+        """For each parameter in the model's order, its position in the order of the compiled loops, shape
+        (d,).
         """
         return np.argsort(self.order)
 
@@ -274,9 +275,7 @@ class LoweredModel:
 
 
 def pieces_of(count: int, most: int) -> Iterator[slice]:
-    """Yield slices of ``most`` records and, for the rest, of sizes halved again and again, so few programs
-    are needed.
-    """
+    """Yield slices of ``most`` records and, for the rest, of halved sizes, so that few sizes need buffers."""
     begin, size = 0, most
     while begin < count:
         while size > count - begin:

@@ -1,4 +1,5 @@
-"""Translate a model's layers for a compiled program, or raise an error that says why this is not possible.
+"""Translate a model's layers for compiled loops (numba), or raise an error that says why this is not
+possible.
 
 Known are plain convolutions of pictures, linear layers, group normalisation, pooling by means or maxima, sums
 of two branches, ReLU behind any of them, dropout, and flattening. ReLU, and maximum pooling of 2 x 2 without
@@ -38,7 +39,7 @@ from fastgrad.traced import EXAMPLES, Sum, steps_of
 
 
 def lower(model: nn.Module, input_shape: tuple[int, ...]) -> LoweredModel:
-    """Return a model's layers in the form that a compiled program takes.
+    """Return a model's layers in the form that compiled loops (numba) need.
 
     Raises NotLoweredError: a layer, or an order of layers, that programs do not know.
     """
@@ -131,7 +132,7 @@ class _Reader:
         return self.result
 
     def lowered(self) -> LoweredModel:
-        """Return the model that has been read, in the form that a compiled program takes.
+        """Return the model that has been read, in the form that compiled loops (numba) need.
 
         Raises NotLoweredError: no layer with weights, an output that is not a row of numbers or in another
         order, or parameters that were not met just once.
@@ -249,7 +250,7 @@ class _Reader:
         return np.arange(begin, begin + parameter.numel()).reshape(tuple(parameter.shape))
 
     def _add(self, entries: npt.NDArray[np.int64]) -> int:
-        """Append parameters to the program's order, and return the position of the first."""
+        """Append parameters to the order of the compiled loops, and return the position of the first."""
         begin = sum(len(part) for part in self._parts)
         self._parts.append(entries.reshape(-1))
         return begin

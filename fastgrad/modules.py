@@ -1,4 +1,4 @@
-"""Layers that torch lacks or computes slowly, and the loss that compiled programs differentiate.
+"""Layers that torch lacks or computes slowly, and the loss whose gradient compiled loops compute.
 
 A model is built of them where a program or a closed form is to know it. Pooling is the exception: see
 `SlicePooling`.

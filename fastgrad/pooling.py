@@ -1,4 +1,4 @@
-"""Mean and maximum pooling with windows of any size in a compiled program, with ReLU if one follows.
+"""Mean and maximum pooling with windows of any size, and ReLU if one follows, as compiled loops (numba).
 
 Windows are given by the rows and the columns that they begin and end at, so that padding and windows of
 several sizes (adaptive pooling) are no cases of their own.
@@ -124,7 +124,7 @@ def largest_back(gradient: Floats, which: Whiches, geometry: PictureGeometry, ou
 
 
 class PoolingLayer(Layer):
-    """Mean or maximum pooling in a compiled program, for a fixed number of records.
+    """Mean or maximum pooling as compiled loops (numba), for a fixed number of records.
 
     `stage`: the layer. `given`: what it is bound to.
     """

@@ -1,4 +1,4 @@
-"""One compiled forward and backward pass of some records through a client's model.
+"""One forward and backward pass of some records through a client's model, by compiled loops (numba).
 
 Every buffer is made once and every call is bound to its buffers, so a pass is a list of calls. What it
 computes does not depend on what was computed before.
@@ -17,7 +17,7 @@ from fastgrad.modules import Loss, cross_entropy
 
 
 class Program:
-    """One forward and backward pass through a model, compiled for a fixed number of records.
+    """One forward and backward pass through a model, by compiled loops for a fixed number of records.
 
     Args:
         lowered: the model.
@@ -116,7 +116,7 @@ class Program:
 
 
 def layer_of(stage: LoweredLayer, given: Given) -> Layer:
-    """Make a layer of a compiled program; its module is imported when it is needed."""
+    """Make a layer's compiled loops; the module with the loops is imported only when it is needed."""
     module, name = stage.compiled.split(":")
     made: Layer = getattr(import_module(module), name)(stage, given)
     return made

@@ -1,4 +1,4 @@
-"""Gradients of single records by compiled passes through a model, clipped and summed.
+"""Gradients of single records by compiled loops (numba), clipped and summed.
 
 Where a layer has one patch, as a linear layer has, a record's gradient by its weight is an outer product
 g^T a, whose norm is ||g|| ||a||. Elsewhere it is written out, one small product of matrices a record, which
@@ -70,7 +70,8 @@ class ClippedProgram:
         clip_factors(self._squares, most, self._factors)
 
     def write(self, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None:
-        """Write every record's gradient, in the program's order, to ``out``, shape (records, d)."""
+        """Write every record's gradient, in the parameter order of the loops, to ``out``, shape (records, d).
+        """
         self._program.run(x, y, self._weights)
         for part in self._parts:
             part.write(out)
@@ -158,13 +159,12 @@ class ProgrammedGradients(RecordGradients):
         return apart[..., self._inverse]
 
     def records_at_once(self, least_bytes: int = 0) -> int:
-        """Return how many records to give one thread at once: those of a few passes of the compiled program.
-        """
+        """Return how many records to give one thread at once: those of a few passes of the compiled loops."""
         return PASSES_IN_A_ROW * self._most
 
     @property
     def _own_programs(self) -> "_Programs":
-        """The compiled programs of this thread."""
+        """The compiled passes of this thread, by the number of records."""
         if not hasattr(self._programs, "own"):
             self._programs.own = _Programs(self._lowered, self.loss)
         own: _Programs = self._programs.own

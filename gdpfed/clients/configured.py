@@ -18,7 +18,7 @@ from gdpfed.learning.training.optimizers import SCHEDULES, LocalTraining, check_
 
 
 def source_of(config: Config) -> DataSource:
-    """Return where the configured data come from."""
+    """Return the description of the data source that the configuration names."""
     values = {field.name: getattr(config.dataset, field.name) for field in fields(DataSource)}
     encoder = values["encoder"] and tuple(sorted(values["encoder"].items()))
     return DataSource(**values | {"encoder": encoder})

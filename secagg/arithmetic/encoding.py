@@ -198,7 +198,8 @@ class Encoding:
         return steps.astype(np.uint32)
 
     def is_encoded(self, residues: NDArray[np.uint32]) -> bool:
-        """Whether residues uint32[d] are a possible unmasked update without noise, as from `encode`.
+        """Whether integers modulo 2**b, uint32[d], can be an unmasked update without noise that `encode`
+        made.
 
         Its norm is at most C, exactly, or without clipping every coordinate within `coordinate_limit`.
         """
@@ -213,7 +214,9 @@ class Encoding:
         return _squared_norm(steps) <= self.norm_limit_squared
 
     def decode(self, residues: NDArray[np.uint32]) -> NDArray[np.float64]:
-        """Decode residues, centred in [-2**(b-1), 2**(b-1)), into real values: uint32[d] -> float64[d]."""
+        """Decode integers modulo 2**b, read as from -2**(b-1) to below 2**(b-1), into real values:
+        float64[d].
+        """
         if residues.dtype != np.uint32 or residues.shape != (self.dimension,):
             raise EncodingError(f"residues are uint32[{self.dimension}], got {_kind(residues)}")
         spare = FULL_BITS - self.modulus_bits

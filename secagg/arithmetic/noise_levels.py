@@ -216,7 +216,7 @@ class Contributors:
 
     @property
     def noisy(self) -> int:
-        """n2 - D - c: the smallest number of members whose noise is in the sum and not known to colluders."""
+        """The smallest number of members whose noise is in the sum and unknown to colluders: n2 - D - c."""
         return self.number - self.dropout_tolerance - self.corrupt_tolerance
 
     @property

@@ -1,4 +1,5 @@
-"""Checks a decoded sum: rejects one that is larger than honest clipped updates and noise can produce.
+"""Checks a decoded sum: rejects it if a sum of honest clipped updates and noise would almost surely be
+smaller.
 
 Let n be the number of contributions, C_i their norms, A = C_1 + .. + C_n, and d the dimension. An honest sum
 is u + v with |u| <= A, for rounding keeps each update's norm within C_i, and v the sum of the noise.

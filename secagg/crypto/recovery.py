@@ -1,4 +1,4 @@
-"""Recovers a secret that a dealer split among holders, even if some holders send wrong shares.
+"""Recovers a secret that a member split among holders, even if some holders send wrong shares.
 
 Shamir's shares are a Reed-Solomon code (McEliece and Sarwate, 1981): the values of a polynomial of degree
 t - 1 at m points are a codeword; up to floor((m - t) / 2) of them may be wrong, and no other polynomial fits

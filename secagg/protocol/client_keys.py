@@ -156,7 +156,7 @@ Noise = Steps | Literal["discrete_gaussian"] | None
 
 
 def masked_vector(state: ClientState, steps: Steps | HeldVector, noise: Noise) -> memoryview:
-    """Return this client's update with its noise and all its masks, as packed residues.
+    """Return this client's update with its noise and all its masks, as packed integers.
 
     `ClientSession.mask` says what may be given; the keys of the masks with partners are in the state. Raises
     LocalProtocolError: another dtype or shape, or noise where other noise or none belongs.

@@ -118,7 +118,8 @@ def is_private(num_clients: int, degree: int, threshold: int, corrupt: int, drop
 
 @lru_cache(maxsize=256)
 def fewest_private(num_clients: int, degree: int, threshold: int, corrupt: int, dropped: int) -> int:
-    """Return the smallest number of members with which a sparse graph stays private, at most all n.
+    """Return the smallest number of members with which a sparse graph stays private, or n if none may be
+    missing.
 
     The corrupt are all there, so on a smaller ring they weigh more.
     """

@@ -87,7 +87,7 @@ class ServerState:
         return PublicKeys.from_bytes(self.members[member])
 
     def is_committed(self, dealer: int, part: int, holder: int, share: bytes) -> bool:
-        """Whether a share is the one that its dealer committed to."""
+        """Whether a secret share is the one to which the member that made it committed."""
         committed = self.dealt[dealer].commitments[holder][KEY_BYTES * part : KEY_BYTES * (part + 1)]
         return compare_digest(share_commitment(self.sid, (dealer, holder), part, share), committed)
 

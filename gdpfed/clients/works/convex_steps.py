@@ -1,4 +1,5 @@
-"""What clients compute as convex_steps: local steps on a convex loss; noise is added once, to clients' sum.
+"""What clients compute as convex_steps: local steps on a convex loss; noise is added once, to the sum over
+clients.
 """
 
 import numpy as np

@@ -1,5 +1,5 @@
-"""What clients compute as gradient_sum: the sum of a batch's clipped gradients; noise is added to clients'
-sum.
+"""What clients compute as gradient_sum: a batch's sum of clipped gradients; noise is added to the sum over
+clients.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""What clients compute as window_steps: clipped local steps; noise is added once, to clients' sum."""
+"""What clients compute as window_steps: clipped local steps; noise is added once, to the sum over clients."""
 
 import numpy as np
 import numpy.typing as npt

@@ -81,7 +81,7 @@ def _is_allowed(word: str, allowed: Iterable[str]) -> bool:
 
 
 def check_refused(settings: "NodeSettings", model: str) -> None:
-    """Raise NodeConfigError if the node's operator forbids the run's model, as one that computes statistics.
+    """Raise NodeConfigError if the node's operator forbids the run's model, for example one for statistics.
 
     Names may have * for any letters. One that ends in _by_party holds figures of each client alone, which the
     operator must have allowed. Raises NodeConfigError: it is refused, or not allowed.

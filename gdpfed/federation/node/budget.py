@@ -107,7 +107,9 @@ def begin(budgets: Budgets, terms: Terms) -> None:
 
 
 def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
-    """Raise an error if a sum breaks its run's agreed conditions, or an update in it this client's limits."""
+    """Raise an error if a sum breaks its run's agreed conditions, or if an update to it breaks this client's
+    limits.
+    """
     with locked_ledger(*places_of(budgets)) as file:
         terms = file.ledger.check_round(round_of_run.run, round_of_run.index)
         budget = of_unit(budgets, terms.unit)
@@ -241,7 +243,9 @@ def _limits(budget: Budget, terms: Terms) -> tuple[float, ...]:
 
 
 def _broken_by(terms: Terms, index: int, order: "TrainingOrder", parameters: SumParameters) -> str:
-    """Say how the server's instruction for one sum breaks the run's agreed conditions, or return ""."""
+    """Say how the server's instruction for one sum breaks the run's agreed conditions, or return "" if it
+    does not.
+    """
     those = f"the terms of run {terms.run}"
     if terms.task and order.task.digest != terms.task:
         return f"the order has another model, number of classes or form of examples than {those}"

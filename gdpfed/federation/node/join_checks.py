@@ -1,4 +1,4 @@
-"""Checks by which a node refuses to join a run: its own limits, and whether its data fit."""
+"""Checks that a node makes before it joins a run: its own limits, and whether its data fit."""
 
 from collections.abc import Mapping
 from logging import ERROR, WARNING

@@ -30,7 +30,7 @@ UNUSABLE = "data cannot be used, see the log of this client"
 
 
 def refuse_other_data(settings: NodeSettings, run: str) -> None:
-    """Raise DataRefusedError if the node's examples have changed since the run began that is continued.
+    """Raise DataRefusedError if the node's examples have changed since this run began.
 
     Raises:
         DataRefusedError: they are others, or cannot be read; how is in the node's log alone.

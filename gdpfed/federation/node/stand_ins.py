@@ -26,15 +26,14 @@ _WORD = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")
 
 
 class StandInError(InputError):
-    """Raised if the stand-in for a node's own data gives no update; the server reads the message."""
+    """Raised if the object in place of a node's own data gives no update; the server reads the message."""
 
 
 class StandIn(Protocol):
     """Gives a node's updates in place of training on the node's own data."""
 
     def check(self, order: "TrainingOrder") -> None:
-        """Raise InputError for an instruction that the stand-in cannot carry out, before any cost is
-        recorded.
+        """Raise InputError for an instruction that this object cannot carry out, before any cost is recorded.
 
         Raises:
             InputError: what it cannot.
@@ -56,7 +55,7 @@ class StandIn(Protocol):
 
 @dataclass(frozen=True)
 class StandInKind:
-    """A kind of stand-in for a node's own data: its settings, and how to make one from them.
+    """A kind of object in place of a node's own data (stand-in): its settings, and how to make it from them.
 
     Attributes:
         settings: of a node, and the values that each takes; the one that chooses the kind among them.
@@ -75,7 +74,7 @@ STAND_INS: Registry[StandInKind] = Registry(
 
 
 def stand_in_of(config: Mapping[str, Any]) -> StandIn | None:
-    """Make the stand-in that a node's settings choose, or return None for a node with its own data.
+    """Make the object in place of a node's own data that its settings choose, or return None without one.
 
     Raises:
         NodeConfigError: settings that contradict it, or two stand-ins.
@@ -88,7 +87,9 @@ def stand_in_of(config: Mapping[str, Any]) -> StandIn | None:
 
 
 def all_settings() -> dict[str, Kind]:
-    """Return all settings of a node, those of stand-ins included, with their allowed values."""
+    """Return all settings of a node with their allowed values, those of plug-ins in place of its data
+    included.
+    """
     more = {key: kind for each in STAND_INS.items().values() for key, kind in each.settings.items()}
     return {**OWN_SETTINGS, **more}
 

@@ -47,8 +47,9 @@ def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
 
 
 def missing_rounds(ledger: ClientLedger, earlier: Mapping[str, int]) -> dict[str, int]:
-    """Return how many rounds that the server remembers the ledger lacks, by run; at least 1 for an unknown
-    run.
+    """Compare a ledger with the server's memory: return how many rounds of each run the ledger lacks.
+
+    At least 1 for a run that the ledger does not know.
     """
     known = {run.terms.run: len(set(run.rounds)) + len(run.sent) for run in ledger.runs}
     short = {

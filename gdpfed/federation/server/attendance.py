@@ -1,4 +1,4 @@
-"""Before each round, the server looks which nodes have left and which have come."""
+"""Before each round, the server checks which nodes have left and which have come."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
