@@ -1,5 +1,4 @@
-"""Compute the gradients of a loss with respect to a model's parameters, of each record or of a weighted
-batch.
+"""Compute the gradients of a loss with respect to a model's parameters, by record or for a weighted batch.
 
 Models and losses are handed in. Nothing here knows of clients, privacy or files; needed are torch, numpy and
 numba. `forms.py` chooses how gradients of single records are computed, `record_gradients.py` clips and sums

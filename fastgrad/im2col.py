@@ -51,8 +51,7 @@ def unfolded_conv2d(
 
 
 def patches_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: int | Pair) -> torch.Tensor:
-    """Return the patch under a kernel at each position of pictures (N, C, H, W), in shape (N, H', W', patch).
-    """
+    """Return the patch under a kernel at each position of pictures (N, C, H, W): (N, H', W', patch)."""
     pictures = input.permute(0, 2, 3, 1)
     rows, columns = pair(padding)
     if rows or columns:
@@ -62,7 +61,7 @@ def patches_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: i
 
 
 def columns_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: int | Pair) -> torch.Tensor:
-    """Return the patch under a kernel at each position of pictures (N, C, H, W) as a column: (N, patch, H' *
+    """Return the patch under a kernel at each position of pictures (N, C, H, W), as columns: (N, patch, H'
     W').
     """
     rows, columns = pair(padding)

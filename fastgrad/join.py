@@ -25,8 +25,7 @@ class JoinLayer(Layer):
             self.forward.append(partial(kernels.activate, flat(self.output), self._channels, unmoved, True))
 
     def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:
-        """Return the backward pass's calls for one branch; this is called once for each of the two branches.
-        """
+        """Return the backward pass's calls for one branch; both branches need calls of their own."""
         if inputs_back is None:
             return []
         calls = list[Call]()

@@ -36,9 +36,7 @@ _LOWEST = np.float32(-np.inf)
 
 
 def compiled(*types: Any, **options: Any) -> Callable[[Kernel], Kernel]:
-    """Return a decorator that compiles a loop for these argument types; the loop releases the GIL while it
-    runs.
-    """
+    """Return a decorator that compiles a loop for these argument types; the loop runs without the GIL."""
 
     def compile_it(function: Kernel) -> Kernel:
         compiled = numba.njit(void(*types), cache=True, nogil=True, error_model="numpy", **options)(function)
@@ -236,8 +234,7 @@ def pool_back(
 
 @compiled(_F, int64, _I, _F, _F)
 def cross_entropy_back(logits: Floats, classes: int, targets: Integers, weights: Floats, out: Floats) -> None:
-    """Compute gradients of the weighted cross-entropy with respect to logits: w (softmax(logits) -
-    onehot(target)).
+    """Compute gradients of a weighted cross-entropy with respect to logits: w (softmax(logits) - onehot).
 
     Raises IndexError for a target that is not a class.
     """

@@ -19,8 +19,9 @@ _MOST_SQUARED = float(np.finfo(np.float32).max)
 
 @compiled(_F, _D, fastmath={"reassoc"})
 def add_squares(rows: Floats, squares: Doubles) -> None:
-    """Add the squared norm of each row to ``squares`` in float64: rows (records, entries), squares
-    (records,).
+    """Add the squared norm of each row to ``squares``, in float64.
+
+    ``rows``: (records, entries). ``squares``: (records,).
     """
     size = len(rows) // len(squares)
     for n in range(len(squares)):
@@ -32,8 +33,7 @@ def add_squares(rows: Floats, squares: Doubles) -> None:
 
 @compiled(_F, _F, _D, fastmath={"reassoc"})
 def add_outer_squares(outputs: Floats, inputs: Floats, squares: Doubles) -> None:
-    """Add the squared norm of each gradient g_i^T a_i to ``squares`` in float64: s_i += ||g_i||^2 ||a_i||^2.
-    """
+    """Add the squared norm of each gradient g_i^T a_i to ``squares``: s_i += ||g_i||^2 ||a_i||^2."""
     count = len(squares)
     widths = (len(outputs) // count, len(inputs) // count)
     for n in range(count):
@@ -146,8 +146,9 @@ class Rows:
         return [partial(add_weighted, flat(self.values), factors, flat(total[self.where]))]
 
     def add_truncated(self, factors: Doubles, unit: float, total: torch.Tensor) -> None:
-        """Add trunc(f_i g_i / unit), for gradients g_i with factors f_i, to the parameters' place in
-        ``total``.
+        """Add trunc(f_i g_i / unit), for gradients g_i with factors f_i, to their place in ``total``.
+
+        ``total``: shape (d,), int64.
 
         ``total``: shape (d,), int64.
         """
@@ -170,8 +171,7 @@ class Outer:
     inputs: torch.Tensor
 
     def measure(self, squares: Doubles) -> Call:
-        """Return the call that adds each record's squared gradient norm, ||g_i||^2 ||a_i||^2, to ``squares``.
-        """
+        """Return the call that adds each record's squared norm, ||g_i||^2 ||a_i||^2, to ``squares``."""
         return partial(add_outer_squares, flat(self.outputs), flat(self.inputs), squares)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:

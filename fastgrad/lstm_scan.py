@@ -127,8 +127,7 @@ FUSED = CellKernels(_fused_forward, _fused_backward)
 
 
 def scan_by(kernels: CellKernels) -> Scan:
-    """Return a function that computes an LSTM's states by these kernels, also for many clients under `vmap`.
-    """
+    """Return a function that computes an LSTM's states by these kernels, also for many clients by `vmap`."""
 
     def scan(from_inputs: torch.Tensor, hidden_weight: torch.Tensor) -> torch.Tensor:
         # A layer of one client is one of many: vmap comes before this function and hands all of them over.
@@ -213,9 +212,7 @@ class _Recurrence(torch.autograd.Function):
 
 
 def checked_scan(device: torch.device) -> Scan | None:
-    """Return the LSTM recurrence by a device's fused kernels, or None if it is missing or disagrees with
-    `plain_scan`.
-    """
+    """Return the LSTM recurrence by a device's fused kernels, or None if they are missing or wrong."""
     scan = scan_by(FUSED)
     generator = torch.Generator().manual_seed(0)
     clients, records, length, units = _TRIED

@@ -37,16 +37,14 @@ LARGEST_WINDOW = 4
 
 
 def mixed(z: Any) -> Any:
-    """Mix the bits of int64 values by SplitMix64's finaliser; the values are tensors, or numbers in compiled
-    loops.
-    """
+    """Mix the bits of int64 values by SplitMix64's finaliser; takes tensors, or numbers in compiled loops."""
     z = (z ^ (z >> 30 & 2**34 - 1)) * FIRST_FACTOR
     z = (z ^ (z >> 27 & 2**37 - 1)) * SECOND_FACTOR
     return z ^ (z >> 31 & 2**33 - 1)
 
 
 def stays(base: Any, entry: Any, threshold: int) -> Any:
-    """Whether dropout keeps an entry: whether a hash of ``base`` and the entry's number reaches the
+    """Whether dropout keeps an entry, that is, whether a hash of ``base`` and its number reaches the
     threshold.
 
     ``base``: mix(k + l g), of the module's docstring. ``entry``: e + 1. Both are what `mixed` takes.
@@ -146,8 +144,7 @@ def fuse_recurrences(model: nn.Module, device: torch.device) -> None:
 
 
 class SlicePooling(TorchFunctionMode):
-    """A context in which CPUs compute maximum pooling by slices, wherever this gives the same numbers as
-    torch.
+    """A context in which CPUs compute maximum pooling by slices, where this gives the same numbers.
 
     torch compares the pixels of a window one after the other, and notes which is largest. A test needs only
     the largest, so rows, then columns are compared whole: k - 1 vector operations each for windows of k x k.
@@ -179,9 +176,7 @@ def _pooled(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> torch.Tensor | None:
-    """Return the largest number of each window, shape (..., rows, columns), or None if torch must do the
-    pooling.
-    """
+    """Return the largest number of each window, shape (..., rows, columns), or None if torch must pool."""
     size, by = pair(kernel_size), pair(stride or kernel_size)
     plain = pair(padding) == (0, 0) and pair(dilation) == (1, 1) and not (ceil_mode or return_indices)
     fits = all(

@@ -70,8 +70,7 @@ class ClippedProgram:
         clip_factors(self._squares, most, self._factors)
 
     def write(self, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None:
-        """Write every record's gradient, in the parameter order of the loops, to ``out``, shape (records, d).
-        """
+        """Write every record's gradient to ``out``, shape (records, d), in the loops' order of parameters."""
         self._program.run(x, y, self._weights)
         for part in self._parts:
             part.write(out)
@@ -121,8 +120,7 @@ class ProgrammedGradients(RecordGradients):
         bounds: torch.Tensor,
         unit: float,
     ) -> torch.Tensor:
-        """Compute sums of clipped gradients truncated to integers; products of two float32 entries are exact.
-        """
+        """Compute sums of clipped gradients truncated to integers; products of float32 entries are exact."""
 
         def add(program: ClippedProgram, k: int, x: torch.Tensor, y: torch.Tensor) -> None:
             program.add_truncated(x, y, EXACT_SLACK * float(bounds[k]), unit)
@@ -138,9 +136,7 @@ class ProgrammedGradients(RecordGradients):
         add: Callable[[ClippedProgram, int, torch.Tensor, torch.Tensor], None],
         total: torch.Tensor,
     ) -> torch.Tensor:
-        """Return every client's sum, shape (clients, d), after ``add`` has added the client's records to
-        ``total``.
-        """
+        """Return every client's sum, shape (clients, d); ``add`` adds the client's records to ``total``."""
         own, sums = self._own_programs, torch.empty(thetas.shape, dtype=total.dtype)
         for k, our_x, our_y in _present(x, y, present):
             own.load(thetas[k])

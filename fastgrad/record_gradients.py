@@ -198,9 +198,7 @@ class RecordGradients:
 
 
 class TapedGradients(RecordGradients):
-    """Gradients of single records by one pass forward and back for all records, whose operations a tape
-    notes.
-    """
+    """Gradients of single records by one pass forward and back, which is recorded on a tape."""
 
     form = "many records at once by one pass"
     stacks = True
@@ -243,8 +241,9 @@ class TapedGradients(RecordGradients):
 
 
 class SoftmaxGradients(RecordGradients):
-    """Closed-form gradients of a linear layer under cross-entropy: with softmax p and one-hot label y, g = p
-    - y.
+    """Closed-form gradients of a linear layer under cross-entropy: softmax minus one-hot label, times input.
+
+    With softmax p and one-hot y, a record's gradient has the norm ||p - y|| ||(x, 1)||.
 
     The norm of a record's gradient is ||p - y|| ||(x, 1)||.
     """

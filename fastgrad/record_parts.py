@@ -170,7 +170,7 @@ Part = Rows | Outer | OuterSum
 
 
 def part_of_products(uses: Sequence[tuple[Product, torch.Tensor]]) -> Part:
-    """Return a matrix's gradients by record, in the cheapest form, from its recorded uses in a pass."""
+    """Return all records' gradients with respect to a matrix, in the cheapest form, from its uses."""
     first, gradient = uses[0]
     inputs = first.inputs
     if len(uses) > 1:

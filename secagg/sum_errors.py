@@ -48,7 +48,7 @@ class SecAggError(Exception):
 
 
 class LocalProtocolError(SecAggError):
-    """Raised if the calling code used a session wrongly: out of order, after an error, or with a wrong array."""
+    """Raised if the calling code used a session wrongly: out of order, after an error, with a wrong array."""
 
 
 class RemoteProtocolError(SecAggError):

@@ -1,5 +1,4 @@
-"""A client's own part of a sum's noise, with the key from which a later round draws it again to subtract it.
-"""
+"""A client's own part of a sum's noise, with the key by which a later round can subtract it again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

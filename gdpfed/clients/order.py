@@ -177,8 +177,7 @@ class TrainingOrder:
         return dimension == self.task.num_clients * counts_dimension(self.task.classes_counted)
 
     def to_scalars(self) -> dict[str, Scalar]:
-        """Return the server's instruction as one flat mapping of plain values; the nested task becomes JSON.
-        """
+        """Return the server's instruction as one flat mapping of plain values; the task becomes JSON."""
         flat: dict[str, Scalar] = {"task": self.task.to_json()} | asdict(self.training)
         flat |= {name: getattr(self, name) for name in ROUND_FIELDS}
         flat |= {name: list(getattr(self, name)) for name in LIST_FIELDS}
@@ -188,15 +187,13 @@ class TrainingOrder:
         return flat
 
     def for_part(self, part: ClientPart) -> Self:
-        """Return this instruction for one client: with its own norm, weight and steps, or with zeros to send.
-        """
+        """Return this instruction for one client, with its own norm, weight and steps, or told to send zeros."""
         own = {name: getattr(part, name) for name in PART_FIELDS}
         return replace(self, records=part.records, **own)
 
     @property
     def record_groups(self) -> tuple[tuple[float, ...], int]:
-        """The fraction of the records in each group, and the seed by which records are divided into groups.
-        """
+        """The fraction of the records in each group, and the seed by which groups are drawn."""
         return self.task.record_shares, self.task.seed
 
     @property

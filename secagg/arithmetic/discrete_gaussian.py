@@ -126,8 +126,7 @@ class _Source:
 
 @lru_cache(maxsize=len(_SHAPES))
 def tables(sigma: int, cells: int) -> Tables:
-    """Make the tables for drawing discrete Gaussian noise D(sigma) with |x| < cells / 2 and mean exactly 0.
-    """
+    """Make the tables for drawing discrete Gaussian noise with |x| < cells / 2 and mean exactly 0."""
     shift = _FRACTION_BITS - _DIRECT_BITS
     probabilities = _probabilities(sigma, cells // 2)
     counts = [probability >> shift for probability in probabilities]

@@ -149,8 +149,7 @@ class Encoding:
 
     @cached_property
     def norm_limit_squared(self) -> int:
-        """The largest squared norm, in steps, of an update within the clipping norm C, as an exact integer.
-        """
+        """The largest squared norm, in steps, of an update within the clipping norm C: an exact integer."""
         return math.floor((Fraction(self.clipping_norm) / Fraction(self.grid)) ** 2)
 
     def encode(self, update: Floats) -> Integers:
@@ -283,8 +282,7 @@ def _norm(values: Floats) -> float:
 
 
 def _rounded(values: Floats, scale: float, grid: float, limit: int) -> Integers:
-    """Round values to integer steps, round(values * scale / grid); raise EncodingError beyond `limit` steps.
-    """
+    """Round values to integer steps, round(values * scale / grid); raise EncodingError beyond `limit`."""
     steps = np.empty(len(values), dtype=np.int64)
     buffer = np.empty(min(_CHUNK, len(values)))
     for start in range(0, len(values), _CHUNK):

@@ -229,7 +229,8 @@ class Contributors:
         return self.noisy + (self.dropout_tolerance if self.most_noise_levels else 0)
 
     def norm_in_noise(self, noise_multiplier: float) -> float:
-        """Return the clipping norm in standard deviations of one client's permanent noise: sqrt(n') / sigma.
+        """Return the clipping norm over the standard deviation of a client's permanent noise: sqrt(n') /
+        sigma.
         """
         return math.sqrt(self.staying) / noise_multiplier
 
@@ -238,8 +239,7 @@ class Contributors:
         return noise_levels(base_stddev, self.staying, self.dropout_tolerance, self.most_noise_levels)
 
     def fitting_levels(self, noise_multiplier: float, half: int) -> NoiseLevels:
-        """Return the noise with the finest integer steps with which a sum still fits below half = 2**(b - 1).
-        """
+        """Return the noise with the finest integer steps with which a sum fits below half = 2**(b - 1)."""
         for name in INTEGER_NOISE_STDDEVS:
             try:
                 levels = self.levels(name)

@@ -69,7 +69,7 @@ def check_packed(data: memoryview, dimension: int, bits: int) -> None:
 
 
 def unpack(data: memoryview, dimension: int, bits: int) -> Residues:
-    """Unpack the residues that `pack` wrote: uint32[dimension]; at 32 bits a view of `data`.
+    """Unpack the integers that `pack` wrote: uint32[dimension]; with 32 bits each, this is a view of `data`.
 
     Raises DecodeError: another length, or something in the padding.
     """
@@ -115,8 +115,7 @@ def _add_chunk(total: Residues, views: Sequence[memoryview], bits: int, start: i
 
 
 def _pattern(bits: int) -> tuple[int, int, list[tuple[int, int]]]:
-    """Return after how many pairs of residues and 64-bit words the packing repeats, and where each pair lies.
-    """
+    """Return after how many pairs and 64-bit words the packing repeats, and where each pair lies."""
     pairs = 64 // gcd(2 * bits, 64)
     return pairs, 2 * bits * pairs // 64, [divmod(2 * bits * pair, 64) for pair in range(pairs)]
 

@@ -1,2 +1,1 @@
-"""Cryptography of one secure sum: keys, masks, secret sharing and signatures, without the order of messages.
-"""
+"""Cryptography of one secure sum: keys, masks, secret sharing and signatures, without messages."""

@@ -132,14 +132,19 @@ def wrong_shares(shares: dict[int, bytes], threshold: int, num_bytes: int) -> fr
 
 
 def _syndromes(points: Elements, rows: Elements, threshold: int) -> Elements:
-    """Compute the syndromes S_e of all shares, all zero if no share is wrong: int64[m - t, limbs]."""
+    """Compute the Reed-Solomon syndromes of all shares; they are zero if no share is wrong.
+
+    They are int64[m - t, limbs].
+    """
     powers = power_matrix(points, len(points) - threshold)
     checks = powers * inverse_difference_products(points)[:, None] % PRIME
     return matmul(checks.T, rows)
 
 
 def _recurrence(syndromes: Elements) -> Elements:
-    """Find the shortest linear recurrence of the syndromes (Massey, 1969): its coefficients, c_0 = 1."""
+    """Return the coefficients of the shortest linear recurrence of the syndromes (Massey, 1969), with c_0 =
+    1.
+    """
     length, shift, before = 0, 1, 1
     current = np.zeros(len(syndromes) + 1, dtype=np.int64)
     current[0] = 1
@@ -162,8 +167,7 @@ def _recurrence(syndromes: Elements) -> Elements:
 
 
 def _points_of(recurrence: Elements, points: Elements, most: int) -> NDArray[np.bool_] | None:
-    """Mark the wrong shares, whose points are roots of the recurrence, or return None if they are too many.
-    """
+    """Mark the wrong shares, whose points are roots of the recurrence; return None if they are too many."""
     degree = len(recurrence) - 1
     if degree > most:
         return None

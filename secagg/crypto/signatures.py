@@ -100,8 +100,7 @@ def keys_statement(roster_digest: bytes, parameters_hash: bytes, client_id: int,
 def survivors_statement(
     roster_digest: bytes, sid: bytes, contributors: tuple[int, ...], survivors: tuple[int, ...]
 ) -> bytes:
-    """Return the statement that a client signs about which members are in the sum, so that no server can lie.
-    """
+    """Return the statement that a client signs about which members are in the sum."""
     digest = sha256(_SURVIVORS_PURPOSE + roster_digest + sid)
     for ids in (contributors, survivors):
         digest.update(struct.pack(f">I{len(ids)}Q", len(ids), *ids))

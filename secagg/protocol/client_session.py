@@ -309,8 +309,7 @@ class ClientSession:
 
     @property
     def _signer(self) -> Identity | None:
-        """This client's signing key if the server may lie, or None in curious mode, where nothing is signed.
-        """
+        """This client's signing key if the server may lie; None in curious mode, where nothing is signed."""
         return self._identity if self.parameters.signs else None
 
     @contextmanager

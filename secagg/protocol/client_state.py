@@ -75,8 +75,7 @@ class ClientState:
         return self.parameters
 
     def encoding(self) -> Encoding:
-        """Return the sum's integer grid; raise LocalProtocolError before the number of contributors is known.
-        """
+        """Return the sum's integer grid; raise LocalProtocolError if the contributors are not known yet."""
         if not self.contributors:
             raise LocalProtocolError("how many contribute is unknown: call accept_shares first")
         return self.sum_parameters.encoding(self.num_updates(self.contributors))

@@ -183,7 +183,7 @@ class SumParameters:
 
     @property
     def degree(self) -> int:
-        """k: how many neighbours each member has if no one is missing."""
+        """How many neighbours each member has if no one is missing: k."""
         return self.num_neighbours or self.num_clients - 1
 
     @property
@@ -242,8 +242,7 @@ class SumParameters:
         return max(private, self.fewest_contributors)
 
     def fewest_survivors(self, num_contributors: int) -> int:
-        """Return the smallest number of survivors |U3| with which a sum is unmasked, given |U2| contributors.
-        """
+        """Return the smallest number of survivors |U3| to unmask a sum, given |U2| contributors."""
         fewest = max(num_contributors - self.dropout_tolerance - self.num_correctors, self.threshold + 1)
         return max(fewest, self.fewest_contributors) if self.is_sparse else fewest
 

@@ -219,12 +219,13 @@ class MaskReply:
         return writer.fixed(self.packed, packed_bytes(self.dimension, self.bits)).frame()
 
     def vector(self) -> NDArray[np.uint32]:
-        """Unpack the masked vector: uint32[d]; read-only if residues have 32 bits."""
+        """Unpack the masked vector: uint32[d]; it is read-only if integers have 32 bits."""
         return unpack(memoryview(self.packed), self.dimension, self.bits)
 
     @classmethod
     def decode(cls, data: bytes, dimension: int, bits: int = 32) -> "MaskReply":
-        """Read a reply that `encode` wrote, without copying the vector; raise DecodeError for a wrong length.
+        """Read a reply that `encode` wrote, without a copy of the vector; raise DecodeError for a wrong
+        length.
         """
         reader = Reader(data, 6)
         sender, sid, context = reader.client_id(), reader.fixed(SID_BYTES), reader.fixed(CONTEXT_BYTES)

@@ -26,7 +26,9 @@ MOST_TABLES = 16
 
 
 def sample_on(device: torch.device, dimension: int, integer_stddev: float, key: bytes) -> torch.Tensor:
-    """Draw discrete Gaussian noise on a device: for one key, the same integers as on a CPU, int64[dimension].
+    """Draw discrete Gaussian noise on a device: for one key, the same integers as on a CPU.
+
+    It is int64[dimension].
     """
     sigma, factor, cells = shape_of(integer_stddev)
     direct, high, low, alias = _tables_on(device, sigma, cells)

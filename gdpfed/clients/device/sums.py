@@ -92,7 +92,7 @@ class DeviceVector:
 
     @property
     def dimension(self) -> int:
-        """d: the number of coordinates of the vector."""
+        """The number d of coordinates of the vector."""
         return len(self.steps)
 
     @property

@@ -30,7 +30,6 @@ def updates(jobs: RecordJobs) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise an error for missing steps, a model that couples records, or too coarse integer steps of the sum.
-    """
+    """Raise an error for missing steps, too coarse integer steps, or a model that couples records."""
     checked_model(order)
     record_bound(order, len(theta), encoding.grid)

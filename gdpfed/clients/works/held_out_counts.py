@@ -41,8 +41,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def of_records(job: Job, data: Split) -> torch.Tensor:
-    """Return the counts of right and wrong answers on these records, slightly reduced to allow for rounding.
-    """
+    """Return the counts of right and wrong answers on these records, slightly reduced for rounding."""
     order, dimension = job.order, job.encoding.dimension
     counts = counted(job, data)
     if order.counts_by_party(dimension):
@@ -67,8 +66,7 @@ def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.flo
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise OrderError if the number of classes is missing, or the sum has no place for this client's counts.
-    """
+    """Raise OrderError if the number of classes is missing, or a place for this client's counts."""
     if order.task.form is None:
         raise OrderError(
             "the order does not state the number of classes: state it, since nothing can be counted without"

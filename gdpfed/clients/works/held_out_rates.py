@@ -1,5 +1,4 @@
-"""What clients compute as held_out_rates: fractions of right and wrong answers on records that they hold out.
-"""
+"""What clients compute as held_out_rates: fractions of right and wrong answers on held-out records."""
 
 from math import isinf
 
@@ -11,8 +10,7 @@ from gdpfed.clients.works.held_out_counts import counted
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return the fractions of right and wrong answers, scaled so that their norm is within the sum's bound.
-    """
+    """Return the fractions of right and wrong answers, scaled to a norm within the sum's bound."""
     check(job.order, job.theta, job.encoding, job.client_id)
     shares = counted(job, job.held_out(), rates=True)
     bound = min(job.order.smallest_norm, job.encoding.clipping_norm)

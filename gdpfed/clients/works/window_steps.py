@@ -11,8 +11,7 @@ from secagg import Encoding
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return the model's change divided by the learning rate, (theta_i - theta) / eta: shape (d,), float64.
-    """
+    """Return the model's change divided by the learning rate, (theta_i - theta) / eta, float64[d]."""
     return alone(job, updates)
 
 

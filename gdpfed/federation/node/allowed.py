@@ -156,6 +156,5 @@ def check_named_file(settings: "NodeSettings", source: "DataSource") -> None:
 
 
 def trains_on_a_part(settings: "NodeSettings") -> bool:
-    """Whether this node has no data of its own, so that it would train on a data set that the server names.
-    """
+    """Whether this node has no data of its own and would train on a data set that the server names."""
     return settings.data is None and settings.stand_in is None and not settings.simulated

@@ -290,8 +290,7 @@ def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun
 
 
 def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Raise BudgetRefusedError if sampling at the agreed rates would almost never draw this client so often.
-    """
+    """Raise BudgetRefusedError if sampling at the agreed rates almost never draws this client so often."""
     chance = ledger.chance_of_round(round_of_run.run, round_of_run.index)
     if chance < LEAST_CHANCE:
         log(ERROR, "asked so often at the sampling rates of the terms: with probability %.3g", chance)
@@ -302,8 +301,7 @@ def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
 
 
 def _check_participations(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Raise BudgetRefusedError if the client took part in too many rounds, or in one too close to this one.
-    """
+    """Raise BudgetRefusedError if the client took part in too many rounds, or in one too close to this."""
     taken = set(ledger.run(round_of_run.run).drawn_in) - {round_of_run.index}
     if len(taken) >= budget.max_participations:
         raise BudgetRefusedError(f"{_own_most(budget)}, and has")

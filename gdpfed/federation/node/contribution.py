@@ -187,8 +187,7 @@ def masked_update(
 
 
 def masked_correction(session: ClientSession, context: bytes, taken_back: Sequence[KeyedNoise]) -> bytes:
-    """Return the masked vector of a member that sends no update and only subtracts noise of earlier rounds.
-    """
+    """Return the masked vector of a member that sends no update and only subtracts earlier noise."""
     with loaded_for_good("torch"):
         from gdpfed.clients.noise import keyed_steps
         from gdpfed.learning.task import choose_device

@@ -166,7 +166,7 @@ def usable_data(own: OwnData) -> tuple[Split, ...]:
 
 
 def tell_cut(own: OwnData) -> None:
-    """Warn in the node's own log which of its values a run clips, and which files it does not read."""
+    """Warn in the node's log which values of the node's data a run clips, and which files are not read."""
     if declares_pictures(own.path):
         for words in own_not_read(own.path):
             log(WARNING, "%s=%s", "data", words)

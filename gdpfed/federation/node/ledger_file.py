@@ -127,8 +127,7 @@ class LedgerFile:
         return read["ledger"]
 
     def _known(self) -> list[str]:
-        """Return the hashes of the ledgers that may be on disk, or an empty list if there never was a ledger.
-        """
+        """Return the hashes of the ledgers that may be on disk, or an empty list if there was never one."""
         self.lock.seek(0)
         data = self.lock.read(MARK_BYTES + 1)
         if not data:

@@ -198,8 +198,7 @@ class NodeConfig(SumLimits, BudgetLimits):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """Read settings that `check_settings` accepted; leave out those of edge servers and of users' apps.
-        """
+        """Read settings that `check_settings` accepted, without those of edge servers and users' apps."""
         known = ((key, OWN_SETTINGS[key]) for key in config if key in OWN_SETTINGS)
         return cls(**{key.replace("-", "_"): kind.read(config[key]) for key, kind in known})
 

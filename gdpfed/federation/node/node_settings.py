@@ -94,7 +94,9 @@ class NodeSettings:
 
     @property
     def signs(self) -> bool:
-        """Whether the node takes part only in sums in which all members sign their messages."""
+        """Whether the node takes part only in sums in which all members sign their keys and the survivors'
+        list.
+        """
         return self.mode == ACTIVE
 
     @property
@@ -224,8 +226,7 @@ class NodeSettings:
         }
 
     def _checked_ledger(self, first: str) -> Path:
-        """Return the path of the ledger; raise NodeConfigError if the settings of a budget are not complete.
-        """
+        """Return the path of the ledger; raise NodeConfigError if the settings of a budget are incomplete."""
         given = self.given
         lacking = "epsilon" if given.epsilon is None and given.epsilon_record is None else "ledger"
         if lacking == "epsilon" or given.ledger is None:

@@ -130,8 +130,7 @@ def _in_state(node: Node) -> list[NoiseShare]:
 
 
 def check_correction(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
-    """Raise an error if this client has no noise to subtract, or if that breaks the run's agreed conditions.
-    """
+    """Raise an error if this client has no noise to subtract, or if that breaks the run's conditions."""
     with locked_ledger(*places_of(budgets)) as file:
         run = file.ledger.run(round_of_run.run)
         if not run.turns_to_take_back(round_of_run.index):

@@ -33,8 +33,7 @@ class DevicePart:
         share: KeyedNoise,
         taken_back: Sequence[KeyedNoise],
     ) -> bytes:
-        """Train on the GPU; return the masked vector: the update plus new noise minus parts of earlier noise.
-        """
+        """Train on the GPU, and return the masked vector: the update plus new noise minus earlier noise."""
         steps, law = self.steps(order, theta, who), law_of(order, self.session.parameters)
         context = order.context(theta)
         if law != "gaussian":

@@ -53,7 +53,7 @@ class Budget:
 
     @property
     def epsilon(self) -> float:
-        """The smallest epsilon among the client's budget, or those of its record groups."""
+        """The smallest epsilon of this budget, where groups of records have several."""
         return min(self.epsilons)
 
 

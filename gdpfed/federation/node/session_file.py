@@ -55,8 +55,7 @@ class OpenSession:
 
 @dataclass
 class _Contents:
-    """The content of the session file that is not too old: open sessions, and noise to be subtracted later.
-    """
+    """The content of the session file that is not too old: open sessions, and noise to subtract later."""
 
     sessions: dict[str, OpenSession] = field(default_factory=dict)
     shares: list[NoiseShare] = field(default_factory=list)

@@ -159,8 +159,7 @@ def prove(node: Node, question: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def signing_of(node: Node) -> tuple[Identity | None, Roster | None]:
-    """Return this client's signing key and its list of all clients' public keys, each None if not known yet.
-    """
+    """Return this client's signing key and its list of all clients' public keys, each None if unknown."""
     trust = trust_of(node.settings)
     if trust is None:
         return None, None

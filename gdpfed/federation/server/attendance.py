@@ -140,8 +140,7 @@ def _refuse(refusals: Mapping[int, str]) -> None:
 
 
 def tell_edges_the_end(transport: Transport, joined: Joined, run_name: str) -> None:
-    """Tell edge servers that the central server's run is over, so that none waits for further instructions.
-    """
+    """Tell edge servers that the central server's run is over, so that none waits for another request."""
     content = {CLIENT_RECORD: {RUN: run_name}}
     contents = dict.fromkeys(joined.nodes, content)
     seconds = min(transport.timeout_seconds, MOST_FAREWELL_SECONDS)
