@@ -50,11 +50,11 @@ class Rows:
         return sums if self.arranged is None else self.arranged(sums)
 
     def without(self, records: torch.Tensor) -> "Rows":
-        """Return the gradients with zeros for these records."""
+        """Return the gradients, with zeros in place of those of the given records."""
         return Rows(self.values.masked_fill(records[:, None], 0.0), self.arranged)
 
     def written_out(self) -> torch.Tensor:
-        """Return the full rows, shape (records, entries)."""
+        """Return the gradients written out as full rows, shape (records, entries)."""
         return self.values if self.arranged is None else self.arranged(self.values)
 
     def bytes(self) -> int:
@@ -87,7 +87,7 @@ class Outer:
         return Outer(*zeroed)
 
     def written_out(self) -> torch.Tensor:
-        """Return the full rows, shape (records, outputs * inputs)."""
+        """Return the gradients written out as full rows, shape (records, outputs * inputs)."""
         return (self.outputs[:, :, None] * self.inputs[:, None]).flatten(1)
 
     def bytes(self) -> int:
@@ -137,14 +137,14 @@ class OuterSum:
         return sums if self.arranged is None else self.arranged(sums)
 
     def without(self, records: torch.Tensor) -> "OuterSum":
-        """Return the gradients with zeros for these records."""
+        """Return the gradients, with zeros in place of those of the given records."""
         gone = records[:, None, None]
         return OuterSum(
             self.outputs.masked_fill(gone, 0.0), self.inputs.masked_fill(gone, 0.0), self.arranged
         )
 
     def written_out(self) -> torch.Tensor:
-        """Return the full rows, shape (records, outputs * inputs)."""
+        """Return the gradients written out as full rows, shape (records, outputs * inputs)."""
         return Rows((self.outputs.mT @ self.inputs).flatten(1), self.arranged).written_out()
 
     def bytes(self) -> int:

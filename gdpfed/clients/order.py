@@ -187,7 +187,7 @@ class TrainingOrder:
         return flat
 
     def for_part(self, part: ClientPart) -> Self:
-        """Return this instruction for one client, with its own norm, weight and steps, or told to send zeros."""
+        """Return the instruction for one client, with its own norm, weight and steps, or zeros to send."""
         own = {name: getattr(part, name) for name in PART_FIELDS}
         return replace(self, records=part.records, **own)
 

@@ -82,7 +82,9 @@ class NoiseLevels:
         return Fraction(max(summed), planned) - 1
 
     def law(self, part: int) -> tuple[float, int]:
-        """Return how noise part 0..L is drawn: a name in `NAMED_VARIANCES`, and a factor for the draw."""
+        """Return how part 0..L of a client's noise is drawn: a distribution's name, and a factor for the
+        draw.
+        """
         return (FINE_STDDEV, self.multipliers[part - 1]) if part else (self.base_stddev, 1)
 
     def draw(self, part: int, dimension: int, key: bytes) -> NDArray[np.int64]:

@@ -36,7 +36,7 @@ _SHARE_PURPOSE = b"secagg/3/share"
 
 
 class PrivateKey:
-    """An X25519 private key (RFC 7748) in loaded form, since loading is as slow as a key agreement.
+    """An X25519 private key (RFC 7748), loaded once, since loading takes as long as a key agreement.
 
     Args:
         private_bytes: 32 secret bytes.
@@ -57,7 +57,7 @@ class PrivateKey:
 
 
 def is_canonical_public_key(key: bytes) -> bool:
-    """Whether 32 bytes are the only encoding of their public key, so that equal keys have equal bytes."""
+    """Whether 32 bytes are a public key in canonical form, so that equal keys have equal bytes."""
     return int.from_bytes(key, "little") < _FIELD_PRIME
 
 

@@ -146,8 +146,7 @@ def check_signed_survivors(state: ClientState, request: UnmaskRequest, roster: R
 def _check_split(
     state: ClientState, stage: Stage, survivors: tuple[int, ...], dropped: tuple[int, ...]
 ) -> None:
-    """Raise RemoteProtocolError if survivors are too few, or do not make up the contributors with the
-    dropped.
+    """Raise RemoteProtocolError if survivors are too few, or they and the dropped are not all contributors.
 
     So with the threshold above half of the neighbours no server can collect both secrets of a
     client by telling different stories (Bonawitz et al., section 6).

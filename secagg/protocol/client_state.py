@@ -81,7 +81,7 @@ class ClientState:
         return self.sum_parameters.encoding(self.num_updates(self.contributors))
 
     def num_updates(self, members: Collection[int]) -> int:
-        """Return how many of these members send an update."""
+        """Return how many of the given members send an update."""
         return len(set(members).difference(self.correctors))
 
     def graph(self) -> Graph:

@@ -219,7 +219,7 @@ class SumParameters:
 
     @property
     def fewest_updates(self) -> int:
-        """The smallest number of members with an update, so that the sum carries enough noise.
+        """The smallest number of members that must send an update, so that the sum carries enough noise.
 
         It is also at least half of those asked or, on a sparse graph, all but D.
         """
@@ -273,7 +273,8 @@ class SumParameters:
         )
 
     def client_noise_multiplier(self, num_contributors: int) -> float:
-        """Return each client's noise in clipping norms: sigma / sqrt(n2 - D - max(1, c)).
+        """Return a client's noise as a standard deviation in clipping norms: sigma / sqrt(n2 - D - max(1,
+        c)).
 
         Whatever survivors are accepted, at least n2 - D, so many of which know their shares: what those
         cannot subtract has standard deviation at least C sigma. Raises EncodingError: no other contributor
@@ -310,7 +311,7 @@ class SumParameters:
         return packed_bytes(self.dimension, self.modulus_bits) / self.dimension
 
     def to_bytes(self) -> bytes:
-        """Return the parameters as bytes; equal parameters give equal bytes."""
+        """Return a secure sum's parameters as bytes; equal parameters give equal bytes."""
         writer = Writer(_MESSAGE_TYPE).short(self.label.encode())
         for name in _COUNTS:
             writer.count(getattr(self, name))
@@ -322,7 +323,7 @@ class SumParameters:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "SumParameters":
-        """Read the parameters that `to_bytes` wrote.
+        """Read a secure sum's parameters that `to_bytes` wrote.
 
         Raises DecodeError: the bytes are not the canonical form of valid parameters.
         """

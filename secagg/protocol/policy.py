@@ -77,7 +77,7 @@ class ClientPolicy:
             raise ValueError(f"mode={self.mode} is not known: use {', '.join(MODES[:-1])} or {MODES[-1]}")
 
     def own_corrupt(self, parameters: SumParameters) -> int:
-        """Return how many members this client assumes to be corrupt; at least as many as the sum assumes."""
+        """Return how many members this client assumes to be corrupt, at least as many as the sum assumes."""
         fraction = self.corrupt_fraction
         if parameters.is_sparse:
             fraction = max(fraction, self.sparse_corrupt_fraction)

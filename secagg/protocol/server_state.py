@@ -97,11 +97,11 @@ class ServerState:
         self.graph = graph_of(self.sid, frozenset(self.members), self.parameters.num_neighbours)
 
     def num_updates(self, members: Collection[int]) -> int:
-        """Return how many of these members send an update."""
+        """Return how many of the given members send an update."""
         return len(set(members) - self.correctors)
 
     def num_neighbours(self, member: int, present: Set[int]) -> int:
-        """Return how many neighbours a member has among those present."""
+        """Return how many neighbours a member has among the members that are present."""
         if self.graph.is_complete:
             return len(present) - (member in present)
         return len(self.graph.neighbours(member) & present)

@@ -1,4 +1,4 @@
-"""Decides whether noise and masks are computed on the device that trains, and if not, why."""
+"""Decides whether a GPU adds noise and masks to the updates that it has trained, and if not, says why."""
 
 import os
 from collections.abc import Callable

@@ -29,7 +29,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def without_examples(job: Job) -> torch.Tensor:
-    """Return the bins of an update of norm 0, for a client without usable examples."""
+    """Return a histogram that marks the bin of norm 0, for a client without usable examples."""
     return histograms(torch.zeros((1, 1), dtype=torch.float64), [job.order], job.encoding)[0]
 
 

@@ -248,7 +248,7 @@ class NodeSettings:
 
     @property
     def player(self) -> Player | None:
-        """How the node weighs privacy when it chooses its budget by game or price; None if no aversion is
+        """The node's preferences for choosing its privacy budget, in a game or for a price; None if none are
         set.
 
         Raises:

@@ -1,4 +1,4 @@
-"""A node's own privacy budgets, and its preferences for choosing a budget by game or price."""
+"""A node's own privacy budgets, and its preferences for choosing a budget in a game or for a price."""
 
 import math
 from collections.abc import Mapping
@@ -59,8 +59,9 @@ class Budget:
 
 @dataclass(frozen=True)
 class Player:
-    """How a client weighs privacy when it chooses its budget by game or price; these numbers stay on the
-    node.
+    """A client's preferences for choosing its privacy budget, in a game between clients or for a price.
+
+    These numbers stay on the node.
 
     Attributes:
         aversion: c_i in (0, 1), the weight of its privacy cost.

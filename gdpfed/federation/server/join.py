@@ -248,7 +248,7 @@ def _records(client_id: int, record: Mapping[str, Any], most: int) -> int | None
 
 
 def _settled_nodes(transport: Transport, asked: Collection[int], wanted: int, deadline: float) -> set[int]:
-    """Return online nodes that were not asked yet, once enough are there or no more come."""
+    """Return online nodes that were not asked yet; wait until there are enough or no more come."""
     changed = time.monotonic()
     fresh = transport.node_ids() - set(asked)
     while len(fresh) < wanted and time.monotonic() < deadline:
