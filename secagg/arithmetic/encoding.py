@@ -65,7 +65,7 @@ class Encoding:
         noise_multiplier: float,
         modulus_bits: int = FULL_BITS,
     ) -> "Encoding":
-        """Choose the finest grid (step size) with which a sum over n2 contributors cannot wrap around 2**b.
+        """Choose the finest grid (step size) with which the sum of all contributors cannot wrap around 2**b.
 
         With noise: grid = C sigma / (sqrt(n2 - D - c) s), and s is the largest of
         `noise_levels.INTEGER_NOISE_STDDEVS` with n2 (C / grid + 1/2) + z s sqrt(n2) < 2**(b - 1), z =
@@ -127,7 +127,8 @@ class Encoding:
 
     @property
     def clip_bound(self) -> float:
-        """The norm to which updates are clipped, slightly below C, so that rounding cannot exceed C.
+        """The norm to which updates are clipped, slightly below the clipping norm, which rounding may not
+        exceed.
 
         The last part outweighs the errors of float64 in the norm, the grid and this bound.
         """
@@ -140,7 +141,9 @@ class Encoding:
 
     @property
     def coordinate_limit(self) -> int:
-        """The largest coordinate, in steps, that n2 clients may all send without wrapping around 2**b."""
+        """The largest coordinate, in steps, that all contributors may send without a sum that wraps around
+        2**b.
+        """
         return self._largest // self.num_contributors
 
     @property

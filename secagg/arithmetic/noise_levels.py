@@ -218,21 +218,26 @@ class Contributors:
 
     @property
     def noisy(self) -> int:
-        """The smallest number of members whose noise is in the sum and unknown to colluders: n2 - D - c."""
+        """The smallest number of members whose noise is in the sum and unknown to colluders.
+
+        It is n2 - D - c.
+        """
         return self.number - self.dropout_tolerance - self.corrupt_tolerance
 
     @property
     def staying(self) -> int:
-        """How many members must together add the permanent noise: n2 - c with noise levels, n2 - D - c
-        without.
+        """The number of members among whom the permanent noise is divided.
+
+        It is n' = n2 - c with noise levels, and n2 - D - c without.
 
         It is n' of the other formulas.
         """
         return self.noisy + (self.dropout_tolerance if self.most_noise_levels else 0)
 
     def norm_in_noise(self, noise_multiplier: float) -> float:
-        """Return the clipping norm over the standard deviation of a client's permanent noise: sqrt(n') /
-        sigma.
+        """Return the clipping norm in standard deviations of one client's permanent noise.
+
+        It is sqrt(n') / sigma.
         """
         return math.sqrt(self.staying) / noise_multiplier
 
@@ -241,7 +246,9 @@ class Contributors:
         return noise_levels(base_stddev, self.staying, self.dropout_tolerance, self.most_noise_levels)
 
     def fitting_levels(self, noise_multiplier: float, half: int) -> NoiseLevels:
-        """Return the noise with the finest integer steps with which a sum fits below half = 2**(b - 1)."""
+        """Return the noise with the finest integer steps with which a sum stays below `half`, half the
+        modulus.
+        """
         for name in INTEGER_NOISE_STDDEVS:
             try:
                 levels = self.levels(name)

@@ -95,7 +95,9 @@ class ShareRecovery:
             raise ThresholdNotMet("unmask", num_shares, self._threshold)
 
     def _recovered(self, by_number: dict[int, bytes], fits: Callable[[bytes], bool]) -> bytes | None:
-        """Recover a secret from the first t shares, or return None if the secret fails the check `fits`."""
+        """Recover a secret from the smallest sufficient number of shares, or return None if `fits` rejects
+        it.
+        """
         secret = recover(dict(list(by_number.items())[: self._threshold]), SECRET_BYTES)
         return secret if secret is not None and fits(secret) else None
 

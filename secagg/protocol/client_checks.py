@@ -127,7 +127,10 @@ def check_survivors(state: ClientState, request: UnmaskRequest) -> None:
 
 
 def check_signed_survivors(state: ClientState, request: UnmaskRequest, roster: Roster) -> None:
-    """Raise RemoteProtocolError unless t members signed the same survivors as this client did."""
+    """Raise RemoteProtocolError unless enough members signed the same survivors as this client did.
+
+    Enough are as many as the threshold t.
+    """
     if request.survivors != state.survivors:
         reason = "other survivors than this client signed in the check stage"
         raise RemoteProtocolError(Stage.UNMASK, None, reason, Cause.SIGNATURE)

@@ -133,7 +133,10 @@ def fewest_private(num_clients: int, degree: int, threshold: int, corrupt: int, 
 
 
 def is_correct(num_clients: int, degree: int, threshold: int, dropped: int) -> bool:
-    """Whether every client keeps t neighbours after dropouts, except with probability 2**-20."""
+    """Whether every client keeps enough neighbours after dropouts, except with probability 2**-20.
+
+    Enough are as many as the threshold t.
+    """
     ways = _tail(num_clients - 1, dropped, degree, degree - threshold + 1)
     return num_clients * ways << CORRECTNESS_BITS <= comb(num_clients - 1, degree)
 

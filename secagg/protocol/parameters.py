@@ -174,7 +174,10 @@ class SumParameters:
         return self.mode == ACTIVE
 
     def has_two_quorums(self, corrupt: int) -> bool:
-        """Whether a lying server could collect two sets of t signatures, if corrupt members sign twice."""
+        """Whether a lying server could collect two full sets of signatures, if corrupt members sign twice.
+
+        A full set has t signatures.
+        """
         return self.signs and 2 * self.threshold <= self.num_clients + corrupt
 
     @property
@@ -193,7 +196,9 @@ class SumParameters:
 
     @property
     def known_shares(self) -> int:
-        """How many members' noise others may know, so that this noise protects nobody: max(1, c).
+        """How many members' noise others may know, so that this noise protects nobody.
+
+        It is max(1, c), or c in a sum in clear.
 
         A member knows its own share with no colluder at all, and up to c of them may pool theirs, each of
         them with an update. Whoever sums in clear adds the noise itself, so there no member knows any.
@@ -202,15 +207,14 @@ class SumParameters:
 
     @property
     def lost_members(self) -> int:
-        """How many members of a sparse graph may drop out: the same fraction of all as D is of those with an
+        """How many members of a sparse graph may drop out: the same fraction as of the members with an
         update.
         """
         return -(-self.dropout_tolerance * self.num_clients // self.num_updates)
 
     @property
     def fewest_contributors(self) -> int:
-        """The smallest number of contributors |U2| (members that shared secrets) from whom a sum can be
-        unmasked.
+        """The smallest number of members that shared secrets (contributors) from whom a sum can be unmasked.
 
         The bounds of a sparse graph count whoever vanishes, at any time, so there it is n - D too.
         """
@@ -242,7 +246,9 @@ class SumParameters:
         return max(private, self.fewest_contributors)
 
     def fewest_survivors(self, num_contributors: int) -> int:
-        """Return the smallest number of survivors |U3| to unmask a sum, given |U2| contributors."""
+        """Return the smallest number of survivors with which a sum of this number of contributors can be
+        unmasked.
+        """
         fewest = max(num_contributors - self.dropout_tolerance - self.num_correctors, self.threshold + 1)
         return max(fewest, self.fewest_contributors) if self.is_sparse else fewest
 
@@ -273,8 +279,9 @@ class SumParameters:
         )
 
     def client_noise_multiplier(self, num_contributors: int) -> float:
-        """Return a client's noise as a standard deviation in clipping norms: sigma / sqrt(n2 - D - max(1,
-        c)).
+        """Return a client's noise as a standard deviation, in clipping norms.
+
+        It is sigma / sqrt(n2 - D - max(1, c)).
 
         Whatever survivors are accepted, at least n2 - D, so many of which know their shares: what those
         cannot subtract has standard deviation at least C sigma. Raises EncodingError: no other contributor

@@ -80,7 +80,7 @@ class ServerState:
 
     @property
     def lost(self) -> tuple[int, ...]:
-        """The contributors (U2) that did not survive (U3), ascending."""
+        """The members that shared secrets (contributors) and are not in the sum, ascending."""
         return tuple(sorted(set(self.contributors) - set(self.survivors)))
 
     def keys_of(self, member: int) -> PublicKeys:
