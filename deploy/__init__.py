@@ -1,1 +1,1 @@
-"""Describe a federation of separate parties once, and run it as containers or as processes."""
+"""Describe a federation of separate data owners once, and run it as containers or as processes."""

@@ -1,4 +1,4 @@
-"""``python -m deploy``: print a variant of ``docker-compose.yml``: other nodes, or one party's host.
+"""``python -m deploy``: print a Compose file with other nodes than ``docker-compose.yml``, or for one host.
 
 python -m deploy --nodes 12 > federation.yml              twelve; docker compose -f federation.yml up
 python -m deploy --party server > server.yml              the server's host
@@ -37,7 +37,7 @@ Change docker-compose.yml or the words above, not this file. How to use it: docs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the Compose file, or write those of cloud and edges; return 0 if done, 2 for bad input."""
+    """Print a Compose file, or write one for each host with edge servers; return 0, or 2 for bad input."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(words)
     return exit_status(lambda: _write(options, words))
@@ -63,7 +63,7 @@ def _write(options: argparse.Namespace, words: Sequence[str]) -> None:
 
 
 def text_of(options: argparse.Namespace, words: Sequence[str]) -> str:
-    """Return the Compose file that the options describe.
+    """Return the text of the Compose file that the command-line options describe.
 
     Raises TopologyError: options that describe none.
     """
@@ -94,7 +94,7 @@ def _tree(options: argparse.Namespace) -> Tree:
 
 
 def _place(options: argparse.Namespace, superlink: str) -> Containers:
-    """Return the SuperLink's address and, for a node's own host, its budget and data, for a Compose file."""
+    """Return what a Compose file needs: the SuperLink's address; for one node's host also budget and data."""
     alone = options.party if options.party not in (None, SERVER) else None
     for name in (BUDGET, DATA_FOLDER):
         if alone is None and getattr(options, name.lower()) is not None:

@@ -1,4 +1,4 @@
-"""The gate's connections: how many unknown callers may have, and how long a caller's request may take.
+"""Limits on connections and time for unknown callers of the gate, the proxy in front of Flower's SuperLink.
 
 Until a request is signed by a key that the SuperLink has answered, a connection is a stranger's. Strangers
 have a bound together and one by address. Beyond it the stranger that has waited longest is hung up on, so
@@ -24,7 +24,7 @@ IPV4, SUBSCRIBER_BITS = 4, 64
 
 @dataclass(frozen=True)
 class Patience:
-    """The limits on connections to the gate whose requests no known key has signed.
+    """The limits on connections to the SuperLink's proxy (gate) whose requests no known key has signed.
 
     Attributes:
         strangers: connections of all strangers together.
@@ -40,7 +40,7 @@ class Patience:
 
 
 class Caller:
-    """One open connection to the gate, with its address and whether its key is known.
+    """One open connection to the SuperLink's proxy (gate), with address and whether its key is known.
 
     `address`: whose; `asks`: whether it waits for an answer; `known`: whether a known key has signed.
     """
@@ -62,7 +62,7 @@ class Caller:
 
 
 class Callers:
-    """The open connections of a gate; each is found by the address and port of its caller."""
+    """The open connections of the SuperLink's proxy (gate), by the caller's address and port."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
@@ -73,7 +73,7 @@ class Callers:
     async def accept(
         self, listener: socket.socket, answers: Callable[[], asyncio.Protocol], tls: ssl.SSLContext
     ) -> None:
-        """Accept connections to the gate until cancelled; each has its own protocol object."""
+        """Accept connections to the SuperLink's proxy until cancelled; each has its own protocol object."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -96,7 +96,7 @@ class Callers:
 
     @contextmanager
     def asking(self, peer: tuple[str, int]) -> Iterator[None]:
-        """Stop a connection's time limit for headers while the connection's request is answered."""
+        """Suspend the time limit for a connection's next request while the current one is answered."""
         caller = self._callers.get(peer)
         if caller is None:
             yield
@@ -111,7 +111,7 @@ class Callers:
             self._await_request(caller)
 
     def is_known(self, peer: tuple[str, int]) -> None:
-        """Note that a known key has signed a request of this connection."""
+        """Record that a request of this connection is signed by a key that the SuperLink accepts."""
         caller = self._callers.get(peer)
         if caller is not None and not caller.known:
             caller.known = True
@@ -165,7 +165,7 @@ class Callers:
         caller.timer = loop.call_later(seconds, caller.hang_up)
 
     def _make_room(self, address: str) -> bool:
-        """If all places for unknown callers are taken, close the oldest; return whether there is room now."""
+        """If unknown callers have too many connections, close the oldest; return whether there is room."""
         if self._strangers[address] >= self._patience.strangers_by_address:
             return self._hang_up_on_one(address)
         if self._strangers.total() >= self._patience.strangers:
@@ -190,7 +190,7 @@ class Callers:
 
 
 def _told_of_end(protocol: asyncio.Protocol, ended: asyncio.Future[None]) -> asyncio.Protocol:
-    """Have a connection's protocol report when the connection is lost."""
+    """Make a connection's protocol object set a future when the connection is lost."""
     lost = protocol.connection_lost
 
     def connection_lost(error: Exception | None) -> None:
@@ -203,7 +203,7 @@ def _told_of_end(protocol: asyncio.Protocol, ended: asyncio.Future[None]) -> asy
 
 
 def whose(address: str) -> str:
-    """Return whom a connection is counted for: an IPv4 address, or the /64 network of an IPv6 address."""
+    """Return the sender that a connection counts for: an IPv4 address, or an IPv6 address's /64 network."""
     read = ip_address(address.partition("%")[0])
     return address if read.version == IPV4 else str(ip_network((read, SUBSCRIBER_BITS), strict=False))
 
@@ -231,7 +231,7 @@ class PatientServer(uvicorn.Server):
         return port
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the app, then listen; OSError if the address cannot be used."""
+        """Start the web application, then listen; raise OSError if the address cannot be used."""
         config = self.config
         family, *_, address = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0]
         self._listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)

@@ -26,12 +26,12 @@ _CLOCK_SKEW = timedelta(hours=1)
 
 
 class CredentialsError(FailedError):
-    """Credentials that cannot be made; the message names the wrong value and the remedy."""
+    """Raised if keys or certificates cannot be made; the message names the wrong value and the remedy."""
 
 
 @dataclass(frozen=True)
 class Authority:
-    """A certificate authority; whoever has its key can pose as any server of the federation."""
+    """A certificate authority; with its key one can pose as any server of the federation."""
 
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
@@ -67,7 +67,7 @@ class Authority:
 
     @property
     def certificate_pem(self) -> bytes:
-        """The authority's certificate, by which clients trust its servers."""
+        """The authority's certificate, which clients trust when they check the servers' certificates."""
         return self.certificate.public_bytes(Encoding.PEM)
 
     def issue(self, hosts: Sequence[str]) -> tuple[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""Make other Compose files of ``docker-compose.yml``: more nodes, other limits, one party, edges.
+"""Derive other Compose files from ``docker-compose.yml``: other nodes or limits, one party, edge servers.
 
 On one host all parties' files lie side by side under ``$FEDERATION_DIR``; a host of one party holds that
 party's services only, and finds the SuperLink under its public name. Of a cloud and its edges, an edge's host
@@ -41,7 +41,7 @@ _SUBNET = re.compile(r"\.(\d+)\.(\d+)/29")
 
 @dataclass(frozen=True)
 class Containers:
-    """Where containers find the gate of the SuperLink, and what the Compose file of a node's host sets.
+    """Where containers find the SuperLink's proxy (gate), and budget and data for a host of one node.
 
     Attributes:
         superlink_host: the gate's host.
@@ -62,7 +62,7 @@ class Containers:
 
 @dataclass(frozen=True)
 class Project:
-    """The name that tells a federation on a host from other federations there, and its common settings.
+    """The name of a federation's Compose project, and the settings that all its trainings share.
 
     `name`: of the Compose project, to which the party is added. `words`: by which `deploy.init` knows the
     federation. `overrides`: of every training of it.
@@ -81,7 +81,7 @@ def compose_file(
     cuda: bool = False,
     project: Project | None = None,
 ) -> Tree:
-    """Return the Compose file of all parties, or of the host of one party.
+    """Return the Compose file for the server and all nodes on one host, or for the host of one of them.
 
     Args:
         federation: of them all.
@@ -117,7 +117,7 @@ def compose_file(
 
 
 def _repeated(value: Any, nodes: Sequence[Node]) -> Any:
-    """Replace what is for node-0 and later nodes in the Compose file by what is for these nodes.
+    """Replace the Compose file's parts for its own nodes (node-0, ...) by parts for the given nodes.
 
     It stands in lists, by its text, and in mappings, by its key; all else stays as it is.
     """
@@ -137,7 +137,7 @@ def _repeated(value: Any, nodes: Sequence[Node]) -> Any:
 
 
 def _number_in(item: Any) -> str | None:
-    """Return the number of the node that a mapping or list entry names; None if there is none."""
+    """Return the number of the node that an entry of a Compose file names; None if it names no node."""
     if isinstance(item, dict):
         item = item.get("source", "")
     text = item[0] if isinstance(item, tuple) else item
@@ -146,7 +146,7 @@ def _number_in(item: Any) -> str | None:
 
 
 def _of_node(first: Sequence[Any], node: Node) -> list[Any]:
-    """Return what is for node-0 in the Compose file, rewritten for another node."""
+    """Return the Compose file's entries for node-0, rewritten for another node."""
 
     def named(found: re.Match[str]) -> str:
         if found["variable"]:
@@ -164,7 +164,8 @@ def _of_node(first: Sequence[Any], node: Node) -> list[Any]:
 
 
 def _say_jobs(tree: Tree, federation: Federation, project: Project, party: str | None) -> None:
-    """Set the federation's name in the Compose file's jobs, and the common settings in the training job."""
+    """Put the federation's options into the Compose file's init job, and common settings into its training.
+    """
     services = tree["services"]
     words = services[INIT]["entrypoint"]
     words[3 : words.index("--directory")] = project.words
@@ -178,7 +179,7 @@ def _say_jobs(tree: Tree, federation: Federation, project: Project, party: str |
 
 
 def _say_gate(tree: Tree, place: Containers) -> None:
-    """Set the gate's port in the Compose file."""
+    """Set the port of the SuperLink's proxy (gate) in the Compose file."""
     gate, port = tree["services"][GATE], str(place.superlink_port)
     words = gate["entrypoint"]
     words[words.index("--port") + 1] = port
@@ -187,7 +188,7 @@ def _say_gate(tree: Tree, place: Containers) -> None:
 
 
 def _say_node(services: Tree, federation: Federation, node: Node, place: Containers) -> None:
-    """Set in a node's services its operator's settings, and the address of the gate."""
+    """Set the operator's settings and the address of the SuperLink's proxy (gate) in a node's services."""
     supernode, guard = services[node.supernode], services[node.guard]
     at = supernode["command"].index("--superlink") + 1
     supernode["command"][at] = f"{place.superlink_host}:{place.superlink_port}"
@@ -206,13 +207,13 @@ def _say_node(services: Tree, federation: Federation, node: Node, place: Contain
 
 
 def _required(node: Node, setting: str) -> str:
-    """Return a variable that Compose requires; Compose's error names the option that writes the value."""
+    """Return a variable that Compose requires; if it is not set, Compose's error names the option to use."""
     name = f"NODE_{node.client_id}_{setting}"
     return f"${{{name}:?set {name} or make this file with --{setting.lower()}}}"
 
 
 def _say_resources(service: Tree, federation: Federation, *, cuda: bool) -> None:
-    """Set a service's memory limit for its models, and whether it may use the host's GPUs."""
+    """Set a service's memory limit from the size of its models, and whether it may use the host's GPUs."""
     resources = service["deploy"]["resources"]
     memory = service.pop("x-memory", None)
     if memory is not None:
@@ -227,7 +228,7 @@ def _say_resources(service: Tree, federation: Federation, *, cuda: bool) -> None
 
 
 def _of_party(tree: Tree, party: str, nodes: Sequence[Node], place: Containers) -> Tree:
-    """Keep only what runs on one party's host; networks between hosts become connections to the gate."""
+    """Reduce a Compose file to one party's host, which reaches other hosts through the SuperLink's proxy."""
     server = party == SERVER
     outside = {f"{node.supernode}-{GATE}" for node in nodes}
     kept: Tree = {}
@@ -263,7 +264,7 @@ def _of_party(tree: Tree, party: str, nodes: Sequence[Node], place: Containers) 
 
 
 def _is_of(name: str, service: Tree, nodes: Sequence[Node]) -> bool:
-    """Whether a service belongs to one of these nodes, or shows the metrics of their ledgers."""
+    """Whether a service belongs to one of these nodes, or serves the metrics of their privacy ledgers."""
     return METRICS in service.get("profiles", ()) or any(name in node.services for node in nodes)
 
 
@@ -275,7 +276,7 @@ def host_file(
     place: Containers | None = None,
     cuda: bool = False,
 ) -> Tree:
-    """Return the Compose file of one host: the cloud's, an edge's, or a party's behind an edge.
+    """Return the Compose file of one host: the central server's, an edge server's, or one behind an edge.
 
     Args:
         layers: of them all.
@@ -306,7 +307,7 @@ def host_file(
 
 
 def _add_edge_client(tree: Tree, layers: Layers, node: Node, place: Containers, *, cuda: bool) -> None:
-    """Add the client of an edge beside the edge's federation, and its folder to the edge's ServerApp."""
+    """Add an edge server's client of the central server, and share its folder with the edge's ServerApp."""
     above = compose_file(layers.cloud, party=node.name, place=place, cuda=cuda)
     root = f"{ROOT}/{CLOUD}"
     for name, service in above["services"].items():

@@ -28,10 +28,10 @@ SYSTEM = (
     *("/bin", "/etc", "/lib", "/lib64", "/usr", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu"),
     *("/dev/random", "/dev/urandom", sys.prefix, sys.base_prefix),
 )
-"""What every program reads: the system's own files, and this Python."""
+"""Files that every confined program may read: those of the system and of this Python installation."""
 NULL = "/dev/null"
 VARIABLES = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "TMPDIR", "TZ")
-"""What every program has of its caller's environment."""
+"""Environment variables that every confined program keeps."""
 
 # Numbers of include/uapi/linux/landlock.h, the same on all machines.
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
@@ -56,7 +56,7 @@ def landlock_version() -> int:
 
 
 def lacking() -> str:
-    """Say in a few words what confinement this machine cannot give a program; "" if none is missing."""
+    """Say briefly which confinement this machine cannot enforce; return "" if none is missing."""
     version = landlock_version()
     if version == 0:
         return "this kernel has no Landlock, so nothing keeps an app from other files of this user"
@@ -109,7 +109,7 @@ def _allow_below(rules: int, path: str, rights: int) -> None:
 
 
 def _call(number: int, *arguments: object) -> int:
-    """Make a system call of Landlock; InputError if the kernel refuses it."""
+    """Make a Landlock system call; raise InputError if the kernel refuses it."""
     library = ctypes.CDLL(None, use_errno=True)
     result: int = library.syscall(number, *arguments)
     if result < 0:
@@ -129,7 +129,7 @@ def confined(command: Sequence[str], **allowed: Iterable[object]) -> tuple[str, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Confine this process and become the given program; return 2 if it cannot be started."""
+    """Confine this process and replace it by the given program; return 2 if the program cannot start."""
     return exit_status(lambda: _start(_parser().parse_args(arguments)))
 
 

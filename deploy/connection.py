@@ -1,4 +1,4 @@
-"""The state of a SuperNode's connection to its server: log lines, health, and a file for its operator.
+"""Report the state of a SuperNode's connection to its server: in the log, in /health, and in a file.
 
 Flower's SuperNode says of a proxy or a gate that it cannot reach that it tries again, and not why; it calls
 itself healthy meanwhile. It ends where a proxy answers a ``CONNECT`` with an error, and its process stays
@@ -42,7 +42,7 @@ _NOT_LET_IN_YET = "the SuperNode has had no answer of the gate yet"
 
 @dataclass(frozen=True)
 class Way:
-    """How a SuperNode reaches the gate before its server: address, proxy and trusted certificates.
+    """How a SuperNode (Flower's client process) reaches the server: address, proxy, trusted certificates.
 
     Attributes:
         gate: host and port.
@@ -57,7 +57,7 @@ class Way:
     roots: Path
 
     def why_not(self, error: Exception) -> str:
-        """Return one line that explains an error of the connection and its remedy."""
+        """Return one line that explains a connection error and says what to do."""
         causes = [*_causes(error)]
         wrong = next((each for each in causes if isinstance(each, ssl.SSLCertVerificationError)), None)
         if wrong is not None:
@@ -134,7 +134,7 @@ class Way:
 
 
 class Connection:
-    """Records how a SuperNode's last request to the gate ended, and tells its operator of changes.
+    """Records whether a SuperNode's last request to the server succeeded, and reports changes.
 
     Args:
         way: to the gate.
@@ -153,7 +153,7 @@ class Connection:
         self._write()
 
     def answered(self, path: str, status: int) -> None:
-        """Record that the gate answered a request, and with which status."""
+        """Record that the SuperLink's proxy (gate) answered a request, and with which HTTP status."""
         if status in AWAY:
             self._tell(
                 f"the gate {self._way.gate} has no answer of the SuperLink (HTTP {status}): it is tried "
@@ -171,7 +171,7 @@ class Connection:
             self._tell("")
 
     def failed(self, error: httpx.TransportError) -> httpx.TransportError:
-        """Record an error of the connection; return the error to raise, after which Flower retries or ends.
+        """Record a connection error; return the error to raise, which makes Flower retry or end.
 
         Where only other files help, Flower is to end, so that they are read anew. This waits until they are
         others, or for a while.
@@ -187,13 +187,13 @@ class Connection:
         return httpx.ConnectError("the connection has failed")
 
     def refuse_again(self) -> None:
-        """Raise the last error of the connection again if another try would fail in the same way."""
+        """Raise the last connection error again if another attempt would fail in the same way."""
         if self._locked_out is not None:
             self._wait()
             raise self._locked_out[0]
 
     def _wait(self) -> None:
-        """Wait until the proxy or certificate files change, in the thread that ends the process."""
+        """Wait, in the main thread only, until the proxy or certificate file changes, or for a while."""
         if threading.current_thread() is not threading.main_thread() or self._locked_out is None:
             return
         while time.monotonic() < self._locked_out[1] and self._files() == self._read:
@@ -229,7 +229,7 @@ class Connection:
 
 
 def watched(send: Callable[..., httpx.Response], connection: Connection) -> Callable[..., httpx.Response]:
-    """Wrap Flower's method that sends requests to the gate, so that every result is recorded."""
+    """Wrap Flower's method that sends requests to the server, so that every result is recorded."""
 
     def noted(self: Any, context: Any, *, stream: bool = False) -> httpx.Response:
         connection.refuse_again()
@@ -247,7 +247,7 @@ def watched(send: Callable[..., httpx.Response], connection: Connection) -> Call
 
 
 def with_health(create: Callable[..., FastAPI], connection: Connection) -> Callable[..., FastAPI]:
-    """Wrap Flower's function that makes the SuperNode's app: /health is 503 while the gate is silent."""
+    """Wrap Flower's function that makes the SuperNode's app: /health is 503 without a connection."""
 
     def made(*words: Any, **named: Any) -> FastAPI:
         app = create(*words, **named)
@@ -264,7 +264,7 @@ def with_health(create: Callable[..., FastAPI], connection: Connection) -> Calla
 
 
 def check_roots(file: Path) -> None:
-    """Refuse a file without trusted certificates, with CredentialsError."""
+    """Raise CredentialsError if a file contains no trusted certificates."""
     reason: str | None = "it has none in PEM"
     try:
         certificates = read_regular(file).decode("ascii")

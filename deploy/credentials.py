@@ -132,7 +132,7 @@ class Store:
             ) from None
 
     def _refuse_some(self, kind: str, services: Sequence[Service]) -> None:
-        """Refuse to renew for a few services what all services of this host share."""
+        """Raise CredentialsError if a renewal for some services would change what all services share."""
         if kind == CONSORTIUM and not self.signs_roster:
             raise CredentialsError(
                 f"--renew {CONSORTIUM} is for the operator of all parties, and this host has only some: "
@@ -163,7 +163,7 @@ class Store:
     def _provide_service(
         self, service: Service, authority: Authority, secret: bytes, superlink_hosts: Sequence[str]
     ) -> None:
-        """Make the credentials of one service that belong to its party alone."""
+        """Make the folders and credentials of one service, except for those that the consortium issues."""
         files = credentials_of(self.root, service.name)
         self._directory(files.parent)
         self._directory(files)
@@ -191,7 +191,7 @@ class Store:
             self._write(files / CA_FILE, authority.certificate_pem)
 
     def awaited(self, services: Sequence[Service]) -> list[str]:
-        """List the files from the consortium that this host's services still need, one line each."""
+        """List the files that this host's services still need from the consortium (all parties together)."""
         public = self.root / PUBLIC
         missing = [name for name in (ROSTER_FILE, CONSORTIUM_FILE) if not (public / name).exists()]
         if not missing:
@@ -212,7 +212,8 @@ class Store:
         return authority
 
     def _secret(self, services: Iterable[Service], party: str) -> bytes:
-        """Return the secret that a party's SuperExec shares with its SuperLink or SuperNode."""
+        """Return the secret that a party's SuperExec (app launcher) shares with its SuperLink or SuperNode.
+        """
         for service in services:
             path = credentials_of(self.root, service.name) / SECRET_FILE
             if service.party == party and path.exists():
@@ -245,7 +246,7 @@ class Store:
         self._own(path)
 
     def _identity(self, files: Path, party: str) -> None:
-        """Make the key by which other nodes know this node, and publish its public half.
+        """Make the identity key by which other nodes recognise this node, and publish the public key.
 
         A key that another service of the node holds, as before it had a guard, is taken from there.
         """
@@ -261,7 +262,7 @@ class Store:
         )
 
     def _sign_roster(self, parties: Iterable[str]) -> None:
-        """Sign the roster of these nodes, unless it is signed already."""
+        """Sign the list of these nodes' public keys (roster), unless it is signed already."""
         folder, public = self.root / CONSORTIUM, self.root / PUBLIC
         folder.mkdir(mode=0o700, exist_ok=True)
         path = folder / CONSORTIUM_KEY
@@ -278,7 +279,7 @@ class Store:
         self.publish(ROSTER_FILE, signed_roster(keys, consortium, after=after))
 
     def _hand_roster(self, service: Service) -> None:
-        """Give a service the consortium's newest roster, if there is one."""
+        """Copy the consortium's newest list of public keys (roster) to a service, if there is one."""
         for name in (ROSTER_FILE, CONSORTIUM_FILE):
             published = self.root / PUBLIC / name
             if name in service.credentials and published.exists():

@@ -1,4 +1,4 @@
-"""Changes to Flower's SuperLink by which no message is lost if one of its answers is lost.
+"""Changes to Flower's SuperLink, so that no message is lost when one of the SuperLink's answers is lost.
 
 Flower's SuperNode repeats a question that nobody answers, or that is answered with 502, 503 or 504. Three of
 its questions mean something else the second time. The SuperLink hands a message out once: where that answer
@@ -138,7 +138,7 @@ def whole(get: Callable[..., list[Message]]) -> Callable[..., list[Message]]:
 
 
 class _Keeping:
-    """A SuperLink's state that keeps what nodes have answered, for one question of a server's app."""
+    """A proxy of a SuperLink's state that keeps nodes' replies, for one request of a ServerApp."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -147,7 +147,8 @@ class _Keeping:
         return getattr(self._state, name)
 
     def delete_messages(self, message_ins_ids: set[str]) -> None:
-        """Delete messages to which the SuperLink itself has found the answer, an error."""
+        """Delete messages that the SuperLink itself answered with an error; keep those that nodes answered.
+        """
         of_nodes = select(MessageRes.reply_to_message_id).where(
             MessageRes.reply_to_message_id.in_(message_ins_ids)
         )
@@ -156,7 +157,7 @@ class _Keeping:
 
 
 def kept(pull: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap Flower's handler that sends a server's app its replies, and deletes them and their messages."""
+    """Wrap Flower's handler that sends replies to a ServerApp, so that it does not delete them at once."""
 
     def pull_messages(request: Any, state: Any, task: Any) -> Any:
         return pull(request, _Keeping(state), task)
@@ -165,7 +166,7 @@ def kept(pull: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def deleted(confirm: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap Flower's handler of a server's app that confirms a reply: now it and its message are deleted."""
+    """Wrap Flower's handler that confirms a ServerApp's reply, so that it then deletes reply and message."""
 
     def confirm_message_received(request: Any, state: Any, task: Any) -> Any:
         answer = confirm(request, state, task)
@@ -180,7 +181,7 @@ def deleted(confirm: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def let_in_again(activate: Callable[..., bool]) -> Callable[..., bool]:
-    """Wrap Flower's method that admits a node, so that it may join again until its first heartbeat."""
+    """Wrap Flower's method that admits a node, so that the node may join again until its first heartbeat."""
 
     def activate_node(self: Any, node_id: int, heartbeat_interval: float) -> bool:
         if activate(self, node_id, heartbeat_interval):

@@ -91,7 +91,7 @@ def said(text: str, variables: Mapping[str, str]) -> str:
 
 
 def pinned(tree: Tree, variables: Mapping[str, str]) -> Tree:
-    """Return a Compose file that names Flower's images by digests, which variables hold.
+    """Return a Compose file that names Flower's images by digest, as environment variables say.
 
     Raises TopologyError: a variable says none; its line names the command that prints it.
     """
@@ -109,13 +109,13 @@ def pinned(tree: Tree, variables: Mapping[str, str]) -> Tree:
 
 
 def to_text(tree: Tree, header: str) -> str:
-    """Write a Compose file as YAML without references, so that every service can be read alone."""
+    """Write a Compose file as YAML without aliases, so that every service can be read alone."""
     comment = "".join(f"# {line}\n" for line in header.splitlines())
     return comment + yaml.dump(tree, Dumper=_Plain, sort_keys=False, width=110)
 
 
 class _Plain(yaml.SafeDumper):
-    """A YAML writer that repeats a value where others would write a reference."""
+    """A YAML writer that repeats a value instead of writing an alias."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""A cloud and its edges: a federation for each, and the settings of its runs.
+"""A central server above edge servers: a federation for each of them, and the settings of its run.
 
 Each edge is a federation of its own, and its edge client is a node of the cloud's federation.
 """
@@ -43,7 +43,7 @@ SHARED_GROUPS = ("training", "dataset", "run")
 
 @dataclass(frozen=True)
 class Layers:
-    """The federation of a cloud and those of its edges, whose nodes are devices.
+    """The federation of the central server, and one federation of devices for each edge server.
 
     `cloud`: whose nodes are the edge clients. `edges`: by name, in the order of the edge clients.
     """
@@ -63,7 +63,7 @@ class Layers:
         trusted_edges: int = 0,
         unsigned_apps: bool = False,
     ) -> Self:
-        """Make edges with equally many nodes each; the first `trusted_edges` are trusted by their nodes.
+        """Make edge servers with equally many nodes; nodes trust the first `trusted_edges` of them.
 
         `unsigned_apps`: whether edge clients and nodes run apps that their consortium has not signed.
 
@@ -101,21 +101,22 @@ class Layers:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The names of the cloud and of all edges."""
+        """The names of the central server and of all edge servers."""
         return (CLOUD, *self.edges)
 
     def edge_client(self, edge: str) -> Node:
-        """The node of the cloud's federation that stands for an edge."""
+        """Return the node of the central server's federation that represents an edge server."""
         return self.cloud.nodes[list(self.edges).index(edge)]
 
     def overrides(self, host: str) -> tuple[str, ...]:
-        """Return the overrides by which one host's run, cloud or edge, takes part in training in layers."""
+        """Return the settings (key=value) that one host's run, central or edge, needs for layered training.
+        """
         if host == CLOUD:
             return (*SHARED, *OF_CLOUD)
         return (*SHARED, *OF_EDGES, *(OF_TRUSTED if self.edges[host].trusts_edge else ()))
 
     def words(self, host: str, given: Sequence[str]) -> list[str]:
-        """Return the overrides of one host's run, cloud or edge: its own, then those given for all hosts."""
+        """Return all settings (key=value) of one host's run: its own, then those given for all hosts."""
         if host == CLOUD:
             given = [word for word in given if word.partition(".")[0] in SHARED_GROUPS]
         federation = self.cloud if host == CLOUD else self.edges[host]
@@ -123,14 +124,14 @@ class Layers:
 
 
 def add_layers(parser: argparse.ArgumentParser) -> None:
-    """Add command-line options for nodes that train behind edges."""
+    """Add command-line options for federations with edge servers."""
     group = parser.add_argument_group("nodes behind edges (docs/h2fdp.md)")
     group.add_argument("--edges", type=whole_number, help="so many edges, with --nodes nodes of them all")
     group.add_argument("--host", metavar="NAME", help="cloud or edge-<i>: whose host this is for")
 
 
 def layers_of(options: argparse.Namespace) -> Layers:
-    """Return the cloud and edges that the command-line options describe.
+    """Return the central server and the edge servers that the command-line options describe.
 
     Raises TopologyError: layers that cannot be built, or a host that is none of them.
     """

@@ -18,7 +18,7 @@ MINIMUM_COHORT = 3
 
 
 class TopologyError(InputError):
-    """A federation that cannot be built; the message names the value and the remedy."""
+    """Raised if a federation cannot be built; the message names the wrong value and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Federation:
-    """All nodes of a federation, with the limits that they set on sums and runs.
+    """All nodes of a federation, with the conditions that they set for secure sums and runs.
 
     Attributes:
         nodes: of the federation.
@@ -90,12 +90,12 @@ class Federation:
 
     @property
     def guarded(self) -> bool:
-        """Whether each node has a guard, which holds its data outside of the app."""
+        """Whether each node has a guard, a process that keeps its data and ledger from the Flower app."""
         return not self.unguarded
 
     @property
     def signed_apps(self) -> bool:
-        """Whether nodes only run apps that the consortium has signed."""
+        """Whether nodes only run Flower apps that the consortium (all parties together) has signed."""
         return not self.unsigned_apps
 
     @property
@@ -112,7 +112,7 @@ class Federation:
         unit: Unit = "client",
         examples: str = EXAMPLES_FILE,
     ) -> "Federation":
-        """Give budgets to the nodes in a cycle, strictest first; further nodes do not change earlier ones.
+        """Make nodes with budgets in a cycle, smallest first; more nodes do not change earlier ones.
 
         Raises TopologyError: nodes that do not divide among the budgets, or fewer than a sum needs.
         """
@@ -134,7 +134,7 @@ class Federation:
     def playing(
         self, aversions: Sequence[float], first_budgets: Sequence[float], most_rounds: int | None = None
     ) -> "Federation":
-        """Give the nodes, in order, the privacy aversions and first budgets with which they play a game.
+        """Give each node the privacy aversion and first budget with which it plays a budget game.
 
         Raises TopologyError: one list without the other, no budgets for records, or numbers out of range.
         """

@@ -1,4 +1,4 @@
-"""``python -m deploy.gate``: let nodes reach only those paths of a SuperLink that are meant for nodes.
+"""``python -m deploy.gate``: a proxy that forwards to Flower's SuperLink only requests meant for nodes.
 
 A SuperLink serves everything on one port, and takes runs from whoever reaches it: whoever submits a run has
 their code executed on every node. The gate is the port that other hosts get. It forwards the paths of the
@@ -58,7 +58,7 @@ logger = logging.getLogger("uvicorn.error")
 
 @dataclass(frozen=True)
 class Share:
-    """How much of the gate's capacity, in requests and bytes, one sender may use.
+    """How many requests and bytes one sender may have at the SuperLink's proxy (gate), and how long.
 
     Attributes:
         at_once: requests that are answered at the same time.
@@ -75,7 +75,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Shares:
-    """The gate's capacity for nodes and for unknown callers, and who uses it now.
+    """The limits of the SuperLink's proxy (gate) for nodes and for unknown callers.
 
     Attributes:
         of_key: what each known key has.
@@ -97,7 +97,7 @@ class BodyTooLargeError(Exception):
 
 
 class Gate:
-    """Forwards nodes' requests (the fleet API) to a SuperLink; ``/health`` gives the SuperLink's state.
+    """Forwards nodes' requests (Flower's fleet API) to a SuperLink; ``/health`` reports its state.
 
     Args:
         superlink: host and port.
@@ -125,7 +125,7 @@ class Gate:
             await self._app(scope, receive, send)
 
     async def forward(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check and answer a request for a path of the fleet API."""
+        """Check a request for a path of Flower's fleet API, forward it, and answer."""
         request = Request(scope, receive)
         if request.method != "POST":
             await Response(status_code=NOT_ALLOWED, headers={"allow": "POST"})(scope, receive, send)
@@ -187,7 +187,7 @@ class Gate:
             await answer.aclose()
 
     def _tell(self, reason: str) -> None:
-        """Log why nodes get no answer, each reason once a minute."""
+        """Log why nodes get no answer, each reason at most once a minute."""
         now = time.monotonic()
         if now >= self._told.get(reason, -math.inf) + TELL_SECONDS:
             self._told[reason] = now
@@ -212,7 +212,7 @@ class Gate:
                 del self._busy[asker]
 
     async def _healthy(self, request: Request) -> Response:
-        """Answer a health check as for a new node: 503 if the SuperLink is silent or all places are taken."""
+        """Answer a health check: 503 if the SuperLink does not answer or no new caller has room."""
         with self._taken(None, request.scope["client"]) as share:
             if share is None:
                 return Response(status_code=UNAVAILABLE)
@@ -246,7 +246,7 @@ class Gate:
 
 
 class _Endpoint:
-    """A path of the fleet API in the form that the web framework's routes take."""
+    """One path of Flower's fleet API as an endpoint of the web framework."""
 
     def __init__(self, gate: Gate, path: str) -> None:
         self._gate, self._path = gate, path
@@ -285,7 +285,7 @@ def _of_message(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def server_of(gate: Gate, host: str, port: int, certificate: Path, key: Path) -> PatientServer:
-    """Return the gate's server, which ends a few seconds after it is told to."""
+    """Return the web server of the SuperLink's proxy (gate), which stops seconds after a signal."""
     config = uvicorn.Config(
         gate,
         host=host,
@@ -304,7 +304,7 @@ def server_of(gate: Gate, host: str, port: int, certificate: Path, key: Path) ->
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve the gate until a signal; return the exit status, 2 if the gate cannot start."""
+    """Serve the SuperLink's proxy (gate) until a signal; return the exit status, 2 if it cannot start."""
     options = parser().parse_args(arguments)
     return exit_status(lambda: _serve(options))
 
@@ -325,7 +325,7 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the gate's command-line options."""
+    """Return the parser of the command-line options of the SuperLink's proxy (gate)."""
     made = argparse.ArgumentParser(prog="python -m deploy.gate", description=__doc__)
     made.add_argument("--superlink", type=address, required=True, metavar="HOST:PORT", help="where it is")
     made.add_argument("--host", required=True, help="address to listen on")

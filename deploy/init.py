@@ -65,7 +65,7 @@ def provide(options: argparse.Namespace) -> str:
 
 
 def provide_demo_data(root: Path, federation: Federation) -> None:
-    """Write a file of examples for every node whose data folder is empty; existing files stay.
+    """Write a demo data file for every node whose data folder is empty; existing files stay.
 
     Args:
         root: holds one directory a service, see `deploy.credentials`.
@@ -86,7 +86,7 @@ def _is_empty(folder: Path) -> bool:
 
 
 def _operated(options: argparse.Namespace) -> tuple[Federation, list[Service]]:
-    """Return the federation that the options describe, with the services of an edge client."""
+    """Return this host's federation, and the services of an edge server's client if one runs here."""
     if options.edges is None:
         return federation_of(options), []
     layers = layers_of(options)

@@ -1,4 +1,5 @@
-"""``python -m deploy.kubernetes``: credentials as Secrets, or a Compose file as values of the chart.
+"""``python -m deploy.kubernetes``: print credentials as Kubernetes Secrets; make Helm values of Compose
+files.
 
 The chart ``deploy/helm`` has no list of services: its values are the Compose file of one party, in the words
 of Kubernetes. Credentials are made by ``deploy.init`` on the operator's machine, as for Compose. A Job that
@@ -57,7 +58,7 @@ def _image_name(image: str) -> str:
 
 
 def _program(service: Tree, variables: Mapping[str, str]) -> Tree:
-    """Return one service as a container of the Helm chart's values: long-running, or a job."""
+    """Convert one Compose service to an entry of the Helm chart's values."""
     command = [said(word, variables) for word in [*service["entrypoint"], *service.get("command", [])]]
     limits = service["deploy"]["resources"]["limits"]
     made: Tree = {
@@ -115,7 +116,8 @@ def secrets_of(root: Path) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the Secrets of a directory; return the exit status: 0 done, 2 bad input."""
+    """Print a directory's credentials as Kubernetes Secrets; return the exit status: 0, or 2 for bad input.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m deploy.kubernetes", description="Print credentials as Secrets."
     )

@@ -1,4 +1,4 @@
-"""``python -m deploy.layers``: train once with a cloud, its edges and their devices on this machine.
+"""``python -m deploy.layers``: train once with central server, edge servers and devices on this machine.
 
 Every edge is a federation of its own, with a SuperLink and a run for its devices; its client is a node of the
 cloud's federation. The devices of the first edge trust it, those of the others sum securely.
@@ -33,7 +33,7 @@ RUN = "run"
 
 
 class LoopbackLayers:
-    """A cloud and edges on this machine in a ``with`` block, after which processes and files are removed.
+    """Runs central server, edge servers and nodes on this machine; leaving ``with`` removes them again.
 
     Args:
         overrides: of the trainings that will follow, as far as they name files.
@@ -60,11 +60,13 @@ class LoopbackLayers:
         self._ending.close()
 
     def mailbox(self, edge: str) -> Path:
-        """Return the folder through which an edge's run and the edge's client in the cloud exchange files."""
+        """Return the folder in which an edge's run and the edge's client of the central server exchange
+        files.
+        """
         return self.federations[CLOUD].mailbox_of(self.layers.edge_client(edge))
 
     def train(self, name: str, overrides: Sequence[str]) -> FlowerRun:
-        """Submit the run of one federation, cloud or edge, or continue it if it exists."""
+        """Submit or resume the run of one federation: the central server's or an edge server's."""
         words = self.layers.words(name, overrides)
         if name != CLOUD:
             words.append(f"run.mailbox={self.mailbox(name)}")
@@ -72,11 +74,11 @@ class LoopbackLayers:
         return self.training[name]
 
     def files(self, name: str) -> Path:
-        """Return the folder with the files of a federation's run, cloud or edge."""
+        """Return the folder with the run files of the central server's or an edge server's federation."""
         return self.federations[name].runs / RUN
 
     def follow(self) -> None:
-        """Wait until the runs of the cloud and of all edges have ended.
+        """Wait until the runs of the central server and of all edge servers have ended.
 
         Raises LaunchError: one failed; one line that says why.
         """
@@ -91,7 +93,7 @@ class LoopbackLayers:
                     del waiting[name]
 
     def keep(self, kept: Path) -> None:
-        """Copy the files of every run, if there are any, to a folder of the run's name in ``kept``."""
+        """Copy each federation's run files, if any, to a folder with the federation's name in ``kept``."""
         for name in self.federations:
             if self.files(name).is_dir():
                 shutil.copytree(self.files(name), kept / name, dirs_exist_ok=True)
@@ -108,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def train(options: argparse.Namespace, console: Console) -> None:
-    """Check all plans, start cloud and edges, train, keep the files, audit them and the devices' ledgers."""
+    """Check all plans, start all servers and nodes, train, keep the files, audit runs and node ledgers."""
     refuse_twice(options.overrides)
     layers = Layers.of(options.edges, options.nodes, trusted_edges=1, unsigned_apps=options.unsigned_apps)
     check_wall(layers.cloud, options, console)

@@ -77,7 +77,7 @@ def train(options: argparse.Namespace, console: Console) -> None:
 
 
 def check_wall(federation: Federation, options: argparse.Namespace, console: Console) -> None:
-    """Warn, with the reason, if this machine cannot keep the app away from other files.
+    """Warn if this machine cannot confine the Flower app to its own files, and say why.
 
     Raises InputError: something does, and ``--require-wall`` is given.
     """
@@ -89,7 +89,7 @@ def check_wall(federation: Federation, options: argparse.Namespace, console: Con
 
 
 def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
-    """Return the nodes' budgets as overrides, so that the plan is known before the nodes start."""
+    """Return the nodes' budgets as settings (key=value), so that the plan is known before nodes start."""
     if f"privacy.budgets={CLIENTS}" not in overrides:
         return []
     budgets = ",".join(repr(node.epsilon) for node in federation.nodes)
@@ -99,7 +99,7 @@ def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
 
 
 def with_types(federation: Federation, overrides: Sequence[str]) -> list[str]:
-    """Return overrides that tell a plan the nodes' aversions and first budgets before nodes start.
+    """Return settings that contain the nodes' aversions and first budgets, for a plan before nodes start.
 
     Raises ConfigError: a game is asked for, and the nodes are given nothing to play with.
     """
@@ -118,7 +118,7 @@ def with_types(federation: Federation, overrides: Sequence[str]) -> list[str]:
 
 
 def own_files(folder: Path | None, federation: Federation) -> list[Path]:
-    """Return the files of examples, one for every node, in order of names; empty without a folder.
+    """Return one data file for each node, sorted by name; return [] if no folder is given.
 
     Raises ConfigError: not one file a node, or files of several kinds.
     """

@@ -63,7 +63,7 @@ VARIABLES = (
 
 @dataclass(frozen=True)
 class Named:
-    """Files, ports and variables that a training's settings name for the server's app.
+    """Files, ports and environment variables that a training's settings name for the ServerApp.
 
     `reads`, `writes`: files. `connects`: ports. `variables`: of the environment, by which a tracker is used.
     """
@@ -75,7 +75,7 @@ class Named:
 
     @classmethod
     def by(cls, overrides: Sequence[str], *writes: Path) -> Self:
-        """Return the files that overrides name, if the files exist."""
+        """Collect the files that settings (key=value) name, if they exist, and a tracking server's port."""
         paths = named_paths(overrides)
         reads = [Path(value) for key, value in paths.items() if key.startswith(("dataset.", "privacy."))]
         address = paths.get("run.mlflow", "")
@@ -87,7 +87,7 @@ class Named:
 
 
 def copy_examples(file: Path, own: Path) -> None:
-    """Copy a node's examples, together with the files beside a table that say how to read the table.
+    """Copy a node's data file, together with the files that say how to read it if it is a table.
 
     The database of a query comes along, unless it is on a server.
 
@@ -108,7 +108,7 @@ def copy_examples(file: Path, own: Path) -> None:
 
 
 class LoopbackFederation:
-    """A federation on this machine in a ``with`` block, after which its processes and files are removed.
+    """Runs a federation on this machine; leaving the ``with`` block removes its processes and files.
 
     Args:
         files: of examples, one a node; without them every node has a part of the digits.
@@ -161,7 +161,7 @@ class LoopbackFederation:
         return usual | {TASK_POLL_VARIABLE: f"{seconds:g}"}
 
     def start(self, name: str) -> None:
-        """Start a service of the federation, which must not be running."""
+        """Start a service of the federation that is not running."""
         command, environment, folder = self.services[name].command, self.environment, f"{name}/home"
         if self.services[name].runs_app and self.walled:
             environment = environment | dict.fromkeys(OWN_FOLDERS, str(self.home.path / folder))
@@ -275,7 +275,7 @@ class LoopbackFederation:
         return Path(self.place.folder(node.superexec, LEDGER)) / LEDGER_FILE
 
     def mailbox_of(self, node: Node) -> Path:
-        """Return the folder that an edge client shares with its edge's run."""
+        """Return the folder that an edge server's client shares with the edge server's run."""
         return Path(self.place.folder(node.superexec, MAILBOX))
 
     @property
@@ -284,7 +284,7 @@ class LoopbackFederation:
         return Path(self.place.folder(SERVER_SUPEREXEC, RUNS))
 
     def _signed_words(self) -> tuple[str, ...]:
-        """The options for the app's signature in a training; empty if apps are not signed."""
+        """Return the options that name the signed app's files in a training; empty if apps are unsigned."""
         if not self.federation.signed_apps:
             return ()
         return signed_words(str(self.home.path / PUBLIC), self.place.folder(SUPERLINK, STATE))

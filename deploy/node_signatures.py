@@ -18,7 +18,7 @@ UNAUTHORIZED = 401
 
 
 def signer(headers: Mapping[str, str]) -> bytes | None:
-    """Return the public key that signed the present time in a request; None if no valid signature is there.
+    """Return the public key whose signature of the current time is in a request; None if it is not valid.
 
     The times that count as now are those of Flower's SuperLink, and so is the signature.
     """

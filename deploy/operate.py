@@ -38,7 +38,7 @@ FOR_RECORDS = ("privacy=record_level", "method=dp_sum")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command of the operator; return 0 if done, 2 for bad input, a refusal or a failed run."""
+    """Run one command of the server's operator; return 0 if done, 2 for bad input or a failed run."""
     options = parser().parse_args(arguments)
     return exit_status(lambda: _execute(options))
 
@@ -65,7 +65,7 @@ def _execute(options: argparse.Namespace) -> None:
 
 
 def _train(superlink: SuperLinkClient, options: argparse.Namespace, words: Sequence[str]) -> None:
-    """Submit a training with this checkout's app, and its signature if there is one; follow the run."""
+    """Submit a training with this source tree's Flower app, signed if a signature is given; follow it."""
     name = run_name(words)
     run_config = train_config(options.runs / name, words)
     if options.signature is None:
@@ -97,13 +97,13 @@ def _nodes(superlink: SuperLinkClient, unregistered: str | None) -> None:
 
 
 def federation_overrides(federation: Federation) -> tuple[str, ...]:
-    """Return overrides that make one group for each budget, and set the unit that the budgets protect."""
+    """Return settings (key=value) for one client group per budget, and for what the budgets protect."""
     groups = f"privacy.num_groups={len(federation.budgets)}"
     return (*FOR_RECORDS, groups) if federation.about_records else (groups,)
 
 
 def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:
-    """Return the overrides of a training on few nodes; given overrides replace the defaults.
+    """Return the settings (key=value) of a training on few nodes; given settings replace the defaults.
 
     A run that is resumed has all its settings, so nothing is added.
     """
@@ -135,7 +135,7 @@ def run_name(words: Sequence[str]) -> str:
 
 
 def train_config(directory: Path, words: Sequence[str]) -> dict[str, str | int]:
-    """Return the run configuration of a training, whose files are in ``directory`` on the server."""
+    """Return Flower's run configuration for a training whose files are in ``directory`` on the server."""
     keys = [word.partition("=")[0] for word in words]
     kept = [word for key, word in zip(keys, words, strict=True) if key not in ("run.resume", "run.directory")]
     return training_config(kept, directory=directory, resuming="run.resume" in keys)

@@ -85,7 +85,7 @@ def add_federation(parser: argparse.ArgumentParser) -> None:
 
 
 def add_unsigned(parser: argparse.ArgumentParser) -> None:
-    """Add the option to run apps that the consortium has not signed."""
+    """Add the option to run Flower apps that the consortium (all parties together) has not signed."""
     what = "nodes run whatever app a run brings; else those alone that the consortium has signed"
     parser.add_argument("--unsigned-apps", action="store_true", help=what)
 
@@ -135,7 +135,7 @@ def federation_words(federation: Federation) -> tuple[str, ...]:
 
 
 def unprotected_words(federation: Federation) -> tuple[str, ...]:
-    """Return the options that make a federation without guards or without signatures."""
+    """Return the options for a federation without guard processes or without app signatures."""
     return (
         *(("--without-guard",) if federation.unguarded else ()),
         *(("--unsigned-apps",) if federation.unsigned_apps else ()),
@@ -159,7 +159,7 @@ def exit_status(command: Callable[[], None]) -> int:
 
 
 def host(text: str) -> str:
-    """Read the name or address of a host from the command line; a scheme, port or path is refused."""
+    """Read a host's name or address from the command line; raise an error for a scheme, port or path."""
     if not _HOST.fullmatch(text):
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a host: give a name or an address alone, as in fl.example.org"
@@ -186,7 +186,7 @@ def budget(text: str) -> float:
 
 
 def absolute(text: str) -> str:
-    """Accept an absolute path from the command line, since it will be read in a place unknown now."""
+    """Check that a path on the command line is absolute, because it is used from another folder or host."""
     if not PurePosixPath(text).is_absolute() or "$" in text:
         raise argparse.ArgumentTypeError(f"{text!r} is not an absolute path, as in /srv/study")
     return text

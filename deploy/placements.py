@@ -24,7 +24,7 @@ class Loopback:
 
     @classmethod
     def on_free_ports(cls, root: Path, federation: Federation) -> "Loopback":
-        """Place every service on a port that no program uses at the moment."""
+        """Give every service a port that no program uses at the moment."""
         names = [service.name for service in services(federation)]
         return cls(root, dict(zip(names, free_ports(len(names)), strict=True)))
 

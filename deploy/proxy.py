@@ -69,7 +69,7 @@ def proxy_of(text: str, where: str) -> Proxy | None:
 
 
 def _words(url: SplitResult) -> str:
-    """Return user name and password in a proxy's URL; ValueError if a special character is not escaped."""
+    """Return user name and password of a proxy's URL; raise ValueError if a character is not escaped."""
     words, at, _ = url.netloc.rpartition("@")
     user, _, password = words.partition(":")
     if not (_WORDS.fullmatch(user) and _WORDS.fullmatch(password)) or (at and not user):
@@ -97,7 +97,7 @@ def read_proxy(file: Path) -> Proxy | None:
 
 
 def leave_by(proxy: Proxy | None, environment: MutableMapping[str, str]) -> None:
-    """Make this process send requests through this proxy, or none, and ignore proxy variables.
+    """Make this process use this proxy, or no proxy, and ignore proxy environment variables.
 
     Such a variable may come from the shell, or from the settings of Docker's client, and would send the
     SuperNode another way than its operator's file says.

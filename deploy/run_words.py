@@ -1,4 +1,4 @@
-"""The command-line words with which all trainings of a federation are submitted."""
+"""Command-line arguments that all trainings of a federation have in common."""
 
 from deploy.federation import Federation
 from deploy.topology import (
@@ -14,7 +14,8 @@ from secagg import ACTIVE
 
 
 def secagg_words(federation: Federation, place: Placement | None = None) -> tuple[str, ...]:
-    """Return the settings of secure aggregation: the nodes' mode, the roster's and consortium key's files."""
+    """Return the secure aggregation settings: mode, and files of the members' and consortium's public keys.
+    """
     roster, consortium = (
         place.credential(SERVER_SUPEREXEC, name) if place else f"{CREDENTIALS}/{name}"
         for name in (ROSTER_FILE, CONSORTIUM_FILE)
@@ -27,7 +28,7 @@ def secagg_words(federation: Federation, place: Placement | None = None) -> tupl
 
 
 def signed_words(public: str, state: str) -> tuple[str, ...]:
-    """Return the options of ``deploy.operate train`` that name the signed app's files in two folders."""
+    """Return the ``deploy.operate train`` options that name signature, public key and SuperLink database."""
     return (
         *("--signature", f"{public}/{APP_SIGNATURE}", "--consortium", f"{public}/{CONSORTIUM_FILE}"),
         *("--database", f"{state}/{DATABASE}"),

@@ -103,7 +103,7 @@ def _service(name: str, service: Tree, party: str, told: str, running: Iterable[
 
 
 def _folder(name: str, volume: Tree) -> Folder:
-    """Return a service's folder, given by its place on the host, ``<service>/<name>``."""
+    """Return a service's folder from its Compose volume, whose host path is ``<service>/<name>``."""
     path = PurePosixPath(said(volume["source"], {}))
     of = path.parent.name
     return Folder(path.name, not volume.get("read_only", False), None if of == name else of)

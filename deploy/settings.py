@@ -1,4 +1,4 @@
-"""Change what docker-compose.yml says about a node: its operator's settings, its guard, its signatures."""
+"""Change a node's part of docker-compose.yml: its settings, its guard process, its app signature check."""
 
 import re
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def settings_of(text: str, federation: Federation, node: Node, budget: str) -> s
 
 
 def guard_of_edge_client(guard: Tree, node: Node) -> None:
-    """Make a guard that of an edge's client: no data or ledger, only the folder shared with the edge.
+    """Turn a guard process into that of an edge server's client: no data or ledger, only a shared folder.
 
     It says by a word of its own that updates may leave in clear: what it sends is the mean of an edge.
     """
@@ -67,7 +67,7 @@ def guard_of_edge_client(guard: Tree, node: Node) -> None:
 
 
 def without_guard(services: Tree, node: Node) -> None:
-    """Remove a node's guard, so that the app itself holds the node's settings, data and ledger."""
+    """Remove a node's guard process, so that the Flower app itself has the node's data and ledger."""
     supernode, app, guard = services[node.supernode], services[node.superexec], services.pop(node.guard)
     supernode["command"][-1] = guard["command"][-1]
     app["entrypoint"].insert(app["entrypoint"].index("deploy.warm") + 1, TRAINS)
@@ -77,7 +77,7 @@ def without_guard(services: Tree, node: Node) -> None:
 
 
 def without_signatures(services: Tree, supernodes: Sequence[str]) -> None:
-    """Have nodes run any app that a run sends, signed or not, with Flower's own SuperNode."""
+    """Make nodes run any Flower app that a run sends, signed or not, with Flower's own SuperNode."""
     for name in supernodes:
         service = services[name]
         image = service.pop("build")["args"]["SUPEREXEC_IMAGE"]

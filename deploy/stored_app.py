@@ -1,4 +1,4 @@
-"""Build and sign this checkout's app, and store a signed app in the database of a SuperLink.
+"""Build and sign the Flower app of this source tree, and store a signed app in a SuperLink's database.
 
 A bundle that ``flwr run`` submits comes to nodes without signatures: a SuperLink keeps those of apps alone
 that it fetches from Flower's hub. A run of an app that it has stored, named by the bundle's hash, brings the
@@ -69,13 +69,13 @@ def store_app(database: Path, bundle: bytes, signed: SignedApp, consortium_key: 
 
 
 def build_bundle() -> bytes:
-    """Build the app bundle of this checkout, as ``flwr build`` does; equal files give equal bytes."""
+    """Build the bundle of this source tree's Flower app, as ``flwr build`` does; equal files, equal bytes."""
     with TemporaryDirectory() as folder:
         return build_fab_from_disk(copy_app(PROJECT, Path(folder) / "app"))
 
 
 def provide_signature(store: Store) -> None:
-    """Publish a signature of this checkout's app for the newest roster; a valid one stays.
+    """Publish a signature of this source tree's Flower app for the newest member list; keep a valid one.
 
     This is for who operates all parties: the consortium's key is here. Raises InputError: it cannot be read.
     """

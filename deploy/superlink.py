@@ -1,4 +1,5 @@
-"""``python -m deploy.superlink``: runs Flower's SuperLink; it waits for its database and loses no message.
+"""``python -m deploy.superlink``: run Flower's SuperLink so that it waits for its database and keeps
+messages.
 
 Its state is one SQLite file, and each question of a node or an app writes into it, one at a time. Flower
 gives up after five seconds and answers 500, by which a run ends, or a node's answer is lost. Where many nodes
@@ -58,7 +59,7 @@ def find_tables_under_any_path() -> None:
 
 
 def lose_no_message() -> None:
-    """Wrap the methods by which Flower hands out messages and takes replies.
+    """Wrap Flower's methods for messages and replies, so that a lost answer costs no message.
 
     Raises LaunchError: this Flower has none of such a name.
     """

@@ -49,7 +49,7 @@ _STARTED = re.compile(r"Successfully started run ([0-9]+)")
 
 
 class SuperLinkError(FailedError):
-    """The SuperLink refused something, or did not answer."""
+    """Raised if the SuperLink refused a request or did not answer."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class RegisteredNode:
 
 @dataclass(frozen=True)
 class SuperLinkClient:
-    """A client of the SuperLink's control API, with its files in one Flower home.
+    """A client of the control API of Flower's SuperLink; its settings are in one ``FLWR_HOME`` folder.
 
     `flower_home`: where the connection is written; made if it is missing. `superlink`: host and port.
     `root_certificates`: whom to trust.
@@ -80,7 +80,7 @@ class SuperLinkClient:
     root_certificates: Path
 
     def connect(self) -> None:
-        """Write the connection's settings to the Flower home."""
+        """Write the connection settings to the ``FLWR_HOME`` folder."""
         if not self.root_certificates.is_file():
             raise SuperLinkError(
                 f"--ca {self.root_certificates} is not a file: run python -m deploy.init first"
@@ -114,7 +114,7 @@ class SuperLinkClient:
         return list(fresh), [name for name, key in keys.items() if key in gone]
 
     def unregister(self, name: str) -> RegisteredNode:
-        """Unregister a node: from now on the SuperLink refuses it, and its key for ever.
+        """Unregister a node; the SuperLink then refuses the node and never accepts its key again.
 
         Raises SuperLinkError: no node has the name, or more than one.
         """
@@ -196,7 +196,7 @@ class SuperLinkClient:
         return subprocess.run([FLWR, *words], env=self._environment(), check=False).returncode  # noqa: S603
 
     def status(self, run_id: str) -> RunStatus:
-        """Ask the SuperLink for the status of a run, again until it answers.
+        """Return the status of a run from the SuperLink; ask again until it answers.
 
         Raises SuperLinkError: it does not answer in time.
         """
@@ -239,7 +239,7 @@ class SuperLinkClient:
 
     @contextmanager
     def asked(self) -> Iterator[ControlHttpClient]:
-        """Yield a client of the control API for one request; Flower's errors become one line each."""
+        """Yield a client of the control API for one request; convert Flower's errors to SuperLinkError."""
         api = ControlHttpClient.from_server_address(
             server_address=self.superlink,
             insecure=False,

@@ -58,7 +58,7 @@ _TAKEN = ("get_run", "get_fab", "node_config", "trusted_entities")
 
 @dataclass(frozen=True)
 class AppGate:
-    """Decides, by signatures, which app bundles a node runs.
+    """Decides by signatures which Flower apps a node runs.
 
     Attributes:
         consortium_key: whose signature an app must have.
@@ -89,7 +89,8 @@ class AppGate:
         self._refuse_older(signed)
 
     def _refuse_older(self, signed: AppStatement) -> None:
-        """Refuse an app's version or roster number below the recorded one; record higher ones."""
+        """Raise an error if an app's version or roster number is below the recorded one; record higher ones.
+        """
         number, versions = self._seen()
         newest = max(number, read_roster(self.roster_file, self.consortium_key).number)
         if signed.roster_number < newest:
@@ -113,7 +114,7 @@ class AppGate:
             ) from None
 
     def _seen(self) -> tuple[int, dict[str, str]]:
-        """Return the highest roster number and app versions recorded so far."""
+        """Return the highest version of the member list (roster) and of each app that was recorded."""
         try:
             seen = read_json(read_regular(self.seen_file))
             number, versions = seen["roster_number"], dict(seen["versions"])
@@ -187,7 +188,9 @@ def often(pull: Callable[..., int | None]) -> Callable[..., int | None]:
 
 
 def check_flower() -> None:
-    """Refuse a version of Flower whose SuperNode does not have the functions that are wrapped here.
+    """Raise LaunchError if this version of Flower lacks functions that are wrapped here.
+
+    The error names what is missing.
 
     Raises LaunchError: what is missing in it.
     """

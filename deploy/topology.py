@@ -53,7 +53,7 @@ class Placement(Protocol):
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """The variables of docker-compose.yml with values here; others have their defaults."""
+        """Values for the variables of docker-compose.yml; other variables have their defaults."""
 
     def host(self, service: str) -> str:
         """Return the name under which other services reach a service."""
@@ -85,7 +85,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Service:
-    """One long-running program of a federation, such as a SuperLink or a guard.
+    """One long-running program of a federation, such as Flower's SuperLink or a SuperNode.
 
     Attributes:
         name: of the service, and its host name among containers.

@@ -56,7 +56,7 @@ _DUMPABLE = 4
 
 
 def main() -> None:
-    """Run the SuperExec, with a process kept ready if possible; in a fork, handle one message."""
+    """Run Flower's SuperExec, with a preloaded process if possible; in a fork of that, handle one message."""
     # As Flower's commands have it. The folder of the project holds modules that an app brings, too.
     sys.path[0] = str(Path(sys.executable).parent)
     imported: tuple[str, ...] = IMPORTED_AHEAD
@@ -98,7 +98,7 @@ def why_off() -> str:
 
 
 class Launcher:
-    """Starts what a SuperExec asks for: a message in the process kept ready, others as a program.
+    """Starts programs for Flower's SuperExec: message handlers as forks of a preloaded process.
 
     Args:
         server: the socket to the warm process.
@@ -108,7 +108,7 @@ class Launcher:
         self._server: socket.socket | None = server
 
     def start(self, arguments: Sequence[str], **options: Any) -> "subprocess.Popen[Any] | None":
-        """Stand in for ``subprocess.Popen``, whose result Flower leaves unused."""
+        """Replace ``subprocess.Popen``, whose result Flower does not use."""
         if arguments[0] == PROGRAM and not options and self._server is not None:
             with suppress(OSError):
                 self._server.send("\0".join(arguments[1:]).encode())
@@ -150,7 +150,7 @@ def serve(requests: socket.socket, prepare: Callable[[], Callable[[], object]]) 
 
 
 def flower_program(imported: Sequence[str]) -> Callable[[], object]:
-    """Import what messages need, and return Flower's program, which installs a bundle once."""
+    """Import what message handling needs, and return Flower's program, changed to install an app once."""
     (entry,) = entry_points(group="console_scripts", name=PROGRAM)
     program: Callable[[], object] = entry.load()
     handling = vars(importlib.import_module("flwr.supernode.runtime.run_clientapp"))
@@ -214,7 +214,7 @@ def run_to_end(program: Callable[[], object]) -> NoReturn:
 
 
 def _reap(*_: object) -> None:
-    """Collect the forks that have ended, and report those that were killed."""
+    """Collect forks that have ended, and report those that a signal killed."""
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if os.WIFSIGNALED(ended[1]):

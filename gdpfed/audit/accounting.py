@@ -1,4 +1,4 @@
-"""Epsilon from the charges in a run's or a node's file, computed with dp-accounting alone.
+"""Compute epsilon from the privacy costs in the file of a run or of a node, using only dp-accounting.
 
 Poisson sampling is accounted with privacy loss distributions, fixed-size sampling with Renyi divergences
 under replace_one, where dp-accounting reads the noise in units of the distance of two updates, 2 C.
@@ -43,12 +43,12 @@ _RELATIONS = {
 }
 
 FIRST = ("vote", "norm_histogram")
-"""Entries of plans, and of terms, for sums before the first round."""
+"""The plan's entries for noised sums before the first round: a vote and a histogram of norms."""
 
 
 @dataclass(frozen=True)
 class SampledSums:
-    """Noised sums over sampled clients, as one charge of a run states them.
+    """The parameters of noised sums over sampled clients or records, which decide their privacy cost.
 
     `noise_multiplier` is the standard deviation of the sum's noise in units of the clipping norm; k sums over
     one cohort count as one of 1 / sqrt(k) of it. Of a window of steps whose end alone is released,
@@ -67,30 +67,30 @@ class SampledSums:
 
     @property
     def charged_multiplier(self) -> float:
-        """The noise multiplier with which a release is accounted; discrete noise counts for slightly less."""
+        """The noise multiplier used for accounting; discrete noise counts as slightly less."""
         return self.noise_multiplier * (DISCRETE_SHARE if self.noise == "discrete_gaussian" else 1.0)
 
     @property
     def distance(self) -> float:
-        """How far one client moves a sum, in clipping norms."""
+        """The sensitivity of a sum to one client, in units of the clipping norm: 1 or 2."""
         return 1.0 if self.adjacency == "zero_out" else 2.0
 
     def charged_delta(self, delta: float) -> float:
-        """The delta with which a release is accounted; discrete noise uses up a small part of it."""
+        """Return the delta used for accounting; discrete noise uses up a small part of delta."""
         return delta - DISCRETE_DELTA if self.noise == "discrete_gaussian" else delta
 
 
 Charges = Sequence[tuple[SampledSums, int]]
-"""Releases, and how often each happens, in the order of the rounds."""
+"""Pairs of a noised sum and how often it is released, in the order of the rounds."""
 
 
 def less_noise(charges: Charges, part: float) -> Charges:
-    """Return the same charges with all noise multiplied by `part`."""
+    """Return the same releases with every noise multiplier multiplied by `part`."""
     return [(replace(sums, noise_multiplier=sums.noise_multiplier * part), count) for sums, count in charges]
 
 
 def charges_of(saved: Sequence[Mapping[str, Any]]) -> list[tuple[SampledSums, int]]:
-    """Read charges from a file: what each releases, and how often.
+    """Convert privacy costs as saved in a file to pairs of a noised sum and its number of releases.
 
     Steps of DP-SGD are sums over a batch that everybody's secret draw makes; a sum that everybody is known to
     be part of is sampled at a rate of one. Raises ValueError: a kind of event that this audit has no figure
@@ -100,7 +100,7 @@ def charges_of(saved: Sequence[Mapping[str, Any]]) -> list[tuple[SampledSums, in
 
 
 def paid_first(plan: Mapping[str, Any]) -> list[tuple[SampledSums, int]]:
-    """Read what a plan charges before the first round: for a vote, or for a histogram of norms."""
+    """Read from a plan the privacy costs before the first round: of a vote or of a histogram of norms."""
     return charges_of([plan[entry]["charge"] for entry in FIRST if entry in plan])
 
 
@@ -131,23 +131,24 @@ def _sums(event: Mapping[str, Any]) -> SampledSums:
 
 
 def _releases(event: Mapping[str, Any]) -> int:
-    """Count an event's releases: each DP-SGD step or window of steps, times the clients of one person."""
+    """Count an event's releases: DP-SGD steps (or windows of steps) times the clients that hold one person.
+    """
     steps = int(event.get("num_steps", 1)) // int(event.get("window_steps", 1))
     return steps * parties_in(event)
 
 
 def rounds_of(event: Mapping[str, Any]) -> int:
-    """Read how many rounds one release covers: one, or a whole block under random allocation."""
+    """Read how many rounds an event covers: one, or a block of rounds under random allocation."""
     return int(event.get("block_rounds", 1))
 
 
 def parties_in(event: Mapping[str, Any]) -> int:
-    """Read at how many clients one person may have records, as an event states it; 1 if it states nothing."""
+    """Read from an event at how many clients one person may have records; the default is 1."""
     return int(event.get("parties", 1))
 
 
 def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[SampledSums, int]]:
-    """Return the charges of the first `rounds` rounds; a block of rounds is charged when it begins."""
+    """Return the privacy costs of the first `rounds` rounds; a block of rounds counts once it begins."""
     kept, left = [], rounds
     for charge in saved:
         length = rounds_of(charge["event"])
@@ -158,7 +159,8 @@ def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[
 
 
 def event_in(saved: Sequence[Mapping[str, Any]], round_index: int) -> Mapping[str, Any]:
-    """Return the event of a round, counted from 0; rounds after the last charge have the last event."""
+    """Return the privacy event of a round, counted from 0; rounds after the plan's end have the last event.
+    """
     event: Mapping[str, Any] = {}
     end = 0
     for charge in saved:
@@ -169,7 +171,7 @@ def event_in(saved: Sequence[Mapping[str, Any]], round_index: int) -> Mapping[st
 
 
 def epsilon_after(charges: Charges, delta: float, *, at_most: float = 0.0) -> float:
-    """Return an upper bound on epsilon at delta of charges that were fixed before the run.
+    """Return an upper bound on epsilon at delta for releases that were fixed before the run.
 
     It is refined where it is just above `at_most`.
     """
@@ -195,7 +197,7 @@ def epsilon_after(charges: Charges, delta: float, *, at_most: float = 0.0) -> fl
 
 
 def epsilon_against_server(runs: Charges, delta: float) -> float:
-    """Epsilon at delta of sums in which a client is known to take part; `runs` holds (sum, count)."""
+    """Return epsilon at delta of noised sums if the attacker knows that the client is in each of them."""
     taken = [(sums, count) for sums, count in runs if count]
     if not taken:
         return 0.0
@@ -207,7 +209,7 @@ def epsilon_against_server(runs: Charges, delta: float) -> float:
 
 
 def composed_epsilon(runs: Sequence[Charges], delta: float, *, at_most: float) -> float:
-    """Return epsilon at delta of several runs together, each fixed before it began.
+    """Return epsilon at delta of several runs together; the cost of each run was fixed before it began.
 
     One alone is accounted as by `epsilon_after`. Several are Renyi sums, one for each neighbouring
     relation that dp-accounting accounts them under, at equal parts of delta, and these figures add up;
@@ -278,7 +280,7 @@ def _one_release(sums: SampledSums, grid: float) -> Any:
 
 @lru_cache(maxsize=16)
 def _one_window(bound: str, steps: int, rate: float, sigma: float, grid: float) -> Any:
-    """Return the final model of a window as a mixture over the number of steps that use a record.
+    """Return the privacy losses of a window of DP-SGD steps of which only the final model is released.
 
     convex: it is met j times with the chance of a binomial, and moves the end by j. window: it is first met
     in step j with the chance of a geometric, and moves the end by (m - j + 1) / m.
@@ -314,7 +316,8 @@ def _renyi_epsilon(runs: Charges, delta: float) -> float:
 
 
 def renyi_curve_of(runs: Charges, orders: tuple[float, ...]) -> list[tuple[float, float]]:
-    """Return Renyi divergences of all rounds by order; for discrete noise only at whole orders."""
+    """Return pairs of a Renyi order and the divergence of all rounds; discrete noise has whole orders only.
+    """
     whole_only = any(sums.noise == "discrete_gaussian" for sums, _ in runs)
     total = np.sum([rounds * np.asarray(_one_round_renyi(sums, orders)) for sums, rounds in runs], axis=0)
     found = zip(orders, total, strict=True)
@@ -324,7 +327,7 @@ def renyi_curve_of(runs: Charges, orders: tuple[float, ...]) -> list[tuple[float
 
 @lru_cache(maxsize=64)
 def _one_round_renyi(sums: SampledSums, orders: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the Renyi divergences of one round; cached, since dp-accounting is slow at them."""
+    """Return the Renyi divergences of one round; results are cached because dp-accounting is slow."""
     if sums.bound == ALLOCATION:
         known = block_divergences(sums.noise_multiplier, sums.window_steps)
         return tuple(known.get(order, math.inf) for order in orders)  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""Recompute the privacy cost of random allocation: each client is in one secret round of a block.
+"""Compute the privacy cost of random allocation: each client is in one secret round of each block of rounds.
 
 In a block of b rounds with noise of sigma clipping norms, R is the mean of b independent lognormal ratios
 exp(z / sigma - 1 / (2 sigma^2)). Of two neighbouring runs
@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 POINTS_A_DEVIATION = 24
 LEAST_PRICE = 1e-18
-"""Beyond where a price is as low as this, no points are needed."""
+"""The grid of likelihood ratios ends where an option price falls below this value."""
 HALVINGS = 50
 WIDEST_LOG = 700.0
 ORDERS = 63
@@ -33,7 +33,8 @@ ORDERS = 63
 
 @dataclass(frozen=True)
 class _Prices:
-    """Prices of options on a mean of likelihood ratios, by strike; they determine its distribution."""
+    """Prices of call and put options on a mean of likelihood ratios; they determine the mean's distribution.
+    """
 
     call: Callable[[Floats], Floats]
     put: Callable[[Floats], Floats]
@@ -42,7 +43,7 @@ class _Prices:
 
 @dataclass(frozen=True)
 class _Points:
-    """A distribution on the points x_0 = 0 < x_1 < ..., with its option prices; arrays have shape (n,).
+    """A discrete distribution on points x_0 = 0 < x_1 < ..., with its option prices; arrays have shape (n,).
 
     `beyond`: what a call at the last point costs, which is counted at infinity.
     """
@@ -64,7 +65,7 @@ class _Points:
 
 
 def _of_one(sigma: float) -> _Prices:
-    """Option prices on the likelihood ratio of one round, by the formula of Black and Scholes."""
+    """Return the option prices of one round's likelihood ratio, by the Black-Scholes formula."""
 
     def halves(at: Floats) -> tuple[Floats, Floats]:
         logs = np.log(at) * sigma
@@ -82,7 +83,7 @@ def _of_one(sigma: float) -> _Prices:
 
 
 def _of_mean(first: _Points, share: float, second: _Points) -> _Prices:
-    """Option prices on share X + (1 - share) Y, for independent means X and Y of likelihood ratios."""
+    """Return option prices of share * X + (1 - share) * Y for independent means X, Y of likelihood ratios."""
 
     def places(at: Floats) -> Floats:
         return np.asarray((at[:, None] - (1 - share) * second.x) / share)
@@ -114,7 +115,8 @@ def _needed(prices: _Prices) -> tuple[float, float]:
 
 
 def _on_points(prices: _Prices, step: float) -> _Points:
-    """Put the distribution behind option prices on a grid of log x, linear in price between its points."""
+    """Discretise the distribution behind option prices on an even grid of log x; prices are linear between.
+    """
     low, high = _needed(prices)
     x = np.exp(step * np.arange(math.floor(low / step), math.ceil(high / step) + 1))
     calls, puts = np.append(1.0, prices.call(x)), np.append(0.0, prices.put(x))
@@ -154,7 +156,7 @@ def _prices(sigma: float, rounds: int) -> _Prices:
 
 @lru_cache(maxsize=16)
 def losses_of_block(sigma: float, rounds: int, grid: float) -> Any:
-    """Return the privacy losses of a block of rounds, as a distribution of dp-accounting."""
+    """Return dp-accounting's privacy loss distribution of a block of rounds under random allocation."""
     prices = _prices(sigma, rounds)
     low, high = _needed(prices)
     steps = np.arange(math.floor(low / grid) - 1, math.ceil(high / grid) + 2)
@@ -177,7 +179,7 @@ def _chunked(price: Callable[[Floats], Floats], places: Floats, size: int = 500)
 
 @lru_cache(maxsize=64)
 def block_divergences(sigma: float, rounds: int) -> dict[int, float]:
-    """Return a block's Renyi divergences at orders 2, 3, ...: the larger of both directions.
+    """Return a block's Renyi divergence at each order 2, 3, ...: the larger for adding or removing a client.
 
     Removed: the moments of a sum of one ratio more are those of the sum and of the ratio, by the binomial
     theorem. Added: R is at least its geometric mean.

@@ -1,4 +1,4 @@
-"""Check a model card: each line must be allowed for the run, and its figures must follow from the files.
+"""Check a run's model card: each line must be allowed, and its numbers must follow from the run's files.
 
 The lines are in card_lines.txt, those of a system beside its rule. A line that is in none of them is found,
 so whoever adds one to the card says here what it must be. What no file of a run has is not checked: the most
@@ -34,7 +34,7 @@ PROOFS = {
 
 
 def check_card(files: RunFiles) -> Iterator[str]:
-    """Yield one line for each thing in a model card that is wrong; a run without a seal is not checked.
+    """Yield one line for each error in a model card; a run without a seal (file of hashes) is not checked.
 
     A run that goes on has no card, or that of an earlier pause.
     """
@@ -55,7 +55,8 @@ def check_card(files: RunFiles) -> Iterator[str]:
 
 
 def _conditions(files: RunFiles) -> set[str]:
-    """Return which conditions for lines of the model card (card_lines.txt) a run meets, mechanism aside."""
+    """Return the conditions in card_lines.txt that the run meets, apart from those of its privacy mechanism.
+    """
     config, plan, holds = files.config, files.plan, set[str]()
     holds |= {"averaged"} if config["method"].get("average", "none") != "none" else set()
     if not _counts_alone(files):
@@ -69,7 +70,7 @@ def _conditions(files: RunFiles) -> set[str]:
 
 
 def _names(files: RunFiles) -> Sequence[str]:
-    """Return the names of a run's parties if its model card lists each of them; else nothing."""
+    """Return the names of the data owners if the run's model card lists them; else an empty sequence."""
     return files.parties if len(files.parties) <= MOST_NAMED else ()
 
 
@@ -124,7 +125,7 @@ def _fields(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Field
 
 
 def _steps(files: RunFiles) -> str:
-    """Describe the local steps of a round or, if records are protected, the steps that budgets pay for."""
+    """Write how many local steps a round has, as the model card states it."""
     groups, local = files.plan["groups"], files.config["training"]["local_steps"]
     events = [charge["event"] for group in groups for charge in group["charges"]]
     steps = sorted({event["num_steps"] for event in events if "num_steps" in event})
@@ -139,7 +140,7 @@ def _steps(files: RunFiles) -> str:
 
 
 def _of_columns(declared: Mapping[str, Any], there: bool) -> dict[str, Expected]:
-    """Return what the model card must say of the columns in a run's tables."""
+    """Return what the model card must say about the columns of the run's data tables."""
     label = declared.get("label", {})
     labels = list(label.get("columns", {})) or [label.get("column", "")]
     if "time" in label:
@@ -165,7 +166,7 @@ def _of_columns(declared: Mapping[str, Any], there: bool) -> dict[str, Expected]
 
 
 def _counts_alone(files: RunFiles) -> bool:
-    """Whether the run's model is only a table of counts, and so makes no predictions."""
+    """Whether the run only releases counts (statistics), so that its model makes no predictions."""
     return files.config["method"]["name"] in COUNTING
 
 
@@ -179,7 +180,7 @@ def _several(files: RunFiles) -> str:
 
 
 def _rights(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Expected:
-    """Return a check of the card's figure for how often an attacker guesses membership right."""
+    """Return a function that checks the card's bound on how often an attacker guesses membership right."""
     texts = {_rights_text(files, bounds, shift) for shift in (-ROUNDED_WITHIN, 0.0, ROUNDED_WITHIN)}
     return lambda text: text in texts
 

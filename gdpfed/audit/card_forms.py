@@ -1,4 +1,4 @@
-"""Line patterns of model cards: read from text files, and compared with a card."""
+"""Read patterns of model card lines from text files, and compare a model card with them."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from pathlib import Path
 from gdpfed.errors import AuditError
 
 Expected = str | Callable[[str], bool]
-"""The text of a field, or whether a text will do."""
+"""What a field must contain: a text, or a function that says whether a text is allowed."""
 Fields = Mapping[str, Expected]
 LONGEST = 200
 FIELD = re.compile(r"\{(\w+)\}")
@@ -38,7 +38,8 @@ class Form:
     repeated: bool = False
 
     def fields_in(self, line: str) -> dict[str, str] | None:
-        """Read the values that a card's line has in this pattern's fields; None if the line does not fit."""
+        """Read the values of this pattern's fields from a line of the card; None if the line does not match.
+        """
         found = self._pattern.fullmatch(line)
         return None if found is None else found.groupdict()
 
@@ -126,7 +127,7 @@ def _expected(form: Form, fields: Fields, rows: Mapping[str, list[Fields]], numb
 
 
 def _difference(found: Mapping[str, str], expected: Fields | None, line: str) -> str | None:
-    """Say how a line of a model card differs from the expected values; None if it does not."""
+    """Describe how a line of a model card differs from the expected values; return None if they agree."""
     if expected is None:
         return f"model_card.md has a line more than follows: {_short(line)}"
     for name, text in found.items():
@@ -149,12 +150,12 @@ def _short(text: str) -> str:
 
 
 def anything(text: str) -> bool:
-    """Accept any text in a card's field, for values that no file of the run states."""
+    """Accept any text in a field of the model card, for values that no file of the run contains."""
     return True
 
 
 def near(value: float, within: float, unit: str = "") -> Callable[[str], bool]:
-    """Return a check that a field has a number near `value`, apart from rounding."""
+    """Return a function that checks whether a field's number equals `value` up to rounding."""
 
     def agrees(text: str) -> bool:
         number = text.removesuffix(unit)

@@ -1,4 +1,4 @@
-"""Check what a model card says of results: metrics, a vote, held-out records, and single parties."""
+"""Compute what a model card must say about results: metrics, a vote on settings, held-out records."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -12,12 +12,12 @@ from gdpfed.audit.update_norms import norm_fields, norm_rows, norm_sections
 
 ABSENT, TOO_FEW = "–", "too few"
 FEWEST = 30
-"""Of fewer examples, or records, a card shows no figure."""
+"""A model card shows no metric of fewer examples or records than this."""
 NORMAL_QUANTILE = 1.959963984540054
 
 
 def result_sections(files: RunFiles) -> set[str]:
-    """Return the conditions in card_lines.txt that hold because of the run's results."""
+    """Return the conditions in card_lines.txt that follow from the run's results."""
     holds = {"vote"} if "vote" in files.plan else set()
     holds |= {"voted" if files.vote is not None else "not-voted"}
     if files.held_out is not None:
@@ -26,7 +26,7 @@ def result_sections(files: RunFiles) -> set[str]:
 
 
 def result_fields(files: RunFiles) -> Fields:
-    """Return the values that the card's lines about results must state."""
+    """Return the values that the model card's lines about results must state."""
     vote, counted = files.vote or {}, files.held_out or {}
     metrics = counted.get("metrics", {})
     stddev = counted.get("noise_stddev", 0.0)
@@ -52,7 +52,8 @@ def result_fields(files: RunFiles) -> Fields:
 
 
 def _counted_clients(files: RunFiles) -> str:
-    """Say how many clients counted on held-out records, without the number if who was drawn is a secret."""
+    """Write how many clients counted results on held-out records, without the number if sampling is secret.
+    """
     plan, counted = files.plan, files.held_out or {}
     events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
     drawn = any(each["kind"] == "sampled_gaussian" and each["sampling_rate"] < 1 for each in events)
@@ -63,7 +64,7 @@ def _counted_clients(files: RunFiles) -> str:
 
 
 def _metrics_of_parts(files: RunFiles) -> int:
-    """Count the metrics in the table of results by party."""
+    """Count the metrics in the model card's table of results by data owner (party)."""
     parties: Sequence[Mapping[str, Any]] = (files.parts or {}).get("parties", ())
     return len(parties[0]["metrics"]) if parties else 0
 
@@ -78,7 +79,7 @@ def _cost(plan: Mapping[str, Any]) -> str:
 
 
 def result_rows(files: RunFiles) -> Mapping[str, list[Fields]]:
-    """Return the values that the card's table rows about results must state, by pattern."""
+    """Return the values that the model card's table rows about results must state, by the row's name."""
     counted = files.held_out or {}
     return {
         "result": _results(files),
@@ -116,7 +117,7 @@ def _cases(counts: Sequence[float]) -> str:
 
 
 def _at_chance(files: RunFiles) -> list[Fields]:
-    """Return what the card must say if accuracy is at chance level; empty if it is not."""
+    """Return what the card must say if accuracy is at chance level; return an empty list if it is not."""
     found = files.chance
     if found is None:
         return []
@@ -142,7 +143,7 @@ def _at_chance(files: RunFiles) -> list[Fields]:
 
 
 def wilson(share: float, number: int) -> tuple[float, float]:
-    """Compute the ends of Wilson's interval for a share out of `number`."""
+    """Compute both ends of the Wilson confidence interval for a proportion `share` of `number` trials."""
     z = NORMAL_QUANTILE**2 / number
     middle, half = (share + z / 2) / (1 + z), math.sqrt(z * share * (1 - share) + z**2 / 4) / (1 + z)
     return max(0.0, middle - half), min(1.0, middle + half)
@@ -157,7 +158,7 @@ def _results(files: RunFiles) -> list[Fields]:
 
 
 def _shown(value: float | None) -> Expected:
-    """Return a check of a metric that accepts per cent or the metric's own scale."""
+    """Return a check that accepts a metric written in per cent or on the metric's own scale."""
     if value is None or math.isnan(value):
         return ABSENT
     texts = {f"{100 * value:.1f} %", f"{value:.4g}"}
@@ -165,7 +166,8 @@ def _shown(value: float | None) -> Expected:
 
 
 def _votes(vote: Mapping[str, Any] | None) -> list[Fields]:
-    """List the settings of a vote with their votes, most votes first; a tie puts the later one first."""
+    """List the settings that clients voted on, most votes first; settings with equal votes keep their order.
+    """
     if vote is None:
         return []
     settings: Sequence[Sequence[float]] = vote["settings"]
@@ -219,7 +221,7 @@ def _cells(
 def _with_interval(
     name: str, value: float | None, ends: Sequence[float] | None, examples: int
 ) -> Collection[str]:
-    """Return the accepted texts of one party's metric with its interval; Wilson's is recomputed."""
+    """Return the correct texts for one party's metric and interval; an accuracy's interval is recomputed."""
     if examples < FEWEST:
         return {TOO_FEW}
     if value is None or math.isnan(value):

@@ -1,4 +1,4 @@
-"""Recompute metrics, each with an interval, from noised counts of a model's right and wrong answers.
+"""Recompute metrics with confidence intervals from noised counts of a model's right and wrong answers.
 
 Counts are a confusion matrix of K x K cells, a row a class, then two histograms of B bins. Intervals are the
 2.5th and 97.5th percentile over 400 counts drawn anew, as numpy's generator of seed 0 draws them: Poisson
@@ -24,7 +24,7 @@ Found = Mapping[str, Mapping[str, float | None]]
 
 
 def check_metrics(said: Found, computed: Found, whose: str) -> Iterator[str]:
-    """Yield one line if a file's metrics of a model do not follow from the file's counts."""
+    """Yield a line if the metrics stated in a file do not follow from the counts in that file."""
     if said.keys() != computed.keys():
         yield f"{whose} has the metrics {', '.join(said)}, where {', '.join(computed)} follow from its counts"
         return
@@ -41,7 +41,7 @@ def check_metrics(said: Found, computed: Found, whose: str) -> Iterator[str]:
 
 
 def check_counted_twice(counts: Floats, noise_stddev: float, whose: str) -> Iterator[str]:
-    """Check that confusion matrix and histograms count equally many records, apart from noise."""
+    """Check that confusion matrix and score histograms count the same number of records, up to noise."""
     classes = _classes(counts)
     apart = counts[: classes**2].sum() - counts[classes**2 :].sum()
     if abs(apart) > MOST_DEVIATIONS * noise_stddev * math.sqrt(len(counts)) + SAME * len(counts):
@@ -49,7 +49,7 @@ def check_counted_twice(counts: Floats, noise_stddev: float, whose: str) -> Iter
 
 
 def metrics_of_records(counts: Floats, noise_stddev: float) -> Found:
-    """Compute metrics by name from counts, shape (K K + 2 B,), for K classes and B bins of scores.
+    """Compute each metric from noised counts, shape (K K + 2 B,), of K classes and B bins of scores.
 
     Raises ValueError: a number of counts that no number of classes has.
     """
@@ -60,7 +60,9 @@ def metrics_of_records(counts: Floats, noise_stddev: float) -> Found:
 
 
 def metrics_of_clients(rates: Floats, noise_stddev: float) -> Found:
-    """Compute accuracy, with an interval, from noised sums of clients' shares of right and wrong answers."""
+    """Compute accuracy, with an interval, from noised sums of each client's fractions of right and wrong
+    answers.
+    """
     right, wrong = (float(rate) for rate in rates)
     whole = right + wrong
     if whole <= 0 or whole < LEAST_SIGNAL * noise_stddev:
@@ -116,6 +118,6 @@ def _metrics(counts: Floats) -> dict[str, Floats]:
 
 
 def _shares(part: Floats, whole: Floats) -> Floats:
-    """Divide parts by wholes, limited to 0 to 1; NaN if a whole is zero."""
+    """Divide elementwise and clip to [0, 1]; return NaN where `whole` is not positive."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.where(whole > 0, np.clip(part / whole, 0.0, 1.0), np.nan))

@@ -1,4 +1,4 @@
-"""Recompute the bounds on membership inference: the best true positive rate, and the best accuracy.
+"""Compute bounds on membership inference: an attacker's best true positive rate and best accuracy.
 
 Of Gaussians exactly, of other sums by dp-accounting's privacy losses, of sampling without replacement by
 Renyi divergences. docs/privacy.md has the formulas.
@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Inference:
-    """The largest true positive rate at `FPR`, and the largest accuracy when both cases are equally likely.
+    """Bounds on a membership attack: true positive rate at false positive rate `FPR`, accuracy at even odds.
 
     `within`: how far apart two computations of either may be, each a bound of its own grid.
     """
@@ -69,7 +69,7 @@ def _inference_of(taken: tuple[tuple[SampledSums, int], ...]) -> Inference:
 
 
 def inference_of_gaussian(mu: float, slack: float = 0.0) -> Inference:
-    """Bound membership inference from one Gaussian whose mean moves by mu standard deviations."""
+    """Bound membership inference from one Gaussian release whose mean a member moves by mu deviations."""
     positives = float(stats.norm.cdf(stats.norm.ppf(FPR) + mu)) + slack
     return _within_one(positives, float(stats.norm.cdf(mu / 2)) + slack / 2, 1e-6)
 
@@ -84,7 +84,11 @@ def _of_divergences(taken: Charges, slack: float) -> Inference:
 
 
 def _most_positives(order: float, divergence: float, rates: Floats) -> Floats:
-    """Find the largest p with p^o a^(1-o) + (1-p)^o (1-a)^(1-o) <= e^((o-1) D) for each rate a."""
+    """Find for each false positive rate the largest true positive rate that a Renyi divergence allows.
+
+    For rate a, order o and divergence D it is the largest p with p^o a^(1-o) + (1-p)^o (1-a)^(1-o) <=
+    e^((o-1) D).
+    """
     low, high = rates.copy(), np.ones_like(rates)
     with np.errstate(divide="ignore", invalid="ignore"):
         of_rate, of_rest = (1 - order) * np.log(rates), (1 - order) * np.log1p(-rates)

@@ -1,4 +1,4 @@
-"""Recompute what noise protects clients from members of a sum, who know the noise that they added.
+"""Compute the noise that hides a client from other members of a secure sum, who know what they added.
 
 A sum of r survivors, each with noise of standard deviation s in it, hides a client from c of its members
 behind s sqrt(r - c). Nobody needs a colluder to know its own share, so c is 1 at least; of n members, those
@@ -14,7 +14,9 @@ from gdpfed.audit.run_files import RunFiles
 
 
 def sums_with_shares(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[int, float, float]]:
-    """Yield for each sum its number, the noise that corrupt members do not know, and the planned noise."""
+    """For each secure sum of a round, yield its number, the noise unknown to colluders, and the planned
+    noise.
+    """
     tolerated = Fraction(str(files.config["secagg"]["corrupt_tolerance"]))
     for number, (members, share) in enumerate(record.get("noise_shares", ())):
         survivors, owed = record["survivors"][number], record["noise_stddevs"][number]
@@ -27,7 +29,7 @@ def sums_with_shares(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[
 
 
 def part_left(files: RunFiles, index: int) -> float:
-    """Return the smallest fraction of planned noise that protected a group from members of its sums."""
+    """Return the smallest fraction of planned noise that hid a group's clients from members of its sums."""
     parts = [
         left / owed
         for record in files.rounds
@@ -38,11 +40,11 @@ def part_left(files: RunFiles, index: int) -> float:
 
 
 LEAST_SHORT = 1e-6
-"""Between the noise that is planned and the grid on which it is drawn there is rounding."""
+"""A relative lack of noise below this is rounding, since noise is drawn on an integer grid."""
 
 
 def check_known_noise(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
-    """Check that a round's sums have the planned noise even without the part that members know."""
+    """Check that a round's sums have all planned noise even without the noise that colluding members know."""
     if not files.plan["private"]:
         return
     logged = len(record.get("noise_shares", ()))

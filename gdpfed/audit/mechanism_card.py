@@ -1,4 +1,4 @@
-"""The base class for checks of a model card's privacy promise; each mechanism has a subclass."""
+"""The base class for checks of a model card's privacy guarantee; each privacy mechanism has a subclass."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from gdpfed.audit.run_files import RunFiles
 
 
 class MechanismCard(ABC):
-    """What a run's model card must say about one mechanism's promise, computed from the run's files.
+    """Computes from a run's files what the run's model card must say about the privacy guarantee.
 
     Attributes:
         lines: files with lines besides those of card_lines.txt, for mechanisms of their own words.
@@ -28,28 +28,32 @@ class MechanismCard(ABC):
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        """The run's plan."""
+        """The run's privacy plan (plan.json)."""
         return self.files.plan
 
     @property
     def paid_first(self) -> Charges:
-        """The charges for a vote or a histogram of norms before the first round; empty without either."""
+        """The privacy costs of a vote or a norm histogram before the first round; empty if there is neither.
+        """
         return paid_first(self.plan)
 
     def holds(self) -> frozenset[str]:
-        """Return the conditions of card lines that runs of this mechanism meet."""
+        """Return the conditions for lines of the model card that runs of this mechanism meet."""
         return self.sections
 
     @abstractmethod
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
-        """Return membership inference bounds of the rounds so far, by client group or record group."""
+        """Return membership inference bounds so far: for each client group, one bound for each budget in it.
+        """
 
     def of_members(self, index: int) -> Inference | None:
-        """Return the membership bound against other members of a client's sums; None if the card has none."""
+        """Return the membership inference bound against other members of a client's sums; None if there is
+        none.
+        """
         return None
 
     def inference_row(self, index: int, number: int) -> Fields:
-        """Return what a row of membership bounds must say besides the bounds."""
+        """Return the other values in a model card's row of membership inference bounds."""
         return {}
 
     def fields(self) -> Fields:
@@ -57,17 +61,17 @@ class MechanismCard(ABC):
         return {}
 
     def rows(self) -> Mapping[str, list[Fields]]:
-        """Return values of rows that only model cards of this mechanism have, by pattern."""
+        """Return values of table rows that only model cards of this mechanism have, by the row's name."""
         return {}
 
 
 def spent_text(files: RunFiles, group: int) -> str:
-    """Write the epsilon that a group has spent so far, as the model card writes it."""
+    """Format the epsilon that a client group has spent so far, as in the model card."""
     return f"{files.rounds[-1]['spent_epsilon'][group]:.2f}" if files.rounds else "0.00"
 
 
 def of_group(files: RunFiles, index: int) -> dict[str, Expected]:
-    """Return what the first columns of a card's row about a group must say."""
+    """Return what the first columns of the model card's row about a client group must say."""
     group = files.plan["groups"][index]
     return {
         "group": str(index),

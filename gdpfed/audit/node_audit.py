@@ -1,4 +1,4 @@
-"""Audit of a client's own ledger: did every run that the client accepted fit its budget?
+"""Audit of a client's own ledger: did every run that the client accepted fit the client's budget?
 
 The mechanism that the terms of a run name says what is done with it. Runs about the client and runs about its
 records are accounted apart, each against a budget of its own unit.
@@ -22,13 +22,13 @@ from gdpfed.errors import AuditError
 from gdpfed.json_files import read_json
 
 SENT = {"vote": "voted", "norm_histogram": "norm_counted"}
-"""The entry of a run in which its client has had a sum before the first round, by the entry of its terms."""
+"""The ledger field that says whether the client contributed to a one-time sum, by the sum's name."""
 SENT_WORDS = {"vote": "a vote", "norm_histogram": "a norm"}
 
 
 @dataclass(frozen=True)
 class NodeRunAudit:
-    """A run in a client's ledger, with the epsilon of all runs up to it that protect the same unit.
+    """Audit result of one run in a client's ledger: the epsilon of this and earlier runs, and the budget.
 
     Attributes:
         name: of the run.
@@ -103,29 +103,30 @@ class NodeEntry(ABC):
 
     @property
     def terms(self) -> Mapping[str, Any]:
-        """What the server promised for the run, as the file states it."""
+        """The conditions of the run (terms) that the server promised, as the ledger file states them."""
         found: Mapping[str, Any] = self.saved["terms"]
         return found
 
     @property
     def charges(self) -> list[dict[str, Any]]:
-        """The charges for all rounds of the run."""
+        """The privacy costs of all rounds of the run."""
         charges: list[dict[str, Any]] = json.loads(self.terms["charges"])
         return charges
 
     @property
     def held_out(self) -> Charges:
-        """What a held-out record is charged: one noised sum of counts, or nothing."""
+        """The privacy cost of a held-out record: that of one noised sum of counts, or none."""
         return charges_of(json.loads(self.terms.get("held_out", "[]")))
 
     @property
     def paid_first(self) -> Charges:
-        """What the client or a record is charged for one-time sums before the first round."""
+        """The privacy cost, to a client or a record, of the one-time sums before the first round."""
         return [charge for entry in FIRST for charge in self._paid(entry)]
 
     @property
     def first_sent(self) -> Charges:
-        """The charges for those one-time sums before the rounds to which this client really contributed."""
+        """The privacy costs of those one-time sums before the first round to which this client contributed.
+        """
         return [charge for entry in FIRST if self.saved.get(SENT[entry]) for charge in self._paid(entry)]
 
     def _paid(self, entry: str) -> Charges:
@@ -138,11 +139,11 @@ class NodeEntry(ABC):
 
     @property
     def rounds(self) -> range:
-        """The rounds, counted from 0, in which the client may be asked."""
+        """The rounds, counted from 0, in which the client may be asked to take part."""
         return range(self.terms["first_round"], self.num_rounds)
 
     def event(self, round_index: int) -> Mapping[str, Any]:
-        """Return the event of a round; rounds after the last charge have the last event."""
+        """Return the privacy event of a round; rounds after the plan's end have the last event."""
         return event_in(self.charges, round_index)
 
     @abstractmethod
@@ -171,27 +172,32 @@ class NodeEntry(ABC):
 
     @property
     def shown(self) -> bool:
-        """Whether an edge server that the client trusts saw single updates of it."""
+        """Whether an edge server that the client trusts saw the client's single updates."""
         return self.trusted and bool(self.saved["rounds"])
 
     @abstractmethod
     def planned(self, last: "NodeEntry", group: int) -> Charges:
-        """Return everything that the run may charge the client, or one group of its records."""
+        """Return the privacy cost that counts against the budget of the client or of one group of its
+        records.
+        """
 
     @abstractmethod
     def taken(self, last: "NodeEntry", group: int) -> Charges:
-        """Return what the run has cost so far against the server, which knows when the client took part."""
+        """Return the privacy cost so far against the server, which knows in which rounds the client took
+        part.
+        """
 
     @abstractmethod
     def audits(self, alike: Sequence["NodeEntry"]) -> Iterator[NodeRunAudit]:
-        """Audit this run together with earlier runs that protect the same unit."""
+        """Audit this run together with earlier runs that protect the same unit (the client or its records).
+        """
 
     def server_epsilon(self, alike: Sequence["NodeEntry"], figure: float) -> float:
         """Return epsilon against the server: inf if an edge server saw single updates."""
         return math.inf if any(each.shown for each in alike) else figure
 
     def check(self) -> Iterator[str]:
-        """Yield one line for each contradiction within the run's entry."""
+        """Yield one line for each contradiction within the run's ledger entry."""
         name, charged, rounds = self.terms["run"], self.rounds, self.saved["rounds"]
         if any(rounds.count(index) > self.updates_in(index) for index in rounds):
             yield f"run {name} sent more updates in one round than it was charged for"
@@ -210,7 +216,7 @@ class NodeEntry(ABC):
 
 
 def node_entry(saved: Mapping[str, Any]) -> NodeEntry:
-    """Return one run of a ledger's file, in the class of its mechanism.
+    """Convert a run saved in a ledger file to the class for the run's privacy mechanism.
 
     Raises:
         AuditError: terms of a mechanism that there is not.
@@ -221,7 +227,7 @@ def node_entry(saved: Mapping[str, Any]) -> NodeEntry:
 
 @dataclass(frozen=True)
 class NodeAudit:
-    """The audit of a node's ledger: the figures of each run, and a line for each contradiction."""
+    """The result of auditing a node's ledger: numbers for each run, and a line for each contradiction."""
 
     runs: tuple[NodeRunAudit, ...]
     findings: tuple[str, ...]
@@ -233,12 +239,12 @@ class NodeAudit:
 
     @property
     def held(self) -> tuple[bool, ...]:
-        """Whether the budget held in each run; never if the file has a contradiction."""
+        """For each run, whether it was within the budget; false for all if the ledger has a contradiction."""
         return tuple(not self.findings and run.within_budget for run in self.runs)
 
 
 def audit_node_ledger(path: Path, client: int | None = None, directories: Sequence[Path] = ()) -> NodeAudit:
-    """Audit the ledger file of one node, also against the run directories given.
+    """Audit the ledger file of one node, and compare it with the files of the given runs.
 
     `path`: of the ledger. `client`: the number of the node's client in the runs it is compared with; None
     without any. `directories`: of these runs, all those that the client may have taken part in. Raises
@@ -256,7 +262,7 @@ def audit_node_ledger(path: Path, client: int | None = None, directories: Sequen
 
 @dataclass(frozen=True)
 class NodeStanding:
-    """All runs of a node's ledger together, compared with the budgets that the node has today.
+    """The epsilon of all runs in a node's ledger together, compared with the node's current budgets.
 
     Attributes:
         now: the figures of all runs of a unit, by group of records, under the name of the last of them.
@@ -270,7 +276,7 @@ class NodeStanding:
 
 
 def node_standing(path: Path, budgets: Mapping[str, tuple[Sequence[float], float]]) -> NodeStanding:
-    """Compute epsilon of all runs in a ledger, and compare it with today's budgets.
+    """Compute epsilon of all runs in a ledger, and compare it with the current budgets.
 
     `path`: of the ledger. `budgets`: epsilons and delta by unit; a unit without one keeps those of its last
     run. Raises AuditError: as `audit_node_ledger`.
@@ -291,7 +297,7 @@ def node_standing(path: Path, budgets: Mapping[str, tuple[Sequence[float], float
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn any error from reading a damaged ledger into one clear line."""
+    """Convert any error from reading a damaged ledger into an AuditError with one clear line."""
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
@@ -311,7 +317,9 @@ def _entries(path: Path) -> tuple[bool, list[NodeEntry]]:
 
 
 def _lacking(known: Collection[str], client: int | None, directory: Path) -> Iterator[str]:
-    """Name a run that asked the client but is missing in its ledger, for instance after a restored backup."""
+    """Yield a line if a run used the client but is missing in the client's ledger, say after a restored
+    backup.
+    """
     files = RunFiles.read(directory)
     rounds = sum(int(group.get(str(client), 0)) for group in files.ledger["participations"])
     if rounds and files.name not in known:
@@ -322,6 +330,7 @@ def _lacking(known: Collection[str], client: int | None, directory: Path) -> Ite
 
 
 def _runs(entries: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
-    """Compute the last run's figures together with earlier runs of its unit, by group of records."""
+    """Audit the last run together with earlier runs that protect the same unit (the client or its records).
+    """
     last = entries[-1]
     return last.audits([entry for entry in entries if entry.protects == last.protects])

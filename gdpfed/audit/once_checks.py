@@ -1,4 +1,4 @@
-"""Check one-time sums (held-out counts, a vote, norms): their charges, noise and results."""
+"""Check noised sums that happen once in a run (vote, norms, held-out counts): cost, noise and results."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -20,15 +20,15 @@ from gdpfed.audit.run_files import RunFiles
 from gdpfed.audit.update_norms import check_norms
 
 VOTED = ("learning_rate", "momentum", "learning_rate_decay")
-"""What a setting of a vote has values of, in order."""
+"""The training settings that clients vote on, in the order of their values in vote.json."""
 SAME = 1e-6
 MOVED = math.sqrt(2)
-"""A record is in one cell of a matrix and in one bin of a histogram, or turns one vote into another."""
+"""The L2 distance by which one record moves a sum: two entries change, by one each."""
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """One kind of one-time sum: its entry in the plan, its file, who pays, and what is counted.
+    """A kind of sum that happens once in a run: its plan entry, its file, who pays, and what it counts.
 
     `client_moves`: how far a whole client moves it that is zeroed. `first`: whether it comes before rounds.
     """
@@ -52,11 +52,11 @@ FIRST = (
     ("training", "vote", "vote", "a vote"),
     ("privacy", "norm_histogram_share", "norm_histogram", "a histogram of norms"),
 )
-"""What comes before the rounds: the section and the setting that ask for it, its plan entry, and words."""
+"""One-time sums before the first round: configuration section and key, plan entry, and name in messages."""
 
 
 def check_once(files: RunFiles) -> Iterator[str]:
-    """Yield one line for each contradiction about sums outside the rounds."""
+    """Yield one line for each contradiction about noised sums outside the rounds, such as a vote."""
     plan, asked = files.plan, files.config["run"].get("evaluation", "server")
     said = "held_out" in plan or "held_out_rates" in plan["works"]
     if said != (asked != "server"):
@@ -90,7 +90,8 @@ def check_once(files: RunFiles) -> Iterator[str]:
 
 
 def _check_charge(files: RunFiles, kind: _Sum) -> Iterator[str]:
-    """Check that a one-time sum is charged as one noised sum, to the right unit and within budgets."""
+    """Check the planned privacy cost of a one-time sum: one noised sum, for the right unit, within budgets.
+    """
     plan, planned = files.plan, files.plan[kind.entry]
     charge = planned["charge"]
     event = charge["event"]
@@ -121,7 +122,8 @@ def _budgets(plan: Mapping[str, Any]) -> Iterator[float]:
 
 
 def _check_result(files: RunFiles, kind: _Sum, found: Mapping[str, Any] | None) -> Iterator[str]:
-    """Check that a released one-time sum was charged and has its noise, and came at the right time."""
+    """Check that a released one-time sum is in the ledger, has the planned noise, and came at the right time.
+    """
     charged = files.ledger.get(f"{kind.entry}_charged") is True
     if kind.first and files.ledger["charged_rounds"] and not charged:
         yield f"the ledger has rounds, and not the {kind.entry.replace('_', ' ')} before them"
@@ -174,7 +176,7 @@ def _check_held_out(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_last_round(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
-    """Check that clients' shares of right answers come from the sums of the last round."""
+    """Check that the clients' fractions of right answers have the noise of the last round's sums."""
     last, groups, noise, clients = files.rounds[-1], files.plan["groups"], 0.0, 0
     sums = zip(last["noise_stddevs"], last["groups_in_sums"], last["survivors"], strict=True)
     for stddev, of_groups, survivors in sums:

@@ -72,7 +72,7 @@ def _check_settings(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
-    """Check that the plan's charges follow from its figures, and the ledger's charges from the plan's."""
+    """Check that the plan's privacy costs follow from its other numbers, and the ledger's from the plan."""
     plan = files.plan
     for index, group in enumerate(plan["groups"]):
         said = [*group["charges"], *files.ledger["charges"][index]]
@@ -83,7 +83,7 @@ def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _check_weighting(files: RunFiles, rule: AuditRule) -> Iterator[str]:
-    """Check noise magnitude Lambda, step size and noise of a plan, recomputed from weights and norms.
+    """Recompute the plan's noise magnitude, step size and noise per step from group weights and norms.
 
     Lambda is the mean over groups of k_m / d v_m s_m^2, v_m = 1 or r_m^2 / sum_j r_j^2. It is checked where
     the plan says one norm a group.

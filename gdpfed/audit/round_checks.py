@@ -1,4 +1,5 @@
-"""Check a run's rounds: log against ledger, displayed figures against charges, norms against the plan."""
+"""Check a run's rounds: the log against the ledger, epsilons against costs, clipping norms against the plan.
+"""
 
 import math
 from collections.abc import Iterator
@@ -14,11 +15,11 @@ from gdpfed.audit.run_files import RunFiles
 from gdpfed.audit.unseen_objects import is_of_package
 
 MOST_CLIENTS = 2**31
-"""More clients of one group are a damaged log."""
+"""A log that counts this many clients or more in one group is damaged."""
 
 
 def check_rounds(files: RunFiles) -> Iterator[str]:
-    """Compare log, ledger and plan; yield a line for each contradiction."""
+    """Compare the log of rounds, the ledger and the plan; yield a line for each contradiction."""
     charged, num_rounds = files.ledger["charged_rounds"], files.plan["num_rounds"]
     if not 0 <= charged <= num_rounds:
         yield f"the ledger has {charged} charged rounds, the plan {num_rounds}"
@@ -70,7 +71,7 @@ def _check_cohorts(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _counts_groups(filled: object, num_groups: int) -> bool:
-    """Whether a log entry's counts of zero-sending clients are valid: one number a group, or none."""
+    """Whether a log entry counts zero-sending clients validly: a number for each group, or an empty list."""
     if not isinstance(filled, list) or len(filled) not in (0, num_groups):
         return False
     return all(type(each) is int and 0 <= each < MOST_CLIENTS for each in filled)
@@ -102,7 +103,7 @@ def _check_participations(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _check_sums(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Iterator[str]:
-    """Check that a round's sums asked no more clients than planned, and have enough noise."""
+    """Check that a round's sums have no more clients than were asked, and have the planned noise."""
     plan = files.plan
     asked, answered = sum(record["cohort_sizes"]) * plan["sums_per_round"], sum(record["survivors"])
     if answered > asked:
@@ -144,7 +145,7 @@ ORDERS = ("fine", "whole")
 
 
 def check_figures(files: RunFiles) -> Iterator[str]:
-    """Yield a line for each displayed figure of a plan or round that a second computation contradicts."""
+    """Recompute the privacy numbers that plan and rounds state; yield a line for each that differs."""
     plan, rule = files.plan, rule_of(files)
     if rule.noised != plan["private"]:
         said = "private" if plan["private"] else "without a promise"
@@ -177,7 +178,7 @@ def _check_falls(files: RunFiles, index: int) -> Iterator[str]:
 
 
 def check_budgets(files: RunFiles, groups: tuple[GroupAudit, ...]) -> Iterator[str]:
-    """Check that each group is within its budget, and that recorded figures equal the recomputed ones."""
+    """Check that each group is within its budget, and that recorded epsilons equal the recomputed ones."""
     for group in groups:
         if not group.within_budget:
             whose = "" if group.records is None else f", records {group.records.number},"
@@ -194,7 +195,7 @@ AGREES_WITHIN = 1e-6
 
 
 def check_norms(files: RunFiles) -> Iterator[str]:
-    """Check adaptive clipping: each round's clipping norm must follow from earlier released values.
+    """Check adaptive clipping: each round's clipping norm must follow from earlier released fractions.
 
     C(1) is the configured norm, and C(t + 1) = C(t) exp(- eta (b(t) - gamma)) with the fraction b(t) that the
     sum of round t released; without one C stays.
@@ -210,7 +211,7 @@ def check_norms(files: RunFiles) -> Iterator[str]:
 
 
 def _check_plan(privacy: dict[str, Any], plan: dict[str, Any], adaptive: dict[str, Any]) -> Iterator[str]:
-    """Check that the plan has the settings and noise that adaptive clipping is configured with."""
+    """Check that the plan's adaptive clipping has the configured settings and noise."""
     for key in ("quantile", "learning_rate"):
         if adaptive[key] != privacy[f"clipping_{key}"]:
             yield f"plan.json has a clipping {key} {adaptive[key]}, the configuration another"

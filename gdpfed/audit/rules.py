@@ -1,4 +1,4 @@
-"""The base class of audit rules: what an audit checks of a run, by mechanism.
+"""The base class of audit rules: a subclass for each privacy mechanism says what to check in a run.
 
 The rules of this project's mechanisms are in `gdpfed.audit.mechanisms`. That of a system lies in its package
 and imports nothing else of it, so that it shares no code with what it audits.
@@ -23,7 +23,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class RecordAudit:
-    """The audit's figures of one record group: share, batch rate, steps paid for, and steps allowed.
+    """Audit results for one group of records: its share of the records, batch rate, and DP-SGD steps.
 
     Attributes:
         number: of this group of records.
@@ -42,7 +42,7 @@ class RecordAudit:
 
 @dataclass(frozen=True)
 class MostSpent:
-    """The client of a group whose turns cost the most, and its turns.
+    """The client of a group whose rounds (turns) cost the most, and these rounds.
 
     `client`: its number; None where nobody had a turn. `rounds`: its turns, the first round being 1.
     `epsilon`: what they cost.
@@ -60,7 +60,7 @@ class MostSpent:
 
 @dataclass(frozen=True)
 class GroupAudit:
-    """The audit's epsilons of one client group, or of its records with one budget; inf means no promise.
+    """The audit's epsilons for a client group, or for its records with one budget; inf means no guarantee.
 
     Attributes:
         group: its index.
@@ -88,7 +88,7 @@ class GroupAudit:
 
     @property
     def within_budget(self) -> bool:
-        """Whether planned, spent and every single client's epsilon are within the budget."""
+        """Whether the planned, the spent and each client's epsilon are within the budget."""
         most = 0.0 if self.most_spent is None else self.most_spent.epsilon
         return math.isinf(self.budget) or max(self.planned, self.spent, most) <= self.budget
 
@@ -110,7 +110,7 @@ class Cohorts:
 
 @dataclass(frozen=True)
 class AuditRule(ABC):
-    """How to audit runs of one mechanism; each check yields a line for every contradiction.
+    """How to audit runs of one privacy mechanism; each check yields a line for every contradiction.
 
     `entries`: what the groups of a plan of this mechanism have besides. `sealed`: files that every run of it
     leaves besides. `files`: of the run.
@@ -123,17 +123,18 @@ class AuditRule(ABC):
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        """The run's plan."""
+        """The run's privacy plan (plan.json)."""
         return self.files.plan
 
     @property
     def paid_first(self) -> Charges:
-        """The charges for a vote or a histogram of norms before the first round; empty without either."""
+        """The privacy costs of a vote or a norm histogram before the first round; empty if there is neither.
+        """
         return paid_first(self.plan)
 
     @property
     def noised(self) -> bool:
-        """Whether any charge of the run has noise."""
+        """Whether any release of the run has noise."""
         return any(
             charge["event"].get("noise_stddev") or charge["event"].get("noise_multiplier")
             for group in self.plan["groups"]
@@ -142,31 +143,31 @@ class AuditRule(ABC):
 
     @property
     def asked_budgets(self) -> Any:
-        """The setting privacy.budgets, to compare with the plan; None if it does not list budgets."""
+        """The setting privacy.budgets; if it is a list, each budget in the plan must be in it."""
         return self.files.config["privacy"]["budgets"]
 
     @property
     def free_settings(self) -> Collection[str]:
-        """Settings of ``privacy`` for which the plan may have other values than the configuration."""
+        """Settings in the section ``privacy`` that may differ between plan and configuration."""
         return ()
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """Plan entries that come from other sections of the configuration than ``privacy``."""
+        """Values that further entries of the plan must have, by name; empty by default."""
         return {}
 
     @abstractmethod
     def groups(self) -> Iterator[GroupAudit]:
-        """Yield the figures of every group, or of each budget of records in it, in order."""
+        """Yield the audit's results for each client group in order, or for each record budget in it."""
 
     def check_ledger(self, index: int) -> Iterator[str]:
-        """Check that the ledger charges a group exactly the plan's first rounds."""
+        """Check that the ledger's privacy costs for a group equal the plan's costs for the rounds so far."""
         charges, charged = self.plan["groups"][index]["charges"], self.files.ledger["charged_rounds"]
         if charges_of(self.files.ledger["charges"][index]) != first_rounds(charges, charged):
             yield f"the ledger's charges of group {index} are not those of {charged} rounds of the plan"
 
     def check_charges(self, index: int) -> Iterator[str]:
-        """Check that a group's charges follow from its rate, noise and rounds in the plan."""
+        """Check that a group's privacy costs follow from the rate, noise and rounds in the plan."""
         yield from ()
 
     def check_plan(self) -> Iterator[str]:
@@ -174,7 +175,7 @@ class AuditRule(ABC):
         yield from ()
 
     def check_figures(self, index: int) -> Iterator[str]:
-        """Check that displayed figures of a group, such as its noise, follow from its charges."""
+        """Check that the numbers stated for a group, such as its noise, follow from its privacy costs."""
         yield from ()
 
     def check_log(self, index: int) -> Iterator[str]:
@@ -186,7 +187,8 @@ class AuditRule(ABC):
         yield from ()
 
     def check_cohorts(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check a group's cohort sizes; by default only that no more clients than in reach were asked."""
+        """Check a group's cohort sizes; by default only that no round asked more clients than were reachable.
+        """
         sizes, there = cohorts.sizes[:, index], cohorts.reachable[:, index]
         for at in np.flatnonzero(cohorts.drawn & (sizes > there))[:1]:
             yield (
@@ -195,11 +197,13 @@ class AuditRule(ABC):
             )
 
     def check_participations(self, index: int) -> Iterator[str]:
-        """Check how often clients of a group took part, as the ledger counts."""
+        """Check the ledger's counts of how often each client of a group took part."""
         yield from ()
 
     def kept_noise(self, index: int) -> float:
-        """Return the noise left after all rounds, relative to noise that is independent in each round."""
+        """Return the noise that is left after all rounds, relative to noise drawn independently in each
+        round.
+        """
         return 1.0
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:
@@ -211,7 +215,7 @@ class AuditRule(ABC):
 
 
 def rule_of(files: RunFiles) -> AuditRule:
-    """Return the audit rule for the mechanism that a run's plan names.
+    """Return the audit rule for the privacy mechanism that a run's plan names.
 
     Raises AuditError: a mechanism that there is not, or groups that are not of the one that the plan names.
     """

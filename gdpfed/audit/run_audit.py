@@ -1,4 +1,4 @@
-"""The audit of a run: its privacy figures, computed a second time from ledger and plan."""
+"""The audit of a run: it recomputes the run's epsilons from ledger and plan, and compares all files."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from gdpfed.registry import Registry
 AUDIT_CHECKS: "Registry[Callable[[Path, RunFiles], Iterator[str]]]" = Registry(
     "check of an audit", "gdpfed.audit_checks", error=AuditError
 )
-"""Checks of what the runs of a method leave besides, by its name: a line for every contradiction."""
+"""Checks of the additional files of single methods, by method name; each yields lines for contradictions."""
 
 
 @dataclass(frozen=True)
 class RunAudit:
-    """The result of a run's audit: each group's figures, contradictions between files, and the seal's hash.
+    """The result of a run's audit: numbers for each group, contradictions between files, and a hash for all.
 
     `not_computed`: a line for each thing of which the run's files say nothing, as data that a program gave.
     """
@@ -45,7 +45,8 @@ class RunAudit:
 
     @property
     def held(self) -> tuple[bool, ...]:
-        """Whether each group's budget was kept; never if files contradict each other."""
+        """For each client group, whether its budget was kept; false for all if files contradict each other.
+        """
         return tuple(not self.findings and group.within_budget for group in self.groups)
 
 

@@ -1,4 +1,4 @@
-"""Read a run's files for an audit: JSON and YAML, trusting nothing in them."""
+"""Read a run's JSON and YAML files for an audit, without trusting their content."""
 
 import hashlib
 import json
@@ -166,7 +166,8 @@ def _mapping(path: Path) -> dict[str, Any]:
 
 
 def _versioned(path: Path, data: dict[str, Any]) -> dict[str, Any]:
-    """Return a file's content without its format version; refuse any version but the current one."""
+    """Return a file's content without its format version; raise AuditError for any other version than ours.
+    """
     version = data.get("version")
     if version != FORMAT_VERSION:
         named = "no format version" if version is None else f"format version {version}"

@@ -1,4 +1,4 @@
-"""Check a run's seal: it must name the right files, and each file must still have its hash.
+"""Check a run's seal, its file of hashes: it must name the right files, and the hashes must still match.
 
 Who changes a file can make a new seal. `digest_of_seal` tells, if it was published with the model.
 """
@@ -40,7 +40,7 @@ def seal_findings(directory: Path) -> list[str]:
 
 
 def check_seal(directory: Path, files: RunFiles, also: Collection[str] = ()) -> Iterator[str]:
-    """Yield one line for each file of a run that changed, is missing, or is not named in the seal.
+    """Yield a line for each file of a run that changed, is missing, or is not in the seal (file of hashes).
 
     An unfinished run has no seal yet, and a checkpoint. `also`: what a run of its mechanism has besides.
     """
@@ -66,7 +66,7 @@ def check_seal(directory: Path, files: RunFiles, also: Collection[str] = ()) -> 
 
 
 def _goes_on(directory: Path, files: RunFiles) -> bool:
-    """Whether a run may still be going on, since it has a checkpoint or is in its first round."""
+    """Whether a run may still be in progress: it has a checkpoint, or fewer than two rounds are logged."""
     return (directory / CHECKPOINT_FILE).is_file() or len(files.rounds) < min(2, files.plan["num_rounds"])
 
 
@@ -88,7 +88,7 @@ def _there(directory: Path) -> list[str]:
 
 
 def _check_manifest(directory: Path) -> Iterator[str]:
-    """Check that the model file is the one that the description of outputs was saved with."""
+    """Check that the model file and the description of its outputs are the two that were saved together."""
     manifest = directory / MANIFEST_FILE
     try:
         said: Any = read_json(manifest.read_text(encoding="utf-8"))
@@ -103,7 +103,7 @@ def _check_manifest(directory: Path) -> Iterator[str]:
 
 
 def _check_page(directory: Path) -> Iterator[str]:
-    """Check that a run's HTML page was made from these files."""
+    """Check that a run's HTML report was made from the current files of the run."""
     page, seal = directory / PAGE_FILE, directory / PAGE_SEAL_FILE
     if not page.exists():
         return
@@ -125,7 +125,7 @@ def _check_page(directory: Path) -> Iterator[str]:
 
 
 def digest_of_seal(directory: Path) -> str | None:
-    """Return SHA-256 of a run's seal, which stands for all its files; None while the run goes on."""
+    """Return the SHA-256 of a run's seal (its file of hashes), or None if the run has no seal yet."""
     path = directory / SEAL_FILE
     return _sha256(path) if path.is_file() else None
 

@@ -1,28 +1,28 @@
-"""Name the parts of a run that come from a program and not from files, which no audit can check."""
+"""Name the parts of a run that a Python program supplied; no file holds them, so no audit can check them."""
 
 from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
 GIVEN = "python."
-"""How the names of objects begin that a Python program gave to a run."""
+"""The prefix of the names of objects that a Python program supplied to a run."""
 OF_PROGRAMS = {"dataset": ("python", "flower_app"), "model": ("flower_arrays",)}
-"""Data sets and models that only a program has, and no file."""
+"""Data sets and models that only a program supplies and that no file holds."""
 
 OWN_WORKS = (
     *("update", "noised_update", "dp_sgd", "gradient_sum", "convex_steps", "window_steps"),
     *("held_out_counts", "held_out_rates", "vote", "vote_by_rounds", "norm_histogram"),
     *("client_statistics", "record_statistics"),
 )
-"""Works of clients that need no package, each with a cost of its own."""
+"""Kinds of local computation that are built in, so that they need no installed package."""
 
 
 UPDATES = ("update", "client_statistics")
-"""Those of a client's own that are within its bound, whatever they are."""
+"""Kinds of local computation whose result is bounded as a whole, whatever it contains."""
 
 
 def is_of_package(work: str) -> bool:
-    """Whether an installed package defines this kind of work, rather than this project."""
+    """Whether an installed package defines this kind of local computation, rather than gdpfed itself."""
     return work not in OWN_WORKS and bool(entry_points(group="gdpfed.works", name=work))
 
 

@@ -1,4 +1,4 @@
-"""Check the histogram of updates' norms: shares, intervals and the card's advice must follow from counts.
+"""Check a histogram of update norms: fractions, intervals and the card's advice must follow from counts.
 
 Clients are in bins that end at multiples of their clipping norms, and one more bin. Counts are estimated by
 least squares under the constraint that all bins together hold all clients.
@@ -37,7 +37,7 @@ def check_norms(files: RunFiles) -> Iterator[str]:
 
 
 def shares_of(found: Mapping[str, Any]) -> list[list[float]]:
-    """Compute, for each multiple of the clipping norm, the share of updates within it, with its interval.
+    """Compute for each multiple of the clipping norm the fraction of updates within it, with an interval.
 
     Under the constraint, estimates are the counts' projection, and so is their noise: of a sum over the bins
     in a, its variance is s^2 |P a|^2 with P = I - 1 1^T / k.
@@ -92,7 +92,7 @@ def norm_rows(files: RunFiles) -> list[Fields]:
 
 
 def _fitting(found: Mapping[str, Any]) -> float | None:
-    """Return the smallest multiple of the clipping norm that surely bounds most updates; None without one."""
+    """Return the smallest multiple of the clipping norm that surely bounds over 90 % of updates, or None."""
     if not found:
         return None
     within: Sequence[Sequence[float]] = shares_of(found)

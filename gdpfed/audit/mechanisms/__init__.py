@@ -1,4 +1,4 @@
-"""The audit's classes, by mechanism: rules for runs, checks of model cards, and entries of node ledgers."""
+"""Registries of the audit's classes by privacy mechanism: for runs, for model cards, for node ledgers."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ AUDIT_RULES: "Registry[type[AuditRule]]" = Registry(
     built_in=by_mechanism("gdpfed.audit_rules"),
     error=AuditError,
 )
-"""Rules by the mechanism that a plan names."""
+"""Classes that audit runs, by the privacy mechanism named in the run's plan."""
 
 NODE_ENTRIES: "Registry[type[NodeEntry]]" = Registry(
     "audit of terms",
@@ -25,7 +25,7 @@ NODE_ENTRIES: "Registry[type[NodeEntry]]" = Registry(
     built_in=by_mechanism("gdpfed.node_entries"),
     error=AuditError,
 )
-"""Entries in a node's ledger by the mechanism that their terms name."""
+"""Classes that audit a run's entry in a node's ledger, by the privacy mechanism of the run."""
 
 AUDIT_CARDS: "Registry[type[MechanismCard]]" = Registry(
     "audit of cards",
@@ -33,4 +33,4 @@ AUDIT_CARDS: "Registry[type[MechanismCard]]" = Registry(
     built_in=by_mechanism("gdpfed.audit_cards"),
     error=AuditError,
 )
-"""What is expected of model cards, by the mechanism that a plan names."""
+"""Classes that check model cards, by the privacy mechanism named in the run's plan."""

@@ -1,4 +1,4 @@
-"""Audit of random allocation: each client takes part in one secret round of each block."""
+"""Audit of random allocation: each client takes part in one secret round of each block of rounds."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,9 @@ class AllocatedSumsRule(SampledSumsRule):
     """Checks runs in which each client takes part once in every block of rounds."""
 
     def check_charges(self, index: int) -> Iterator[str]:
-        """Check that a group's blocks fill the run, have nearly equal lengths, and the planned noise."""
+        """Check that a group's blocks of rounds fill the run, have nearly equal lengths and the planned
+        noise.
+        """
         plan, group = self.plan, self.plan["groups"][index]
         events = [charge["event"] for charge in group["charges"]]
         kinds = {event["kind"] for event in events}
@@ -58,7 +60,9 @@ class AllocatedSumsRule(SampledSumsRule):
         yield from self._check_small(index, cohorts)
 
     def _check_blocks(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check that each finished block, if all clients were in reach, had every client in a cohort once."""
+        """Check that each finished block of rounds asked as many clients as the group has, if all were
+        reachable.
+        """
         clients, start = self.plan["groups"][index]["clients"], 0
         for charge in self.plan["groups"][index]["charges"]:
             length = rounds_of(charge["event"])
@@ -76,7 +80,9 @@ class AllocatedSumsRule(SampledSumsRule):
                     return
 
     def _check_small(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check that no round was left out, since that would reveal who is in the block's other rounds."""
+        """Check that no round was skipped for a small cohort: that would reveal who is in the block's other
+        rounds.
+        """
         least = self.files.config.get("secagg", {}).get("minimum_cohort", 0)
         together = slice(None) if self.plan.get("one_sum") else slice(index, index + 1)
         asked, there = (each[:, together].sum(axis=1) for each in (cohorts.sizes, cohorts.reachable))
@@ -102,7 +108,7 @@ class AllocatedSumsRule(SampledSumsRule):
 
 
 class AllocatedEntry(SumEntry):
-    """A run in a client's ledger under random allocation: the client pays for every block after it joined."""
+    """A run with random allocation in a client's ledger; the client pays for each block since it joined."""
 
     @property
     def num_rounds(self) -> int:
@@ -145,7 +151,7 @@ class AllocatedEntry(SumEntry):
 
 
 def _known(event: Mapping[str, Any]) -> Any:
-    """Return a round's noised sum as seen by those who know that the client is in it."""
+    """Return the parameters of a round's noised sum for attackers who know that the client is in it."""
     ((block, _),) = charges_of([{"event": event, "count": 1}])
     return replace(block, sampling_rate=1.0, bound="", window_steps=1)
 

@@ -1,4 +1,4 @@
-"""Checks what model cards promise, where clients are sampled, take scheduled turns, or protect records."""
+"""Checks of model cards of runs that sample clients, schedule each client's rounds, or protect records."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,8 @@ class SampledCard(MechanismCard):
         }
 
     def of_members(self, index: int) -> Inference | None:
-        """The membership bound against members, who know who is in their sum, so no sampling counts."""
+        """Return the membership bound against members of a sum, for whom who is in the sum is not a secret.
+        """
         group = self.plan["groups"][index]
         least = min(
             (sums for sums, _ in charges_of(group["charges"])), key=lambda each: each.noise_multiplier
@@ -80,7 +81,7 @@ class SampledCard(MechanismCard):
 
 
 class TurnsCard(MechanismCard):
-    """Checks model cards of runs with scheduled turns."""
+    """Checks model cards of runs that schedule in which rounds each client takes part (turns)."""
 
     sections = CLIENTS | {"turns"}
 
@@ -89,7 +90,7 @@ class TurnsCard(MechanismCard):
         return self.sections | ({"takes-back"} if takes_back else set())
 
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
-        """The membership bounds for the most expensive turns that a client may take."""
+        """Return membership inference bounds for the most expensive rounds (turns) that a client may have."""
         charged = self.files.ledger["charged_rounds"]
         found = {}
         for index, group in enumerate(self.plan["groups"]):
@@ -125,7 +126,7 @@ class TurnsCard(MechanismCard):
 
 
 class StepsCard(MechanismCard):
-    """Checks model cards of runs that protect records."""
+    """Checks model cards of runs that protect single records or persons."""
 
     sections = frozenset({"records", "tabled"})
 
@@ -144,7 +145,9 @@ class StepsCard(MechanismCard):
         return max(map(parties_in, events), default=1)
 
     def _budgets(self) -> list[tuple[int, int, Mapping[str, Any]]]:
-        """List each budget of records with its client group, its number there, and its entry in the plan."""
+        """List each record budget: index of the client group, number of the budget in it, and entry in the
+        plan.
+        """
         return [
             (index, number, own)
             for index, group in enumerate(self.plan["groups"])

@@ -1,4 +1,4 @@
-"""Checks of epsilons that follow from charges, of clients or of records."""
+"""Checks of epsilons that follow from the privacy costs planned for clients or for records."""
 
 import math
 from abc import abstractmethod
@@ -15,7 +15,7 @@ SAME_FIGURE = 1e-6
 
 
 class ChargedGroups(AuditRule):
-    """Audits groups whose epsilon follows from the charges that the plan states.
+    """Audits client groups whose epsilon follows from the privacy costs (charges) in the run's plan.
 
     Attributes:
         loose: whether a looser accountant's figure against those who know the cohorts may be larger than that
@@ -27,21 +27,24 @@ class ChargedGroups(AuditRule):
     @property
     @abstractmethod
     def in_clear(self) -> bool:
-        """Whether the server sees single updates without noise."""
+        """Whether the server sees single clients' updates without noise."""
 
     @abstractmethod
     def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
-        """Return a client's epsilon against those who know that it took part in `rounds` rounds.
+        """Return a client's epsilon against an attacker who knows that the client took part in `rounds`
+        rounds.
 
         `noise_left`: the part of the planned noise that they do not know.
         """
 
     def cost_to_server(self, index: int, rounds: int) -> float:
-        """Return a client's epsilon against the server after `rounds` rounds; inf if updates are in clear."""
+        """Return a client's epsilon against the server after `rounds` rounds; inf if the server sees raw
+        updates.
+        """
         return math.inf if self.in_clear and rounds else self.cost(index, rounds)
 
     def figure(self, charges: Charges, *, at_most: float = 0.0) -> float:
-        """Return epsilon of these charges together with any one-time sum before the first round."""
+        """Return epsilon of these releases together with the one-time sums before the first round, if any."""
         return epsilon_after([*self.paid_first, *charges], self.plan["delta"], at_most=at_most)
 
     def most_often(self, index: int) -> int:
@@ -49,7 +52,7 @@ class ChargedGroups(AuditRule):
         return int(max(self.files.ledger["participations"][index].values(), default=0))
 
     def exact(self, index: int) -> dict[str, float]:
-        """Return the figures of a group that can be recomputed exactly, rather than bounded."""
+        """Return the plan's numbers for a group that the audit can recompute exactly instead of bounding."""
         group = self.plan["groups"][index]
         exact = {"expected_cohort_size": group["clients"] * group["sampling_rate"]}
         if group["noise_multiplier"] is not None:
@@ -74,7 +77,9 @@ class ChargedGroups(AuditRule):
                 yield f"plan.json has {key} {group[key]} of group {index}, where {epsilon:.4g} follows"
 
     def agrees(self, stated: float | None, computed: float, *, loose: bool) -> bool:
-        """Whether a stated value equals the computed one; a `loose` one may be larger."""
+        """Whether a stated epsilon equals the computed one; a `loose` one may be larger, unless accounted by
+        pld.
+        """
         if stated is None or math.isinf(computed):
             return stated is None and math.isinf(computed)
         above = loose and self.plan["accountant"] != "pld"
@@ -99,7 +104,9 @@ class ChargedGroups(AuditRule):
                 return
 
     def check_recorded(self, group: GroupAudit) -> Iterator[str]:
-        """Check each recorded epsilon: never below the real cost, and not far above under pld."""
+        """Check each recorded epsilon: not below the recomputed one, nor far above it if the accountant is
+        pld.
+        """
         files, index = self.files, group.group
         tight, charges = self.plan["accountant"] == "pld", self.plan["groups"][index]["charges"]
         for record in files.rounds:

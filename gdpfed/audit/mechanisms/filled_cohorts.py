@@ -1,4 +1,4 @@
-"""Check from log and settings that cohorts were filled up with zeros wherever epsilon needs it.
+"""Check that cohorts were filled up with clients that send zeros, where epsilon relies on secret sampling.
 
 Where epsilon counts on a secret draw, whether there is a sum must not follow from who was drawn. So a cohort
 is filled up with clients that send zeros, as far as a sum needs, and no further; or, with
@@ -15,11 +15,11 @@ from gdpfed.audit.accounting import event_in
 from gdpfed.audit.rules import Cohorts
 
 LARGER_SHARE = 0.01
-"""The part of delta with which a cohort may be larger than the usual size of its sum."""
+"""The part of delta that is reserved for cohorts larger than the usual size of their sum."""
 
 
 def counts_on_secret_draws(plan: Mapping[str, Any]) -> bool:
-    """Whether clients are drawn in secret in every round, and epsilon depends on that secret."""
+    """Whether clients are Poisson-sampled in secret and epsilon relies on that secret."""
     events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
     secret = any(event.get("sampling_rate", 1.0) < 1 for event in events)
     return bool(plan["sampling"] == "poisson" and plan["private"] and secret)
@@ -37,7 +37,7 @@ def fewest_of_a_sum(secagg: Mapping[str, Any], clients: int) -> int:
 
 
 def most_that_fill(secagg: Mapping[str, Any], reachable: int) -> int:
-    """Return the size to which cohorts are filled up, so that one member may drop out."""
+    """Return the cohort size to fill up to, so that secure aggregation survives the loss of one member."""
     tolerance, fewest = float(secagg["dropout_tolerance"]), fewest_of_a_sum(secagg, reachable)
     if tolerance == 0:
         return fewest
@@ -47,7 +47,7 @@ def most_that_fill(secagg: Mapping[str, Any], reachable: int) -> int:
 
 
 def usual_size(plan: Mapping[str, Any], expected: float, reachable: int) -> int:
-    """Return the size to which every sum is filled up, so that it hides how many clients were drawn.
+    """Return the number of members to which each sum is filled up, to hide how many clients were sampled.
 
     A cohort of `expected` clients on average exceeds it with a chance of a hundredth of delta, shared among
     all sums of all rounds: the tail of a Poisson-binomial size n is at most (mu / n)^n e^(n - mu).
@@ -64,7 +64,8 @@ def usual_size(plan: Mapping[str, Any], expected: float, reachable: int) -> int:
 def check_filled(
     plan: Mapping[str, Any], secagg: Mapping[str, Any], index: int, cohorts: Cohorts
 ) -> Iterator[str]:
-    """Yield one line for each group's cohorts that were not filled up as they must be."""
+    """Yield lines about rounds in which a group's cohort was not filled up with zero-sending clients as due.
+    """
     groups = list(range(len(plan["groups"]))) if plan.get("one_sum") else [index]
     whole = (cohorts.sizes, cohorts.filled, cohorts.reachable)
     asked, filled, there = (each[:, groups].sum(axis=1) for each in whole)
@@ -103,7 +104,7 @@ def check_filled(
 
 
 def _expected(plan: Mapping[str, Any], groups: Sequence[int], number: int, cohorts: Cohorts) -> float:
-    """Return how many clients a round draws for a sum on average."""
+    """Return the expected number of clients that a round samples for a sum."""
     return math.fsum(
         event_in(plan["groups"][group]["charges"], number)["sampling_rate"] * cohorts.reachable[number, group]
         for group in groups
@@ -115,7 +116,7 @@ def _corrupt(secagg: Mapping[str, Any], members: int) -> int:
 
 
 def _spare(secagg: Mapping[str, Any], members: int) -> int:
-    """Return how many other members may be missing when one member's masks must be removed."""
+    """Return how many other members may be missing when the masks of one dropped member must be removed."""
     others, corrupt = members - 1, _corrupt(secagg, members)
     helping = min(others, max(others // 2, math.floor(float(secagg["threshold"]) * others), corrupt) + 1)
     if secagg["mode"] == "active":

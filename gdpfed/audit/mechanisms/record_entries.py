@@ -1,4 +1,4 @@
-"""Computes what runs in a node's ledger cost its records: by the steps taken, for each group of records."""
+"""Computes what the runs in a node's ledger cost each group of the node's records, from DP-SGD steps."""
 
 import json
 import math
@@ -20,7 +20,7 @@ class RecordEntry(NodeEntry):
 
     @property
     def records(self) -> Mapping[str, Any]:
-        """What the terms of the run state about records."""
+        """What the conditions of the run (terms) state about records."""
         return records_in(self)
 
     @property
@@ -37,11 +37,11 @@ class RecordEntry(NodeEntry):
     @property
     @abstractmethod
     def most_steps(self) -> int:
-        """The number of steps that records may pay for, from the round in which the client joined."""
+        """The largest number of steps that may use the client's records since the client joined the run."""
 
     @abstractmethod
     def check_charges(self) -> Iterator[str]:
-        """Check that a run's charges follow from its batch rates."""
+        """Check that the run's privacy costs follow from its batch sampling rates."""
 
     def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
         saved, groups = self.saved, len(self.records["batch_rates"])
@@ -69,7 +69,7 @@ class RecordEntry(NodeEntry):
             )
 
     def check(self) -> Iterator[str]:
-        """Check that every round with an update has steps, and that no more steps are taken than charged."""
+        """Check that each round with an update has steps, and that no more steps were taken than paid for."""
         yield from super().check()
         yield from self.check_charges()
         name, steps, rounds = self.terms["run"], self.saved["steps"], self.saved["rounds"]
@@ -84,7 +84,8 @@ class RecordEntry(NodeEntry):
 
 
 class StepEntry(RecordEntry):
-    """A run of DP-SGD steps in a client's ledger, each step or window of steps released with equal noise."""
+    """A run of DP-SGD in a client's ledger; every release (a step or a window of steps) has the same noise.
+    """
 
     @property
     def most_steps(self) -> int:
@@ -99,7 +100,8 @@ class StepEntry(RecordEntry):
         return self._steps(last, group, sum(steps)) if steps else []
 
     def _steps(self, last: NodeEntry, group: int, steps: int) -> Charges:
-        """Return the cost of this many steps for records that the latest run puts into one group.
+        """Return the privacy cost of `steps` steps of this run for the records in one group of the latest
+        run.
 
         Where this run makes other groups, they may have been those that are drawn most often.
         """
@@ -117,13 +119,13 @@ class StepEntry(RecordEntry):
 
 
 def plural(word: str) -> str:
-    """Make the plural of a privacy unit's name: records, or persons at up to 3 parties."""
+    """Return the plural of a privacy unit's name, as in records or in persons at up to 3 parties."""
     first, *rest = word.split()
     return " ".join([f"{first}s", *rest])
 
 
 def records_in(entry: NodeEntry) -> Mapping[str, Any]:
-    """Return what a run's terms state about records."""
+    """Return what a run's conditions (terms) in a node's ledger state about records."""
     records: Mapping[str, Any] = json.loads(entry.terms["records"])
     return records
 
@@ -131,7 +133,7 @@ def records_in(entry: NodeEntry) -> Mapping[str, Any]:
 def _of_either(
     runs: Sequence[Charges], counts: Sequence[Charges], delta: float, at_most: float, *, apart: bool
 ) -> float:
-    """Return the larger epsilon: of a trained or of a held-out record; of both uses if runs mix them."""
+    """Return a record's epsilon: the larger of training and held-out use, or of both if they may overlap."""
     if apart:
         return max(_of_runs(each, delta, at_most) for each in (runs, counts))
     both = [[*run, *own] for run, own in zip(runs, counts, strict=True)]
@@ -139,7 +141,7 @@ def _of_either(
 
 
 def _of_runs(runs: Sequence[Charges], delta: float, at_most: float) -> float:
-    """Return epsilon of several runs; those without sampling add up zCDP, 1 / (2 sigma^2) a release."""
+    """Return epsilon of several runs; without sampling, their zCDP costs 1 / (2 sigma^2) are added up."""
     releases = [each for run in runs for each in run]
     if not all(sums.sampling_rate == 1 and not sums.bound for sums, _ in releases):
         return composed_epsilon([run for run in runs if run], delta, at_most=at_most)

@@ -1,4 +1,4 @@
-"""Audit of DP-SGD on records: the plan must charge all its steps, within every budget.
+"""Audit of DP-SGD on records: the plan must count the privacy cost of every step, within every budget.
 
 Batches are drawn on the clients, whose cohorts are not accounted. So what counts is how many steps a record
 pays for, at which batch rate, under which noise: X of them are within its budget, and X + 1 are not.
@@ -16,11 +16,11 @@ from gdpfed.audit.rules import ROUNDING, GroupAudit, RecordAudit, or_infinite
 # What a plan does not look beyond.
 MOST_STEPS = 10_000_000
 OWN_NOISE = ("dp_sgd", "noised_update")
-"""Works whose results are private before they leave a client."""
+"""Kinds of local computation whose results have enough noise before they leave a client."""
 
 
 class StepsRule(ChargedGroups):
-    """Audits client groups whose records pay for steps."""
+    """Audits runs that protect records, whose privacy budgets are spent on local training steps."""
 
     entries = frozenset({"records"})
     loose = True
@@ -30,12 +30,12 @@ class StepsRule(ChargedGroups):
         return not self.plan["sums_hidden"] and bool(set(self.plan["works"]) - set(OWN_NOISE))
 
     def records(self, index: int) -> Mapping[str, Any]:
-        """Return what the plan states about the records of a group."""
+        """Return what the plan states about the records of a client group."""
         found: Mapping[str, Any] = self.plan["groups"][index]["records"]
         return found
 
     def parties(self, index: int) -> int:
-        """Return at how many clients one person may have records, as the plan states it."""
+        """Return at how many clients one person may have records, according to the plan."""
         return int(self.records(index).get("parties", 1))
 
     def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
@@ -48,7 +48,9 @@ class StepsRule(ChargedGroups):
                 yield self._group(index, number)
 
     def _group(self, index: int, number: int) -> GroupAudit:
-        """Audit the records with one budget; their batches are secret even from the server."""
+        """Audit the records of a client group that have the same budget; not even the server knows the
+        batches.
+        """
         files, group = self.files, self.plan["groups"][index]
         own, most = self.records(index)["groups"][number], self.most_often(index)
         saved, budget = own["charges"], or_infinite(own["epsilon"])
@@ -78,7 +80,7 @@ class StepsRule(ChargedGroups):
         return self._noise_of_record(index)
 
     def _noise_of_record(self, index: int) -> float:
-        """Return the noise in a sum of gradients that hides one record; 0 if every step adds noise itself.
+        """Return the noise deviation that hides one record in a sum; 0 if every step adds its own noise.
 
         It is sigma C for each of the clients that one person may be at, whose variances add up.
         """
@@ -109,7 +111,8 @@ class StepsRule(ChargedGroups):
                 return
 
     def _check_groups(self, index: int) -> Iterator[str]:
-        """Check that each record group's charges follow from its batch rate, the noise and the rounds."""
+        """Check that each record group's privacy costs follow from its batch rate, the noise and the rounds.
+        """
         group, records, num_rounds = self.plan["groups"][index], self.records(index), self.plan["num_rounds"]
         if records["groups"][0]["charges"] != group["charges"]:
             yield f"the charges of group {index} are not those of its first group of records"
@@ -152,7 +155,7 @@ class StepsRule(ChargedGroups):
                 )
 
     def check_bounds(self, index: int) -> Iterator[str]:
-        """Check X, the number of DP-SGD steps: every budget must allow it, and no more may be charged.
+        """Check the number of DP-SGD steps: all budgets must allow it, and the plan must not pay for more.
 
         What is charged is held to the budget exactly, and elsewhere.
         """
@@ -185,7 +188,7 @@ class StepsRule(ChargedGroups):
         return self.figure(charges_of([{"event": event, "count": 1}]))
 
     def _check_noise(self, index: int) -> Iterator[str]:
-        """Check that a group's sum has noise sigma C, as needed to hide one record of norm C."""
+        """Check that a group's sum has the noise that hides one record: sigma times the clipping norm."""
         group = self.plan["groups"][index]
         norm = group.get("clipping_norm", self.plan["clipping_norm"])
         stated = group["noise_multiplier"] * norm if group["noise_multiplier"] else 0.0
@@ -224,7 +227,7 @@ class RecordSumsRule(StepsRule):
         return exact
 
     def check_bounds(self, index: int) -> Iterator[str]:
-        """Check that X is the largest number of steps that all budgets allow."""
+        """Check that the planned number of DP-SGD steps is the largest that all budgets allow."""
         yield from super().check_bounds(index)
         records, asked = self.records(index), self.files.config["privacy"]["clipping_norm"]
         if self.plan["works"] != ["dp_sgd"]:
@@ -253,5 +256,5 @@ class RecordSumsRule(StepsRule):
 
 
 def _shape(charges: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """Return, for each charge in a file, how many rounds it pays for and the DP-SGD steps in each."""
+    """Return for each saved privacy cost its number of rounds and the DP-SGD steps in each round."""
     return [(charge["count"], charge["event"]["num_steps"]) for charge in charges]

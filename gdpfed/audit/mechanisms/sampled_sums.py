@@ -31,14 +31,16 @@ QUANTILE = 0.99
 
 
 class SampledSumsRule(ChargedGroups):
-    """Audits groups of sampled clients, each of whom is charged for every round."""
+    """Audits groups of sampled clients; each client pays for every round, whether it is sampled or not."""
 
     @property
     def in_clear(self) -> bool:
         return not self.plan["sums_hidden"]
 
     def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
-        """Return epsilon of this many rounds, all with the least noise of any round times `noise_left`."""
+        """Return epsilon of `rounds` rounds that all have the smallest noise of any round, times
+        `noise_left`.
+        """
         charges = charges_of(self.plan["groups"][index]["charges"])
         least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
         paid = less_noise([(least, rounds)], noise_left)
@@ -165,14 +167,14 @@ class SampledSumsRule(ChargedGroups):
 def _two_sided(
     sizes: npt.NDArray[np.int64], trials: npt.NDArray[np.int64], rate: float
 ) -> npt.NDArray[np.float64]:
-    """Return twice the smaller tail probability of Binomial(trials, rate), at every size."""
+    """Return two-sided tail probabilities (p-values) of cohort sizes under Binomial(trials, rate)."""
     low = stats.binom.cdf(sizes, trials, rate)
     high = stats.binom.sf(sizes - 1, trials, rate)
     return np.asarray(2 * np.minimum(low, high), dtype=np.float64)
 
 
 class SumEntry(NodeEntry):
-    """A run in a client's ledger that protects the client; it pays for every round after joining."""
+    """A run in a client's ledger that protects the whole client, who pays for every round since joining."""
 
     protects = "client"
 
@@ -193,7 +195,7 @@ class SumEntry(NodeEntry):
         return charges_of(kept)
 
     def taken(self, last: NodeEntry, group: int) -> Charges:
-        """Return the sums that, as the server knows, contain a real update of this client.
+        """Return the noised sums that contain a real update of this client; the server knows which they are.
 
         Those that it filled with zeros hold none.
         """

@@ -1,4 +1,4 @@
-"""Audit of scheduled turns: recomputes by matrices what turns cost, and checks who took them.
+"""Audit of runs with scheduled rounds (turns): recompute their privacy cost, and check who took part when.
 
 With N the matrix of the taps below its diagonal, C = (I - N)^-1 and e_pi 1 in the turns pi of a client, it
 pays for one Gaussian mechanism of mu = distance C_m |C e_pi| / s, with rows of the released rounds alone.
@@ -25,7 +25,8 @@ SAME_FIGURE = 1e-6
 
 
 class ScheduledSumsRule(AuditRule):
-    """Audits client groups with scheduled turns, whose epsilon follows from turns allowed or taken."""
+    """Audits runs that schedule each client's rounds (turns); a client's epsilon follows from these rounds.
+    """
 
     entries = frozenset({"turns"})
 
@@ -77,7 +78,9 @@ class ScheduledSumsRule(AuditRule):
             yield from self._check_limits(index)
 
     def _check_limits(self, index: int) -> Iterator[str]:
-        """Check that allowed turns fit into the rounds, and that the closest turns cost most."""
+        """Check that a client's allowed rounds (turns) fit into the run, and that turns close together cost
+        most.
+        """
         group, num_rounds = self.plan["groups"][index], self.plan["num_rounds"]
         turns, apart, taps = group["turns"]["most_turns"], group["turns"]["separation"], _taps(group)
         if min(turns, apart) < 1 or (turns - 1) * apart >= num_rounds:
@@ -90,7 +93,8 @@ class ScheduledSumsRule(AuditRule):
             yield f"under the taps {taps} of group {index} the earliest and densest turns need not cost most"
 
     def check_ledger(self, index: int) -> Iterator[str]:
-        """Check nothing: turns have no charge by round, and `check_charges` compares the ledger."""
+        """Do nothing: scheduled rounds have no separate costs, and `check_charges` checks the ledger instead.
+        """
         yield from ()
 
     def check_charges(self, index: int) -> Iterator[str]:
@@ -105,7 +109,9 @@ class ScheduledSumsRule(AuditRule):
                 yield f"the charges of group {index} in {name} are not those of its turns in {rounds} rounds"
 
     def _charge(self, index: int, rounds: int) -> dict[str, Any]:
-        """Compute a group's charge for the first `rounds` rounds from the plan's other entries."""
+        """Compute a group's privacy cost (charge) for the first `rounds` rounds from other entries of the
+        plan.
+        """
         group = self.plan["groups"][index]
         norm = group.get("clipping_norm", self.plan["clipping_norm"])
         event = {
@@ -139,7 +145,9 @@ class ScheduledSumsRule(AuditRule):
 
     @cached_property
     def _taken(self) -> list[dict[int, list[int]]]:
-        """The turns that every client took, by group: from rounds.jsonl, then later ones from the ledger."""
+        """The rounds in which each client took part, by group: from rounds.jsonl, and the latest from the
+        ledger.
+        """
         ledger, logged = self.files.ledger, len(self.files.rounds)
         taken: list[dict[int, list[int]]] = [{} for _ in self.plan["groups"]]
         for record in self.files.rounds:
@@ -154,7 +162,7 @@ class ScheduledSumsRule(AuditRule):
         return taken
 
     def check_participations(self, index: int) -> Iterator[str]:
-        """Check that the turns of each client agree with the ledger's count and the plan's limits."""
+        """Check that each client's rounds agree with the ledger, and with the plan's limits on them."""
         ledger, limits = self.files.ledger, self.plan["groups"][index]["turns"]
         counted = {int(client): count for client, count in ledger["participations"][index].items()}
         for client in sorted(counted.keys() | self._taken[index].keys()):
@@ -185,7 +193,9 @@ class ScheduledSumsRule(AuditRule):
                 return
 
     def check_log(self, index: int) -> Iterator[str]:
-        """Check that clients subtracted earlier noise only of their own rounds, when due, and once each."""
+        """Check that clients subtracted parts of only their own earlier noise, each part once and when
+        planned.
+        """
         taps, turns = _taps(self.plan["groups"][index]), self._taken[index]
         seen: set[tuple[int, int, int]] = set()
         for record in self.files.rounds:
@@ -219,7 +229,9 @@ class ScheduledSumsRule(AuditRule):
                     return
 
     def _period(self, index: int) -> int:
-        """Return the number of rounds in which each client gets its turns: T, or more if T is too short."""
+        """Return the length of the schedule in rounds: that of the run, or more if not all clients fit into
+        it.
+        """
         group, num_rounds = self.plan["groups"][index], int(self.plan["num_rounds"])
         if group["turns"]["most_turns"] > 1:
             return num_rounds
@@ -227,7 +239,7 @@ class ScheduledSumsRule(AuditRule):
         return max(num_rounds, round(1 / rate))
 
     def kept_noise(self, index: int) -> float:
-        """Return the part of a round's noise that later rounds do not take back."""
+        """Return the fraction of a round's noise that remains after later rounds subtracted parts of it."""
         rounds = self.plan["num_rounds"]
         left = np.linalg.inv(_strategy(_taps(self.plan["groups"][index]), rounds)).sum(axis=0)
         return float(np.linalg.norm(left)) / math.sqrt(rounds)
@@ -241,7 +253,7 @@ class ScheduledSumsRule(AuditRule):
         return [turn for turn in turns if turn < rounds]
 
     def _most_spent(self, index: int, rounds: int) -> MostSpent:
-        """Find the client of a group whose turns cost most after `rounds` rounds."""
+        """Find the client of a group whose rounds so far have the largest privacy cost."""
         group = self.plan["groups"][index]
         first_with: dict[tuple[int, ...], int] = {}
         for client, taken in self._taken[index].items():
@@ -254,7 +266,7 @@ class ScheduledSumsRule(AuditRule):
         return MostSpent(first_with[turns], tuple(turn + 1 for turn in turns), epsilon)
 
     def _seen(self, epsilon: float) -> float:
-        """Return the epsilon against the server: inf if it sees single updates."""
+        """Return the epsilon against the server: infinite if the server sees single clients' updates."""
         return epsilon if self.plan["sums_hidden"] or not epsilon else math.inf
 
     def _epsilon(
@@ -269,7 +281,7 @@ class ScheduledSumsRule(AuditRule):
 def as_one_sum(
     taps: Sequence[float], noise_multiplier: float, adjacency: str, turns: Sequence[int], rounds: int
 ) -> Charges:
-    """One Gaussian release that costs as much as these turns after `rounds` rounds; empty without turns.
+    """Return one Gaussian release with the privacy cost of these rounds (turns); [] if there are none.
 
     ``noise_multiplier`` is s over the norm of a turn.
     """
@@ -280,7 +292,7 @@ def as_one_sum(
 
 
 def moved_by(taps: Sequence[float], turns: Sequence[int], rounds: int) -> float:
-    """|C e_pi|: how far turns of a client with norm one move all sums, in units of a round's new noise."""
+    """Return |C e_pi|, the sensitivity to a client with norm 1 in these rounds, after whitening the noise."""
     chosen = np.zeros(rounds)
     chosen[list(turns)] = 1.0
     return float(np.linalg.norm(_strategy(tuple(taps), rounds) @ chosen))
@@ -292,7 +304,8 @@ def _taps(group: Mapping[str, Any]) -> tuple[float, ...]:
 
 @lru_cache(maxsize=256)
 def _strategy(taps: tuple[float, ...], rounds: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return the matrix C = (I - N)^-1, whose inverse correlates the noise, shape (rounds, rounds)."""
+    """Return C = (I - N)^-1, where N has the noise correlations below its diagonal, shape (rounds, rounds).
+    """
     later = np.zeros((rounds, rounds))
     for lag, tap in enumerate(taps, start=1):
         later += tap * np.eye(rounds, k=-lag)
@@ -309,7 +322,7 @@ def _same(stated: float, computed: float) -> bool:
 
 
 class TurnEntry(SumEntry):
-    """A run in a client's ledger with scheduled turns, which limits how often and how soon it takes part."""
+    """A run in a client's ledger that limits how many rounds, and how close, the client takes part in."""
 
     @property
     def num_rounds(self) -> int:
@@ -323,7 +336,8 @@ class TurnEntry(SumEntry):
         return int(self.terms["most_turns"])
 
     def planned(self, last: NodeEntry, group: int) -> Charges:
-        """Return what the turns so far have cost; each was checked against the budget beforehand."""
+        """Return the privacy cost of the rounds so far; each one was checked against the budget beforehand.
+        """
         event, turns = self.event(0), self.saved["rounds"]
         sigma = event["noise_stddev"] / event["clipping_norm"]
         return as_one_sum(event["taps"], sigma, event["adjacency"], turns, event["num_rounds"])
@@ -332,7 +346,8 @@ class TurnEntry(SumEntry):
         return self.planned(last, group)
 
     def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
-        """Audit the run; costs of runs with turns add up exactly, those of other runs are composed."""
+        """Audit the run with earlier ones; if all have scheduled rounds, their Gaussian costs add up exactly.
+        """
         for audit in super().audits(alike):
             if all(isinstance(each, TurnEntry) for each in alike):
                 taken = [release for each in alike for release in (*each.paid_first, *each.taken(self, 0))]
