@@ -1,4 +1,4 @@
-"""The ClientApp that is sent with a run: it passes messages to the node's guard, if the node has one.
+"""Flower's ClientApp, which a run sends to nodes; it passes messages to the node's guard process, if any.
 
 Whoever submits a run sends this code. Of a node with a guard it sees neither data nor ledger nor keys, only
 messages and the guard's answers, and it loads next to nothing. A node without a guard, as in simulation, has
@@ -15,7 +15,7 @@ begin_process("flwr-clientapp", ends_with_parent=True)
 
 
 class NodeClientApp(ClientApp):
-    """Flower's ClientApp of a node: answers through the node's guard, or itself if there is no guard."""
+    """Flower's ClientApp of a node; the node's guard process answers, or this app if there is no guard."""
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer a message of the server for this node.

@@ -1,4 +1,4 @@
-"""Convert Flower's messages to plain values: a node's settings and state, and a stage's requests."""
+"""Convert Flower's messages to plain values: node settings, node state, and requests for secure sums."""
 
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -36,7 +36,7 @@ _TRAINS: ContextVar[StandIn | None] = ContextVar("_TRAINS", default=None)
 
 
 class ContextState(MutableMapping[str, Mapping[str, Any]]):
-    """The state that Flower keeps for a node between the messages of a run; other records are ignored."""
+    """A mapping over the config records that Flower keeps for a node between the messages of a run."""
 
     def __init__(self, records: RecordDict) -> None:
         self._records = records
@@ -64,7 +64,7 @@ def settings_of(context: Context) -> NodeSettings:
 
 @contextmanager
 def training_by(function: StandIn) -> Iterator[None]:
-    """Within this context, nodes train by a given function, as of a user's own app."""
+    """Let nodes train with a given function, such as one of a user's app, until the ``with`` block ends."""
     token = _TRAINS.set(function)
     try:
         yield
@@ -73,7 +73,7 @@ def training_by(function: StandIn) -> Iterator[None]:
 
 
 def node_of(context: Context) -> Node:
-    """The node that received a message."""
+    """Return a node's settings, state and run id, taken from Flower's context of a message."""
     return Node(settings_of(context), ContextState(context.state), str(context.run_id))
 
 
@@ -84,7 +84,7 @@ def values_in(content: RecordDict, name: str) -> Mapping[str, Any] | None:
 
 
 def parted(content: RecordDict) -> RecordDict:
-    """Return the records of a message as they were before the server joined small ones.
+    """Undo the server's joining of small records in a message; return the original records.
 
     What it raises where a server has not made them so is of any kind.
     """
@@ -100,7 +100,7 @@ def parted(content: RecordDict) -> RecordDict:
 
 
 def run_in(content: RecordDict, asked: str) -> str:
-    """Return the id of the run of a query or stage, as one line; empty if the message does not name one."""
+    """Return the id of the run that a message is about, as one line; "" if the message names no run."""
     for name in (asked, TERMS_RECORD, CLIENT_RECORD):
         said = (values_in(content, name) or {}).get(RUN)
         if isinstance(said, str):
@@ -114,7 +114,7 @@ def told_in(content: RecordDict) -> dict[str, Values]:
 
 
 def stage_request(content: RecordDict, stage: str) -> StageRequest:
-    """Return a message's request for one stage of a sum.
+    """Return a message's request for one stage of a secure sum.
 
     Raises RemoteProtocolError: its record lacks the bytes or does not say which round it is of.
     """
@@ -138,7 +138,7 @@ def stage_request(content: RecordDict, stage: str) -> StageRequest:
 
 
 def terms_in(content: RecordDict) -> Terms:
-    """Return the terms that a message offers; BudgetRefusedError if the message has none."""
+    """Return the conditions of a run (terms) in a message; raise BudgetRefusedError if there are none."""
     record = values_in(content, TERMS_RECORD)
     if record is None:
         raise BudgetRefusedError(

@@ -1,4 +1,4 @@
-"""``gdpfed-guard``: holds a node's data, ledger and keys, which the app of a run cannot access.
+"""``gdpfed-guard``: a process with a node's data, ledger and keys, which a run's Flower app cannot access.
 
 It answers the node's messages over a Unix socket, with the code that is installed on its side and by its own
 settings. What a run keeps between messages is in its memory alone: no older state can be put back.
@@ -52,19 +52,19 @@ from gdpfed.files import write_whole
 from gdpfed.learning.data.source import load_dataset
 
 MOST_RUNS = 64
-"""Runs whose state is kept; beyond, that which was heard of least recently is forgotten, as by a restart."""
+"""The number of runs whose state a guard process keeps; beyond, the least recently used is forgotten."""
 MOST_CONNECTIONS, MOST_WAITING, MOST_STRANGERS = 8, 64, 64
-"""That are heard, that wait to be, and that have not said the token yet."""
+"""The most connections that are answered, that wait, and that have not sent the token yet."""
 TOKEN_SECONDS, MESSAGE_SECONDS, SILENT_SECONDS = 1.0, 300.0, 60.0
 SMALL_BYTES = 1 << 20
-"""Frames up to here are read whoever else is read; of larger ones only so many bytes at a time."""
+"""Messages up to this size are always read; larger ones share a limit on bytes held at a time."""
 SOCKET_MODE, TOKEN_MODE = 0o660, 0o640
 NOT_DUMPABLE = 4
 PROGRAM = "gdpfed-guard"
 
 
 class Room:
-    """Limits how many bytes of large messages the connections to a guard hold together at a time.
+    """Limits how many bytes of large messages all connections to a node's guard process hold at a time.
 
     Args:
         most: bytes; a frame above them is taken where it is the only one.
@@ -76,7 +76,7 @@ class Room:
 
     @contextmanager
     def of(self, length: int, until: float) -> Iterator[None]:
-        """Wait until there is room for this number of bytes, and hold it until the end of the block.
+        """Wait until this number of bytes is free, and reserve them until the ``with`` block ends.
 
         Raises GuardError: there is none by that time of the monotonic clock.
         """
@@ -95,7 +95,7 @@ class Room:
 
 
 class Guard:
-    """Answers a node's messages one at a time, except for an edge's client, which may wait for its edge.
+    """Answers a node's messages one at a time; for an edge server's client, several at a time.
 
     Args:
         config: the node's settings.
@@ -161,7 +161,7 @@ def _kind(error: Exception) -> str:
 
 
 class GuardServer(ThreadingMixIn, UnixStreamServer):
-    """Serves a guard on several connections at once, so that a silent one does not block the others.
+    """Serves a node's guard process on several connections at once, so that a silent one blocks no other.
 
     Who has not said the token is a stranger. Strangers have a second, and the one that came first makes room
     for the next beyond :data:`MOST_STRANGERS`: none of them takes a place of those that know the token.
@@ -192,12 +192,12 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
             os.umask(umask)
 
     def check(self, token: bytes) -> None:
-        """Refuse a connection that does not know the token in the file beside the guard's socket."""
+        """Raise GuardError if a caller's token differs from that in the file beside the guard's socket."""
         if not hmac.compare_digest(token, self._token):
             raise GuardError("the token is wrong: send the guard the token from the file beside its socket")
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread; if too many connections have not shown the token, close the oldest."""
+        """Answer a connection in a thread; if too many have not shown the token yet, close the oldest."""
         with self._strangers_lock:
             self._strangers[id(request)] = request
             if len(self._strangers) > MOST_STRANGERS:
@@ -207,18 +207,18 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Forget a connection to the guard that has ended."""
+        """Forget and close a connection to the guard process."""
         self.is_no_stranger(request)
         super().shutdown_request(request)
 
     def is_no_stranger(self, request: socket.socket) -> None:
-        """Note that a connection has shown the token, or has ended."""
+        """Record that a connection to the guard process has shown the token, or has ended."""
         with self._strangers_lock:
             self._strangers.pop(id(request), None)
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Wait for a place among the connections that know the token; GuardError if too many wait."""
+        """Wait until fewer connections are being answered; raise GuardError if too many wait already."""
         if not self._waiting.acquire(blocking=False):
             raise GuardError(f"{MOST_WAITING} messages wait for this guard already: ask again later")
         try:
@@ -269,7 +269,7 @@ class _Connection(BaseRequestHandler):
 
 
 def _make_room(path: Path) -> None:
-    """Remove the socket that an earlier guard left; InputError if a process still listens on it."""
+    """Remove the socket that an earlier guard left; raise InputError if a process still listens on it."""
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX) as probe, suppress(ConnectionRefusedError):
@@ -279,7 +279,7 @@ def _make_room(path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the guard until it is told to end; return the exit status: 0 ended, 2 bad input."""
+    """Run the guard process until it is told to end; return the exit status: 0 ended, 2 bad input."""
     options = _parser().parse_args(arguments)
     begin_process(Path(sys.argv[0]).name)
     os.umask(0o077)

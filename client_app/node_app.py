@@ -1,4 +1,4 @@
-"""A node's answer to every message; if something fails, the answer is a refusal.
+"""Answer every message of the server for a node; if something fails, the answer is a refusal.
 
 An exception that left a handler would lose the erasure of the session, and its text, which may tell of
 the data, would travel to the server in clear.
@@ -109,7 +109,7 @@ def _refused(asked: str, error: Exception, context: Context, run: str) -> str:
 
 
 def _note(context: Context, asked: str, run: str, cause: str, reason: str = "") -> None:
-    """Note in the node's journal what was asked, unless the settings that name the journal are invalid."""
+    """Record a request in the node's journal, unless the settings that name the journal are invalid."""
     try:
         check_settings(context.node_config)
     except NodeConfigError:
@@ -121,7 +121,7 @@ def _note(context: Context, asked: str, run: str, cause: str, reason: str = "") 
 @app.query(JOIN)
 @answering
 def join(message: Message, context: Context) -> RecordDict:
-    """Answer a join query: client id, own budget and, if requested, a proof of the node's key.
+    """Answer the server's request to join: client id, own budget and, if asked, a proof of the node's key.
 
     Limits, data and ledger are checked first: a node that could send nothing is not to charge a run. Where
     the run protects records, it says how many it brings.
@@ -150,7 +150,7 @@ def join(message: Message, context: Context) -> RecordDict:
 
 
 def _terms(message: Message, context: Context) -> Terms:
-    """Return the terms that a message offers; refuse work that the node must not send.
+    """Return the conditions of a run (terms) in a message, after checking them against the node's settings.
 
     Raises NodeConfigError: updates are to leave in clear, and the node was not started for that.
     """
@@ -174,7 +174,7 @@ def _terms(message: Message, context: Context) -> Terms:
 @app.query(ASK)
 @answering
 def ask(message: Message, context: Context) -> RecordDict:
-    """Answer questions of a method's plug-ins, such as a game's best response; the answer holds no data."""
+    """Answer requests of a method's plug-ins, such as a game's best response; the answer holds no data."""
     node, told = settings_of(context), told_in(message.content)
     answers = {
         name: NODE_SIDES.get(name)().answer(each, node.player, node.budgets) for name, each in told.items()
@@ -185,14 +185,14 @@ def ask(message: Message, context: Context) -> RecordDict:
 @app.query(CARRY)
 @answering
 def carry(message: Message, context: Context) -> RecordDict:
-    """Send the server's vector back, as a test of memory and bandwidth before anything is charged."""
+    """Send the server's vector back, as a test of memory and bandwidth before the run costs any budget."""
     return RecordDict({THETA_RECORD: message.content.array_records[THETA_RECORD]})
 
 
 @app.query(OFFER)
 @answering
 def offer(message: Message, context: Context) -> RecordDict:
-    """Answer whether a run's terms fit this client's own budget."""
+    """Check that the conditions of a run (terms) fit this client's own budget; raise an error otherwise."""
     own = settings_of(context).budgets
     if own:
         budget.consider(own, terms := _terms(message, context))
@@ -203,7 +203,7 @@ def offer(message: Message, context: Context) -> RecordDict:
 @app.query(BEGIN)
 @answering
 def begin(message: Message, context: Context) -> RecordDict:
-    """Charge a run to this client's own budget."""
+    """Record the privacy cost of a run in this client's own ledger, before the first round."""
     own = settings_of(context).budgets
     if own:
         terms, data = _terms(message, context), settings_of(context).data
@@ -223,7 +223,7 @@ def begin(message: Message, context: Context) -> RecordDict:
 @app.query(END)
 @answering
 def end(message: Message, context: Context) -> RecordDict:
-    """Tell the program that acts for this node, such as an edge, that the run has ended.
+    """Tell the program behind this node, such as an edge server, that the run has ended.
 
     Raises NodeConfigError: nothing stands in for it.
     """
@@ -235,7 +235,7 @@ def end(message: Message, context: Context) -> RecordDict:
 
 
 def answer_stages(message: Message, context: Context) -> Message:
-    """Answer all stages of a sum that a message asks for, each in its own record.
+    """Answer all stages of a secure sum that a message asks for, each in its own record.
 
     A sum that was masked is unmasked in the next exchange or never, so a message that does neither ends it.
     """

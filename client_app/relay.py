@@ -1,4 +1,4 @@
-"""The connection to a node's guard: Flower's messages with their lengths over a Unix socket.
+"""Send Flower's messages to a node's guard process over a Unix socket, each after its length.
 
 A frame is its length, 8 bytes from the most significant on, and so many bytes. Each message has a connection
 of its own. To the guard go its token, the run's configuration, as JSON, and the message, in Flower's own
@@ -21,21 +21,21 @@ from flwr.proto.message_pb2 import Message as MessageProto
 from gdpfed.errors import FailedError
 
 GUARD_KEY = "guard"
-"""The setting of a node that says where its guard listens; it stands alone."""
+"""The node setting with the socket of the node's guard process; no other setting may stand beside it."""
 
 MOST_BYTES = 2**31 - 1
-"""Of a frame: as much as Flower's encoding takes."""
+"""The most bytes of one message to a guard process: the limit of Flower's encoding."""
 LENGTH_BYTES, TOKEN_BYTES = 8, 32
 PIECE_BYTES = 1 << 20
 ANSWERED, REFUSED = b"+", b"-"
 
 
 class GuardError(FailedError):
-    """The guard of a node does not answer; the server reads this text, so it contains nothing about data."""
+    """Raised if a node's guard process does not answer; the server reads the text, so it reveals no data."""
 
 
 def relayed(message: Message, context: Context) -> Message:
-    """Return the guard's answer to a message.
+    """Return the answer of a node's guard process to a message.
 
     Raises GuardError: there is no guard, it refuses the message, or it is not the only setting.
     """
@@ -66,12 +66,12 @@ def relayed(message: Message, context: Context) -> Message:
 
 
 def token_file(path: str | Path) -> Path:
-    """Return the path of the token that a guard must be shown first."""
+    """Return the path of the file with the secret token that callers of a guard process must send first."""
     return Path(f"{path}.token")
 
 
 def send(connection: socket.socket, *parts: bytes) -> None:
-    """Send the parts of one message to the guard; GuardError if they are too long."""
+    """Send the parts of one message to the guard process; raise GuardError if they are too long."""
     length = sum(map(len, parts))
     if length > MOST_BYTES:
         raise GuardError(f"a message of {length} bytes is above the {MOST_BYTES} that a guard takes")
@@ -105,7 +105,7 @@ def length_of(connection: socket.socket, until: float | None = None) -> int:
 
 
 def exactly(connection: socket.socket, length: int, until: float | None = None) -> bytes:
-    """Read exactly this many bytes; GuardError if they end early, TimeoutError if they come too slowly."""
+    """Read exactly this many bytes; raise GuardError if they end early, TimeoutError if they are too slow."""
     data = bytearray()
     while len(data) < length:
         if until is not None:
@@ -122,7 +122,7 @@ def exactly(connection: socket.socket, length: int, until: float | None = None) 
 
 
 def run_config_in(data: bytes) -> Mapping[str, Any]:
-    """Read a run's configuration; ValueError if the bytes do not hold one."""
+    """Read a run's configuration; raise ValueError if the bytes do not contain one."""
     read = json.loads(data)
     if not isinstance(read, dict):
         raise ValueError(f"a {type(read).__name__} is not a configuration of a run")
@@ -135,5 +135,5 @@ def to_bytes(message: Message) -> bytes:
 
 
 def from_bytes(data: bytes) -> Message:
-    """Read a message; raises whatever Flower's decoders raise for invalid bytes."""
+    """Read a message in Flower's encoding; raise whatever Flower's decoders raise for invalid bytes."""
     return message_from_proto(MessageProto.FromString(data))

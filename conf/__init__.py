@@ -1,1 +1,1 @@
-"""The configuration of runs: Hydra option files, the dataclasses of settings, and one call to load them."""
+"""The configuration of runs: YAML files of options for Hydra, dataclasses of settings, and their loading."""

@@ -1,4 +1,4 @@
-"""The base of all errors of this project that are meant for users, and the error for configurations.
+"""The base classes of errors that are written for users, and the error for wrong configurations.
 
 A value that must be one of a few is refused by the sentence of :func:`not_known`.
 
@@ -9,19 +9,19 @@ from collections.abc import Iterable
 
 
 class GDPFedError(Exception):
-    """Base class of every error of this project that is written for users to read."""
+    """Base class of every gdpfed error whose text is written for users."""
 
 
 class InputError(GDPFedError, ValueError):
-    """Input that cannot be used; nothing has been written or charged for it."""
+    """Raised for input that cannot be used, before any file is written or any privacy budget is used."""
 
 
 class ConfigError(InputError):
-    """A configuration that cannot be used."""
+    """Raised for a configuration that cannot be used."""
 
 
 def not_known(value: str, known: Iterable[str]) -> str:
-    """The error message for a value that must be one of a few: "X is not known: use A, B or C"."""
+    """Return the error message for a value that is not one of several: "X is not known: use A, B or C"."""
     words = tuple(known)
     return f"{value} is not known: " + (f"use {either(words)}" if words else "none is installed")
 

@@ -4,10 +4,10 @@ This module imports nothing, so that a node can read it.
 """
 
 MOST_STEPS = 100_000
-"""Local steps of a client in a round."""
+"""The largest number of local steps of a client in a round."""
 MOST_BATCH = 1_000_000
-"""Records in a batch."""
+"""The largest number of records in a batch."""
 VOTABLE = ("learning_rate", "momentum", "learning_rate_decay")
-"""Settings of training on which no accounting depends, so that clients may vote on them, in this order."""
+"""Training settings on which clients may vote, in this order; privacy accounting does not depend on them."""
 MOST_SETTINGS = 16
-"""Of a vote: each is one more coordinate with noise, and one more run that every client tries."""
+"""The most settings in a vote: each adds one noised coordinate, and one trial run at every client."""

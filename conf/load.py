@@ -1,4 +1,4 @@
-"""Turn overrides into a checked :class:`~conf.schema.Config`."""
+"""Turn settings (key=value) into a checked :class:`~conf.schema.Config`."""
 
 import difflib
 import re
@@ -50,7 +50,7 @@ _KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or 
 
 
 def _compose(overrides: Sequence[str]) -> DictConfig:
-    """Have Hydra choose the option files, and set values in the result."""
+    """Let Hydra choose the YAML files of options, and set single values in the result."""
     chosen = [override for override in overrides if override.partition("=")[0] in groups()]
     options = dict(override.split("=", 1) for override in chosen)
     tree = chosen_options(options, tuple(option_directories()), methods_of(options.get("method")))
@@ -80,7 +80,7 @@ def _set_value(tree: DictConfig, override: Override) -> None:
 
 
 def compose_options(choices: Sequence[str]) -> DictConfig:
-    """Return the configuration under choices such as ``["dataset=fmnist"]``, unchecked and unresolved.
+    """Return the unchecked, unresolved configuration for choices such as ``["dataset=fmnist"]``.
 
     Raises ConfigError: a choice that there is not.
     """
@@ -92,7 +92,7 @@ def compose_options(choices: Sequence[str]) -> DictConfig:
 
 
 def options(group: str) -> dict[str, Path]:
-    """Return the option files of a configuration group in all packages, by the name in ``dataset=<name>``.
+    """Return a settings group's YAML files of options, by the name to choose, as in ``dataset=<name>``.
 
     Raises ConfigError: two files for one option.
     """
@@ -105,7 +105,7 @@ def options(group: str) -> dict[str, Path]:
 
 
 def _known_keys(overrides: Sequence[str]) -> list[str]:
-    """Return every dotted key of the configuration with the options that these overrides choose."""
+    """Return all setting names (as in ``run.seed``) of the configuration that these settings choose."""
     chosen = dict(o.split("=", 1) for o in overrides if o.partition("=")[0] in groups())
     choices = [f"{group}={option}" for group, option in chosen.items()]
     tree = OmegaConf.to_container(_compose(choices), resolve=False)
@@ -114,13 +114,13 @@ def _known_keys(overrides: Sequence[str]) -> list[str]:
 
 
 def hydra_string(text: str) -> str:
-    """Write a text as a quoted value in Hydra's grammar of overrides."""
+    """Quote a text as a value for Hydra's command-line grammar."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def with_quoted_path(override: str) -> str:
-    """Quote the path in an override, since Hydra's grammar gives signs such as ~ and commas a meaning.
+    """Quote the path in a setting (key=value), since Hydra's grammar gives ~ and commas a meaning.
 
     Raises ConfigError: the home directory of nobody.
     """
@@ -132,7 +132,7 @@ def with_quoted_path(override: str) -> str:
 
 
 def _check_form(overrides: Sequence[str]) -> None:
-    """Refuse overrides that Hydra accepts but the configuration of a run does not support."""
+    """Raise ConfigError for settings (key=value) that Hydra accepts but a run does not support."""
     refuse_twice([each for each in overrides if each.partition("=")[0] == "method"])
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -160,7 +160,7 @@ def _check_form(overrides: Sequence[str]) -> None:
 
 
 def _explain(overrides: Sequence[str], error: Exception) -> str:
-    """Return one line that names the wrong override and what is accepted."""
+    """Return one line that names the wrong setting and what is accepted."""
     known = _known_keys(overrides)
     for key in (override.partition("=")[0] for override in overrides):
         if key not in known and key not in groups():
@@ -191,7 +191,7 @@ def _suggestion(key: str, known: Sequence[str]) -> str:
 
 
 def given_value(overrides: Sequence[str], key: str) -> Any:
-    """Return the value that overrides give to a key, the last if there are several; None if there is none.
+    """Return the value that settings (key=value) give to a key, the last if several; None if none does.
 
     Raises ConfigError: a value that Hydra cannot read.
     """
@@ -205,7 +205,7 @@ def given_value(overrides: Sequence[str], key: str) -> Any:
 def _go_on(
     composed: DictConfig, overrides: Sequence[str], begun: Mapping[str, Any], forgotten: Collection[str]
 ) -> None:
-    """Give every setting the value of the resumed run, except for those that the overrides name."""
+    """Give every setting the value of the resumed run, except for those that are given anew."""
     given = {".".join(override.partition("=")[0].split(".")[:2]) for override in overrides}
     for group, settings in begun.items():
         replaced = _replaced(group, composed, settings) if group in given else ()
@@ -235,7 +235,7 @@ def _refers(value: Any) -> bool:
 
 
 def _replaced(group: str, composed: DictConfig, settings: Mapping[str, Any]) -> Collection[str]:
-    """Return the settings that an option newly chosen for a resumed run replaces."""
+    """Return the settings of a resumed run that a newly chosen option, such as a method, replaces."""
     if "name" in composed[group]:
         return () if composed[group].name == settings.get("name") else settings.keys()
     trees = [_compose([f"{group}={option}"])[group] for option in options(group)]
@@ -260,7 +260,7 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
 def load(
     overrides: Sequence[str] = (), *, begun: Mapping[str, Any] | None = None, forgotten: Collection[str] = ()
 ) -> Config:
-    """Compose a run's checked configuration from option files and overrides, as in ``["dataset=fmnist"]``.
+    """Load a run's checked configuration from YAML files and settings such as ``["dataset=fmnist"]``.
 
     `overrides`: what is set. `begun`: the settings of a run that goes on, by group and key: they stand in the
     place of all that the overrides do not name. `forgotten`: dotted keys that are not taken from it. Raises
@@ -294,14 +294,14 @@ def load(
 
 
 def _note_what_is_open(config: Config, overrides: Sequence[str]) -> None:
-    """Tell a method that chooses settings itself which ones neither overrides nor the data set fix."""
+    """Tell a method that chooses settings itself which ones the user has not set."""
     if getattr(config.method, "chosen", ()) is None:
         named = {override.partition("=")[0].rpartition(".")[2] for override in overrides}
         config.method.chosen = [key for key in CHOOSABLE if key.rpartition(".")[2] not in named]
 
 
 def refuse_twice(words: Sequence[str]) -> None:
-    """Refuse a setting that one person gives twice with different values, of which only the last would count.
+    """Raise ConfigError if a setting is given twice with different values, as only the last would count.
 
     `words`: overrides as they were given, before any is added.
 
@@ -315,7 +315,7 @@ def refuse_twice(words: Sequence[str]) -> None:
 
 
 def split(overrides: str) -> list[str]:
-    """Split the single override string of Flower's run configuration, by the rules of a shell."""
+    """Split the settings in Flower's run configuration, which are one string, by the rules of a shell."""
     try:
         return shlex.split(overrides)
     except ValueError as error:
@@ -323,7 +323,7 @@ def split(overrides: str) -> list[str]:
 
 
 def to_yaml(config: Config) -> str:
-    """Write a configuration as YAML, readable and complete, byte by byte as OmegaConf writes it."""
+    """Write a complete configuration as YAML, byte for byte as OmegaConf writes it."""
     return yaml.dump(
         asdict(config), Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False
     )

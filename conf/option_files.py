@@ -1,4 +1,4 @@
-"""The option files of a run's settings, with the one call of Hydra that selects one file for each group.
+"""The YAML files of a run's options, and the call of Hydra that selects one file for each settings group.
 
 A package declares them as entry points, as docs/extending.md shows: ``gdpfed.conf`` names a package whose
 directory holds option files (``method/*.yaml``, ``dataset/*.yaml``), ``gdpfed.methods`` a method, whose
@@ -41,7 +41,7 @@ OWN_DIRECTORY = Path(__file__).resolve().parent
 
 
 class Table(Protocol):
-    """Items by name, as in :class:`gdpfed.registry.Registry`; their errors are ConfigErrors."""
+    """The protocol of a registry of items by name, whose errors are ConfigErrors."""
 
     def names(self) -> list[str]: ...
 
@@ -70,7 +70,7 @@ def _table(kind: str) -> Table:
 
 
 def set_client_count(dataset: DictConfig) -> None:
-    """Set a data set's number of clients, counted in its files, if its option file leaves it open.
+    """Count a data set's clients in its files, if the configuration does not state their number.
 
     Raises InputError: they do not say it, or cannot be read.
     """
@@ -79,7 +79,7 @@ def set_client_count(dataset: DictConfig) -> None:
 
 
 def option_directories() -> list[Path]:
-    """Return the directories of option files: the project's, those of packages, and those made at run time.
+    """Return the directories with YAML files of options: built in, of packages, and made at run time.
 
     Raises ConfigError: an entry point that is not a package.
     """
@@ -88,7 +88,7 @@ def option_directories() -> list[Path]:
 
 
 _made: list[Path] = []
-"""The folder of options that were made in this process; empty while there are none."""
+"""A list with the folder of options that were made in this process; empty if there are none."""
 OPTION_NAME = re.compile(r"[A-Za-z0-9][\w-]*")
 
 
@@ -157,7 +157,7 @@ _DEFAULT_METHOD = re.compile(r"^\s*-\s*method:\s*(\S+)", re.MULTILINE)
 
 
 def methods_of(option: str | None) -> Methods:
-    """Return the methods that an option file of ``method`` is based on, directly or through others.
+    """Return the methods that a method's YAML file of options is based on, directly or through other files.
 
     Importing all methods takes some tenths of a second. `option`: its name; None for the default.
 
@@ -199,11 +199,11 @@ def _defaults_in(text: str) -> tuple[str, ...]:
 Choices = tuple[tuple[str, str], ...]
 
 ANOTHER_GROUP = re.compile(r"^\s*-\s*(override\b|[\"']?/)|@package|@_global_", re.MULTILINE)
-"""How an option file would choose or set what is not of its group."""
+"""Matches lines in which a YAML file of options sets something outside of its own settings group."""
 
 
 def chosen_options(options: Mapping[str, str], directories: tuple[Path, ...], methods: Methods) -> DictConfig:
-    """Return what Hydra composes from option files alone, as a new tree.
+    """Return what Hydra composes from the YAML files of options alone, as a new tree of settings.
 
     Hydra takes some tenths of a second for all groups. Where no option file says anything of another group,
     it composes only what no earlier tree has, and a tree is put together of groups. `options`: the chosen
@@ -270,7 +270,7 @@ def _each_group_is_alone(directories: tuple[Path, ...]) -> bool:
 
 
 def initialized(methods: Methods) -> initialize_config_dir:
-    """Return a context in which Hydra knows these methods and our option files, whatever it knew before."""
+    """Return a context in which Hydra knows exactly these methods and our YAML files of options."""
     _register_schema(methods)
     GlobalHydra.instance().clear()
     return initialize_config_dir(config_dir=str(OWN_DIRECTORY), version_base="1.3")

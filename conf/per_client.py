@@ -1,4 +1,4 @@
-"""Settings with one number for each client: a list, a file, or a distribution, for many clients too.
+"""Settings with one number for each client, given as a list, a file or a distribution.
 
 Hydra reads a list of n numbers in a time that grows as n squared, and a command line ends at 128 kB.
 """
@@ -20,14 +20,14 @@ DISTRIBUTIONS = ("uniform", "loguniform")
 MOST_BYTES = 1 << 26
 FORMS = "a list, a file with one number a line, or a distribution, as in loguniform(0.5,8)"
 NAMED = ("privacy.client_budgets",)
-"""Keys that may have a number a name, as in {bonn: 1, fulda: 6}."""
+"""Settings that may map client names to numbers, as in {bonn: 1, fulda: 6}."""
 
 _DRAWN = re.compile(r"(\w+)\(([^(),]+),([^(),]+)\)")
 _DIGITS = 4
 
 
 def taken(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Split overrides into those for Hydra, and per-client values that this project reads, by key."""
+    """Split settings into those for Hydra and per-client values by key, which this module reads itself."""
     left: list[str] = []
     values: dict[str, str] = {}
     for override in overrides:
@@ -80,7 +80,7 @@ def set_numbers(config: "Config", values: dict[str, str]) -> None:
 
 
 def spelled_out(overrides: Sequence[str], config: "Config") -> list[str]:
-    """Return overrides for a run that starts in another directory, with numbers in place of files."""
+    """Return settings with per-client numbers in place of files, for a run in another directory."""
     left, values = taken(overrides)
     found = {key: getattr(config.privacy, key.partition(".")[2]) for key in values}
     return [*left, *(f"{key}={json.dumps(numbers)}" for key, numbers in found.items())]
@@ -96,7 +96,7 @@ def _numbers(key: str, value: str, count: int, seed: int) -> list[float]:
 
 
 def _named(key: str, value: str) -> dict[str, float]:
-    """Read per-client numbers by the clients' names, which are matched with the data later."""
+    """Read a mapping from client names to numbers; the names are matched with the data later."""
     parts = [part.rpartition(":") for part in value[1:-1].split(",")]
     named = {name.strip().strip("'\""): word.strip() for name, _, word in parts}
     if not value.endswith("}") or "" in named or len(named) < len(parts):

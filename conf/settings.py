@@ -1,4 +1,4 @@
-"""List every setting with its type, default and comment, from the schema and the option files."""
+"""List every setting with its type, default and comment, from the dataclasses and YAML files of options."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class SettingGroup:
-    """A group of settings, with the description of every option file, as in ``{"off": "No masks, ..."}``.
+    """A group of settings, with a description of each option, as in ``{"off": "No masks, ..."}``.
 
     `chosen`: the option whose defaults are shown.
     """

@@ -1,4 +1,4 @@
-"""Sweeps: overrides that stand for several values, and Hydra's launchers, which run many jobs.
+"""Sweeps: settings with several values, and Hydra's launchers, which run many jobs.
 
 A job's configuration is composed by :func:`conf.load.load`, so a launcher is told the number of a job alone.
 """
@@ -22,15 +22,15 @@ from conf.option_files import initialized, method_configs
 
 LAUNCHER = "hydra/launcher"
 BASIC = "basic"
-"""Hydra's own launcher: one job after the other, in this process."""
+"""Hydra's own launcher, which runs one job after the other in this process."""
 PLUG_INS = ("joblib", "ray", "rq", "submitit")
-"""The launchers for which Hydra's makers have a package."""
+"""Launchers that Hydra's developers publish as plug-in packages."""
 _QUIET = ("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.output_subdir=null")
 
 
 @dataclass(frozen=True)
 class Job:
-    """One training of a sweep: one combination of the values that its overrides list.
+    """One training of a sweep: one combination of the values that the sweep's settings list.
 
     `overrides`: what :func:`conf.load.load` composes. `differing`: those of them that other jobs have not.
     """
@@ -40,7 +40,7 @@ class Job:
 
 
 def jobs_of(overrides: Sequence[str]) -> list[Job]:
-    """Return every combination of values in overrides, as in ``["method=fedavg,dp_sum", "run.seed=0"]``.
+    """Return each combination of the values in settings such as ``["method=fedavg,dp_sum", "run.seed=0"]``.
 
     Hydra's grammar: ``a,b``, ``choice(a,b)``, ``range(0,3)``, and ``glob(dp_*)`` for the options of a group.
     A path has quotes where it is one of several. Raises ConfigError: no values to count, or a setting
@@ -77,7 +77,7 @@ def _values(override: str) -> list[str]:
 
 
 def parted(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the overrides: those that choose and set Hydra's launcher, and all others.
+    """Split settings (key=value) into those for Hydra's launcher and all others.
 
     Raises ConfigError: a launcher that is not installed, or a setting that it has not.
     """

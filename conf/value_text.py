@@ -1,4 +1,4 @@
-"""Check the text of an override's value: repeated keys, digits of other scripts, unclosed brackets."""
+"""Check the text of a setting's value: repeated keys, digits of other scripts, unclosed brackets."""
 
 import re
 from collections.abc import Iterator

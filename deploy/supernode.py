@@ -190,8 +190,6 @@ def often(pull: Callable[..., int | None]) -> Callable[..., int | None]:
 def check_flower() -> None:
     """Raise LaunchError if this version of Flower lacks functions that are wrapped here.
 
-    The error names what is missing.
-
     Raises LaunchError: what is missing in it.
     """
     pull, start = getattr(client, _PULL, None), client.start_client_internal

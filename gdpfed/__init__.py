@@ -1,4 +1,4 @@
-"""Federated learning under differential privacy, in which each party has a budget of its own.
+"""Federated learning under differential privacy, in which each data owner has its own privacy budget.
 
 What stands here is the library: these names stay, and docs/library.md shows what each is for. Secure
 aggregation is a package of its own, `secagg`. A name is imported when it is first asked for, so that a plan

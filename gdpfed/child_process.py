@@ -1,4 +1,4 @@
-"""What a child process does at its start: a worker of this project, or a Flower program for the app.
+"""Set up child processes at their start: workers for training, and Flower's programs that run the app.
 
 Of Flower it knows the name of the logger only, and does nothing in any other process, as in a simulation.
 """
@@ -26,14 +26,14 @@ SIMULATION = "flwr-simulation"
 """The program of Flower that runs an app's server and, by Ray, all of its nodes."""
 WATCH_SECONDS = 0.5
 LOG_VARIABLE, JSON = "GDPFED_LOG", "json"
-"""The environment variable that makes every line of the log a JSON object, by its one value."""
+"""The environment variable, with its only value, that makes every log line a JSON object."""
 RAY_HOOK = {"RAY_RUNTIME_ENV_HOOK": f"{__name__}.with_python_quoted"}
 """The environment variable that has Ray start its workers as :func:`with_python_quoted` says."""
 _PARENT_DEATH_SIGNAL = 1
 
 
 def can_fork() -> bool:
-    """Say whether this process can be forked, with the modules that it has loaded."""
+    """Return whether this process can be forked to make workers, which only Linux allows."""
     return sys.platform == "linux"
 
 
@@ -102,7 +102,7 @@ def begin_process(program: str, *, ends_with_parent: bool = False) -> None:
 
 
 def make_plain(logger: logging.Logger, *, is_terminal: bool) -> None:
-    """Have Flower's logger print this project's errors as one line, and plain times outside of terminals."""
+    """Make Flower's logger print gdpfed's errors as one line, and times without colours outside terminals."""
     for handler in logger.handlers:
         handler.addFilter(_own_error_in_one_line)
         if not is_terminal and hasattr(handler, "colored") and hasattr(handler, "timestamps"):
@@ -110,7 +110,7 @@ def make_plain(logger: logging.Logger, *, is_terminal: bool) -> None:
 
 
 def make_json(logger: logging.Logger) -> None:
-    """Have Flower's logger print every event as one line of JSON."""
+    """Make Flower's logger print every event as one line of JSON."""
     for handler in logger.handlers:
         handler.addFilter(_own_error_in_one_line)
         # Flower's handler formats by itself, whatever formatter it is given, and what it calls JSON is none.

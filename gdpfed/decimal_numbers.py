@@ -4,7 +4,7 @@ import re
 from math import isfinite
 
 NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
-"""A decimal number, in full."""
+"""The pattern of a text that is a decimal number."""
 
 
 def has_other_digits(text: str) -> bool:

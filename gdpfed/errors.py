@@ -1,4 +1,4 @@
-"""All errors of this project: bad input, a run that failed, or a spent budget.
+"""All errors of gdpfed: bad input, a run that failed, or a spent budget.
 
 Each error's text is one line that names the value at fault and the remedy. Their base is in
 :mod:`conf.errors`. `secagg` has errors of its own, since it knows nothing of this project.
@@ -10,7 +10,7 @@ from conf.errors import ConfigError, GDPFedError, InputError, either, not_known
 
 
 def line_of(error: GDPFedError) -> str:
-    """Return the line that a user reads of an error: its text, and its kind, a heading of docs/refusals.md.
+    """Return an error as one line for users: its text, then its kind, which is a heading in docs/refusals.md.
 
     What a terminal would take for an order, out of a file or a name that the text quotes, is a blank.
     """
@@ -21,43 +21,44 @@ def line_of(error: GDPFedError) -> str:
 
 
 class PrivacyError(InputError):
-    """A request whose privacy cost cannot be computed, or that differs from what was charged."""
+    """Raised if a privacy cost cannot be computed, or if a request differs from what the ledger recorded."""
 
 
 class BudgetExhausted(PrivacyError):  # noqa: N818 - the state is the news, not the error
-    """The next round would take a group beyond its budget, so it is not started."""
+    """Raised if the next round would exceed a group's privacy budget; that round is not started."""
 
 
 class LearningError(InputError):
-    """Data or a model that cannot be used."""
+    """Raised for data or a model that cannot be used."""
 
 
 class ReportError(InputError):
-    """Runs that cannot be reported on."""
+    """Raised for runs that cannot be shown in a report."""
 
 
 class ExperimentError(InputError):
-    """An experiment that cannot be carried out as asked."""
+    """Raised for an experiment that cannot be carried out as asked."""
 
 
 class FailedError(GDPFedError, RuntimeError):
-    """Work that failed although its input was right."""
+    """Raised if an operation fails although its input is right."""
 
 
 class RunError(FailedError):
-    """A run that cannot start or go on."""
+    """Raised if a run cannot start or continue."""
 
 
 class TrainingOver(RunError):  # noqa: N818 - the state is the news, not the error
-    """The purpose of a run is reached or gone before its last round, so no further round begins."""
+    """Raised if the goal of a run is reached or lost before the last round, so that no further round begins.
+    """
 
 
 class AuditError(FailedError, ValueError):
-    """Files that cannot be audited at all."""
+    """Raised for files that cannot be audited at all."""
 
 
 class LaunchError(FailedError):
-    """Flower's processes do not start, or end too early."""
+    """Raised if Flower's processes do not start, or end too early."""
 
 
 __all__ = [

@@ -106,4 +106,4 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
     },
     "gdpfed.machines": {"ray": "gdpfed.extras.ray_machines:RayMachines"},
 }
-"""Entry points by group: what each is called, and where it is imported from when it is asked for."""
+"""Entry points of optional parts by group: each name, and what is imported at its first use."""

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, even after a crash while writing; links and pipes are refused.
+"""Write files so that a crash never leaves a part of one; refuse to read or write links and pipes.
 
 Some lie in folders that another process writes too. So no link is followed there, and a pipe, which would
 keep its reader waiting, is not read.
@@ -94,7 +94,7 @@ def save_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
 
 
 def save_output(path: Path, data: bytes) -> None:
-    """Write a file that the user names, readable by its owner alone; links are refused.
+    """Write a file that the user names, readable by its owner only; raise RunError if it is a link.
 
     Raises RunError: it is a link or no regular file, or the file system refused.
     """

@@ -1,4 +1,4 @@
-"""The files of identities: a party's signing key, public keys, and the consortium's signed roster."""
+"""Files of identities: signing keys, public keys, and the consortium's signed list of keys (roster)."""
 
 import os
 import re
@@ -18,7 +18,7 @@ _PUBLIC_KEY = re.compile("[0-9a-f]{64}")
 
 
 class IdentityError(InputError):
-    """A file of an identity or roster that cannot be used; the message names it and the remedy."""
+    """Raised for an identity file or list of keys (roster) that cannot be used; names file and remedy."""
 
 
 def new_identity(path: Path) -> Identity:
@@ -85,7 +85,7 @@ def public_key_of(word: str) -> bytes:
 def signed_roster(
     keys: Mapping[int, bytes], consortium: Identity, number: int | None = None, *, after: int = -1
 ) -> bytes:
-    """Return a roster signed by the consortium, as the content of a file with the present date.
+    """Return the clients' public keys as a list with date, signed by the consortium: a file's content.
 
     `keys`: of the clients. `consortium`: that signs. `number`: by which nodes tell it from an older one,
     higher than any before; the seconds since 1970 if none is given, or one above `after`, of the one before,
@@ -101,7 +101,7 @@ def signed_roster(
 
 
 def read_roster(path: Path, consortium_key: bytes) -> Roster:
-    """Read a roster file, and check the consortium's signature.
+    """Read a signed list of public keys (roster), and check the consortium's signature.
 
     Raises IdentityError: no such file, one that is damaged, or one that this consortium has not signed.
     """
@@ -118,7 +118,7 @@ def read_roster(path: Path, consortium_key: bytes) -> Roster:
 
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
-    """Write a new file as `create_file` does; an existing file is an IdentityError.
+    """Write a new file as `create_file` does; raise IdentityError if the file exists.
 
     Raises IdentityError: it exists, or cannot be written.
     """

@@ -1,4 +1,4 @@
-"""How this project is installed: from which checkout, and what its optional features need.
+"""How gdpfed is installed: from which source folder, and which packages its optional features need.
 
 An environment holds the project from a wheel or, editable, from a checkout. Flower unpacks the app without
 installing it. Of what is missing, the packages are named and never the project: it may be on no index.
@@ -29,7 +29,7 @@ _PACKAGES = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-"""Packages whose modules have another name, or that bring a module with them."""
+"""The package of each module whose package has another name."""
 
 
 def project_version() -> str:
@@ -42,7 +42,7 @@ def project_version() -> str:
 
 
 def checkout() -> Path | None:
-    """Return the checkout that this environment has installed as editable; None if there is none."""
+    """Return the source folder that this environment has installed as editable; None if there is none."""
     try:
         said = json.loads(distribution(NAME).read_text("direct_url.json") or "{}")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Read JSON files that programs write as plain data; refuse files that can be read in two ways.
+"""Read JSON files strictly: raise ValueError for repeated keys and for numbers that are not finite.
 
 Python's reader takes the last of two equal keys, and takes NaN and Infinity, which are no JSON.
 """
@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any, NoReturn
 
 WRONG_FORM = (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError)
-"""What is raised where data of a JSON text are not of the form that their reader expects."""
+"""Errors that Python may raise if JSON data do not have the form that their reader expects."""
 
 
 def read_json(text: str | bytes) -> Any:

@@ -36,7 +36,7 @@ class LateModule:
 
 
 def late_import(name: str) -> Any:
-    """Return a stand-in for a module; ModuleNotFoundError at the first use if the module is missing."""
+    """Return a stand-in for a module; its first use raises ModuleNotFoundError if the module is missing."""
     return LateModule(name)
 
 
@@ -61,7 +61,7 @@ def loaded_for_good(name: str) -> Iterator[None]:
 
 @contextmanager
 def packages_needed() -> Iterator[None]:
-    """Turn a missing package into an InputError of one line that names it and the remedy."""
+    """Turn a missing package into an InputError of one line that names package and remedy."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The commands of this project as Python functions with the same settings."""
+"""The commands of gdpfed as Python functions with the same settings."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -36,7 +36,7 @@ _REGISTRIES = {
 }
 
 AUDITS: Registry[Callable[..., Any]] = Registry("audit", "gdpfed.audits", error=ConfigError)
-"""What extras measure, by name."""
+"""Audits that optional parts provide, by name, such as the audit of a user's training loop."""
 Observe = Callable[[RoundLogEntry], None]
 
 
@@ -122,7 +122,7 @@ def command(
 
 
 def finished_run(path: str | Path) -> FinishedRun:
-    """Read a finished run from its directory; ReportError for an unfinished or damaged one."""
+    """Read a finished run from its directory; raise ReportError if the run is unfinished or damaged."""
     return read_run(Path(path))
 
 

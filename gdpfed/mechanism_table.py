@@ -38,7 +38,7 @@ MECHANISMS: Mapping[str, Mapping[str, str]] = {
         "gdpfed.audit_cards": f"{_AUDIT}.cards:StepsCard",
     },
 }
-"""By mechanism: where what is found by the name of a group of entry points is imported from."""
+"""The import path of every class of a privacy mechanism, by mechanism and then by kind of class."""
 
 
 def by_mechanism(group: str) -> dict[str, str]:

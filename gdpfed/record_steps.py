@@ -16,12 +16,12 @@ Work = str
 """What a client computes for a sum, by the name of its file in `gdpfed.clients.works`."""
 
 Once = Literal["held_out_counts", "vote", "norm_histogram"]
-"""What is summed once beside a run's rounds: counts on held-out records, votes, or how long updates are."""
+"""What is summed once in a run, outside of the rounds: counts on held-out records, votes, or update norms."""
 NORM_MULTIPLES = (1 / 8, 1 / 4, 1 / 2, 1.0)
-"""Of a client's clipping norm: the ends of the bins of `norm_histogram`; one more bin is for the rest."""
+"""Bin ends of the histogram of update norms, in clipping norms; one more bin has all larger norms."""
 
 RecordIs = Literal["record", "person"]
-"""What is one record: a row, or a person with all its rows, whose gradient is their sum."""
+"""What one protected record is: a row, or a person with all rows, whose gradients are added up."""
 
 
 def person_words(parties: int) -> str:
@@ -31,7 +31,7 @@ def person_words(parties: int) -> str:
 
 
 LEAST_NORM = 1e-25
-"""Of a record's clipping norm: float32 holds a ten-thousandth part of its square."""
+"""The smallest clipping norm of a record; float32 still represents small parts of its square."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class WorkKind:
 
     @property
     def vote(self) -> bool:
-        """Whether clients vote on settings in this work."""
+        """Whether this kind of client computation is a vote on training settings."""
         return self.once == "vote"
 
 
@@ -82,13 +82,13 @@ WORKS: Registry[Any] = Registry(
     },
     error=LearningError,
 )
-"""The table of works: files of `gdpfed/clients/works/`, and modules of packages by their entry points."""
+"""The table of client computations (works): built-in modules, and modules of installed packages."""
 
 PACKAGE_KINDS: Registry[WorkKind] = Registry("kind of work", "gdpfed.work_kinds", error=PrivacyError)
-"""What works of packages are, each said by its package under the name of the work."""
+"""The properties of the client computations (works) that packages add, by the name of the work."""
 
 PLAIN = WorkKind(on_records=False)
-"""What a work is of which nobody says more: an update, which the sum's bound and noise protect."""
+"""The properties of a client computation that states none: an update that the sum clips and noises."""
 
 
 def kind_of(work: str) -> WorkKind:
@@ -113,7 +113,7 @@ def kind_of(work: str) -> WorkKind:
 
 
 def require_record_work(name: str, work: str, *, by_steps: bool = False) -> None:
-    """Refuse a work without noisy steps on records; with `by_steps`, also one that releases a window's end.
+    """Raise PrivacyError unless a client computation takes noisy steps on records, as DP-SGD does.
 
     `name`: what the work is of, in the error. Raises PrivacyError: it is another work, or as in `kind_of`.
     """

@@ -11,7 +11,7 @@ from gdpfed.extras_table import EXTRAS
 
 T = TypeVar("T")
 OF_PYTHON = "python."
-"""How the names of objects begin that a Python program gives to a run (`gdpfed.python_objects`)."""
+"""The prefix of the names of objects that a Python program gives to a run (`gdpfed.python_objects`)."""
 
 
 class Registry(Generic[T]):

@@ -1,4 +1,4 @@
-"""Signed apps: the consortium signs the bundles that its nodes may run, and nodes check this.
+"""Signed Flower apps: the consortium (all parties together) signs app bundles, and nodes check that.
 
 The consortium signs twice with one key. One signature is Flower's own, over the time and the bundle's digest,
 which a SuperNode with ``--trusted-entities`` checks. It says nothing of versions and never expires. So the
@@ -40,7 +40,7 @@ _KINDS: Mapping[str, str] = {
 
 
 class AppSignatureError(InputError):
-    """A bundle that cannot be signed, or a signature that does not hold; one line with the remedy."""
+    """Raised for an app bundle that cannot be signed, or a signature that is not valid; names the remedy."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class AppStatement:
         return _PURPOSE + json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     def check(self, bundle: bytes, now: float | None = None) -> None:
-        """Refuse any other bundle than this statement's, and every bundle after it has expired.
+        """Raise AppSignatureError for another bundle than this statement's, or if the statement has expired.
 
         `now`: seconds since 1970, the present unless given. Raises AppSignatureError.
         """
@@ -180,7 +180,7 @@ class SignedApp:
 
 
 def release_of(version: str) -> tuple[int, ...]:
-    """Return an app's version as numbers, where 1.2 equals 1.2.0; ValueError for any other form."""
+    """Return an app's version as numbers, where 1.2 equals 1.2.0; raise ValueError for any other form."""
     numbers = [int(number) for number in version.split(".")]
     while len(numbers) > 1 and not numbers[-1]:
         numbers.pop()
@@ -225,7 +225,7 @@ def sign_app(
     days: float = DEFAULT_DAYS,
     allowed_overrides: str = ANY_OVERRIDE,
 ) -> SignedApp:
-    """Sign a bundle of ``flwr build`` for a roster number; the signature expires after ``days``.
+    """Sign an app bundle for one version of the list of keys (roster); it expires after ``days``.
 
     Raises AppSignatureError: it is not a bundle, or its version cannot be compared.
     """

@@ -1,4 +1,4 @@
-"""Read YAML files that people write as plain data; refuse files in which a key occurs twice.
+"""Read YAML files that people write as plain data; raise ValueError if a key occurs twice.
 
 PyYAML takes the last of two equal keys, so what the first one says would be gone without a word. Option files
 are Hydra's, which refuses such keys itself.
@@ -10,9 +10,11 @@ from typing import Any
 import yaml
 
 _READ_ALIKE = re.compile(r"[^\t\r!>?|\x85\u2028\u2029\ufeff]{0,10000}")
-"""What both parsers of PyYAML read alike. They differ in tabs, marks of byte order, tags, the heads of texts
-in blocks and question marks in lists. The one in C may go as deep as the stack, whose end a text of this
-length does not reach."""
+"""Matches texts that both parsers of PyYAML, in C and in Python, read alike.
+
+They differ in tabs, marks of byte order, tags, the heads of texts in blocks and question marks in lists. The
+one in C may go as deep as the stack, whose end a text of this length does not reach.
+"""
 
 
 def read_yaml(text: str, *, as_texts: bool = False) -> Any:
@@ -34,7 +36,7 @@ def read_yaml(text: str, *, as_texts: bool = False) -> Any:
 
 
 def _data_of(loader: Any) -> Any:
-    """Return the data of a YAML text's one document; refuse mappings with a repeated key."""
+    """Return the data of a YAML text's one document; raise ValueError for a repeated key."""
     root = loader.get_single_node()
     if root is None:
         return None
@@ -43,7 +45,7 @@ def _data_of(loader: Any) -> Any:
 
 
 def _refuse_twice(node: yaml.Node, seen: set[int]) -> None:
-    """Refuse a mapping in which a key occurs twice, at any depth; aliases are checked once."""
+    """Raise ValueError if a key occurs twice in a mapping, at any depth; aliases are checked once."""
     if id(node) in seen:
         return
     seen.add(id(node))

@@ -19,7 +19,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train with the overrides in Flower's run configuration."""
+    """Train with the settings (key=value) in Flower's run configuration."""
     try:
         overrides = split(str(context.run_config["overrides"]))
         check_paths(overrides)
@@ -30,7 +30,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def _config_of(overrides: list[str]) -> Config:
-    """Load a configuration from overrides; in a simulation, relative paths and new runs are in the checkout.
+    """Load a configuration from settings; in a simulation, paths are relative to the source tree.
 
     Its process works where somebody once started the SuperLink, in the folder of another project, say.
     """

@@ -91,7 +91,7 @@ class Exchanger:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def exchange(self, contents: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
-        """Send ``contents``, stage records by client id; return the answers by client id.
+        """Send each client its records, one for each stage of a secure sum; return answers by client id.
 
         A client that fails, stays silent or has no node is left out, with one line in the log. Whom the round
         waits for the log says earlier. Who is asked may be a secret draw, so no status line says it.
@@ -160,12 +160,12 @@ def _is_small(record: ArrayRecord | ConfigRecord | MetricRecord) -> bool:
 
 
 def leading_stage(asked: Container[str]) -> str:
-    """Return the earliest of these stages of a sum, which names a message with several stages."""
+    """Return the earliest of these stages of a secure sum; a message with several stages has its name."""
     return next(stage for stage in STAGES if stage in asked)
 
 
 def failure_of(reply: Message) -> str | None:
-    """Say in one line why a reply is not an answer; None if it is one."""
+    """Say in one line why a reply has no answer; return None if it has one."""
     if reply.has_error():
         return one_line(reply.error.reason)
     if not reply.has_content():
@@ -178,7 +178,7 @@ def failure_of(reply: Message) -> str | None:
 
 @dataclass
 class GridTransport:
-    """Passes the server's questions to nodes through Flower's grid; see `Transport` for the methods."""
+    """Sends the server's requests to nodes through Flower's grid; see `Transport` for the methods."""
 
     grid: Grid
     timeout_seconds: float
@@ -195,7 +195,7 @@ class GridTransport:
         timeout_seconds: float | None = None,
         tell_silent: Callable[[Collection[int]], None] | None = None,
     ) -> dict[int, NodeReply]:
-        """Ask nodes a question; return replies by node id, without nodes that did not answer in time."""
+        """Send a request to nodes; return replies by node id, without nodes that were too slow."""
         messages = [
             Message(_content(records), node, f"query.{question}") for node, records in contents.items()
         ]
@@ -216,7 +216,7 @@ def _id_of(message: Message) -> str:
 
 
 def _content(records: Records) -> RecordDict:
-    """Return a question's records as Flower's message content; a record with an array holds only arrays."""
+    """Convert a request's records to Flower's message content; a record with an array has only arrays."""
     content = RecordDict()
     for name, values in records.items():
         if any(isinstance(value, np.ndarray) for value in values.values()):
@@ -227,7 +227,7 @@ def _content(records: Records) -> RecordDict:
 
 
 def node_reply(reply: Message) -> NodeReply:
-    """Convert a reply to a question to plain values."""
+    """Convert a node's reply to a request to plain values."""
     records = reply.content.config_records if reply.has_content() else {}
     refused = reply.has_error() and reply.error.code == ErrorCode.INVALID_FAB
     return NodeReply(records, failure_of(reply), reached=refused or not reply.has_error())

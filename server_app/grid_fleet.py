@@ -1,4 +1,4 @@
-"""GridFleet: sums over clients behind Flower's grid, by exchanges of messages.
+"""GridFleet: computes sums over clients by exchanging messages through Flower's grid.
 
 All sums of a wave share their exchanges, so a round costs four of them however many groups there are, and
 two where its keys were agreed during the round before.
@@ -36,7 +36,7 @@ from server_app.exchange import Exchanger
 
 
 class GridFleet(Fleet):
-    """Runs the clients behind Flower's grid, and returns sums of what they compute.
+    """Sends clients their instructions through Flower's grid, and returns sums of what clients compute.
 
     Attributes:
         exchanger: sends and receives.
@@ -75,7 +75,7 @@ class GridFleet(Fleet):
         return self.is_edge and not self.secagg.hides_updates
 
     def present(self, round_index: int, suffices: Suffices = any_number) -> frozenset[int] | None:
-        """Return which clients are online, with new ones admitted, without those at fault too often."""
+        """Admit new clients and return those that are online, without clients that failed too often."""
         if self.attendance is None:
             return None
         before = dict(self.exchanger.nodes)
@@ -87,15 +87,15 @@ class GridFleet(Fleet):
 
     @property
     def prepares_ahead(self) -> bool:
-        """Whether clients agree on keys one round ahead: yes with masks, unless switched off."""
+        """Whether clients agree on mask keys one round ahead: yes if masks are used, unless switched off."""
         return self.secagg.hides_updates and self.secagg.keys_ahead
 
     def roster_of(self, clients: Sequence[int]) -> Roster:
-        """Return the one roster of all clients."""
+        """Return the list of all clients' public keys (roster), which is the same for every sum."""
         return self.roster
 
     def exchange(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
-        """Send everything that each client is asked in one message, with a record for each stage."""
+        """Send each client one message with all requests, a record for each stage of a secure sum."""
         masking = [each.prepared for each in asked if each.stage is Stage.MASK]
         training = training_contents(masking) | correction_contents(masking)
         roster = roster_content(self.roster) if self.roster_is_sent else RecordDict()
@@ -130,7 +130,7 @@ class GridFleet(Fleet):
             self.attendance.history.received(there, prepared.order.round_index)
 
     def sum_plain(self, sums: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Have clients send unmasked updates in one exchange: the server sees each, and adds the noise."""
+        """Ask clients for unmasked updates; the server sees each of them and adds the noise itself."""
         training, contents = training_contents(sums), dict[int, RecordDict]()
         for each in sums:
             record = stage_record(each.parameters.to_bytes(), self.run_name, each.order.round_index)
@@ -149,7 +149,7 @@ def _answers_to(asked: StageRequests, answers: Mapping[int, RecordDict]) -> dict
 
 
 def roster_content(roster: Roster) -> RecordDict:
-    """Return the roster of public keys as a message's record; empty without a roster."""
+    """Return the list of public keys (roster) as a message's record; empty if there is no list."""
     if not roster:
         return RecordDict()
     record = ConfigRecord({"clients": list(roster), "keys": list(roster.values())})
@@ -157,7 +157,7 @@ def roster_content(roster: Roster) -> RecordDict:
 
 
 def training_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
-    """Return training order and model as records by client; sums with one model share its record."""
+    """Return the instruction to train and the model as records by client; equal models share a record."""
     models = {id(each.start): ArrayRecord({THETA_RECORD: Array(each.start)}) for each in sums}
     contents: dict[int, RecordDict] = {}
     for each in sums:
@@ -173,7 +173,7 @@ def training_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
 
 
 def correction_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
-    """Return by client what members without an update are sent: the noise to take back, and no model."""
+    """Return for each client without an update which parts of its earlier noise to subtract, and no model."""
     return {
         client_id: RecordDict({CORRECTION_RECORD: correction_record(each, client_id)})
         for each in sums
@@ -182,18 +182,18 @@ def correction_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
 
 
 def correction_record(prepared: PreparedSum, client_id: int) -> ConfigRecord:
-    """Return the rounds whose noise a client takes back; a client without an update also gets the context."""
+    """Return a record of the rounds whose noise a client must now subtract in part."""
     context = prepared.context if client_id in prepared.without_update else b""
     return ConfigRecord({TURNS: list(prepared.beside.corrections.get(client_id, ())), CONTEXT: context})
 
 
 def stage_record(data: bytes, run_name: str, round_index: int) -> ConfigRecord:
-    """Return the request of a stage as a record: its bytes, and run and round for the client's ledger."""
+    """Return a request for one stage of a secure sum as a record, with run and round for the ledger."""
     return ConfigRecord({DATA: data, RUN: run_name, ROUND: round_index})
 
 
 def answered_bytes(answers: Mapping[int, RecordDict], stage: str) -> dict[int, bytes]:
-    """Return what each client answers to a stage; the log names each client that refuses it.
+    """Return each client's answer to one stage of a secure sum; log the clients that refused.
 
     An answer without bytes counts as empty, which nobody takes for one.
     """

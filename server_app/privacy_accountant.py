@@ -1,4 +1,4 @@
-"""This project's privacy accounting behind Flower's protocol `PrivacyAccountant`, for Flower's strategies.
+"""Implement Flower's protocol `PrivacyAccountant` with gdpfed's accounting, for Flower's strategies.
 
 What Flower's terms are taken for, with the standard deviation z C of a sum's noise, z being an event's
 `noise_multiplier` and C the strategy's clipping norm:
@@ -30,13 +30,13 @@ LEAST_DELTA = 1e-15
 
 
 class LedgerAccountant:
-    """What clients with equal privacy costs have been charged; refuses more than `max_epsilon`.
+    """Adds up the privacy cost of clients that all pay the same; raises an error above `max_epsilon`.
 
     `config`: Flower's, which says what is protected and how clients are drawn.
     """
 
     def __init__(self, config: PrivacyConfig) -> None:
-        """Start with nothing charged."""
+        """Start without any recorded release."""
         self._config = config
         self._charges: list[Charge] = []
 
@@ -47,11 +47,11 @@ class LedgerAccountant:
 
     @property
     def num_releases(self) -> int:
-        """How many releases were charged."""
+        """The number of recorded releases."""
         return sum(charge.count for charge in self._charges)
 
     def compose(self, event: GaussianPrivacyEvent, count: int = 1) -> None:
-        """Charge `count` releases. Flower does so after a round, and before anybody gets its model.
+        """Record the privacy cost of `count` releases, as Flower does before it shares a round's model.
 
         Raises BudgetExhausted where they exceed the configuration's `max_epsilon`, and then charges nothing;
         PrivacyError for an event of another population.
@@ -66,11 +66,11 @@ class LedgerAccountant:
         self._charges.append(charge)
 
     def get_epsilon(self, delta: float) -> float:
-        """Return epsilon at delta of all releases that were charged."""
+        """Return epsilon at delta of all recorded releases."""
         return self._epsilon(self._charges, delta)
 
     def get_delta(self, epsilon: float) -> float:
-        """Return a delta at which all releases cost at most `epsilon`: 1 for none, never below 1e-15."""
+        """Return the smallest delta from 1e-15 to 1 at which all releases cost at most `epsilon`."""
         if not 0 <= epsilon < math.inf:
             raise PrivacyError(f"epsilon is {epsilon}; it must be finite and not negative")
         low, high = math.log(LEAST_DELTA), 0.0
@@ -97,11 +97,11 @@ class LedgerAccountant:
         return self._exceeds(self._charge(event, count), require_positive("max_epsilon", limit))
 
     def state_dict(self) -> dict[str, object]:
-        """Return configuration and charges as JSON, which :meth:`load_state_dict` reads."""
+        """Return configuration and recorded releases as JSON data, which :meth:`load_state_dict` reads."""
         return {"config": asdict(self._config), "charges": [charge.to_dict() for charge in self._charges]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from saved charges. Raises PrivacyError: of another configuration, or damaged."""
+        """Continue from a saved state; raise PrivacyError if it is damaged or of another configuration."""
         if set(state) != {"config", "charges"} or state["config"] != asdict(self._config):
             raise PrivacyError("this state is of another accountant or configuration: open that one anew")
         charges = [charge_from_dict(charge) for charge in state["charges"]]

@@ -108,7 +108,7 @@ def train(
 
 
 def _questions(config: Config, run_label: str) -> Questions:
-    """Return the questions that nodes are asked when they join."""
+    """Return the requests that nodes must answer when they join."""
     return Questions(
         config.secagg.mode,
         run_label,
@@ -154,7 +154,7 @@ def _opened(prepared: PreparedRun, fleet: GridFleet, more: Sequence[Extension]) 
 
 
 def _refuse_simulated(config: Config) -> None:
-    """Refuse settings that only simulations have: nodes train in float32, on Flower's choice of device."""
+    """Raise ConfigError for settings that only simulations support: other precisions and backends."""
     precision, backend = config.simulation.precision, config.simulation.backend
     if precision != "float32":
         raise ConfigError(f"simulation.precision={precision} is for gdpfed simulate: leave it out here")

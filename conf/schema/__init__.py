@@ -1,4 +1,4 @@
-"""The dataclasses of all settings; a wrong key or type fails when option files are composed.
+"""The dataclasses of all settings; Hydra raises an error for a setting of a wrong name or type.
 
 Every option file extends one of these dataclasses. They are plain data, so the rest of the project can take
 them as arguments without knowing Hydra. Values are checked where they are used for the first time: what the

@@ -1,10 +1,10 @@
-"""Checks that settings of several groups share."""
+"""Checks that several groups of settings use."""
 
 from conf.errors import ConfigError
 
 
 def require(holds: bool, message: str) -> None:
-    """Refuse a configuration with this message unless the condition holds. Raises :class:`ConfigError`."""
+    """Raise :class:`ConfigError` with this message unless the condition holds."""
     if not holds:
         raise ConfigError(message)
 

@@ -28,7 +28,7 @@ from conf.schema.ranges import (
 
 @dataclass
 class DatasetConfig:
-    """A data set with its recommended settings, the defaults of groups run, privacy and training.
+    """A data set with its recommended settings, which are defaults for other groups of settings.
 
     From ``image_size`` to ``encoder``, what is null does not belong to the data set or has its default
     (:class:`gdpfed.learning.data.DataSource` says what each is).
@@ -175,7 +175,7 @@ class TrainingConfig:
 
 
 def _require_values(key: str, options: Any, example: str) -> None:
-    """Refuse options that are not numbers or text by name."""
+    """Raise ConfigError unless the options map names to numbers or text."""
     values = isinstance(options, dict) and all(type(each) in (int, float, str) for each in options.values())
     require(
         options is None or values,
@@ -184,6 +184,6 @@ def _require_values(key: str, options: Any, example: str) -> None:
 
 
 def _require_numbers(key: str, options: Any, example: str) -> None:
-    """Refuse options that are not numbers by name."""
+    """Raise ConfigError unless the options map names to numbers."""
     numbers = isinstance(options, dict) and all(type(value) in (int, float) for value in options.values())
     require(options is None or numbers, f"{key}={options} must be numbers by name, as in '{key}={example}'")

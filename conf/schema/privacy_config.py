@@ -12,7 +12,7 @@ from conf.schema.ranges import ClippingNorm, at_least, between, one_of, positive
 
 SAMPLING_RATE_CHOICES = ("auto", "paper")
 CLIENTS = "clients"
-"""privacy.budgets where every client says its own."""
+"""The value of privacy.budgets with which every client states its own budget."""
 PROVED_OF_TURNS = {
     "unit": "client",
     "sampling": "poisson",
@@ -22,7 +22,7 @@ PROVED_OF_TURNS = {
     "sampling_rates": "auto",
     "min_sampling_rate": 0.0,
 }
-"""What is proved of turns and correlated noise; `poisson` is the default, and nothing is drawn."""
+"""The settings for which the privacy of scheduled rounds with correlated noise is proved."""
 PROVED_OF_ALLOCATION = {
     "unit": "client",
     "adjacency": "zero_out",
@@ -30,7 +30,7 @@ PROVED_OF_ALLOCATION = {
     "clipping": "fixed",
     "accountant": "pld",
 }
-"""What is proved of clients that take part in one secret round of each block."""
+"""The settings for which the privacy of random allocation (one secret round in each block) is proved."""
 MOST_NOISE_TAPS = 16
 MOST_SHOWN = 8
 Share = Annotated[float, within("(0, 1)")]
@@ -39,7 +39,7 @@ Part = Annotated[float, within("(0, 1]")]
 
 @dataclass
 class PrivacyConfig:
-    """Settings of privacy: the parties' budgets, how they are accounted, and what depends on them."""
+    """Privacy settings: the clients' budgets, the accounting of costs, and what depends on them."""
 
     unit: Annotated[str, one_of("client", "record")] = "client"
     against: Annotated[str, one_of("auto", "outsiders", "everyone")] = "auto"
@@ -114,7 +114,7 @@ class PrivacyConfig:
 
     @property
     def unproved_of_turns(self) -> str | None:
-        """The first setting whose value has no privacy proof for turns; None if all have one."""
+        """The first setting whose value the privacy proof for scheduled rounds does not cover, or None."""
         return next((key for key, only in PROVED_OF_TURNS.items() if getattr(self, key) != only), None)
 
     def _validate_price(self) -> None:
@@ -179,7 +179,7 @@ class PrivacyConfig:
 
     @property
     def record_shares(self) -> tuple[float, ...]:
-        """The share of a client's records that has each budget; empty if a budget is for whole clients."""
+        """For each budget, the fraction of a client's records with it; empty if budgets are for clients."""
         if self.budgets_of == "clients":
             return ()
         return tuple(self.group_shares or [1 / len(self.budgets)] * len(self.budgets))

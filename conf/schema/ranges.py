@@ -84,7 +84,7 @@ def one_of(*choices: str) -> OneOf:
 
 
 def require_ranges(group: str, settings: object) -> None:
-    """Refuse a value outside the range that its field's type states; null is always allowed.
+    """Raise ConfigError for a value outside the range that its field's type states; null is allowed.
 
     Raises ConfigError: names the setting, its value and its range.
     """

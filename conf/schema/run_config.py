@@ -35,7 +35,7 @@ class RunConfig:
 
     @property
     def last_round(self) -> int:
-        """The round after which a process stops."""
+        """The last round that this process trains: the run's last one, or an earlier one to pause after."""
         return min(self.num_rounds, self.stop_after_round or self.num_rounds)
 
     def validate(self) -> None:
@@ -58,7 +58,7 @@ class RunConfig:
 
 @dataclass
 class SimulationConfig:
-    """The settings of ``gdpfed simulate``; ``gdpfed run`` only uses the number of workers, nodes none."""
+    """The settings of ``gdpfed simulate``; ``gdpfed run`` uses only the number of workers, nodes use none."""
 
     engine: Annotated[str, one_of("auto", "batched", "sequential")] = "auto"
     workers: Choosable | None = None
@@ -88,7 +88,7 @@ CHOOSABLE = (
     *("run.num_rounds", "privacy.batch_rate", "privacy.clipping_norm", "training.local_steps"),
     *("training.learning_rate", "training.learning_rate_decay", "training.momentum"),
 )
-"""Settings that a method for records chooses from public numbers, in this order, where nobody sets them."""
+"""Settings that a method for record privacy chooses from public numbers if the user does not set them."""
 
 
 @dataclass

@@ -7,7 +7,7 @@ from conf.schema.checks import require
 from conf.schema.ranges import at_least, between, one_of, require_ranges, within
 
 FIRST_SEEN = "first_seen"
-"""secagg.identities where clients believe the first roster that they are sent."""
+"""The value of secagg.identities with which clients trust the first list of public keys they receive."""
 
 Fraction = Annotated[float, within("[0, 0.5)")]
 
@@ -77,7 +77,7 @@ class SecAggConfig:
         return self.mode == "active"
 
     def refuse_roster(self) -> None:
-        """Refuse a roster of nodes where this machine simulates all clients.
+        """Raise ConfigError if a file of the nodes' public keys (roster) is set in a simulation.
 
         Raises ConfigError: one is set.
         """

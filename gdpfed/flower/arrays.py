@@ -1,4 +1,4 @@
-"""A model known only by its arrays: names, shapes and types, and the vector theta made from them.
+"""A model of which only the arrays are known: names, types, shapes, and their values in one vector, theta.
 
 Plan, ledger, files and audit take a run as one of a data set and a model, chosen by name. The data set
 ``flower_app`` has no records, since each client's own function reads its own, and the model
@@ -57,7 +57,7 @@ class Layout:
 
     @classmethod
     def from_json(cls, text: str) -> "Layout":
-        """Read a layout that :meth:`to_json` wrote.
+        """Read the names, types and shapes of arrays (layout) from a text that :meth:`to_json` wrote.
 
         Raises LearningError: the text is not a layout.
         """
@@ -72,11 +72,11 @@ class Layout:
         return cls(read).checked()
 
     def to_json(self) -> str:
-        """Return the layout as one line of JSON."""
+        """Return the names, types and shapes of the arrays (layout) as one line of JSON."""
         return json.dumps(self.arrays, separators=(",", ":"))
 
     def checked(self) -> "Layout":
-        """Return the layout after checking it; LearningError if it is invalid."""
+        """Check the arrays' names, types and shapes, and return them; raise LearningError if invalid."""
         if not sum(prod(sizes) for _, _, sizes in self.arrays):
             raise LearningError(
                 f"dataset.model={MODEL} has no arrays: a run of it is begun and resumed by the app's own "
@@ -135,7 +135,7 @@ class ArrayModel(nn.Module):
                 ) from None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return nothing about a record: only the app can compute predictions from its arrays."""
+        """Return zeros, since only the user's app can compute predictions from its arrays."""
         return x.new_zeros(len(x), 1)
 
 

@@ -1,4 +1,4 @@
-"""Puts clipping, noise, masks, ledger and refusals around the train function of a user's ClientApp."""
+"""Add clipping, noise, masks and a privacy ledger to the train function of a user's ClientApp."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -29,7 +29,7 @@ OURS |= {f"train.{stage}" for stage in STAGES}
 def private_client(
     app: ClientApp, *, public: Collection[str] = (), own_settings: Collection[str] = ()
 ) -> ClientApp:
-    """Wrap a ClientApp as a node of a run under a plan, which trains with ``app``.
+    """Wrap a user's ClientApp, so that its train function works in a run with a privacy plan.
 
     Its ``@app.train()`` is called as under Flower's FedAvg: the message has the records ``arrays`` and
     ``config``, and its answer has the trained arrays under the same names. What leaves is their difference,
@@ -54,7 +54,7 @@ def private_client(
 
 
 class PrivateClientApp(ClientApp):
-    """A node's ClientApp under a plan, which trains with the user's own function."""
+    """A node's ClientApp in a run with a privacy plan; it trains with the user's own function."""
 
     def __init__(self, app: ClientApp, public: frozenset[str], own_settings: frozenset[str]) -> None:
         super().__init__()
@@ -101,11 +101,11 @@ class OwnFunction:
     context: Context
 
     def check(self, order: "TrainingOrder") -> None:
-        """Refuse an order about another model than the app's own arrays."""
+        """Raise StandInError if the server asks to train another model than the app's own arrays."""
         _asked_of(order)
 
     def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
-        """Call the app's function; return how far it moves the model, shape (d,).
+        """Call the app's train function; return the model update, shape (d,).
 
         Raises LearningError: the function fails, for which zeros are sent under the noise of any other.
         """
@@ -137,7 +137,7 @@ class OwnFunction:
 
 
 def _asked_of(order: "TrainingOrder") -> "tuple[Layout, dict[str, Any]]":
-    """Return the arrays that an order is about, and the settings for the app's function."""
+    """Return the arrays that the server asks to train, and the settings for the app's function."""
     from gdpfed.flower.arrays import MODEL, Layout
 
     if order.task.model != MODEL:

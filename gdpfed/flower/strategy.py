@@ -78,7 +78,7 @@ class GDPFed(Strategy):
         self._num_rounds = num_rounds
 
     def summary(self) -> None:
-        """Log the settings that the plan is made of."""
+        """Log the settings from which the privacy plan is made."""
         log(INFO, "\t%s", " ".join(self._settings))
 
     def start(
@@ -91,7 +91,7 @@ class GDPFed(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFn | None = None,
     ) -> Result:
-        """Plan, let nodes agree to the terms, train, and return released arrays and evaluations.
+        """Plan, let nodes accept the run's conditions, train, and return released arrays and evaluations.
 
         Args:
             grid: Flower's connection to the nodes.
@@ -129,7 +129,7 @@ class GDPFed(Strategy):
         timeout: float | None,
         told: ConfigRecord | None,
     ) -> tuple[Layout, Config]:
-        """Return the layout of the app's arrays, and the run's configuration."""
+        """Return names, types and shapes of the app's arrays (layout), and the run's configuration."""
         said = {each for each in (num_rounds, self._num_rounds) if each is not None}
         if len(said) > 1:
             raise ConfigError(
@@ -162,23 +162,23 @@ class GDPFed(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Refuse to be called for a single round, with RunError: a round needs several exchanges."""
+        """Raise RunError: a round needs several exchanges, so it cannot be run by this single call."""
         _refuse_steps()
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Refuse, like `configure_train`. Raises RunError."""
+        """Raise RunError, as `configure_train` does: single steps are not supported."""
         _refuse_steps()
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Refuse, like `configure_train`. Raises RunError."""
+        """Raise RunError, as `configure_train` does: single steps are not supported."""
         _refuse_steps()
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Refuse, like `configure_train`. Raises RunError."""
+        """Raise RunError, as `configure_train` does: single steps are not supported."""
         _refuse_steps()
 
 
@@ -194,7 +194,7 @@ def _refuse_steps() -> NoReturn:
 
 
 def _refuse_other_work(config: Config) -> None:
-    """Refuse methods that need more from clients than the updates that an app can compute."""
+    """Raise an error for methods that need more from clients than the updates that an app computes."""
     if config.privacy.unit != "client":
         raise PrivacyError(
             f"privacy.unit={config.privacy.unit} needs the gradient of every record, and an app's own "

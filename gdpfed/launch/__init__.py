@@ -1,1 +1,1 @@
-"""Starting Flower: homes for its processes, `flwr run`, and the simulation backend."""
+"""Start Flower: temporary folders for its processes, `flwr run`, and the simulation backend."""

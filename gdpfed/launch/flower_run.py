@@ -1,4 +1,4 @@
-"""``flwr run`` in its own Flower home: submit it, follow it, and say in one line why it failed.
+"""Submit ``flwr run`` in a temporary Flower folder, follow the run, and say in one line why it failed.
 
 Flower's own way keeps a SuperLink running between runs and its files in the user's home. Here everything
 lives in a :class:`~gdpfed.launch.home.FlowerHome` that is removed at the end (a cache stays).
@@ -83,7 +83,7 @@ class FlowerRun:
 def run_command(
     flower_home: Path, app: Path, run_config: Mapping[str, str | int], *, federation_config: str | None = None
 ) -> list[str]:
-    """Return the command that runs an app through the connection in a Flower home.
+    """Return the ``flwr run`` command for an app, with the connection that a Flower folder stores.
 
     `flower_home`: where the run configuration is written, since a command line cannot hold every string, and
     the files of the app. `app`: directory of the Flower app. `run_config`: its run configuration.
@@ -120,7 +120,7 @@ def copy_app(app: Path, copy: Path) -> Path:
 
 
 def write_connection(flower_home: Path, address: str, root_certificates: Path | None) -> None:
-    """Write the address of the SuperLink into a Flower home; without certificates, TLS is off."""
+    """Write the address of the SuperLink into a Flower folder; without certificates, TLS is off."""
     security = (
         "insecure = true"
         if root_certificates is None
@@ -132,7 +132,7 @@ def write_connection(flower_home: Path, address: str, root_certificates: Path | 
 
 
 def training_config(overrides: Sequence[str], *, directory: Path, resuming: bool) -> dict[str, str | int]:
-    """Return the run configuration of a training whose files go to ``directory``, new or continued.
+    """Return Flower's run configuration for a new or resumed training with its files in ``directory``.
 
     The directory is the server's, which may be on another host, so only the server can check it. Raises
     LaunchError: this is not a checkout of the project.
@@ -151,7 +151,7 @@ START_SECONDS = 60.0
 
 
 class Launch:
-    """One run by ``flwr run`` for a ``with`` block: all its processes end with the block.
+    """Runs ``flwr run`` in a ``with`` block; all processes of the run end with the block.
 
     `app`: directory of the Flower app. `run_config`: its run configuration. `num_supernodes`: how many nodes
     to simulate. `workers`: in how many processes; None for one a core. `log_directory`: where Flower's log is
@@ -184,7 +184,7 @@ class Launch:
         files: Mapping[str, str | None] = MappingProxyType({}),
         workers: int | None = None,
     ) -> Self:
-        """Prepare a training of this project whose files go to ``directory``, new or continued.
+        """Prepare a new or resumed training over Flower whose files go to ``directory``.
 
         ``files`` are what settings of a resumed run name. They and those of the overrides are relative to the
         caller's working directory, which is not that of the run. Raises LaunchError: it is not a checkout of

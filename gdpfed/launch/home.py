@@ -26,7 +26,7 @@ from gdpfed.errors import LaunchError
 PROJECT = Path(__file__).resolve().parents[2]
 CACHE = PROJECT / ".flwr" / "cache"
 HOMES_VARIABLE = "GDPFED_FLOWER_HOMES"
-"""Names the environment variable that puts Flower's homes elsewhere than under the project."""
+"""The environment variable with the place for temporary Flower folders; by default the source tree."""
 HOMES = Path(os.environ.get(HOMES_VARIABLE, PROJECT / ".flwr")).absolute()
 END_SECONDS = 5.0
 # Flower starts a process for every message: one that may keep no bytecode compiles the app each time. And the
@@ -45,7 +45,7 @@ _KEEP_OUT_OF_THE_USERS_HOME = {
 
 
 class FlowerHome:
-    """A new Flower home for a ``with`` block; at its end all processes are ended and the folder is deleted.
+    """A temporary folder for Flower's processes in a ``with`` block, which ends them and deletes the folder.
 
     `path`: the directory; ``FLWR_HOME`` of what is started in it, unless a folder of it is named.
     """

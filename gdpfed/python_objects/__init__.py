@@ -1,1 +1,1 @@
-"""Python objects in place of settings: `objects.py` lists them, `named.py` registers them by name."""
+"""Accept Python objects, such as models and data, in place of settings, and register them by name."""

@@ -20,13 +20,13 @@ KEYS = {
     "partition": "dataset.partition",
     "extensions": "run.extensions",
 }
-"""The setting that each of these stands for."""
+"""The setting that each kind of Python object replaces."""
 
 
 _GIVEN: dict[tuple[str, str], tuple[object, object]] = {}
-"""What this process has named, by kind and name: the object, and what else its item was made of."""
+"""Objects that this process has registered, by kind and name, and what else decides about each."""
 USED: list["Extension"] = []
-"""Extensions that a run of this process has had: what they have seen is that run's."""
+"""Extensions that a run of this process has used; none can be used in a second run."""
 
 
 def _registered(
@@ -158,7 +158,7 @@ def _metrics(items: Any, label_kind: str, saved: object) -> str:
 
 
 def _metric(item: Callable[..., Any], kind: str) -> "Metric":
-    """Wrap a user's function as a metric; an error in it gives one line."""
+    """Wrap a user's function as a metric; convert its errors to a LearningError of one line."""
     from gdpfed.learning.labels import Metric
 
     label = getattr(item, "__name__", type(item).__name__)

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 DATASET = "python"
 FEWEST_A_ROUND, USUAL_RATE = 30, 0.2
-"""Of clients that take part in a round where nobody says how many, and their share where there are many."""
+"""Defaults for the clients in a round: at least this number, or this fraction of all if that is more."""
 STARTS = (
     *("model", "num_rounds", "clipping_norm", "local_steps", "batch_size", "learning_rate"),
     *("learning_rate_decay", "momentum"),
 )
-"""Settings of a data set that a run on a table starts from."""
+"""Settings for which data in a table have defaults of their own."""
 
 
 class Objects(TypedDict, total=False):
@@ -75,7 +75,7 @@ KEYS = {
     "method": "method",
     **NAMED_KEYS,
 }
-"""The setting that an object stands for; owners and columns belong to the data."""
+"""The setting that each argument replaces; owners and columns belong to the data."""
 
 
 @dataclass
@@ -151,7 +151,7 @@ def given(settings: Sequence[str], objects: Mapping[str, Any]) -> Given:
 
 
 def _refuse_unknown(settings: Sequence[str], objects: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an unknown object, budgets of unknown owners, or a setting given twice."""
+    """Raise ConfigError for an unknown object, owners or columns without data, or a setting given twice."""
     known = list(Objects.__annotations__)
     for each in settings:
         if not isinstance(each, str):
@@ -215,7 +215,7 @@ def _of_tables(said: Collection[str]) -> list[str]:
 
 
 def _budgets(budgets: Any, data: "Dataset | None", objects: Mapping[str, Any]) -> list[str]:
-    """Return budgets as settings; ConfigError unless they are a number, numbers, or numbers by owner."""
+    """Return budgets as settings; raise ConfigError unless they are numbers, or numbers by owner."""
     plain = budgets.tolist() if hasattr(budgets, "tolist") and not hasattr(budgets, "items") else budgets
     if hasattr(plain, "items"):
         named = {str(name): _number(each, f"budgets of {name}") for name, each in plain.items()}

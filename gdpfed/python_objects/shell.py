@@ -14,13 +14,13 @@ from gdpfed.python_objects.objects import DATASET, Given, given
 from gdpfed.registry import OF_PYTHON
 
 SIMPLE = re.compile(r"[\w./-]+")
-"""A path that Hydra reads as it is."""
+"""Matches paths that Hydra's grammar accepts without quotes."""
 VERBS = ("plan", "simulate", "run")
 DATA_FILE, OWNERS_FILE, TABLE_FILE, COLUMNS_FILE = "data.npz", "owners.txt", "table.parquet", "columns.yaml"
 
 
 def shell_command(verb: str, settings: Sequence[str], objects: Mapping[str, Any], folder: Path | None) -> str:
-    """Return the command, one word a line, under ``#`` lines for objects that the command cannot express.
+    """Return the shell command of a run; lines with ``#`` name objects that no command can express.
 
     Raises ConfigError, LearningError: what cannot be, or a folder that cannot be written into.
     """

@@ -1,1 +1,1 @@
-"""The option file of ``dataset`` for runs that train the model of a user's own Flower app."""
+"""The YAML file of ``dataset`` options for runs that train the model of a user's own Flower app."""
