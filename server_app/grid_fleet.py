@@ -120,7 +120,7 @@ class GridFleet(Fleet):
         return answered
 
     def reachable(self, clients: Collection[int]) -> frozenset[int]:
-        """Return those of these clients whose nodes are online and that were not at fault too often."""
+        """Return which of these clients are online and have not failed too often."""
         return frozenset(clients).intersection(self.exchanger.nodes) - self._pairwise.left_out
 
     def _received(self, updates: Mapping[int, bytes], prepared: PreparedSum) -> None:

@@ -1,1 +1,1 @@
-"""What tests and benchmarks share: grids and sessions without a network, and small runs."""
+"""Helpers that tests and benchmarks share, such as Flower grids without a network and small runs."""

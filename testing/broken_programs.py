@@ -1,4 +1,4 @@
-"""Programs that break what they state, to test that an audit by canaries notices."""
+"""Training programs that break their stated privacy parameters, to test that an audit notices."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -46,7 +46,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
     ),
     "charged once, summed twice": ("gdpfed.extras.canaries.transcript.WatchedFleet.sum_wave", _sums_twice),
 }
-"""What is wrong, and where: of a simulation with ``secagg=off`` and many clients at once."""
+"""Faults by name: the function to replace and its replacement, for batched simulations without masks."""
 
 
 def _taken_back(
@@ -82,7 +82,7 @@ STREAM_FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
     "stream, no new noise": (_NOISE, _corrections_alone),
     "stream, noise used again": (_STREAM, _same_key_again),
 }
-"""The same of a stream of sums, parts of whose noise are taken back."""
+"""Faults by name, for runs in which later rounds subtract a part of the earlier noise."""
 
 
 _STEPS = "gdpfed.learning.training.record_training."
@@ -122,11 +122,11 @@ RECORD_FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
     ),
     "dp_sum, charged once, summed twice": FAULTS["charged once, summed twice"],
 }
-"""The same of a simulation that protects records; the first word is its method."""
+"""Faults by name, for simulations that protect records; each name begins with the training method."""
 
 
 @contextmanager
 def broken(fault: str) -> Iterator[None]:
-    """Inside the ``with`` block, the audited program has one of the faults."""
+    """Give the audited program one of the faults inside the ``with`` block."""
     with patch(*(FAULTS | STREAM_FAULTS | RECORD_FAULTS)[fault]):
         yield

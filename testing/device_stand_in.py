@@ -1,4 +1,4 @@
-"""A stand-in for a GPU that adds masks, on a CPU without Triton."""
+"""A replacement for the GPU kernel that adds masks; it runs on a CPU without Triton."""
 
 from typing import Any
 
@@ -44,5 +44,5 @@ class MaskingKernel:
 
 
 def masks_on_cpu() -> DeviceMasks:
-    """Return a mask generator for a device that is this CPU."""
+    """Return a mask generator for GPUs that works on this CPU instead."""
     return DeviceMasks(torch.device("cpu"), kernel=MaskingKernel())

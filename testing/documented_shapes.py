@@ -1,4 +1,4 @@
-"""Check in every call, while tests run, the array shapes that docstrings state.
+"""Check in function calls, while tests run, that arrays have the shapes that docstrings state.
 
 `float[d] -> int64[d]` is said of the parameters in their order and of the result, `x float32[n, ...], y
 int64[n] -> float64[n]` of those named. So is `x: float32[n]` in a list of arguments or attributes, and of the
@@ -28,14 +28,14 @@ _LISTED = re.compile(rf"^ +(\w+: {_ARRAY})", re.MULTILINE)
 _RESULT = re.compile(rf"^[^\n]*: ({_ARRAY})[.,;]|Returns:\s+({_ARRAY})")
 
 MOST_CHECKED = 300
-"""So many calls of a function are checked in a process: the later ones are hardly of other shapes."""
+"""At most this many calls of a function are checked in a process."""
 
 Stated = tuple[str, str, str]
-"""The name before a shape or an empty text, the dtype, and the axes."""
+"""A stated shape: the argument's name (or an empty text), the dtype, and the axes."""
 
 
 class ShapeError(Exception):
-    """A function received or returned an array of another shape than its docstring states."""
+    """Raised if a function received or returned an array of another shape than its docstring states."""
 
 
 def stated_shapes(text: str | None, parameters: Sequence[str]) -> tuple[dict[str, Stated], list[Stated]]:

@@ -10,7 +10,7 @@ from gdpfed.launch.home import HOMES_VARIABLE
 
 
 class FlowerTraces:
-    """An empty home directory with its own Flower home, so that tests can run side by side.
+    """An empty home directory with a folder for Flower, so that tests can run in parallel.
 
     `home`: the user's home. `homes`: where Flower's homes are made.
     """
@@ -26,7 +26,7 @@ class FlowerTraces:
         return os.environ | {"HOME": str(self.home), HOMES_VARIABLE: str(self.homes)}
 
     def running(self) -> list[str]:
-        """Return the Flower homes of processes that still run."""
+        """Return the Flower folders (FLWR_HOME) of this test's processes that still run."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""Training loops of other projects, with or without a planted fault, to test audits of loops.
+"""Training loops of other projects, with or without a planted fault, to test the audit of loops.
 
 Each loop gives its units the rows of a matrix as contributions. Flower's is its own strategy for differential
 privacy on the server, with clients in this process; Opacus' is its own engine in a process of its own
@@ -40,7 +40,7 @@ TINY = 1e-9
 
 
 class RowsGrid:
-    """A grid whose nodes always answer with the model plus a fixed row of a matrix."""
+    """A Flower grid whose nodes always answer with the model plus a fixed row of a matrix."""
 
     def __init__(self, rows: Vectors, examples: npt.NDArray[np.int64]) -> None:
         self._rows, self._examples = rows, examples

@@ -20,7 +20,7 @@ def edit_json(path: Path, change: Callable[[Any], Any]) -> None:
 
 
 def renew(directory: Path) -> None:
-    """Recompute the hashes of a run after an edit: plan, model and seal."""
+    """Recompute the hashes of a run after an edit: of plan, model and seal (file of hashes)."""
     fingerprint = RunFiles.read(directory).fingerprint()
     edit_json(directory / LEDGER_FILE, lambda ledger: ledger.update(plan=fingerprint))
     model = {Path(name).name: _sha256(directory / name) for name in (DESCRIPTION_FILE, MODEL_FILE)}
@@ -29,7 +29,7 @@ def renew(directory: Path) -> None:
 
 
 def reseal(directory: Path) -> None:
-    """Recompute a run's seal for the files that it names."""
+    """Recompute the hashes of all files that a run's seal (file of hashes) names."""
     edit_json(
         directory / SEAL_FILE,
         lambda seal: seal.update(sha256={name: _sha256(directory / name) for name in seal["sha256"]}),

@@ -1,4 +1,4 @@
-"""Runs a federation with edges in one process: a thread for each edge, and the cloud."""
+"""Runs a central server and its edge servers in one process, with a thread for each edge server."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ CLOUD = ("method=edge_average", "secagg=off")
 
 
 def cloud_grid(folders: Sequence[Path], seconds: float = 60.0, **options: Any) -> LocalGrid:
-    """Return a grid whose node k is the client of the edge with the shared folder ``folders[k]``."""
+    """Return a central server's grid; node k is the client of the edge server with ``folders[k]``."""
     grid = LocalGrid(len(folders), **options)
     for number, folder in enumerate(folders):
         folder.mkdir(exist_ok=True)
@@ -23,7 +23,7 @@ def cloud_grid(folders: Sequence[Path], seconds: float = 60.0, **options: Any) -
 
 
 class EdgeRun(Thread):
-    """A thread that carries out an edge's run on a grid of its devices, and keeps any error."""
+    """A thread that trains an edge server's run on a grid of its devices, and keeps any error."""
 
     def __init__(self, directory: Path, folder: Path, grid: LocalGrid, overrides: Sequence[str]) -> None:
         super().__init__(daemon=True)
@@ -48,7 +48,9 @@ def run_layers(
     cloud: Sequence[str],
     edge_clients: LocalGrid | None = None,
 ) -> None:
-    """Run edges and cloud to their end, into ``root / "edge-<k>" / "run"`` and ``root / "cloud"``.
+    """Run all edge servers and the central server to their end, each with its files below ``root``.
+
+    The files are in ``root / "edge-<k>" / "run"`` and ``root / "cloud"``.
 
     Raises what an edge's run has raised.
     """

@@ -1,4 +1,4 @@
-"""Makes environments with a wheel, whose requirements link to packages of this environment."""
+"""Makes a virtual environment with a wheel; its dependencies are links to packages of this environment."""
 
 import venv
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""A grid without Flower's runtime: messages go directly to the ClientApp in this process."""
+"""A Flower grid without a network: messages go directly to the ClientApp in this process."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ from gdpfed.errors import FailedError
 
 FIRST_NODE_ID = 1000
 IN_CLEAR = {"secagg-mode": "off"}
-"""The configuration of nodes whose operators let their updates leave in clear."""
+"""The settings of nodes whose operators allow updates to be sent without masks."""
 
 
 class Crash(BaseException):
@@ -149,7 +149,7 @@ def crashing_grid(num_nodes: int, stage: str, occurrence: int) -> LocalGrid:
 
 
 def kinds_of(message: Message) -> list[str]:
-    """Return what a message asks for: its stages, or its query."""
+    """Return what a message asks for: stages of a secure sum, or one other request."""
     action = message.metadata.message_type.partition(".")[2]
     stages = [stage for stage in STAGES if stage in message.content]
     if stages and stages[0] != action:
@@ -158,7 +158,7 @@ def kinds_of(message: Message) -> list[str]:
 
 
 def refusals(grid: LocalGrid) -> list[str]:
-    """Return the reasons of all refused queries and stages, in order."""
+    """Return the reasons of all requests that nodes refused, in order."""
     return [
         str(record[key])
         for reply in grid.replies

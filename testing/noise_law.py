@@ -34,7 +34,7 @@ def exact_moments(integer_stddev: float) -> tuple[Fraction, Fraction]:
 
 
 def total_variation_bound(integer_stddev: float, num_draws: int = 1) -> float:
-    """Return a bound on the total variation distance of `num_draws` coordinates from exact draws of D(S).
+    """Return a bound on the total variation distance of noise draws from exact discrete Gaussian draws.
 
     TV <= num_draws * (2 TV(table, D(sigma)) + 4.2 exp(-2 pi**2 eta**2)): two draws of the table, and
     z1 + k z2 against D(S), whose ratio lies within (1 +- t) / (1 -+ t), t < 2.1 exp(-2 pi**2 eta**2).
@@ -50,7 +50,7 @@ def total_variation_bound(integer_stddev: float, num_draws: int = 1) -> float:
 
 @lru_cache(maxsize=len(_SHAPES))
 def _table_distance(sigma: int, cells: int) -> float:
-    """Bound the distance TV(table, D(sigma)) by the difference within the table and the tail beyond.
+    """Bound the total variation distance of a draw from the tables to an exact discrete Gaussian draw.
 
     D(sigma) has at most 2 exp(-(cells / 2)**2 / (2 sigma**2)) beyond (Canonne, Kamath, Steinke,
     section 4). 2**-300 covers the rounding of the probabilities that the tables are made from.

@@ -1,4 +1,4 @@
-"""A program for Opacus' own environment: DP-SGD on a model whose record gradients are the records.
+"""Train with Opacus in its own environment, on a model whose per-record gradients are the records.
 
     python -m testing.opacus_rows work.npz released.npz
 

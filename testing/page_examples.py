@@ -14,13 +14,13 @@ FAILING: Mapping[str, Collection[str]] = {
     "own_table.md": {"gdpfed check patients.csv"},
     "hospitals.md": {"gdpfed check exported.csv tables/columns.yaml"},
 }
-"""Commands of a page that are there to find faults."""
+"""Commands in the documentation that are expected to fail, by page."""
 FILES: Mapping[str, Mapping[str, Path]] = {
     "eicu.md": {"patient.csv": DOCS.parents[1] / "shared" / "data" / "eicu-demo" / "patient.csv"}
 }
-"""Of a page: files that it has its reader put into the folder first, and where they are here if they are."""
+"""Files that a page tells readers to put into their folder, by page, and where they are here."""
 NEEDS_FILES = "## The same with four real hospitals"
-"""A section from which on a page needs files that the checkout does not have."""
+"""The section from which on a page needs files that the source tree does not have."""
 
 _PRINTED = "<!-- printed -->\n\n```text\n{text}```\n"
 _BLOCK = re.compile(
@@ -82,7 +82,7 @@ def commands_of(block: Block) -> list[str]:
 
 
 def follow(text: str, printed: Callable[[], str], failing: Collection[str] = ()) -> dict[str, str]:
-    """Carry out a whole page; return what each command and the Python code printed.
+    """Run all examples of a page; return what each command and the Python code printed.
 
     `printed` returns what was printed since it was last asked. The commands that are `failing` exit with 1.
     """
@@ -96,7 +96,7 @@ def follow(text: str, printed: Callable[[], str], failing: Collection[str] = ())
 def steps(
     text: str, printed: Callable[[], str], failing: Collection[str] = ()
 ) -> Iterator[tuple[Block, dict[str, str]]]:
-    """Carry out a page block by block; yield each block with its outputs."""
+    """Run a page's examples block by block; yield each block with its outputs."""
     from gdpfed.cli import main
 
     names = dict[str, Any]()
@@ -143,7 +143,7 @@ def examples_of(page: str) -> dict[str, str]:
 
 
 def executed(page: str, title: str) -> dict[str, Any]:
-    """Run an example in the current directory; return the variables that it defines."""
+    """Run an example of a page in the current directory; return the variables that it defines."""
     names: dict[str, Any] = {}
     exec(compile(examples_of(page)[title], title, "exec"), names)  # noqa: S102
     return names

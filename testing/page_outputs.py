@@ -1,4 +1,4 @@
-"""Carries out tutorials of docs/, and writes the outputs of commands and their pictures into them.
+"""Runs the examples of tutorials in docs/, and writes command outputs and pictures into the tutorials.
 
     python -m testing.page_outputs own_table.md hospitals.md eicu.md omop.md own_budgets.md
 
@@ -20,7 +20,7 @@ PICTURES = {
     "own_table.md": {"own_table_accuracy.png": "stays/accuracy.png"},
     "eicu.md": {"eicu_auc.png": "worth/epsilon.png"},
 }
-"""Of a page: a picture of its own, and the file of a run that it is."""
+"""By page: the name of each picture in docs/, and the file of a run that it is copied from."""
 COLUMNS, MOST_LINES, FIRST_LINES = 100, 28, 14
 
 
@@ -38,7 +38,7 @@ def shown(output: str, folder: str) -> str:
 
 
 def write_outputs(page: str) -> None:
-    """Carry out a page in a new folder, and write what its commands printed into the page."""
+    """Run a page's examples in a new folder, and write what its commands printed into the page."""
     path = DOCS / page
     text = path.read_text(encoding="utf-8")
     printed = StringIO()

@@ -51,7 +51,7 @@ class PlantedFault:
 
 
 def _less_noise(share: float) -> tuple[Patches, Patches]:
-    """Return patches that multiply all noise of a sum by a share, at the server and at members."""
+    """Return patches that multiply all noise of a sum by a factor: those without masks, and with masks."""
 
     def plain(size: int, stddev: float, *more: Any, **how: Any) -> Any:
         return share * gaussian_noise(size, stddev, *more, **how)
@@ -79,13 +79,13 @@ _KEY_OF_ALL_SUMS = os.urandom(KEY_BYTES)
 
 
 def _key_of_every_sum(key: bytes, client_id: int) -> bytes:
-    """Return the same noise key for all turns of a client."""
+    """Return the same noise key for a client in all rounds."""
     del key
     return member_key(_KEY_OF_ALL_SUMS, client_id)
 
 
 def _turns_too_close(self: ScheduledSums, m: int, group: Any, round_index: int, generator: Any) -> Any:
-    """Draw cohorts in which every client's second turn comes one round too early."""
+    """Draw cohorts in which every client takes part again one round earlier than allowed."""
     del generator
     clients, limits = np.asarray(group.clients, dtype=np.int64), self.limits[m]
     since = round_index - np.arange(len(clients)) % limits.separation
@@ -144,7 +144,7 @@ PLANTED_FAULTS = (
 
 @contextmanager
 def planted(fault: PlantedFault, *, masked: bool) -> Iterator[None]:
-    """Inside the ``with`` block, the audited program has the fault, in sums with or without masks."""
+    """Give the audited program the fault inside the ``with`` block, in sums with or without masks."""
     patches = fault.patches if not masked or fault.masked is None else fault.masked
     with ExitStack() as stack:
         for target, replacement in patches:

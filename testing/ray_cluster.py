@@ -16,7 +16,7 @@ CARE = {"health_check_period_ms": 200, "health_check_failure_threshold": 5, "mem
 
 @contextmanager
 def ray_cluster(first: int, *others: int) -> Iterator[tuple[Cluster, list[Any]]]:
-    """Yield a Ray cluster whose machines have these numbers of CPUs, and the machines besides the head."""
+    """Yield a Ray cluster of machines with these numbers of CPUs, and its machines except for the head."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     each: dict[str, Any] = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
     cluster = Cluster(

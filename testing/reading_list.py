@@ -1,4 +1,4 @@
-"""The kernel's reading list: the files that one masked round over Flower calls.
+"""List the source files that one training round with secure aggregation over Flower uses.
 
     python -m testing.reading_list              prints the list of ARCHITECTURE.md, and how long it is
     python -m testing.reading_list --write      writes them into ARCHITECTURE.md
@@ -100,7 +100,7 @@ def lines_of(name: str) -> int:
 
 
 def in_words(names: Sequence[str]) -> str:
-    """Return the list as ARCHITECTURE.md shows it: one line for each folder, with the names of its files."""
+    """Format a list of files as ARCHITECTURE.md shows it: one line for each folder with its file names."""
     by_folder = sorted(names, key=lambda name: name.rpartition("/"))
     folders = groupby(by_folder, key=lambda name: name.rpartition("/")[0])
     rows = [

@@ -1,4 +1,4 @@
-"""A server and its clients of a sum in memory; a test passes their messages on."""
+"""The server and clients of a secure sum in one process; a test passes their messages on."""
 
 from collections.abc import Callable, Collection, Iterable
 from hashlib import sha256
@@ -43,7 +43,7 @@ def make_parameters(num_clients: int = 6, **changes: Any) -> SumParameters:
 
 
 class Joined:
-    """One sum with random vectors; `expected` is what its result must be.
+    """A secure sum of random vectors; `expected` returns what the result must be.
 
     The clients after the first are those of whom no update is asked, as many as the parameters say.
 
@@ -114,7 +114,7 @@ class Joined:
     def exchange(
         self, silent: Collection[int] = (), alter: Callable[[int, bytes], bytes] = lambda _, reply: reply
     ) -> None:
-        """Carry out one stage, in which the silent clients do not answer, and close it."""
+        """Run one stage of the secure sum, without answers of silent clients, and close the stage."""
         for client_id, request in self.server.requests().items():
             if client_id not in silent:
                 self.server.receive(client_id, alter(client_id, self.answer(client_id, request)))

@@ -1,4 +1,4 @@
-"""Makes small runs in this process, and requests that look charged without a ledger."""
+"""Makes small training runs in this process, and sum requests that look recorded in a ledger."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -45,7 +45,7 @@ SMALL = (
     "secagg.same_size=false",
 )
 TRAINING = [name for name, method in METHODS.items().items() if method.curve is not None]
-"""Methods that train any model, which has a curve; the others count, or train on tables alone."""
+"""Methods that train a model and so have an accuracy curve; others count, or train on tables only."""
 # Sums with signatures, over nodes that believe the first roster that they are sent.
 ACTIVE = ("secagg.mode=active", "secagg.identities=first_seen")
 FIRST_SEEN = {"roster-file": "first-seen"}
@@ -102,7 +102,7 @@ def small_config(directory: Path, overrides: Sequence[str] = (), *, resume: bool
 
 @lru_cache(maxsize=512)
 def _loaded(overrides: tuple[str, ...]) -> Config:
-    """Return the configuration of these overrides, composed once in each process."""
+    """Return the configuration for these settings; each is loaded once in a process."""
     return load(overrides)
 
 
@@ -157,10 +157,10 @@ def ledger_of(folder: Path, client: int) -> ClientLedger:
 
 
 def as_charged(requests: Sequence[SumRequest], round_index: int = 0) -> list[ChargedSum[SumRequest]]:
-    """Return the requests as charged sums, without a ledger."""
+    """Mark requests for sums as recorded in a ledger, without a ledger."""
     return [ChargedSum(SEAL, request, round_index) for request in requests]
 
 
 def as_expected(requests: Sequence[SumRequest], round_index: int = 1) -> list[ExpectedSum[SumRequest]]:
-    """Return the requests as sums that a ledger expects in a round, without a ledger."""
+    """Mark requests for sums as expected by a ledger in a round, without a ledger."""
     return [ExpectedSum(SEAL, request, round_index) for request in requests]

@@ -1,4 +1,4 @@
-"""A made-up table with the columns of the eICU demo's ``patient.csv``; nobody real is in it."""
+"""A made-up table with the columns of the eICU demo's ``patient.csv``; it contains no real patients."""
 
 import csv
 from pathlib import Path

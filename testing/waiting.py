@@ -1,11 +1,11 @@
-"""Wait for what another process or thread does: for some time, never for ever."""
+"""Wait for another process or thread, with a time limit."""
 
 import time
 from collections.abc import Callable
 
 
 def until(holds: Callable[[], object], seconds: float = 60.0, *, every: float = 0.02) -> None:
-    """Wait until a condition holds, which is looked at ``every`` so many seconds.
+    """Wait until a condition holds, checking it every ``every`` seconds.
 
     Raises:
         TimeoutError: it does not hold within ``seconds``.

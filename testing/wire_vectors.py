@@ -1,4 +1,4 @@
-"""Messages of whole sums from fixed secrets, to test other implementations of the protocol.
+"""Messages of complete secure sums with fixed secrets, to test other implementations of the protocol.
 
     python -m testing.wire_vectors > docs/secagg_wire_vectors.json
 
@@ -38,7 +38,7 @@ SUMS: dict[str, dict[str, Any]] = {
 
 
 def transcript(name: str) -> dict[str, Any]:
-    """Return all messages to and from one client of a sum, and the result."""
+    """Return all messages to and from one client of a secure sum, and the result."""
     values = dict(SUMS[name])
     drawn = values.pop("drawn", False)
     joined = Joined(make_parameters(values.pop("num_clients"), **values), drawn=drawn)

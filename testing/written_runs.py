@@ -1,4 +1,4 @@
-"""Writes run directories with known figures, as a training would leave them."""
+"""Writes run directories with known metrics and epsilons, as a training would leave them."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -64,7 +64,8 @@ def append_record(
     seconds: float = 2.0,
     observe: Callable[[RoundLogEntry], None] | None = None,
 ) -> None:
-    """Add one round to a run: group m has spent (m + 1) / 4 more, clients have sent 2 bytes a coordinate."""
+    """Add a round to a run's log: group m spends epsilon (m + 1) / 4 more, clients send 2 bytes a coordinate.
+    """
     path = Path(config.run.resume or config.run.directory or "") / "rounds.jsonl"
     number = len(path.read_text(encoding="utf-8").splitlines()) + 1
     plan = _method(config).plan
@@ -89,7 +90,7 @@ def append_record(
 
 
 def finish_run(config: Config) -> Path:
-    """Write the final model, which marks the run as finished, and a seal; unread files are empty."""
+    """Write the final model, which marks the run as finished, and a seal (file of hashes)."""
     directory = Path(config.run.resume or config.run.directory or "")
     tensors = {"weight": np.zeros((DIMENSION - 2, 1), np.float32), "bias": np.zeros(2, np.float32)}
     (directory / MODEL_FILE).parent.mkdir(exist_ok=True)
