@@ -116,7 +116,7 @@ class Guard:
         self._lock = Lock()
 
     def answer(self, run_config: bytes, data: bytes) -> bytes:
-        """Return the answer to a message, both in Flower's encoding.
+        """Answer one of the node's messages; message and answer are bytes in Flower's encoding.
 
         Args:
             run_config: how the app says that the run is configured.
@@ -143,7 +143,7 @@ class Guard:
             raise GuardError(f"the guard cannot answer this message: {_kind(error)}, see its log") from None
 
     def _context(self, message: Message, run_config: Mapping[str, Any]) -> Context:
-        """Return the state that the node stores for a run, as Flower's context of this message."""
+        """Return Flower's context for a message: the node's settings, and the state stored for the run."""
         run_id, node_id = message.metadata.run_id, message.metadata.dst_node_id
         if run_id not in self._contexts:
             # A file that was replaced between two runs is read again.

@@ -95,12 +95,12 @@ def answering(query: Query) -> Callable[[Message, Context], Message]:
 
 
 def _refusal(asked: str, error: Exception, context: Context, run: str) -> RecordDict:
-    """Return the answer that refuses a whole message."""
+    """Return the answer that refuses a message and gives the reason."""
     return RecordDict({REFUSAL_RECORD: ConfigRecord({"reason": _refused(asked, error, context, run)})})
 
 
 def _refused(asked: str, error: Exception, context: Context, run: str) -> str:
-    """Return what the server may read of an error: only its kind, if its text might reveal data."""
+    """Return what the server may read about an error; only the error's type, if the text is not public."""
     log(ERROR, "refused %s: %s", one_line(asked), one_line(str(error)))
     public = isinstance(error, PUBLIC_ERRORS) and not isinstance(error, SECRET_ERRORS)
     reason = one_line(str(error)) if public else f"{type(error).__name__}, see the log of the client"

@@ -81,7 +81,7 @@ def send(connection: socket.socket, *parts: bytes) -> None:
 
 
 def receive(connection: socket.socket, until: float | None = None) -> bytes:
-    """Read the bytes of one message from a connection to the guard.
+    """Read the bytes of one message from a connection to the guard process.
 
     Memory is taken for what has come, not for what a length promises.
 
@@ -97,7 +97,7 @@ def receive(connection: socket.socket, until: float | None = None) -> bytes:
 
 
 def length_of(connection: socket.socket, until: float | None = None) -> int:
-    """Read the length of the guard's next message, in bytes; raises the errors of `receive`."""
+    """Read the length, in bytes, of the guard process's next message; raise the errors of `receive`."""
     length = int.from_bytes(exactly(connection, LENGTH_BYTES, until))
     if length > MOST_BYTES:
         raise GuardError(f"a frame of {length} bytes is above the {MOST_BYTES} that a guard takes")

@@ -1,4 +1,4 @@
-"""Limits on runs, used by configuration and clients alike, since clients read no configuration.
+"""Limits on the settings of runs, in a module that clients can import without the configuration.
 
 This module imports nothing, so that a node can read it.
 """

@@ -41,7 +41,7 @@ def taken(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def user_path(key: str, text: str) -> Path:
-    """Read a path of a setting, in which a leading ``~`` is the home directory.
+    """Convert a path in a setting, where a leading ``~`` is the home directory.
 
     Raises ConfigError: the home directory of nobody.
     """
@@ -52,7 +52,7 @@ def user_path(key: str, text: str) -> Path:
 
 
 def file_of(key: str, value: str) -> Path | None:
-    """Return the file of per-client numbers that a value names; None for a list or a distribution."""
+    """Return the file that a per-client setting names; None if the setting is a list or a distribution."""
     return None if value.startswith(("[", "{")) or _DRAWN.fullmatch(value) else _path(key, value)
 
 
@@ -62,7 +62,7 @@ def _path(key: str, value: str) -> Path:
 
 
 def set_numbers(config: "Config", values: dict[str, str]) -> None:
-    """Fill in per-client settings from a list, a file or a distribution.
+    """Fill in settings with one number for each client, from a list, a file or a distribution.
 
     A distribution is drawn for ``dataset.num_clients`` clients under ``run.seed``, to four digits;
     ``loguniform(a,b)`` is exp of a uniform number between ln a and ln b. Raises ConfigError: what is no

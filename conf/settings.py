@@ -57,7 +57,7 @@ class SettingGroup:
 
 
 def setting_groups(choices: Sequence[str] = (), names: Sequence[str] = ()) -> list[SettingGroup]:
-    """Return all settings, under choices such as ``["dataset=fmnist"]``, including those of every method.
+    """Return all settings, with defaults for choices such as ``["dataset=fmnist"]``, and for every method.
 
     `names`: of the groups that are wanted; without them all are. Raises ConfigError: a choice that there is
     not.
@@ -125,7 +125,7 @@ def _default_choices() -> list[str]:
 
 
 def _header(text: str) -> str:
-    """Return the comment at the beginning of an option file, which describes the option."""
+    """Return the comment at the beginning of a YAML file of options, which describes the option."""
     header = _HEADER.match(text)
     return " ".join(line.strip("# ") for line in header.group().splitlines()) if header else ""
 
@@ -142,7 +142,7 @@ def _settings(name: str, chosen: str, composed: DictConfig, texts: Mapping[str, 
 
 
 def _method_settings(texts: Mapping[str, str]) -> tuple[Setting, ...]:
-    """Return every method's own settings; one whose default differs by method appears with each default."""
+    """Return the settings of all methods; a setting appears once for each different default."""
     comments = dict(_COMMENT.findall("\n".join(texts.values())))
     found: dict[tuple[str, str], Setting] = {}
     for method, schema in method_configs().items():

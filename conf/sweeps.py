@@ -104,7 +104,7 @@ def parted(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def launch(words: Sequence[str], task: Callable[[int], Any], count: int, directory: Path) -> list[Any]:
-    """Have a Hydra launcher call ``task`` with 0 to ``count - 1``; return the results in order.
+    """Let a Hydra launcher call ``task`` with 0 to ``count - 1``; return the results in order.
 
     `words`: those of :func:`parted`. `directory`: for the launcher's own files. Raises what a launcher does.
     """

@@ -53,7 +53,7 @@ def key_twice(value: str) -> str | None:
 
 
 def other_number(value: str) -> str | None:
-    """Return the first word that only Python reads as a number, as 1_0 or other digits; else None."""
+    """Return the first word that Python reads as a number despite other signs, as in 1_0; else None."""
     for word in _BETWEEN.split(value):
         if "_" in word or not word.isascii():
             try:

@@ -87,7 +87,7 @@ class Callers:
             task.add_done_callback(self._tasks.discard)
 
     async def end(self) -> None:
-        """Close all connections to the proxy that nodes reach the SuperLink by."""
+        """Close all connections to the SuperLink's proxy (gate)."""
         for caller in list(self._callers.values()):
             caller.hang_up()
         for task in self._tasks:
@@ -209,7 +209,7 @@ def whose(address: str) -> str:
 
 
 class PatientServer(uvicorn.Server):
-    """A uvicorn server whose connections have limits of number and time, as :class:`Callers` says.
+    """A uvicorn web server that limits the number and the time of connections, see :class:`Callers`.
 
     Args:
         config: of uvicorn; its host and port are listened on, with TLS.

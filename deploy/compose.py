@@ -164,8 +164,7 @@ def _of_node(first: Sequence[Any], node: Node) -> list[Any]:
 
 
 def _say_jobs(tree: Tree, federation: Federation, project: Project, party: str | None) -> None:
-    """Put the federation's options into the Compose file's init job, and common settings into its training.
-    """
+    """Put the federation's options into the Compose file's init job, and shared settings into training."""
     services = tree["services"]
     words = services[INIT]["entrypoint"]
     words[3 : words.index("--directory")] = project.words

@@ -212,8 +212,7 @@ class Store:
         return authority
 
     def _secret(self, services: Iterable[Service], party: str) -> bytes:
-        """Return the secret that a party's SuperExec (app launcher) shares with its SuperLink or SuperNode.
-        """
+        """Return the secret that a party's SuperExec and the party's SuperLink or SuperNode share."""
         for service in services:
             path = credentials_of(self.root, service.name) / SECRET_FILE
             if service.party == party and path.exists():
@@ -287,7 +286,7 @@ class Store:
                 self._replace(path, published.read_bytes(), mode=0o600)
 
     def publish(self, name: str, data: bytes) -> None:
-        """Write a file that others may read, if its content has changed."""
+        """Write a file to the public folder, if its content has changed."""
         self._replace(self.root / PUBLIC / name, data, mode=0o644)
 
     def _superlink_ca(self) -> bytes:
@@ -297,7 +296,7 @@ class Store:
         return path.read_bytes()
 
     def _directory(self, path: Path, mode: int = 0o700) -> None:
-        """Make a directory for the services' user, even if Docker has already made it as root."""
+        """Make a directory that belongs to the user of the services, even if Docker made it as root."""
         path.mkdir(exist_ok=True)
         path.chmod(mode)
         self._own(path)

@@ -42,7 +42,7 @@ class PartNotStoredError(Exception):
 
 
 def until_confirmed(get: Callable[..., list[Message]]) -> Callable[..., list[Message]]:
-    """Wrap Flower's method that gives a node its next message, so that a lost message is given again.
+    """Wrap Flower's method that gives a node its next message, so that a lost message is sent again.
 
     A SuperNode asks for a message once it is done with the last one. So where there is no new one, it has
     lost those that it neither confirmed nor answered. What it has confirmed its app may have seen, and it is
@@ -147,8 +147,7 @@ class _Keeping:
         return getattr(self._state, name)
 
     def delete_messages(self, message_ins_ids: set[str]) -> None:
-        """Delete messages that the SuperLink itself answered with an error; keep those that nodes answered.
-        """
+        """Delete messages that the SuperLink answered with an error; keep those that nodes answered."""
         of_nodes = select(MessageRes.reply_to_message_id).where(
             MessageRes.reply_to_message_id.in_(message_ins_ids)
         )

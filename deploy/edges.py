@@ -109,8 +109,7 @@ class Layers:
         return self.cloud.nodes[list(self.edges).index(edge)]
 
     def overrides(self, host: str) -> tuple[str, ...]:
-        """Return the settings (key=value) that one host's run, central or edge, needs for layered training.
-        """
+        """Return the settings (key=value) that one host's run, central or edge, needs for its layer."""
         if host == CLOUD:
             return (*SHARED, *OF_CLOUD)
         return (*SHARED, *OF_EDGES, *(OF_TRUSTED if self.edges[host].trusts_edge else ()))

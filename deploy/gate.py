@@ -146,7 +146,7 @@ class Gate:
             await self._exchange(request, path, key, share, send)
 
     async def _exchange(self, request: Request, path: str, key: bytes, share: Share, send: Send) -> None:
-        """Forward a message in pieces, so that the gate never holds a whole one, and send the answer back."""
+        """Forward a message piece by piece, never held as a whole, and send the answer back."""
         client, answer, status = self._ready_client, None, UNAVAILABLE
         try:
             asked = client.build_request(

@@ -1,5 +1,4 @@
-"""``python -m deploy.kubernetes``: print credentials as Kubernetes Secrets; make Helm values of Compose
-files.
+"""``python -m deploy.kubernetes``: print credentials as Kubernetes Secrets; convert Compose files for Helm.
 
 The chart ``deploy/helm`` has no list of services: its values are the Compose file of one party, in the words
 of Kubernetes. Credentials are made by ``deploy.init`` on the operator's machine, as for Compose. A Job that
@@ -116,8 +115,7 @@ def secrets_of(root: Path) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a directory's credentials as Kubernetes Secrets; return the exit status: 0, or 2 for bad input.
-    """
+    """Print a directory's credentials as Kubernetes Secrets; return 0, or 2 for bad input."""
     parser = argparse.ArgumentParser(
         prog="python -m deploy.kubernetes", description="Print credentials as Secrets."
     )

@@ -60,9 +60,7 @@ class LoopbackLayers:
         self._ending.close()
 
     def mailbox(self, edge: str) -> Path:
-        """Return the folder in which an edge's run and the edge's client of the central server exchange
-        files.
-        """
+        """Return the folder in which an edge server's run and the edge's own client exchange files."""
         return self.federations[CLOUD].mailbox_of(self.layers.edge_client(edge))
 
     def train(self, name: str, overrides: Sequence[str]) -> FlowerRun:
@@ -100,7 +98,7 @@ class LoopbackLayers:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit status: 0 done, 2 bad input or a failed run, 130 interrupted."""
+    """Run the ``deploy.layers`` command; return 0 if done, 2 for bad input or failure, 130 if interrupted."""
     options = _parser().parse_args(arguments)
     try:
         return exit_status(lambda: train(options, make_console()))

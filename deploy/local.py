@@ -32,7 +32,7 @@ from gdpfed.runs.round_log import read_rounds
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit status: 0 done, 2 bad input or a failed run, 130 interrupted."""
+    """Run the ``deploy.local`` command; return 0 if done, 2 for bad input or failure, 130 if interrupted."""
     options = _parser().parse_args(arguments)
     try:
         return exit_status(lambda: train(options, make_console()))
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def train(options: argparse.Namespace, console: Console) -> None:
-    """Check the plan, start a federation, train, keep the run's files, audit them and the nodes' ledgers."""
+    """Plan, start a federation, train, keep the run's files, and audit them and the nodes' ledgers."""
     refuse_twice(options.overrides)
     federation = federation_of(options)
     check_wall(federation, options, console)

@@ -14,8 +14,7 @@ from secagg import ACTIVE
 
 
 def secagg_words(federation: Federation, place: Placement | None = None) -> tuple[str, ...]:
-    """Return the secure aggregation settings: mode, and files of the members' and consortium's public keys.
-    """
+    """Return the secure aggregation settings: mode, and files of the members' and the consortium's keys."""
     roster, consortium = (
         place.credential(SERVER_SUPEREXEC, name) if place else f"{CREDENTIALS}/{name}"
         for name in (ROSTER_FILE, CONSORTIUM_FILE)

@@ -63,7 +63,7 @@ def services(federation: Federation, place: Placement | None = None) -> tuple[Se
 
 
 def services_of(every: Sequence[Service], parties: Sequence[str]) -> list[Service]:
-    """Return those of the services that belong to these parties, or all if no party is named.
+    """Return the services of the given parties, or all services if no party is given.
 
     Raises TopologyError: no such party.
     """
@@ -133,7 +133,7 @@ def _folders(service: Service, place: Placement) -> dict[str, str]:
 
 
 def _addresses(service: Service, place: Placement) -> dict[str, str]:
-    """Return the addresses that a service uses, by the names that containers use."""
+    """Map the addresses in a service's container to those at the place where the service runs."""
     found = {EVERYWHERE: place.listens_on(service.name)}
     for name, number in _ADDRESS.findall(" ".join([*service.command, *service.probe])):
         if name in service.needs:
@@ -145,7 +145,7 @@ def _addresses(service: Service, place: Placement) -> dict[str, str]:
 
 
 def _replaced(words: Sequence[str], by: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a command's words with each old text that stands alone replaced by its new text."""
+    """Return a command's words in which old texts, where they stand alone, are replaced by new texts."""
     longest_first = "|".join(map(re.escape, sorted(by, key=len, reverse=True)))
     pattern = re.compile(rf"(?<![\w.-])(?:{longest_first})(?![\w-])")
     return tuple(pattern.sub(lambda found: by[found[0]], word) for word in words)

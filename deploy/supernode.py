@@ -77,7 +77,7 @@ class AppGate:
         run_config: Mapping[str, Any],
         node_config: Mapping[str, Any],
     ) -> None:
-        """Accept or refuse an app by its signatures; an accepted app is recorded before it runs.
+        """Check a Flower app's signatures; raise InputError if they fail, else record the app.
 
         `bundle`, `verifications`: of the app, as the SuperLink sends them. `run_config`: what the run
         overrides. `node_config`: the operator's settings. Raises InputError: it is refused.
@@ -89,8 +89,7 @@ class AppGate:
         self._refuse_older(signed)
 
     def _refuse_older(self, signed: AppStatement) -> None:
-        """Raise an error if an app's version or roster number is below the recorded one; record higher ones.
-        """
+        """Raise an error if an app's version or key list is older than recorded; record newer ones."""
         number, versions = self._seen()
         newest = max(number, read_roster(self.roster_file, self.consortium_key).number)
         if signed.roster_number < newest:
@@ -133,7 +132,7 @@ class AppGate:
 
 
 def guarded(pull: Callable[..., int | None], gate: AppGate) -> Callable[..., int | None]:
-    """Wrap Flower's function that receives a message, so that only bundles of accepted apps come in.
+    """Wrap Flower's function that receives a message, so that only apps with valid signatures run.
 
     One that it refuses comes without signatures. Flower then runs none of it and answers with our line.
     """
@@ -213,7 +212,7 @@ def check_flower() -> None:
 
 
 def trusted_entities(consortium_key: bytes) -> str:
-    """Return the content of the file for ``--trusted-entities``: this key alone, in YAML."""
+    """Return the content of Flower's ``--trusted-entities`` file, with this public key only, in YAML."""
     key = Ed25519PublicKey.from_public_bytes(consortium_key)
     public = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     return json.dumps({consortium_key.hex(): public})
@@ -226,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def start(options: argparse.Namespace, flower: Sequence[str]) -> None:
-    """Run Flower's SuperNode with its own options, behind this node's checks."""
+    """Run Flower's SuperNode with its own options, after adding this node's checks to it."""
     check_flower()
     for file in (options.consortium, options.roster):
         if not file.is_file():

@@ -170,7 +170,7 @@ def _prepared(service: Service, place: Units, folders: Folders) -> Iterator[str]
 
 
 def _reached(service: Service, place: Units, folders: Folders) -> Iterator[str]:
-    """Yield the lines of a systemd unit that name the credentials, folders and hosts for its program."""
+    """Yield the lines of a systemd unit that give a service's program its credentials, folders and hosts."""
     for name in service.credentials:
         yield f"LoadCredential={name}:{credentials_of(place.root, service.name) / name}"
     yield f"CacheDirectory={user_of(service.name)}"
@@ -184,7 +184,7 @@ def _reached(service: Service, place: Units, folders: Folders) -> Iterator[str]:
 
 
 def _folders(service: Service, place: Units, data: str | None) -> Folders:
-    """Return where a systemd unit sees each folder of its service, and whether it may write there."""
+    """Return for each folder of a service its path in the systemd unit, and whether it is writable."""
     found = []
     for folder in service.folders:
         kind, path = (

@@ -1,4 +1,4 @@
-"""``python -m deploy.warm``: run a node's SuperExec, which answers messages from a process kept ready.
+"""``python -m deploy.warm``: run Flower's SuperExec, so that a preloaded process answers messages.
 
 Flower starts ``flwr-clientapp`` anew for every message, and nearly all of its processor time goes to imports.
 Here a server has them done, and each message is a fork of it. The server handles no message and runs no code
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def why_off() -> str:
-    """Return why no process can be kept ready to answer messages; empty if it can."""
+    """Return why no preloaded process can answer messages; return "" if one can."""
     if os.environ.get(WARM_VARIABLE) == OFF:
         return f"{WARM_VARIABLE}={OFF}"
     if sys.platform != "linux":
@@ -194,7 +194,7 @@ def begin_message(arguments: Sequence[str]) -> None:
 
 
 def run_to_end(program: Callable[[], object]) -> NoReturn:
-    """Run a program in a fork and exit with its status; the system takes the memory back at once.
+    """Run a program in a forked process and exit with the program's status, without freeing objects.
 
     Taking every object apart would write to, and so copy, all memory that the fork shares.
     """

@@ -28,7 +28,7 @@ WATCH_SECONDS = 0.5
 LOG_VARIABLE, JSON = "GDPFED_LOG", "json"
 """The environment variable, with its only value, that makes every log line a JSON object."""
 RAY_HOOK = {"RAY_RUNTIME_ENV_HOOK": f"{__name__}.with_python_quoted"}
-"""The environment variable that has Ray start its workers as :func:`with_python_quoted` says."""
+"""The environment variable with which Ray quotes the path of Python when it starts workers."""
 _PARENT_DEATH_SIGNAL = 1
 
 
@@ -72,7 +72,7 @@ def with_python_quoted(runtime_env: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def is_program(name: str) -> bool:
-    """Say whether this process is the program of that name."""
+    """Return whether this process runs the program of this name."""
     return Path(sys.argv[0]).name == name
 
 

@@ -49,8 +49,7 @@ class RunError(FailedError):
 
 
 class TrainingOver(RunError):  # noqa: N818 - the state is the news, not the error
-    """Raised if the goal of a run is reached or lost before the last round, so that no further round begins.
-    """
+    """Raised if the goal of a run is reached or lost before the last round; no further round begins."""
 
 
 class AuditError(FailedError, ValueError):

@@ -1,4 +1,4 @@
-"""The table of the project's privacy mechanisms with the classes of each; no other file lists them.
+"""The table of all privacy mechanisms with the classes of each; no other file lists them.
 
 A plan, a node's ledger, a report and an audit each find the class that they need here, by the mechanism's
 name alone. So the audit shares no code with what it audits, and a node reads terms without the mechanism.
@@ -42,5 +42,5 @@ MECHANISMS: Mapping[str, Mapping[str, str]] = {
 
 
 def by_mechanism(group: str) -> dict[str, str]:
-    """Return where the classes of one kind, such as reports, are found, by privacy mechanism."""
+    """Return the import paths of the classes of one kind, such as reports, by privacy mechanism."""
     return {name: places[group] for name, places in MECHANISMS.items()}

@@ -13,7 +13,7 @@ from gdpfed.errors import LearningError, PrivacyError, either, not_known
 from gdpfed.registry import Registry
 
 Work = str
-"""What a client computes for a sum, by the name of its file in `gdpfed.clients.works`."""
+"""The kind of computation of a client for a sum, named after its file in `gdpfed.clients.works`."""
 
 Once = Literal["held_out_counts", "vote", "norm_histogram"]
 """What is summed once in a run, outside of the rounds: counts on held-out records, votes, or update norms."""
@@ -25,7 +25,7 @@ RecordIs = Literal["record", "person"]
 
 
 def person_words(parties: int) -> str:
-    """Describe a protected record: "" for a row, or a person with the number of parties that may have one."""
+    """Name what is protected: "" for a row, or a person, with the number of data owners that may have one."""
     several = f" at up to {parties} parties" if parties > 1 else ""
     return f"person{several}" if parties else ""
 
@@ -36,7 +36,7 @@ LEAST_NORM = 1e-25
 
 @dataclass(frozen=True)
 class WorkKind:
-    """The properties of one kind of client computation, a "work", so that no code compares names.
+    """The properties of one kind of client computation (a "work"), such as whether it uses records.
 
     `on_records`: it is made of steps on records. `own_noise`: it is private before it leaves its client,
     whoever sees it. `window`: of several steps without noise only the end is released, of a convex loss or
@@ -92,7 +92,7 @@ PLAIN = WorkKind(on_records=False)
 
 
 def kind_of(work: str) -> WorkKind:
-    """Return the properties of a work, one kind of client computation, by its name.
+    """Return the properties of one kind of client computation (a work) by its name.
 
     Raises PrivacyError: it stands in no table, so nobody knows what it costs, or its package does not say it
     as a `WorkKind`.
@@ -113,7 +113,7 @@ def kind_of(work: str) -> WorkKind:
 
 
 def require_record_work(name: str, work: str, *, by_steps: bool = False) -> None:
-    """Raise PrivacyError unless a client computation takes noisy steps on records, as DP-SGD does.
+    """Raise PrivacyError unless clients compute noisy steps on records (`by_steps`: each released).
 
     `name`: what the work is of, in the error. Raises PrivacyError: it is another work, or as in `kind_of`.
     """

@@ -15,7 +15,7 @@ OF_PYTHON = "python."
 
 
 class Registry(Generic[T]):
-    """Items of one kind by name: the project's own, its extras, and those of installed packages.
+    """Items of one kind by name: built-in ones, optional parts (extras), and those of installed packages.
 
     An item that is registered exists in the process that registered it. One that a package declares as an
     entry point exists in every process of the environment, so also in Flower's nodes and Ray's workers::

@@ -45,7 +45,7 @@ class AppSignatureError(InputError):
 
 @dataclass(frozen=True)
 class AppStatement:
-    """What the consortium signs about one bundle of the app: its hash, version, roster and expiry.
+    """What the consortium signs about an app bundle: hash, version, number of the key list, and expiry.
 
     Attributes:
         app: Flower's name of it, as ``@gdpfed/gdpfed``.
@@ -85,7 +85,7 @@ class AppStatement:
 
     @property
     def content(self) -> bytes:
-        """The bytes that are signed: the purpose, then the statement as JSON with sorted names."""
+        """The bytes that are signed: a fixed prefix, then the statement as JSON with sorted keys."""
         return _PURPOSE + json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     def check(self, bundle: bytes, now: float | None = None) -> None:

@@ -129,7 +129,7 @@ class Exchanger:
 
 
 def named(clients: Iterable[int]) -> str:
-    """List clients by their ids, the first of them where there are many."""
+    """Write clients' ids as text for the log; only the first ones if there are many."""
     ids = sorted(clients)
     more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
     return f"client{'s' * (len(ids) > 1)} {', '.join(map(str, ids[:MOST_NAMED]))}{more}"
@@ -151,7 +151,7 @@ def joined(content: RecordDict) -> RecordDict:
 
 
 def _is_small(record: ArrayRecord | ConfigRecord | MetricRecord) -> bool:
-    """Whether a message's record is joined with others: at most `JOINED_BYTES`, arrays of one axis."""
+    """Whether a message's record is small enough to be joined: `JOINED_BYTES`, arrays with one axis."""
     if isinstance(record, ArrayRecord):
         flat = all(len(each.shape) == 1 for each in record.values())
         return flat and sum(len(each.data) for each in record.values()) <= JOINED_BYTES

@@ -124,7 +124,7 @@ class GridFleet(Fleet):
         return frozenset(clients).intersection(self.exchanger.nodes) - self._pairwise.left_out
 
     def _received(self, updates: Mapping[int, bytes], prepared: PreparedSum) -> None:
-        """Record whose updates have arrived; an empty answer does not count."""
+        """Record which clients' updates have arrived; an empty answer does not count."""
         if self.attendance is not None:
             there = [client_id for client_id, update in updates.items() if update]
             self.attendance.history.received(there, prepared.order.round_index)

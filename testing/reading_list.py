@@ -113,7 +113,7 @@ def in_words(names: Sequence[str]) -> str:
 
 
 def length_in_words(in_round: Sequence[str], in_run: Sequence[str]) -> str:
-    """Return the sentence of ARCHITECTURE.md that says how long the reading list is."""
+    """Return the sentence of ARCHITECTURE.md on the number of files and lines that a round uses."""
     shown = [name for name in in_round if name.startswith("gdpfed/report/")]
     (files, lines), (all_files, all_lines) = _counts(in_round), _counts(in_run)
     return "\n".join(
@@ -133,7 +133,7 @@ def _counts(names: Sequence[str]) -> tuple[int, str]:
 
 
 def write(listed: str, length: str) -> None:
-    """Write the list and its length into ARCHITECTURE.md, replacing the earlier ones."""
+    """Write the list of files and its length into ARCHITECTURE.md, replacing the earlier ones."""
     text = DOCUMENT.read_text(encoding="utf-8")
     text, lists = re.subn(r"(?<=\n\n)\* `client_app/`:.*?(?=\n\n)", lambda _: listed, text, flags=re.DOTALL)
     text, lengths = re.subn(

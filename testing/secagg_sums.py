@@ -108,7 +108,7 @@ class Joined:
         return client.mask(self.vectors[client.client_id], context, noise=noise)
 
     def number(self, client_id: int) -> int:
-        """Return the client's member number in the sum."""
+        """Return the client's member number in the secure sum."""
         return self.clients[client_id].member
 
     def exchange(
@@ -139,7 +139,7 @@ class Joined:
 
 
 def parts_of(client: ClientSession) -> list[NDArray[np.int64]]:
-    """Derive the parts of a client's noise independently of the session."""
+    """Derive the parts of a client's noise again, without the code of the client's session."""
     state, parameters = client._state, client.parameters
     levels = state.encoding().levels
     if levels is None:

@@ -65,7 +65,7 @@ def transcript(name: str) -> dict[str, Any]:
 
 
 def vectors() -> dict[str, Any]:
-    """Return the transcript of every published sum, by name."""
+    """Return all messages of every published secure sum, by the sum's name."""
     return {name: transcript(name) for name in SUMS}
 
 

@@ -186,7 +186,7 @@ class PrivacyConfig:
 
     @property
     def planned_groups(self) -> int | None:
-        """How many budget groups the settings make; None if that depends on the clients' own budgets."""
+        """The number of client groups with equal budgets; None if the clients' own budgets decide it."""
         if self.budgets_of == "records":
             return 1
         if self.budgets != CLIENTS:

@@ -36,7 +36,7 @@ class Interval:
     without_most: bool = False
 
     def broken_by(self, value: Any) -> str | None:
-        """Say what the range is if a value is outside of it, NaN included; None if it is inside."""
+        """Return a message with the allowed range if a value is outside; return None if it is inside."""
         above = self.least < value if self.without_least else self.least <= value
         below = value < self.most if self.without_most else value <= self.most
         return None if above and below else f"must be {self.words}"
@@ -49,7 +49,7 @@ class OneOf:
     choices: tuple[str, ...]
 
     def broken_by(self, value: Any) -> str | None:
-        """List the choices if a value is not one of them; else None."""
+        """Return a message with the choices if a value is not one of them; otherwise return None."""
         return None if value in self.choices else f"is not known: use {either(self.choices)}"
 
 
@@ -103,14 +103,14 @@ def plain(annotation: Any) -> Any:
 
 @lru_cache(maxsize=128)
 def _ranges_of(cls: type) -> tuple[tuple[str, tuple[Interval | OneOf, ...]], ...]:
-    """Return the fields of a class whose types state ranges, in order."""
+    """Return the fields of a class whose types have allowed ranges, with these ranges."""
     hints = get_type_hints(cls, include_extras=True)
     found = ((field.name, tuple(_stated(hints[field.name]))) for field in fields(cls))
     return tuple((key, ranges) for key, ranges in found if ranges)
 
 
 def _stated(annotation: Any) -> Iterator[Interval | OneOf]:
-    """Yield the ranges that a type states, also if the value may be null."""
+    """Yield the allowed ranges in a type annotation, also inside of a union with None."""
     if get_origin(annotation) is Annotated:
         yield from (each for each in annotation.__metadata__ if isinstance(each, Interval | OneOf))
     elif get_origin(annotation) in (Union, UnionType):

@@ -131,8 +131,7 @@ def _sums(event: Mapping[str, Any]) -> SampledSums:
 
 
 def _releases(event: Mapping[str, Any]) -> int:
-    """Count an event's releases: DP-SGD steps (or windows of steps) times the clients that hold one person.
-    """
+    """Count an event's releases: DP-SGD steps (or windows of steps) times the clients of one person."""
     steps = int(event.get("num_steps", 1)) // int(event.get("window_steps", 1))
     return steps * parties_in(event)
 
@@ -159,8 +158,7 @@ def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[
 
 
 def event_in(saved: Sequence[Mapping[str, Any]], round_index: int) -> Mapping[str, Any]:
-    """Return the privacy event of a round, counted from 0; rounds after the plan's end have the last event.
-    """
+    """Return the privacy event of a round, counted from 0; rounds after the plan have the last event."""
     event: Mapping[str, Any] = {}
     end = 0
     for charge in saved:
@@ -316,8 +314,7 @@ def _renyi_epsilon(runs: Charges, delta: float) -> float:
 
 
 def renyi_curve_of(runs: Charges, orders: tuple[float, ...]) -> list[tuple[float, float]]:
-    """Return pairs of a Renyi order and the divergence of all rounds; discrete noise has whole orders only.
-    """
+    """Return pairs of a Renyi order and the divergence of all rounds; discrete noise: whole orders only."""
     whole_only = any(sums.noise == "discrete_gaussian" for sums, _ in runs)
     total = np.sum([rounds * np.asarray(_one_round_renyi(sums, orders)) for sums, rounds in runs], axis=0)
     found = zip(orders, total, strict=True)

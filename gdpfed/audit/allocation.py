@@ -33,8 +33,7 @@ ORDERS = 63
 
 @dataclass(frozen=True)
 class _Prices:
-    """Prices of call and put options on a mean of likelihood ratios; they determine the mean's distribution.
-    """
+    """Call and put prices, E(R - k)+ and E(k - R)+, of a mean R of likelihood ratios, for any strike k."""
 
     call: Callable[[Floats], Floats]
     put: Callable[[Floats], Floats]
@@ -65,7 +64,7 @@ class _Points:
 
 
 def _of_one(sigma: float) -> _Prices:
-    """Return the option prices of one round's likelihood ratio, by the Black-Scholes formula."""
+    """Return E(R - k)+ and E(k - R)+ of one round's likelihood ratio R, by the Black-Scholes formula."""
 
     def halves(at: Floats) -> tuple[Floats, Floats]:
         logs = np.log(at) * sigma
@@ -83,7 +82,7 @@ def _of_one(sigma: float) -> _Prices:
 
 
 def _of_mean(first: _Points, share: float, second: _Points) -> _Prices:
-    """Return option prices of share * X + (1 - share) * Y for independent means X, Y of likelihood ratios."""
+    """Return option prices of share * X + (1 - share) * Y for means X, Y of likelihood ratios."""
 
     def places(at: Floats) -> Floats:
         return np.asarray((at[:, None] - (1 - share) * second.x) / share)
@@ -115,8 +114,7 @@ def _needed(prices: _Prices) -> tuple[float, float]:
 
 
 def _on_points(prices: _Prices, step: float) -> _Points:
-    """Discretise the distribution behind option prices on an even grid of log x; prices are linear between.
-    """
+    """Convert option prices to a distribution on an even grid of log x; prices between are linear."""
     low, high = _needed(prices)
     x = np.exp(step * np.arange(math.floor(low / step), math.ceil(high / step) + 1))
     calls, puts = np.append(1.0, prices.call(x)), np.append(0.0, prices.put(x))

@@ -55,8 +55,7 @@ def check_card(files: RunFiles) -> Iterator[str]:
 
 
 def _conditions(files: RunFiles) -> set[str]:
-    """Return the conditions in card_lines.txt that the run meets, apart from those of its privacy mechanism.
-    """
+    """Return the conditions for model card lines that a run meets, except those of its mechanism."""
     config, plan, holds = files.config, files.plan, set[str]()
     holds |= {"averaged"} if config["method"].get("average", "none") != "none" else set()
     if not _counts_alone(files):

@@ -38,8 +38,7 @@ class Form:
     repeated: bool = False
 
     def fields_in(self, line: str) -> dict[str, str] | None:
-        """Read the values of this pattern's fields from a line of the card; None if the line does not match.
-        """
+        """Read the values of this pattern's fields from a model card's line; None if it does not match."""
         found = self._pattern.fullmatch(line)
         return None if found is None else found.groupdict()
 

@@ -17,7 +17,7 @@ NORMAL_QUANTILE = 1.959963984540054
 
 
 def result_sections(files: RunFiles) -> set[str]:
-    """Return the conditions in card_lines.txt that follow from the run's results."""
+    """Return the conditions for lines of the model card that follow from the run's results."""
     holds = {"vote"} if "vote" in files.plan else set()
     holds |= {"voted" if files.vote is not None else "not-voted"}
     if files.held_out is not None:
@@ -52,8 +52,7 @@ def result_fields(files: RunFiles) -> Fields:
 
 
 def _counted_clients(files: RunFiles) -> str:
-    """Write how many clients counted results on held-out records, without the number if sampling is secret.
-    """
+    """Write how many clients counted held-out results, without the number if sampling is secret."""
     plan, counted = files.plan, files.held_out or {}
     events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
     drawn = any(each["kind"] == "sampled_gaussian" and each["sampling_rate"] < 1 for each in events)
@@ -166,8 +165,7 @@ def _shown(value: float | None) -> Expected:
 
 
 def _votes(vote: Mapping[str, Any] | None) -> list[Fields]:
-    """List the settings that clients voted on, most votes first; settings with equal votes keep their order.
-    """
+    """List the settings that clients voted on, most votes first; equal votes keep the order."""
     if vote is None:
         return []
     settings: Sequence[Sequence[float]] = vote["settings"]

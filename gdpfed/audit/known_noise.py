@@ -14,9 +14,7 @@ from gdpfed.audit.run_files import RunFiles
 
 
 def sums_with_shares(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[int, float, float]]:
-    """For each secure sum of a round, yield its number, the noise unknown to colluders, and the planned
-    noise.
-    """
+    """For each secure sum, yield its number, the noise unknown to colluders, and the planned noise."""
     tolerated = Fraction(str(files.config["secagg"]["corrupt_tolerance"]))
     for number, (members, share) in enumerate(record.get("noise_shares", ())):
         survivors, owed = record["survivors"][number], record["noise_stddevs"][number]

@@ -33,8 +33,7 @@ class MechanismCard(ABC):
 
     @property
     def paid_first(self) -> Charges:
-        """The privacy costs of a vote or a norm histogram before the first round; empty if there is neither.
-        """
+        """The privacy costs of a vote or a norm histogram before the first round; or an empty list."""
         return paid_first(self.plan)
 
     def holds(self) -> frozenset[str]:
@@ -43,13 +42,10 @@ class MechanismCard(ABC):
 
     @abstractmethod
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
-        """Return membership inference bounds so far: for each client group, one bound for each budget in it.
-        """
+        """Return membership inference bounds so far, by client group: one bound for each budget in it."""
 
     def of_members(self, index: int) -> Inference | None:
-        """Return the membership inference bound against other members of a client's sums; None if there is
-        none.
-        """
+        """Return the bound on membership inference by members of a client's sums; None if there is none."""
         return None
 
     def inference_row(self, index: int, number: int) -> Fields:

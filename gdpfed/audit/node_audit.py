@@ -125,8 +125,7 @@ class NodeEntry(ABC):
 
     @property
     def first_sent(self) -> Charges:
-        """The privacy costs of those one-time sums before the first round to which this client contributed.
-        """
+        """The privacy costs of the one-time sums before the rounds to which this client contributed."""
         return [charge for entry in FIRST if self.saved.get(SENT[entry]) for charge in self._paid(entry)]
 
     def _paid(self, entry: str) -> Charges:
@@ -148,7 +147,7 @@ class NodeEntry(ABC):
 
     @abstractmethod
     def updates_in(self, round_index: int) -> int:
-        """Return how many sums of a round the client may take part in."""
+        """Return how many noised sums of a round the client may take part in."""
 
     @property
     def most_updates(self) -> int:
@@ -177,20 +176,15 @@ class NodeEntry(ABC):
 
     @abstractmethod
     def planned(self, last: "NodeEntry", group: int) -> Charges:
-        """Return the privacy cost that counts against the budget of the client or of one group of its
-        records.
-        """
+        """Return the privacy cost that counts against the budget of the client or of a record group."""
 
     @abstractmethod
     def taken(self, last: "NodeEntry", group: int) -> Charges:
-        """Return the privacy cost so far against the server, which knows in which rounds the client took
-        part.
-        """
+        """Return the privacy cost so far against the server, which knows when the client took part."""
 
     @abstractmethod
     def audits(self, alike: Sequence["NodeEntry"]) -> Iterator[NodeRunAudit]:
-        """Audit this run together with earlier runs that protect the same unit (the client or its records).
-        """
+        """Audit this run together with earlier runs that protect the same: the client or its records."""
 
     def server_epsilon(self, alike: Sequence["NodeEntry"], figure: float) -> float:
         """Return epsilon against the server: inf if an edge server saw single updates."""
@@ -317,9 +311,7 @@ def _entries(path: Path) -> tuple[bool, list[NodeEntry]]:
 
 
 def _lacking(known: Collection[str], client: int | None, directory: Path) -> Iterator[str]:
-    """Yield a line if a run used the client but is missing in the client's ledger, say after a restored
-    backup.
-    """
+    """Yield a line if a run used the client but is missing in its ledger, say after a restored backup."""
     files = RunFiles.read(directory)
     rounds = sum(int(group.get(str(client), 0)) for group in files.ledger["participations"])
     if rounds and files.name not in known:
@@ -330,7 +322,6 @@ def _lacking(known: Collection[str], client: int | None, directory: Path) -> Ite
 
 
 def _runs(entries: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
-    """Audit the last run together with earlier runs that protect the same unit (the client or its records).
-    """
+    """Audit the last run together with earlier runs that protect the same: the client or its records."""
     last = entries[-1]
     return last.audits([entry for entry in entries if entry.protects == last.protects])

@@ -90,8 +90,7 @@ def check_once(files: RunFiles) -> Iterator[str]:
 
 
 def _check_charge(files: RunFiles, kind: _Sum) -> Iterator[str]:
-    """Check the planned privacy cost of a one-time sum: one noised sum, for the right unit, within budgets.
-    """
+    """Check the planned privacy cost of a one-time sum: one noised sum, the right unit, within budgets."""
     plan, planned = files.plan, files.plan[kind.entry]
     charge = planned["charge"]
     event = charge["event"]
@@ -122,8 +121,7 @@ def _budgets(plan: Mapping[str, Any]) -> Iterator[float]:
 
 
 def _check_result(files: RunFiles, kind: _Sum, found: Mapping[str, Any] | None) -> Iterator[str]:
-    """Check that a released one-time sum is in the ledger, has the planned noise, and came at the right time.
-    """
+    """Check that a released one-time sum is in the ledger, on time and with the planned noise."""
     charged = files.ledger.get(f"{kind.entry}_charged") is True
     if kind.first and files.ledger["charged_rounds"] and not charged:
         yield f"the ledger has rounds, and not the {kind.entry.replace('_', ' ')} before them"

@@ -1,5 +1,4 @@
-"""Check a run's rounds: the log against the ledger, epsilons against costs, clipping norms against the plan.
-"""
+"""Check a run's rounds: log against ledger, epsilons against costs, clipping norms against the plan."""
 
 import math
 from collections.abc import Iterator

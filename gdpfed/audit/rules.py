@@ -128,8 +128,7 @@ class AuditRule(ABC):
 
     @property
     def paid_first(self) -> Charges:
-        """The privacy costs of a vote or a norm histogram before the first round; empty if there is neither.
-        """
+        """The privacy costs of a vote or a norm histogram before the first round; or an empty list."""
         return paid_first(self.plan)
 
     @property
@@ -171,7 +170,7 @@ class AuditRule(ABC):
         yield from ()
 
     def check_plan(self) -> Iterator[str]:
-        """Check the entries that only plans of this mechanism have."""
+        """Check the plan's entries that only this privacy mechanism has."""
         yield from ()
 
     def check_figures(self, index: int) -> Iterator[str]:
@@ -187,8 +186,7 @@ class AuditRule(ABC):
         yield from ()
 
     def check_cohorts(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check a group's cohort sizes; by default only that no round asked more clients than were reachable.
-        """
+        """Check a group's cohort sizes; by default only that no round asked more clients than it could."""
         sizes, there = cohorts.sizes[:, index], cohorts.reachable[:, index]
         for at in np.flatnonzero(cohorts.drawn & (sizes > there))[:1]:
             yield (
@@ -201,9 +199,7 @@ class AuditRule(ABC):
         yield from ()
 
     def kept_noise(self, index: int) -> float:
-        """Return the noise that is left after all rounds, relative to noise drawn independently in each
-        round.
-        """
+        """Return the noise that is left after all rounds, relative to independent noise in each round."""
         return 1.0
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:

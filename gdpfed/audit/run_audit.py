@@ -45,8 +45,7 @@ class RunAudit:
 
     @property
     def held(self) -> tuple[bool, ...]:
-        """For each client group, whether its budget was kept; false for all if files contradict each other.
-        """
+        """For each client group, whether its budget was kept; all false if files contradict each other."""
         return tuple(not self.findings and group.within_budget for group in self.groups)
 
 

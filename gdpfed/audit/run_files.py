@@ -166,8 +166,7 @@ def _mapping(path: Path) -> dict[str, Any]:
 
 
 def _versioned(path: Path, data: dict[str, Any]) -> dict[str, Any]:
-    """Return a file's content without its format version; raise AuditError for any other version than ours.
-    """
+    """Return a file's content without its format version; raise AuditError for another version."""
     version = data.get("version")
     if version != FORMAT_VERSION:
         named = "no format version" if version is None else f"format version {version}"

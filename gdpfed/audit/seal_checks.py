@@ -82,7 +82,7 @@ def _check_file(directory: Path, name: str, digest: str, wanted: Collection[str]
 
 
 def _there(directory: Path) -> list[str]:
-    """List the existing files of a run whose hashes its seal must contain."""
+    """List the existing files of a run whose hashes its seal (file of hashes) must contain."""
     events = sorted(f"{EVENTS_FOLDER}/{each.name}" for each in (directory / EVENTS_FOLDER).glob("*"))
     return [*(name for name in SEALED_IF_THERE if (directory / name).is_file()), *events]
 

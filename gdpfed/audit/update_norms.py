@@ -21,7 +21,7 @@ SAME = 1e-6
 
 
 def check_norms(files: RunFiles) -> Iterator[str]:
-    """Yield one line for each contradiction in a run's histogram of norms; nothing without a histogram."""
+    """Yield one line for each contradiction in a run's histogram of update norms, if it has one."""
     found = files.norms
     if found is None:
         return
@@ -57,7 +57,7 @@ def shares_of(found: Mapping[str, Any]) -> list[list[float]]:
 
 
 def norm_sections(files: RunFiles) -> set[str]:
-    """Return the conditions in card_lines.txt about norms of updates that hold for the run."""
+    """Return the conditions for lines of the model card about update norms that a run meets."""
     if "norm_histogram" not in files.plan:
         return set()
     if files.norms is None:
@@ -66,7 +66,7 @@ def norm_sections(files: RunFiles) -> set[str]:
 
 
 def norm_fields(files: RunFiles) -> Fields:
-    """Return the values that the card's lines about norms of updates must state."""
+    """Return the values that the model card's lines about update norms must state."""
     found: Mapping[str, Any] = files.norms or {}
     fitting = _fitting(found) or 1.0
     return {
@@ -79,7 +79,7 @@ def norm_fields(files: RunFiles) -> Fields:
 
 
 def norm_rows(files: RunFiles) -> list[Fields]:
-    """Return the values that the card's rows about norms must state, one row for each multiple."""
+    """Return the values that the model card's table of update norms must state, a row for each multiple."""
     if files.norms is None:
         return []
     return [

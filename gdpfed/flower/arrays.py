@@ -87,7 +87,7 @@ class Layout:
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """The names of the arrays in the order in which theta contains them."""
+        """The names of the arrays, in the order of their values in the parameter vector theta."""
         with torch.device("meta"):
             return tuple(trainable(ArrayModel(self)))
 
@@ -140,7 +140,7 @@ class ArrayModel(nn.Module):
 
 
 def place_start(layout: Layout, arrays: Mapping[str, Numbers]) -> str:
-    """Keep the first arrays of a run in this process; return their name, a SHA-256 in hexadecimal."""
+    """Store a run's initial arrays in this process; return their name, a SHA-256 in hexadecimal."""
     theta = layout.vector(arrays).astype(np.float32)
     name = sha256(theta.tobytes()).hexdigest()
     _STARTS[name] = theta
@@ -150,7 +150,7 @@ def place_start(layout: Layout, arrays: Mapping[str, Numbers]) -> str:
 def flower_arrays(
     input_shape: tuple[int, ...], num_classes: int, *, layout: str = "", start: str = "", told: str = ""
 ) -> nn.Module:
-    """Build the model of an app's own arrays, with the values that `place_start` kept.
+    """Build a torch module of a user app's arrays, with the initial values stored in this process.
 
     `layout`: of the arrays. `start`: what names the first ones. `told`: what the function is told, as JSON.
 

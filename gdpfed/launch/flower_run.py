@@ -98,7 +98,7 @@ def run_command(
 
 
 def copy_app(app: Path, copy: Path) -> Path:
-    """Copy the files that Flower carries to every node, and return their directory.
+    """Copy the files of an app that Flower sends to every node, and return their directory.
 
     ``flwr run`` looks at every file below the app's directory before it leaves one out: an environment, data
     and runs in a checkout cost it 10 to 20 seconds.

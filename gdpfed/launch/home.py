@@ -1,4 +1,4 @@
-"""A Flower home, a folder for Flower's processes: at the end, folder and processes are removed.
+"""A temporary folder for Flower's processes; at the end these processes and the folder are removed.
 
 Flower's programs start others and let some of them outlive themselves. Whatever was started here, by
 whatever way it detached itself, carries a directory under this home in its environment and is ended with it.

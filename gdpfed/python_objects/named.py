@@ -74,7 +74,7 @@ class Named:
 
 
 def names_of(objects: Mapping[str, Any], label_kind: str, saved: Mapping[str, Any]) -> Named:
-    """Register models, losses, metrics, partitions and extensions under names for settings.
+    """Register models, losses, metrics, partitions and extensions; return the settings that name them.
 
     `label_kind`: of the data, which a function that is a metric is of. `saved`: the settings of the run that
     goes on, whose names stay; empty of a new one.
@@ -200,7 +200,7 @@ def _extensions(made: Named, items: Any, saved: object) -> str:
 
 
 def _each_with_saved(items: Any, saved: Collection[object]) -> Iterator[tuple[Any, object]]:
-    """Yield each Python object with the name that a resumed run has for it; None if it has none."""
+    """Yield each Python object with the name that the resumed run has for it, or None."""
     objects = items if isinstance(items, list | tuple) else [items]
     names: Iterable[object] = saved if len(saved) == len(objects) else [None] * len(objects)
     return zip(objects, names, strict=True)

@@ -80,7 +80,7 @@ KEYS = {
 
 @dataclass
 class Given:
-    """A run that settings and Python objects describe.
+    """Settings and Python objects that together describe a run.
 
     `words`: all of it as settings. `data`: what was given; None without. `chosen`: objects that are chosen by
     name.
@@ -92,7 +92,7 @@ class Given:
 
     @contextmanager
     def placed(self, config: Config) -> Iterator[None]:
-        """Have this process use the program's data until the ``with`` block ends.
+        """Let this process use the program's data until the ``with`` block ends.
 
         Raises LearningError, ConfigError: a setting that has no meaning for them, or machines that lack them.
         """
@@ -177,7 +177,7 @@ def _refuse_unknown(settings: Sequence[str], objects: Mapping[str, Any]) -> None
 
 
 def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str, Any]) -> list[str]:
-    """Return settings that follow from given data if nobody set them: clients, cohort size, and the loss.
+    """Return settings that follow from the data if the user set none: clients, cohort size and loss.
 
     Raises ConfigError: data that are nobody's, of which nobody says how they are shared out.
     """
@@ -205,7 +205,7 @@ def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str
 
 
 def _of_tables(said: Collection[str]) -> list[str]:
-    """Return the default settings for tables that differ from those for arrays and were not given."""
+    """Return default settings for tables that differ from those for arrays, unless they were given."""
     tables, others = (compose_options([f"dataset={name}"]).dataset for name in ("csv", DATASET))
     return [
         f"dataset.{key}={tables[key]}"

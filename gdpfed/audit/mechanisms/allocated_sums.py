@@ -21,9 +21,7 @@ class AllocatedSumsRule(SampledSumsRule):
     """Checks runs in which each client takes part once in every block of rounds."""
 
     def check_charges(self, index: int) -> Iterator[str]:
-        """Check that a group's blocks of rounds fill the run, have nearly equal lengths and the planned
-        noise.
-        """
+        """Check that a group's blocks of rounds fill the run, have similar lengths and planned noise."""
         plan, group = self.plan, self.plan["groups"][index]
         events = [charge["event"] for charge in group["charges"]]
         kinds = {event["kind"] for event in events}
@@ -60,9 +58,7 @@ class AllocatedSumsRule(SampledSumsRule):
         yield from self._check_small(index, cohorts)
 
     def _check_blocks(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check that each finished block of rounds asked as many clients as the group has, if all were
-        reachable.
-        """
+        """Check that each finished block of rounds asked as many clients as exist, if all were reachable."""
         clients, start = self.plan["groups"][index]["clients"], 0
         for charge in self.plan["groups"][index]["charges"]:
             length = rounds_of(charge["event"])
@@ -80,9 +76,7 @@ class AllocatedSumsRule(SampledSumsRule):
                     return
 
     def _check_small(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check that no round was skipped for a small cohort: that would reveal who is in the block's other
-        rounds.
-        """
+        """Check that no small round was skipped: that would reveal who is in the block's other rounds."""
         least = self.files.config.get("secagg", {}).get("minimum_cohort", 0)
         together = slice(None) if self.plan.get("one_sum") else slice(index, index + 1)
         asked, there = (each[:, together].sum(axis=1) for each in (cohorts.sizes, cohorts.reachable))
@@ -95,7 +89,7 @@ class AllocatedSumsRule(SampledSumsRule):
             )
 
     def check_participations(self, index: int) -> Iterator[str]:
-        """Check that no client took part more often than the number of blocks that have begun."""
+        """Check that no client took part more often than the number of blocks of rounds so far."""
         blocks = sum(charge["count"] for charge in self.files.ledger["charges"][index])
         counts = self.files.ledger["participations"][index]
         for client, times in counts.items():

@@ -49,8 +49,7 @@ class SampledCard(MechanismCard):
         }
 
     def of_members(self, index: int) -> Inference | None:
-        """Return the membership bound against members of a sum, for whom who is in the sum is not a secret.
-        """
+        """Return the membership inference bound against members, who know who else is in a sum."""
         group = self.plan["groups"][index]
         least = min(
             (sums for sums, _ in charges_of(group["charges"])), key=lambda each: each.noise_multiplier
@@ -145,9 +144,7 @@ class StepsCard(MechanismCard):
         return max(map(parties_in, events), default=1)
 
     def _budgets(self) -> list[tuple[int, int, Mapping[str, Any]]]:
-        """List each record budget: index of the client group, number of the budget in it, and entry in the
-        plan.
-        """
+        """List each record budget with its client group, its number in the group, and its plan entry."""
         return [
             (index, number, own)
             for index, group in enumerate(self.plan["groups"])

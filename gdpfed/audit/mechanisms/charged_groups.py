@@ -31,16 +31,13 @@ class ChargedGroups(AuditRule):
 
     @abstractmethod
     def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
-        """Return a client's epsilon against an attacker who knows that the client took part in `rounds`
-        rounds.
+        """Return a client's epsilon against attackers who know that it took part in `rounds` rounds.
 
         `noise_left`: the part of the planned noise that they do not know.
         """
 
     def cost_to_server(self, index: int, rounds: int) -> float:
-        """Return a client's epsilon against the server after `rounds` rounds; inf if the server sees raw
-        updates.
-        """
+        """Return a client's epsilon against the server; inf if the server sees updates without noise."""
         return math.inf if self.in_clear and rounds else self.cost(index, rounds)
 
     def figure(self, charges: Charges, *, at_most: float = 0.0) -> float:
@@ -77,9 +74,7 @@ class ChargedGroups(AuditRule):
                 yield f"plan.json has {key} {group[key]} of group {index}, where {epsilon:.4g} follows"
 
     def agrees(self, stated: float | None, computed: float, *, loose: bool) -> bool:
-        """Whether a stated epsilon equals the computed one; a `loose` one may be larger, unless accounted by
-        pld.
-        """
+        """Whether a stated epsilon equals the computed one; `loose`: accountants but pld may be above."""
         if stated is None or math.isinf(computed):
             return stated is None and math.isinf(computed)
         above = loose and self.plan["accountant"] != "pld"
@@ -104,9 +99,7 @@ class ChargedGroups(AuditRule):
                 return
 
     def check_recorded(self, group: GroupAudit) -> Iterator[str]:
-        """Check each recorded epsilon: not below the recomputed one, nor far above it if the accountant is
-        pld.
-        """
+        """Check that recorded epsilons are not below the recomputed ones, nor far above (with pld)."""
         files, index = self.files, group.group
         tight, charges = self.plan["accountant"] == "pld", self.plan["groups"][index]["charges"]
         for record in files.rounds:

@@ -26,7 +26,7 @@ def counts_on_secret_draws(plan: Mapping[str, Any]) -> bool:
 
 
 def fewest_of_a_sum(secagg: Mapping[str, Any], clients: int) -> int:
-    """Return the smallest number of members with which secure aggregation can run, by its settings.
+    """Return the smallest number of members with which secure aggregation can run under these settings.
 
     At least `minimum_cohort`, so many that the corrupt among the others cannot unmask one alone. If not even
     all `clients` make a sum, one more than these.
@@ -64,8 +64,7 @@ def usual_size(plan: Mapping[str, Any], expected: float, reachable: int) -> int:
 def check_filled(
     plan: Mapping[str, Any], secagg: Mapping[str, Any], index: int, cohorts: Cohorts
 ) -> Iterator[str]:
-    """Yield lines about rounds in which a group's cohort was not filled up with zero-sending clients as due.
-    """
+    """Yield a line for a round whose cohort was not filled up correctly with clients that send zeros."""
     groups = list(range(len(plan["groups"]))) if plan.get("one_sum") else [index]
     whole = (cohorts.sizes, cohorts.filled, cohorts.reachable)
     asked, filled, there = (each[:, groups].sum(axis=1) for each in whole)

@@ -84,8 +84,7 @@ class RecordEntry(NodeEntry):
 
 
 class StepEntry(RecordEntry):
-    """A run of DP-SGD in a client's ledger; every release (a step or a window of steps) has the same noise.
-    """
+    """A run of DP-SGD in a client's ledger; every release (step or window of steps) has the same noise."""
 
     @property
     def most_steps(self) -> int:
@@ -100,8 +99,7 @@ class StepEntry(RecordEntry):
         return self._steps(last, group, sum(steps)) if steps else []
 
     def _steps(self, last: NodeEntry, group: int, steps: int) -> Charges:
-        """Return the privacy cost of `steps` steps of this run for the records in one group of the latest
-        run.
+        """Return the cost of `steps` steps of this run for one group of records of the latest run.
 
         Where this run makes other groups, they may have been those that are drawn most often.
         """

@@ -48,9 +48,7 @@ class StepsRule(ChargedGroups):
                 yield self._group(index, number)
 
     def _group(self, index: int, number: int) -> GroupAudit:
-        """Audit the records of a client group that have the same budget; not even the server knows the
-        batches.
-        """
+        """Audit a client group's records with the same budget; not even the server knows the batches."""
         files, group = self.files, self.plan["groups"][index]
         own, most = self.records(index)["groups"][number], self.most_often(index)
         saved, budget = own["charges"], or_infinite(own["epsilon"])
@@ -111,8 +109,7 @@ class StepsRule(ChargedGroups):
                 return
 
     def _check_groups(self, index: int) -> Iterator[str]:
-        """Check that each record group's privacy costs follow from its batch rate, the noise and the rounds.
-        """
+        """Check that each record group's privacy costs follow from its batch rate, noise and rounds."""
         group, records, num_rounds = self.plan["groups"][index], self.records(index), self.plan["num_rounds"]
         if records["groups"][0]["charges"] != group["charges"]:
             yield f"the charges of group {index} are not those of its first group of records"

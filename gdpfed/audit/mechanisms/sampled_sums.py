@@ -38,9 +38,7 @@ class SampledSumsRule(ChargedGroups):
         return not self.plan["sums_hidden"]
 
     def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
-        """Return epsilon of `rounds` rounds that all have the smallest noise of any round, times
-        `noise_left`.
-        """
+        """Return epsilon of this many rounds with the smallest noise of any round, times `noise_left`."""
         charges = charges_of(self.plan["groups"][index]["charges"])
         least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
         paid = less_noise([(least, rounds)], noise_left)
@@ -125,7 +123,7 @@ class SampledSumsRule(ChargedGroups):
             )
 
     def check_participations(self, index: int) -> Iterator[str]:
-        """Check whether chance explains how often the most frequent client took part.
+        """Check that the number of rounds of the most frequent client is plausible for random sampling.
 
         P(K >= k) is that of a binomial K at the mean rate, which is not below that of different rates for a k
         above the mean + 1 (Hoeffding, "On the Distribution of the Number of Successes in Independent

@@ -25,8 +25,7 @@ SAME_FIGURE = 1e-6
 
 
 class ScheduledSumsRule(AuditRule):
-    """Audits runs that schedule each client's rounds (turns); a client's epsilon follows from these rounds.
-    """
+    """Audits runs that schedule each client's rounds (turns), from which the client's epsilon follows."""
 
     entries = frozenset({"turns"})
 
@@ -78,9 +77,7 @@ class ScheduledSumsRule(AuditRule):
             yield from self._check_limits(index)
 
     def _check_limits(self, index: int) -> Iterator[str]:
-        """Check that a client's allowed rounds (turns) fit into the run, and that turns close together cost
-        most.
-        """
+        """Check that a client's allowed rounds (turns) fit into the run, and that close ones cost most."""
         group, num_rounds = self.plan["groups"][index], self.plan["num_rounds"]
         turns, apart, taps = group["turns"]["most_turns"], group["turns"]["separation"], _taps(group)
         if min(turns, apart) < 1 or (turns - 1) * apart >= num_rounds:
@@ -93,8 +90,7 @@ class ScheduledSumsRule(AuditRule):
             yield f"under the taps {taps} of group {index} the earliest and densest turns need not cost most"
 
     def check_ledger(self, index: int) -> Iterator[str]:
-        """Do nothing: scheduled rounds have no separate costs, and `check_charges` checks the ledger instead.
-        """
+        """Do nothing: scheduled rounds have no single costs, and `check_charges` checks the ledger."""
         yield from ()
 
     def check_charges(self, index: int) -> Iterator[str]:
@@ -109,9 +105,7 @@ class ScheduledSumsRule(AuditRule):
                 yield f"the charges of group {index} in {name} are not those of its turns in {rounds} rounds"
 
     def _charge(self, index: int, rounds: int) -> dict[str, Any]:
-        """Compute a group's privacy cost (charge) for the first `rounds` rounds from other entries of the
-        plan.
-        """
+        """Compute a group's privacy cost for the first `rounds` rounds from other entries of the plan."""
         group = self.plan["groups"][index]
         norm = group.get("clipping_norm", self.plan["clipping_norm"])
         event = {
@@ -145,9 +139,7 @@ class ScheduledSumsRule(AuditRule):
 
     @cached_property
     def _taken(self) -> list[dict[int, list[int]]]:
-        """The rounds in which each client took part, by group: from rounds.jsonl, and the latest from the
-        ledger.
-        """
+        """The rounds in which each client took part, by group: from rounds.jsonl, then from the ledger."""
         ledger, logged = self.files.ledger, len(self.files.rounds)
         taken: list[dict[int, list[int]]] = [{} for _ in self.plan["groups"]]
         for record in self.files.rounds:
@@ -193,9 +185,7 @@ class ScheduledSumsRule(AuditRule):
                 return
 
     def check_log(self, index: int) -> Iterator[str]:
-        """Check that clients subtracted parts of only their own earlier noise, each part once and when
-        planned.
-        """
+        """Check that clients subtracted only parts of their own earlier noise, once each, as planned."""
         taps, turns = _taps(self.plan["groups"][index]), self._taken[index]
         seen: set[tuple[int, int, int]] = set()
         for record in self.files.rounds:
@@ -229,9 +219,7 @@ class ScheduledSumsRule(AuditRule):
                     return
 
     def _period(self, index: int) -> int:
-        """Return the length of the schedule in rounds: that of the run, or more if not all clients fit into
-        it.
-        """
+        """Return the length of the schedule in rounds: the run's, or more if not all clients fit in."""
         group, num_rounds = self.plan["groups"][index], int(self.plan["num_rounds"])
         if group["turns"]["most_turns"] > 1:
             return num_rounds
@@ -304,8 +292,7 @@ def _taps(group: Mapping[str, Any]) -> tuple[float, ...]:
 
 @lru_cache(maxsize=256)
 def _strategy(taps: tuple[float, ...], rounds: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return C = (I - N)^-1, where N has the noise correlations below its diagonal, shape (rounds, rounds).
-    """
+    """Return C = (I - N)^-1; N has the noise correlations below its diagonal; shape (rounds, rounds)."""
     later = np.zeros((rounds, rounds))
     for lag, tap in enumerate(taps, start=1):
         later += tap * np.eye(rounds, k=-lag)
@@ -313,7 +300,7 @@ def _strategy(taps: tuple[float, ...], rounds: int) -> np.ndarray[Any, np.dtype[
 
 
 def _numbers(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an event with its numbers rounded to nine digits, for comparison."""
+    """Return a privacy event with its numbers rounded to nine digits, to compare events."""
     return {key: f"{value:.9g}" if isinstance(value, float) else value for key, value in event.items()}
 
 
@@ -336,8 +323,7 @@ class TurnEntry(SumEntry):
         return int(self.terms["most_turns"])
 
     def planned(self, last: NodeEntry, group: int) -> Charges:
-        """Return the privacy cost of the rounds so far; each one was checked against the budget beforehand.
-        """
+        """Return the privacy cost of the rounds so far; each was checked against the budget before."""
         event, turns = self.event(0), self.saved["rounds"]
         sigma = event["noise_stddev"] / event["clipping_norm"]
         return as_one_sum(event["taps"], sigma, event["adjacency"], turns, event["num_rounds"])
@@ -346,8 +332,7 @@ class TurnEntry(SumEntry):
         return self.planned(last, group)
 
     def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
-        """Audit the run with earlier ones; if all have scheduled rounds, their Gaussian costs add up exactly.
-        """
+        """Audit the run with earlier ones; costs of scheduled rounds, which are Gaussian, add up exactly."""
         for audit in super().audits(alike):
             if all(isinstance(each, TurnEntry) for each in alike):
                 taken = [release for each in alike for release in (*each.paid_first, *each.taken(self, 0))]
