@@ -54,7 +54,7 @@ _tables: dict[str, Table] = {}
 
 
 def hand_in(*, methods: Table, option_packages: Table, client_counts: Table) -> None:
-    """Register the tables of methods, of packages with YAML files of options, and of client counters.
+    """Register the tables of methods, of packages with YAML files, and of functions that count clients.
 
     `client_counts`: by the name of a data set what counts its clients, from its path and columns.
 

@@ -109,13 +109,13 @@ class Layers:
         return self.cloud.nodes[list(self.edges).index(edge)]
 
     def overrides(self, host: str) -> tuple[str, ...]:
-        """Return the settings (key=value) that one host's run, central or edge, needs for its layer."""
+        """Return the settings (key=value) for one host's run: the central server's or an edge server's."""
         if host == CLOUD:
             return (*SHARED, *OF_CLOUD)
         return (*SHARED, *OF_EDGES, *(OF_TRUSTED if self.edges[host].trusts_edge else ()))
 
     def words(self, host: str, given: Sequence[str]) -> list[str]:
-        """Return all settings (key=value) of one host's run: its own, then those given for all hosts."""
+        """Return all settings (key=value) of one host's run: the host's own, then those for all hosts."""
         if host == CLOUD:
             given = [word for word in given if word.partition(".")[0] in SHARED_GROUPS]
         federation = self.cloud if host == CLOUD else self.edges[host]

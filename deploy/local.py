@@ -89,7 +89,7 @@ def check_wall(federation: Federation, options: argparse.Namespace, console: Con
 
 
 def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
-    """Return the nodes' budgets as settings (key=value), so that the plan is known before nodes start."""
+    """Return the nodes' budgets as settings (key=value), to make the privacy plan before nodes start."""
     if f"privacy.budgets={CLIENTS}" not in overrides:
         return []
     budgets = ",".join(repr(node.epsilon) for node in federation.nodes)
@@ -99,7 +99,7 @@ def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
 
 
 def with_types(federation: Federation, overrides: Sequence[str]) -> list[str]:
-    """Return settings that contain the nodes' aversions and first budgets, for a plan before nodes start.
+    """Return settings with the nodes' aversions and first budgets, to make the plan before nodes start.
 
     Raises ConfigError: a game is asked for, and the nodes are given nothing to play with.
     """

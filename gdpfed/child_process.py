@@ -33,7 +33,7 @@ _PARENT_DEATH_SIGNAL = 1
 
 
 def can_fork() -> bool:
-    """Return whether this process can be forked to make workers, which only Linux allows."""
+    """Return whether gdpfed makes workers by forking this process, which it does on Linux only."""
     return sys.platform == "linux"
 
 

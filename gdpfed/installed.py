@@ -33,7 +33,7 @@ _PACKAGES = {
 
 
 def project_version() -> str:
-    """Return the version of the project, which only pyproject.toml states."""
+    """Return the version of gdpfed, which only pyproject.toml states."""
     try:
         return version(NAME)
     except PackageNotFoundError:
@@ -52,7 +52,7 @@ def checkout() -> Path | None:
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs what one extra (a group of packages) of the project needs.
+    """Return the command that installs the packages of one extra (an optional group of packages).
 
     Raises KeyError: there is no such extra.
     """
@@ -69,7 +69,7 @@ def how_to_get(module: str) -> str:
 
 
 def _requirements() -> tuple[list[str], dict[str, list[str]]]:
-    """Return the packages that the project always needs and those of each extra."""
+    """Return the packages that gdpfed always needs, and those of each extra (optional group)."""
     if (_ROOT / PROJECT_FILE).is_file():
         project = _project()
         return list(project["dependencies"]), dict(project["optional-dependencies"])

@@ -37,7 +37,7 @@ SETTINGS = (
 
 
 class Watch:
-    """Records in which files of the project a function was called.
+    """Records in which source files a function was called.
 
     Attributes:
         run: in the whole run.

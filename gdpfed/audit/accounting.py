@@ -131,18 +131,18 @@ def _sums(event: Mapping[str, Any]) -> SampledSums:
 
 
 def _releases(event: Mapping[str, Any]) -> int:
-    """Count an event's releases: DP-SGD steps (or windows of steps) times the clients of one person."""
+    """Count a privacy event's releases: steps (or windows of steps) times the clients of one person."""
     steps = int(event.get("num_steps", 1)) // int(event.get("window_steps", 1))
     return steps * parties_in(event)
 
 
 def rounds_of(event: Mapping[str, Any]) -> int:
-    """Read how many rounds an event covers: one, or a block of rounds under random allocation."""
+    """Read how many rounds a privacy event covers: one, or a block under random allocation."""
     return int(event.get("block_rounds", 1))
 
 
 def parties_in(event: Mapping[str, Any]) -> int:
-    """Read from an event at how many clients one person may have records; the default is 1."""
+    """Read from a privacy event at how many clients one person may have records; the default is 1."""
     return int(event.get("parties", 1))
 
 

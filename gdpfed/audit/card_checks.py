@@ -179,7 +179,7 @@ def _several(files: RunFiles) -> str:
 
 
 def _rights(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Expected:
-    """Return a function that checks the card's bound on how often an attacker guesses membership right."""
+    """Return a function that checks the model card's bound on how often an attacker guesses right."""
     texts = {_rights_text(files, bounds, shift) for shift in (-ROUNDED_WITHIN, 0.0, ROUNDED_WITHIN)}
     return lambda text: text in texts
 

@@ -118,7 +118,7 @@ def compare(
 
 
 def _expected(form: Form, fields: Fields, rows: Mapping[str, list[Fields]], number: int) -> Fields | None:
-    """Return the values that a line of the card must have; None if the card has one row too many."""
+    """Return the values that a line of the model card must have; None if the card has one row too many."""
     if not form.repeated:
         return fields
     own = rows.get(form.name, ())

@@ -116,7 +116,7 @@ def _cases(counts: Sequence[float]) -> str:
 
 
 def _at_chance(files: RunFiles) -> list[Fields]:
-    """Return what the card must say if accuracy is at chance level; return an empty list if it is not."""
+    """Return what the model card must say if accuracy is at chance level; return [] if it is not."""
     found = files.chance
     if found is None:
         return []

@@ -1,4 +1,4 @@
-"""Audit of a client's own ledger: did every run that the client accepted fit the client's budget?
+"""Audit of a client's own privacy ledger: did each run that the client accepted fit its budget?
 
 The mechanism that the terms of a run name says what is done with it. Runs about the client and runs about its
 records are accounted apart, each against a budget of its own unit.

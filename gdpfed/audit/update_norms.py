@@ -1,4 +1,4 @@
-"""Check a histogram of update norms: fractions, intervals and the card's advice must follow from counts.
+"""Check a histogram of update norms: fractions, intervals and model card must follow from its counts.
 
 Clients are in bins that end at multiples of their clipping norms, and one more bin. Counts are estimated by
 least squares under the constraint that all bins together hold all clients.

@@ -74,7 +74,7 @@ class ChargedGroups(AuditRule):
                 yield f"plan.json has {key} {group[key]} of group {index}, where {epsilon:.4g} follows"
 
     def agrees(self, stated: float | None, computed: float, *, loose: bool) -> bool:
-        """Whether a stated epsilon equals the computed one; `loose`: accountants but pld may be above."""
+        """Whether a stated epsilon equals the computed one; `loose`: it may be larger, except with pld."""
         if stated is None or math.isinf(computed):
             return stated is None and math.isinf(computed)
         above = loose and self.plan["accountant"] != "pld"

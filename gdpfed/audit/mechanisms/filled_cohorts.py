@@ -103,7 +103,7 @@ def check_filled(
 
 
 def _expected(plan: Mapping[str, Any], groups: Sequence[int], number: int, cohorts: Cohorts) -> float:
-    """Return the expected number of clients that a round samples for a sum."""
+    """Return the expected number of clients that a round samples for one noised sum."""
     return math.fsum(
         event_in(plan["groups"][group]["charges"], number)["sampling_rate"] * cohorts.reachable[number, group]
         for group in groups

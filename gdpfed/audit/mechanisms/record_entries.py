@@ -117,7 +117,7 @@ class StepEntry(RecordEntry):
 
 
 def plural(word: str) -> str:
-    """Return the plural of a privacy unit's name, as in records or in persons at up to 3 parties."""
+    """Return the plural of a privacy unit's name: "records", or "persons at up to 3 parties"."""
     first, *rest = word.split()
     return " ".join([f"{first}s", *rest])
 

@@ -1,4 +1,4 @@
-"""Audit of sums over sampled clients: are cohort sizes plausible for the planned sampling rates?
+"""Audit of noised sums over sampled clients: do cohort sizes fit the planned sampling rates?
 
 In a client's own ledger all rounds cost it, taken or not.
 """
