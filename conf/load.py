@@ -191,7 +191,7 @@ def _suggestion(key: str, known: Sequence[str]) -> str:
 
 
 def given_value(overrides: Sequence[str], key: str) -> Any:
-    """Return the value that settings (key=value) give to a key, the last if several; None if none does.
+    """Return the value that settings (key=value) give to a key, the last if several; else return None.
 
     Raises ConfigError: a value that Hydra cannot read.
     """

@@ -25,7 +25,7 @@ class NoRegularFileError(OSError):
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """Open a regular file that has only one name; return its descriptor.
+    """Open a regular file that has no second hard link; return its descriptor.
 
     Raises:
         NoRegularFileError: it is something else, or has a second name.
@@ -43,7 +43,7 @@ def open_regular(path: Path, flags: int) -> int:
 
 
 def read_regular(path: Path) -> bytes:
-    """Read a regular file that has only one name.
+    """Read a regular file that has no second hard link.
 
     Raises:
         NoRegularFileError: it is something else, or has a second name.

@@ -85,7 +85,7 @@ def public_key_of(word: str) -> bytes:
 def signed_roster(
     keys: Mapping[int, bytes], consortium: Identity, number: int | None = None, *, after: int = -1
 ) -> bytes:
-    """Return the clients' public keys as a list with date, signed by the consortium: a file's content.
+    """Return the content of a file: a dated list of clients' public keys, signed by the consortium.
 
     `keys`: of the clients. `consortium`: that signs. `number`: by which nodes tell it from an older one,
     higher than any before; the seconds since 1970 if none is given, or one above `after`, of the one before,

@@ -72,7 +72,7 @@ def configure(*settings: str) -> Config:
 
 
 def plan(*settings: str, **objects: Unpack[Objects]) -> ShownPlan:
-    """Return what ``gdpfed plan`` shows: rates, norms and noise of every group, and their epsilon.
+    """Return what ``gdpfed plan`` shows: sampling rates, clipping norms, noise and epsilon of every group.
 
     ``plan(budgets=[1, 3, 6], clients=100, rounds=50)``, or settings: ``plan("dataset=digits")``. `objects`:
     as of `simulate` (:class:`gdpfed.python_objects.objects.Objects`). A notebook shows the plan as tables.

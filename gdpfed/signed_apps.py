@@ -125,7 +125,7 @@ class SignedApp:
 
     @classmethod
     def by(cls, consortium: Identity, statement: AppStatement) -> Self:
-        """Sign a statement, and the bundle that it names."""
+        """Sign a statement about an app bundle, and the bundle itself, with the consortium's key."""
         message = flower_message(statement)
         return cls(statement, consortium.sign(statement.content), consortium.sign(message))
 

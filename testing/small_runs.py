@@ -157,10 +157,10 @@ def ledger_of(folder: Path, client: int) -> ClientLedger:
 
 
 def as_charged(requests: Sequence[SumRequest], round_index: int = 0) -> list[ChargedSum[SumRequest]]:
-    """Mark requests for sums as recorded in a ledger, without a ledger."""
+    """Wrap requests for sums as if a ledger had recorded them; no ledger is needed."""
     return [ChargedSum(SEAL, request, round_index) for request in requests]
 
 
 def as_expected(requests: Sequence[SumRequest], round_index: int = 1) -> list[ExpectedSum[SumRequest]]:
-    """Mark requests for sums as expected by a ledger in a round, without a ledger."""
+    """Wrap requests for sums as if a ledger expected them in a round; no ledger is needed."""
     return [ExpectedSum(SEAL, request, round_index) for request in requests]

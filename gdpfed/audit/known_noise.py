@@ -38,7 +38,7 @@ def part_left(files: RunFiles, index: int) -> float:
 
 
 LEAST_SHORT = 1e-6
-"""A relative lack of noise below this is rounding, since noise is drawn on an integer grid."""
+"""A relative lack of noise below this is due to rounding, since noise is drawn on an integer grid."""
 
 
 def check_known_noise(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:

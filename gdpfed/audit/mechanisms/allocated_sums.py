@@ -76,7 +76,7 @@ class AllocatedSumsRule(SampledSumsRule):
                     return
 
     def _check_small(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check that no small round was skipped: that would reveal who is in the block's other rounds."""
+        """Check that no round with a small cohort was skipped: that would reveal who is in other rounds."""
         least = self.files.config.get("secagg", {}).get("minimum_cohort", 0)
         together = slice(None) if self.plan.get("one_sum") else slice(index, index + 1)
         asked, there = (each[:, together].sum(axis=1) for each in (cohorts.sizes, cohorts.reachable))

@@ -90,7 +90,7 @@ class ScheduledSumsRule(AuditRule):
             yield f"under the taps {taps} of group {index} the earliest and densest turns need not cost most"
 
     def check_ledger(self, index: int) -> Iterator[str]:
-        """Do nothing: scheduled rounds have no single costs, and `check_charges` checks the ledger."""
+        """Do nothing: single scheduled rounds have no own cost, and `check_charges` checks the ledger."""
         yield from ()
 
     def check_charges(self, index: int) -> Iterator[str]:
