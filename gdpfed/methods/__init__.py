@@ -1,4 +1,4 @@
-"""The methods, one in each file: each makes a plan, requests sums, and computes the next model."""
+"""The federated learning methods, one a file: each plans privacy, requests sums, and updates the model."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -53,13 +53,13 @@ hand_in(
 
 
 def methods_with(*options: RunOption) -> str:
-    """Return the names of the methods that allow one of these options, as an error message lists them."""
+    """Return, for an error message, the names of the methods that support at least one of these options."""
     items = METHODS.items().items()
     return ", ".join(name for name, method in items if any(option in method.goes_with for option in options))
 
 
 def resolve(config: Config) -> Config:
-    """Choose, from public quantities, the settings that are left open (auto or the method's own).
+    """Replace settings that are left open (auto, or chosen by the method) by values from public numbers.
 
     Raises ConfigError, PrivacyError: as :func:`make_method`.
     """
@@ -76,7 +76,7 @@ def resolve(config: Config) -> Config:
 
 
 def _usual_against(config: Config, method: type[Method]) -> str:
-    """Return the default of privacy.against: everyone if the method or data set prefers it, else outsiders.
+    """Return the default of privacy.against, the attacker: everyone if method or data set prefers it.
 
     An edge's clients are in more than one federation, and counts on held-out records are not an update.
     """
@@ -88,7 +88,7 @@ def _usual_against(config: Config, method: type[Method]) -> str:
 
 
 def make_method(config: Config) -> Method:
-    """Make the configured method with its plan; unresolved settings are resolved first.
+    """Make the configured method with its privacy plan, after choosing the settings that are left open.
 
     Raises:
         ConfigError: an unknown method, or options of another one.
@@ -139,7 +139,7 @@ def make_method(config: Config) -> Method:
 
 
 def _refuse_client_state(config: Config, method: type[Method]) -> None:
-    """Refuse client state if the method or a vote does not support it."""
+    """Raise ConfigError if clients keep state between rounds and the method or a vote does not allow it."""
     name = config.training.client_state
     if "client state" not in method.goes_with:
         able = methods_with("client state")
@@ -163,7 +163,7 @@ ALLOCATED = "dp_fedavg, pfa, idp_fedavg_* and gdpfed*"
 
 
 def _planned(method: type[Method], config: Config) -> Method:
-    """Make the method with its plan, adding the cost of sums outside the rounds."""
+    """Make the method with its privacy plan, including the cost of sums outside the training rounds."""
     if config.training.vote is not None:
         refuse_vote(config, method)
     if config.privacy.norm_histogram_share is not None:

@@ -31,7 +31,7 @@ from gdpfed.privacy.mechanisms.records.calibration import evenly_spread, knee_st
 
 @dataclass(frozen=True, kw_only=True)
 class Convergence:
-    """Assumptions about a loss (smoothness, convexity, heterogeneity, noise) from which its bound follows.
+    """Assumptions about the loss and the noise, from which a convergence bound follows.
 
     Attributes:
         smoothness: L of every client's loss.
@@ -53,7 +53,9 @@ class Convergence:
 
 
 def loss_bound(known: Convergence, local_steps: int, num_steps: int) -> float:
-    """Return a bound on the excess loss E F(w_T) - F* after T = `num_steps`, tau = `local_steps` a round.
+    """Return an upper bound on the excess loss E F(w_T) - F* after T = `num_steps` steps.
+
+    With tau = `local_steps` a round it is
 
     (L / 2) (4 A / mu^2 + (g0 + 1) Delta_1) / (g0 + T) with g0 = 2 L / mu and
     A = 2 ((tau - 1) C + sqrt((tau - 1) N))^2 + 2 C^2 + 2 L Gamma + N sum_i p_i^2.
@@ -74,7 +76,7 @@ def loss_bound(known: Convergence, local_steps: int, num_steps: int) -> float:
 def steps_of_bound(
     known: Convergence, *, num_rounds: int, most_local_steps: int, steps_allowed: int | None = None
 ) -> int:
-    """Return the number of local steps, up to `most_local_steps`, with the smallest bound on the loss."""
+    """Return the number of local steps, at most `most_local_steps`, that minimises the bound on the loss."""
 
     def bound(tau: int) -> float:
         steps = num_rounds * tau
@@ -84,7 +86,7 @@ def steps_of_bound(
 
 
 def steps_as_printed(known: Convergence, learning_rate: float) -> float:
-    """Return local steps tau by the source's formula, for comparison only: its proof does not hold.
+    """Return the local steps tau by the ALI-DPFL paper's formula, for comparison only: its proof is wrong.
 
     sqrt(1 + (4 / mu^2 + 3 C^2 + 2 Gamma / eta + N) / ((2 + eta mu) Z)) with Z = C^2 + N.
     """
@@ -141,7 +143,7 @@ class ALIDPFLConfig(DPSGDConfig):
 
 
 class ALIDPFL(DPSGD):
-    """DP-SGD on every client; a rule divides the X steps that budgets allow into tau_r steps in round r."""
+    """ALI-DPFL: DP-SGD on every client, where a rule chooses the number of local steps in each round."""
 
     name: ClassVar[str] = "ali_dpfl"
     label: ClassVar[str] = "ALI-DPFL"
@@ -151,7 +153,7 @@ class ALIDPFL(DPSGD):
 
     @classmethod
     def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
-        """Return tau_r, the local steps of each round, by ``method.rule`` for the largest budget.
+        """Return the number of local steps in each round, by the rule ``method.rule`` for the largest budget.
 
         Raises ConfigError: more steps in a round than a client takes.
         """
@@ -188,7 +190,7 @@ class ALIDPFL(DPSGD):
 
 
 def convergence(config: Config) -> Convergence:
-    """Return the assumptions about the loss for this configuration's model, data and noise.
+    """Return the assumptions of the convergence bound, from the configured model, data and noise.
 
     d is that of the configured model, B the mean expected batch, p_i = D_i / sum D.
     """
@@ -238,20 +240,20 @@ def _steps_allowed(config: Config, accountant: Accountant) -> int:
 
 
 def _epsilons(config: Config) -> Sequence[float]:
-    """Return the epsilons of all budgets, of groups of clients or of records."""
+    """Return the epsilon of every budget: one for each group of clients, or one for each group of records."""
     own = record_budgets(config)
     return [group.epsilon for group in record_groups(config)] if own is None else [each for each, _ in own]
 
 
 def _spread(allowed: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
-    """Spread X allowed steps over the rounds; equally many in each if clients miss some rounds."""
+    """Divide `allowed` local steps among rounds; with `whole_rounds`, each round has the same number."""
     if not whole_rounds:
         return evenly_spread(allowed, num_rounds)
     return _up_to(allowed, max(1, allowed // num_rounds), num_rounds, whole_rounds=True)
 
 
 def _up_to(allowed: int, tau: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
-    """Take tau steps a round until X are spent; a last partial round only if rounds need not be whole."""
+    """Return `tau` local steps a round until `allowed` are used; `whole_rounds` drops a last partial round."""
     full, rest = divmod(allowed, tau)
     last = () if whole_rounds else (rest,)
     return ((tau,) * full + last + (0,) * num_rounds)[:num_rounds]

@@ -1,4 +1,4 @@
-"""The base class of all federated methods: its plan, the sums it requests, and the model's step.
+"""The base class of all federated methods, which plan privacy, request sums, and update the model.
 
 The round loop knows nothing else of a method. It draws the cohorts as the plan says, charges the round, and
 calls :meth:`Method.round`, which asks for its sums: all at once (the default) or one after the other, from a
@@ -35,7 +35,7 @@ Theta = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SumRequest(Release):
-    """One sum that a method asks for: what clients compute, and the privacy side of it.
+    """A method's request for one sum: what clients compute for it, their clipping norms, and its noise.
 
     Attributes:
         start: the model that clients start from, shape (d,).
@@ -58,7 +58,7 @@ class SumRequest(Release):
 
     @property
     def told(self) -> dict[str, Any]:
-        """Return the values about this sum that clients are told, by name, in a fixed order."""
+        """Return, by name and in fixed order, the values that the server sends clients with this request."""
         names = ("noise", "work", "window", "norm_factor", "indicator_share", "taps", "settings")
         return {name: getattr(self, name) for name in names}
 
@@ -70,7 +70,7 @@ class SumRequest(Release):
 
 @dataclass(frozen=True, eq=False)
 class ClientSum:
-    """The answer to a request: the sum, or None if too few clients were left for it.
+    """The result of one requested sum: the sum itself, or None if too few clients were left for it.
 
     Attributes:
         total: float64[d], y_m; or None.
@@ -104,7 +104,7 @@ SumUpdates = Callable[[Sequence[SumRequest]], list[ClientSum]]
 
 @dataclass(frozen=True, kw_only=True)
 class PlanTable:
-    """One table of a plan as a method shows it: title, headings, rows and notes.
+    """A table in which a method shows its privacy plan to the user: title, headings, rows and notes.
 
     Attributes:
         title: above it.
@@ -132,7 +132,7 @@ CurveStyle = tuple[str, Any, str]
 
 
 class Method(ABC):
-    """A federated method: it makes the privacy plan, requests sums and computes the next model.
+    """A federated method: it makes the privacy plan, requests sums, and computes the next model.
 
     Attributes:
         name: what it is chosen by, as in ``method=<name>``.
@@ -170,12 +170,12 @@ class Method(ABC):
         self.server_learning_rate = server_learning_rate
 
     def least_members(self, config: Config) -> int:
-        """Return the smallest number of clients whose values may be read together."""
+        """Return the smallest number of clients over which the server may see a sum."""
         return 1 if self.reads_alone else config.secagg.minimum_cohort
 
     @classmethod
     def resolve(cls, config: Config) -> Config:
-        """Return the configuration that is carried out and saved: by default the given one.
+        """Return the configuration with all open settings chosen; by default, return it unchanged.
 
         It may choose settings from public quantities. What is resolved resolves to itself, for a resumed run.
         """
@@ -183,12 +183,12 @@ class Method(ABC):
 
     @classmethod
     def proposals(cls, config: Config) -> "tuple[Config, list[Proposal]] | None":
-        """Choose settings for records that the user left open, with reasons; None without a rule."""
+        """Choose the settings that the user left open, with reasons; return None if there is no rule for it."""
         return None
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Make the method with its plan from a resolved configuration."""
+        """Make the method with its privacy plan, from a configuration in which no setting is left open."""
         plan = cls.planned(config)
         if config.privacy.clipping == "adaptive":
             plan = with_adaptive_clipping(
@@ -205,42 +205,42 @@ class Method(ABC):
 
     @classmethod
     def planned(cls, config: Config) -> PrivacyPlan:
-        """Make the plan for the chosen adversary (`privacy.against`)."""
+        """Make the privacy plan against the configured attacker (`privacy.against`)."""
         return cls.make_turn_plan(config) if config.privacy.against == "everyone" else cls.make_plan(config)
 
     @classmethod
     @abstractmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
-        """Return the plan of the method's guarantees under this configuration."""
+        """Return the method's privacy plan under this configuration."""
 
     @classmethod
     def make_turn_plan(cls, config: Config) -> PrivacyPlan:
-        """Make a plan that holds against everyone; only called for methods that support turns."""
+        """Return a plan with scheduled rounds for each client (turns); its epsilon holds against everyone."""
         raise TypeError(f"{cls.name} plans no turns under {config.privacy.against}")
 
     @classmethod
     def make_weighting(cls, config: Config, plan: PrivacyPlan) -> Weighting:
-        """Return the weights with which the plan's sums enter the model, by ``method.reweighting``."""
+        """Return the weights of the groups' sums in the model update, by the rule ``method.reweighting``."""
         return Weighting.of(plan, getattr(config.method, "reweighting", "uniform"))
 
     def describe(self) -> dict[str, Any]:
-        """Return the plan and the weighting as JSON, as they are printed and saved."""
+        """Return the privacy plan and the weights of groups' sums as a JSON object, to print and save."""
         return {**self.plan.to_dict(), "weighting": self.weighting.to_dict(self.plan)}
 
     def plan_tables(self) -> Sequence[PlanTable]:
-        """Return the tables by which `gdpfed plan` and logs show the plan; empty for the usual table."""
+        """Return the tables that show the privacy plan in `gdpfed plan` and logs; () means the default table."""
         return ()
 
     def draw_plan(self, path: Path) -> bool:
-        """Draw a picture of the plan as PNG, for ``gdpfed plan --output``; return whether there is one."""
+        """Draw the privacy plan into a PNG file; return False if the method has no such picture."""
         return False
 
     def observers(self, directory: Path) -> Sequence[Any]:
-        """Return the method's own observers of a run in this directory, besides the usual ones."""
+        """Return the method's own objects that are told of every round of the run in this directory."""
         return ()
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """Return the sums to request in a round: by default one for each group, with noise from clients."""
+        """Return the requests for a round's sums: by default one for each group, noised by the clients."""
         ranges = [group.at(round_index) for group in self.plan.groups]
         return [
             SumRequest(
@@ -261,7 +261,7 @@ class Method(ABC):
         return NoiseAt.CLIENT if self.plan.private else NoiseAt.NOWHERE
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
-        """Return requests of the next round that are known already, so that clients can agree on keys early.
+        """Return the next round's requests that are already known, so that clients can agree on keys early.
 
         Clients agree on the keys of these sums while the round before is still running, which saves two
         of its four exchanges. A request that then comes otherwise agrees on keys of its own. A method
@@ -275,13 +275,13 @@ class Method(ABC):
         raise TypeError(f"{self.name}, round {round_index}: the plan's sampling draws the cohorts")
 
     def take_counts(self, counts: npt.NDArray[np.float64]) -> None:
-        """Receive the class counts that clients released before the first round, shape (n, B)."""
+        """Receive the noised class counts that every client released before the first round, shape (n, B)."""
         raise TypeError(
             f"{self.name} does not use class counts, and was given those of {len(counts)} clients"
         )
 
     def noted(self, round_index: int) -> dict[str, float]:
-        """Return values that single clients have released in a round, for the log; none by default."""
+        """Return values, by name, that single clients released in a round, for the log; empty by default."""
         return {}
 
     def round(
@@ -292,9 +292,10 @@ class Method(ABC):
         return self.step(theta, sums), sums
 
     def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
-        """theta^{t+1} = theta^t + server_learning_rate * sum_m omega_m * transform_m(y_m).
+        """Return the next model, theta + server_learning_rate * sum_m omega_m * transform_m(y_m).
 
-        It is float32[d] -> float32[d]. A group whose sum is missing contributes nothing.
+        It is float32[d] -> float32[d]. y_m is the released sum of group m, and omega_m its weight. A group whose
+        sum is missing contributes nothing.
         """
         released = [
             (weight, self.transform(index, each.total))
@@ -312,20 +313,20 @@ class Method(ABC):
 
     @property
     def weighs_by_batch(self) -> bool:
-        """Whether a client's weight is proportional to its batch rate, in a run that protects records."""
+        """Whether a client's weight is proportional to its expected batch size, in record-level DP."""
         return False
 
     @property
     def sum_weights(self) -> list[float]:
-        """omega: the weight with which each sum of a round enters the model, in the order of requests."""
+        """omega: the weight of each sum of a round in the model update, in the order of requests."""
         return list(self.weighting.group_weights)
 
     def transform(self, group_index: int, total: Vector) -> Vector:
-        """Change a group's released sum before it enters the model, as by top-k; costs no privacy."""
+        """Change a group's released sum before the model update, for example by top-k; costs no privacy."""
         return total
 
     def released(self, theta: Theta) -> Theta:
-        """Return the model to release, by default theta; it is evaluated, saved and described in the card.
+        """Return the model that is evaluated, saved and described in the model card; by default theta itself.
 
         It is made of theta and of what :meth:`state_dict` holds, so of released sums only: post-processing,
         which costs no privacy. It changes neither, and may be asked for twice.
@@ -340,7 +341,7 @@ class Method(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        """Restore the state that :meth:`state_dict` returned; ValueError for another method's state."""
+        """Restore the state that :meth:`state_dict` returned; raise ValueError for another method's state."""
         if state:
             raise ValueError(
                 f"{self.name} keeps no state in a checkpoint, but found {', '.join(sorted(state))}"
@@ -348,7 +349,7 @@ class Method(ABC):
 
 
 class ConfiguredMethod(Method):
-    """A method that still needs the run's configuration between rounds.
+    """A method that keeps the run's configuration, since it needs settings in every round.
 
     Attributes:
         config: of the run.
@@ -364,5 +365,5 @@ class ConfiguredMethod(Method):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Make the method with its plan from a resolved configuration."""
+        """Make the method with its privacy plan, from a configuration in which no setting is left open."""
         return cls(cls.planned(config), config)

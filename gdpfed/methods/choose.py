@@ -1,4 +1,4 @@
-"""Proposes settings before any training, computed from public quantities alone.
+"""Proposes settings of a run before it starts, from public numbers alone (not from clients' data).
 
 It reads the number of clients, their budgets and delta, the sampling rate, and the local steps and learning
 rate as configured. It looks at no data, accuracy or model: a heuristic that costs no budget, and not optimal.
@@ -27,7 +27,7 @@ INDICATOR_SHARE = 0.3
 
 @dataclass(frozen=True)
 class Candidate:
-    """A number of rounds that could be proposed, with its estimated noise and learning progress.
+    """A possible number of rounds, with its estimated noise and learning progress.
 
     `noise_per_step`: of a round, in a parameter and in units of C. `way`: the signal-to-noise ratio of all
     rounds, as a fraction of that of infinitely many rounds. `step`: the server's step at this noise, by
@@ -43,7 +43,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A setting that is proposed as an override, and why."""
+    """A proposed setting, as a key and a value, and the reason for it."""
 
     key: str
     value: str
@@ -71,12 +71,12 @@ class Choice:
 
     @property
     def overrides(self) -> list[str]:
-        """The proposed settings as overrides for a command line."""
+        """The proposed settings as command-line arguments (key=value)."""
         return [proposal.override for proposal in self.proposals]
 
 
 def choose(config: Config, overrides: Sequence[str], most_rounds: int = MOST_ROUNDS) -> Choice:
-    """Propose rounds, clipping norm, local steps and server step, except for settings that are given.
+    """Propose rounds, clipping norm, local steps and server learning rate, if the user did not set them.
 
     sigma = ln(1 + mu^2 / (q^2 T))^(-1/2) (Bu, Dong, Long, Su, arXiv:1911.11607, Corollary 5.4) at the mean mu
     of the clients, or the smallest for dp_fedavg. Signal over noise of T rounds is in proportion to
@@ -135,7 +135,7 @@ def _candidate(num_rounds: int, mu: float, rate: float, num_clients: int) -> Can
 
 
 def _proposals(config: Config, best: Candidate, most_rounds: int) -> list[Proposal]:
-    """Propose the other settings that go with the best number of rounds, each with a reason."""
+    """Propose the best number of rounds and the settings that go with it, each with a reason."""
     enough = best.way >= ENOUGH
     training = config.training
     norm = training.learning_rate * math.sqrt(training.local_steps)
@@ -165,7 +165,7 @@ def _proposals(config: Config, best: Candidate, most_rounds: int) -> list[Propos
 
 
 def _server_step(config: Config, best: Candidate) -> list[Proposal]:
-    """Propose the server's learning rate, unless the method's weights already make the step shorter."""
+    """Propose the server's learning rate; propose nothing if the weights of groups' sums shorten the step."""
     if getattr(config.method, "reweighting", "uniform") != "uniform":
         return []
     reason = f"all rounds together then bring a parameter noise of at most {RELATIVE_NOISE:g} C"
@@ -173,7 +173,7 @@ def _server_step(config: Config, best: Candidate) -> list[Proposal]:
 
 
 def _adaptive(config: Config, best: Candidate) -> list[Proposal]:
-    """Propose adaptive clipping if the method supports it, with noise that makes measuring norms cheap."""
+    """Propose adaptive clipping if the method supports it and its count of clipped updates costs little."""
     if "adaptive clipping" not in METHODS.get(config.method.name).goes_with:
         return []
     noise = max(LEAST_FRACTION_NOISE, best.noise_per_step / (2 * INDICATOR_SHARE))

@@ -1,4 +1,4 @@
-"""Chooses settings of methods for records that the user left open, from public numbers alone.
+"""Chooses settings that the user left open, for record-level DP methods, from public numbers alone.
 
 It reads the numbers of records and parties, their budgets and delta, and the number of parameters; no
 record, label, gradient or accuracy. A heuristic that costs no budget, and not optimal.
@@ -32,7 +32,7 @@ LEAST_BATCH = 50
 
 @dataclass(frozen=True, kw_only=True)
 class PublicNumbers:
-    """The public numbers from which settings of a method on records are chosen.
+    """Public numbers from which the settings of a record-level DP method are chosen.
 
     Attributes:
         clients: how many are in a round, expected.
@@ -51,7 +51,7 @@ class PublicNumbers:
     parties: int = 1
 
     def reached(self, batch_rate: float, num_steps: int) -> float:
-        """Return a run's signal-to-noise ratio, relative to a run in which batches contain all records.
+        """Return a run's signal-to-noise ratio, divided by that of a run with full batches.
 
         sqrt(ln(1 + x) / x) with x = mu^2 / (q^2 T), by `noise_multiplier`.
         """
@@ -59,14 +59,15 @@ class PublicNumbers:
         return math.sqrt(math.log1p(exponent) / exponent)
 
     def noise_multiplier(self, batch_rate: float, num_steps: int) -> float:
-        """Return sigma = ln(1 + mu^2 / (q^2 S T))^(-1/2) for T DP-SGD steps at batch rate q.
+        """Return an estimate of the noise multiplier sigma for this number of DP-SGD steps and batch rate.
 
+        sigma = ln(1 + mu^2 / (q^2 S T))^(-1/2) for T steps at rate q, and S `parties`.
         Source: Bu, Dong, Long, Su, arXiv:1911.11607, Corollary 5.4.
         """
         return 1 / math.sqrt(math.log1p((self.privacy / batch_rate) ** 2 / (num_steps * self.parties)))
 
     def batch_rate(self, num_steps: int) -> float:
-        """Return the smallest batch rate with enough signal (`ENOUGH`) and `LEAST_BATCH` records; else 1."""
+        """Return the smallest batch rate with enough signal over noise and enough records a batch, else 1."""
         return next(
             (
                 rate
@@ -77,11 +78,11 @@ class PublicNumbers:
         )
 
     def parameter_noise(self) -> float:
-        """Return how much noise all steps together may add to a parameter: min(0.4, 10 / sqrt(d))."""
+        """Return the most noise that all steps together may add to one parameter: min(0.4, 10 / sqrt(d))."""
         return min(NOISE, NOISE_NORM / math.sqrt(self.dimension))
 
     def step(self, *, clipping_norm: float, batch_rate: float, num_steps: int, sigma: float) -> float:
-        """Return the learning rate with which T steps add `parameter_noise` to a parameter; at most 1 / C.
+        """Return the largest learning rate at which all steps add at most `parameter_noise` to a parameter.
 
         At most 1 / C. One noise for all clients is C sigma / sqrt(S), on gradients of norm C / S.
         """
@@ -148,7 +149,7 @@ def propose(
 
 
 def _rounds(config: Config, unset: Collection[str], *, shares_noise: bool) -> tuple[int, int]:
-    """Return rounds and local steps: given ones stay, the others make `STEPS` steps in total."""
+    """Return the number of rounds, and of local steps a round, for about `STEPS` steps in a whole run."""
     if shares_noise:
         return STEPS, 1
     local = LOCAL_STEPS if "training.local_steps" in unset else config.training.local_steps
@@ -166,7 +167,7 @@ def with_value(config: Config, key: str, value: float) -> Config:
 
 
 def chosen_lines(config: Config) -> Iterator[str]:
-    """Yield one line that names the settings chosen from public numbers; no line if none were."""
+    """Yield one line that names the settings chosen from public numbers; yield nothing if there are none."""
     chosen = dict(each.split("=") for each in getattr(config.method, "chosen", None) or () if "=" in each)
     form = {
         "run.num_rounds": "{} rounds",

@@ -20,7 +20,7 @@ WEIGHTS = ("records", "batches", "equal")
 
 @dataclass
 class DPSGDConfig(RecordMethodConfig):
-    """The options of method=dp_sgd, in addition to those of all methods for records."""
+    """The options of method=dp_sgd, in addition to those of all record-level DP methods."""
 
     client_weights: str = "records"
 
@@ -33,11 +33,11 @@ class DPSGDConfig(RecordMethodConfig):
 
 
 class DPSGD(RecordMethod):
-    """DP-SGD on clients: theta + sum_i p_i Delta_i, where client i makes Delta_i by tau steps on its records.
+    """DP-SGD on every client: theta + sum_i p_i Delta_i, Delta_i being client i's update after noisy steps.
 
-    p_i is D_i / sum D, or equal, or B_i / sum B, which adds least noise where batch rates differ; all over
-    the clients whose update is in the sum. Every client adds its own noise in every step, so Delta_i may be
-    seen by anybody, and the sum has none.
+    Delta_i comes from tau steps on the client's records. p_i is D_i / sum D, or equal, or B_i / sum B, which
+    adds least noise where batch rates differ; all over the clients whose update is in the sum. Every client
+    adds its own noise in every step, so Delta_i may be seen by anybody, and the sum has none.
     """
 
     name: ClassVar[str] = "dp_sgd"
@@ -53,7 +53,7 @@ class DPSGD(RecordMethod):
 
     @cached_property
     def client_weights(self) -> npt.NDArray[np.float64]:
-        """w_i: the weight of every client's update, with mean one; p_i is w_i over the survivors' sum."""
+        """w_i: the weight of client i's update, one on average; the server divides by the sum of weights."""
         by = self.config.method.client_weights
         if by == "equal":
             return np.ones(self.config.dataset.num_clients)
@@ -61,13 +61,16 @@ class DPSGD(RecordMethod):
         return np.asarray(weights / weights.mean())
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """Return the request for one sum of weighted updates, which have noise from their clients."""
+        """Return the request for one weighted sum of updates; each client has already noised its update."""
         asked = super().requests(theta, round_index, cohorts)
         return [replace(each, client_weights=self.client_weights[each.clients]) for each in asked]
 
     @property
     def step_noise(self) -> float:
-        """Return the noise of one step of the common model: sqrt(sum_i (p_i sigma_i C_i / B_i)^2)."""
+        """Return the noise's standard deviation in one step of the global model, at learning rate one.
+
+        sqrt(sum_i (p_i sigma_i C_i / B_i)^2 / q), q being the rate at which clients are sampled.
+        """
         scale = np.empty(len(self.expected_batches))
         for group, records in zip(self.plan.groups, records_of(self.plan), strict=True):
             scale[list(group.clients)] = records.noise_multiplier * records.clipping_norm

@@ -1,4 +1,4 @@
-"""DP-SGD on one noised sum: in each round one step on the sum of all records' clipped gradients."""
+"""DP-SGD on one noised sum: each round takes one step, on the sum of all records' clipped gradients."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -45,7 +45,7 @@ class DPSum(RecordMethod):
         return int(configured_records(config).max())
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """Return the request for one sum of clipped gradients, with one bound and noise for the whole sum."""
+        """Return the request for one sum of clipped gradients, with one clipping norm and one noise."""
         ranges = [group.at(round_index) for group in self.plan.groups]
         bound = ranges[0].clipping_norm
         noise_multiplier = max(each.noise_stddev for each in ranges) / bound
@@ -61,12 +61,15 @@ class DPSum(RecordMethod):
         ]
 
     def steps(self, group_index: int, round_index: int) -> RecordSteps:
-        """Return the one DP-SGD step of a client in a round, without noise, since the sum has it."""
+        """Return a client's single DP-SGD step in a round, without noise, which is added to the sum."""
         return replace(super().steps(group_index, round_index), noise_multiplier=0.0)
 
     @property
     def step_noise(self) -> float:
-        """Return the noise of one step of the model: sigma C over the number of records in all batches."""
+        """Return the noise's standard deviation in one step of the global model, at learning rate one.
+
+        It is sigma C over the expected number of records in all batches.
+        """
         summed = max(group.noise_stddev for group in self.plan.groups)
         return summed / (self.plan.sampling_rate * float(self.expected_batches.sum()))
 
@@ -83,7 +86,7 @@ class DPSum(RecordMethod):
         return np.asarray(self.server_learning_rate * rate * gradient)
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return the momentum, shape (d,) in float64; empty without momentum."""
+        """Return the momentum vector, shape (d,) in float64; return an empty dict without momentum."""
         return {} if self._velocity is None else {VELOCITY_KEY: self._velocity}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:

@@ -1,4 +1,4 @@
-"""FedAvg without privacy (an upper bound), and DP-FedAvg, in which all clients get the strictest budget.
+"""FedAvg without privacy, and DP-FedAvg, in which all clients get the strictest client's budget.
 
 Source: McMahan et al., AISTATS 2017 and ICLR 2018.
 """

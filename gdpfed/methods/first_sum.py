@@ -1,4 +1,4 @@
-"""What the votes or norms summed before the first round cost, and when they are refused."""
+"""The privacy cost of a sum before the first round (a vote or a histogram), and when it is forbidden."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 
 
 def noise_of_share(share: float, epsilons: Sequence[float], delta: float) -> float:
-    """Return the noise multiplier of a Gaussian release that costs this share of mu^2 of the least budget.
+    """Return the noise multiplier of a Gaussian release that uses this share of the smallest budget's mu^2.
 
     mu is the parameter of one Gaussian release that costs the whole budget, of which squares add up.
     """
@@ -17,7 +17,7 @@ def noise_of_share(share: float, epsilons: Sequence[float], delta: float) -> flo
 
 
 def refuse_unpaid(config: Config, setting: str, summed: str) -> None:
-    """Refuse a sum before the first round that is not proved private, or that no budget can pay for.
+    """Raise ConfigError if a sum before the first round has no privacy proof or if budgets cannot pay for it.
 
     `setting`: which asks for the sum. `summed`: what clients send for it. Raises ConfigError.
     """

@@ -1,4 +1,4 @@
-"""GDPFed and its two refinements (Xu, Hu, Kotevska): groups, optimal rates, sparsified sums.
+"""GDPFed and two refinements of it (Xu, Hu, Kotevska): groups of clients, optimal rates, top-k sums.
 
 Each class adds one idea to the one before: noise by group, then rates by group, then top-k by group.
 """
@@ -41,20 +41,20 @@ class GDPFedOpConfig(MethodConfig):
 
 @dataclass
 class GDPFedPlusConfig(GDPFedOpConfig):
-    """The options of method=gdpfed_plus: those of gdpfed_op, and the kept fraction k_m / d of each group."""
+    """The options of method=gdpfed_plus: those of gdpfed_op, and each group's top-k fraction (k_m / d)."""
 
     keep_fraction: list[float] | None = None
 
 
 def default_keep_fractions(num_groups: int) -> list[float]:
-    """Return the kept fractions k_m / d: evenly from 0.7 (strictest group) to 0.9; 0.8 for one group."""
+    """Return the default top-k fractions k_m / d: 0.7 (strictest group) to 0.9, evenly; 0.8 for one group."""
     if num_groups == 1:
         return [0.8]
     return [round(0.7 + 0.2 * m / (num_groups - 1), 6) for m in range(num_groups)]
 
 
 class GDPFed(Method):
-    """One sum for each group, with the group's own budget and noise; all groups have the overall rate q."""
+    """GDPFed: one noised sum for each group of clients, with the group's budget; all have sampling rate q."""
 
     name: ClassVar[str] = "gdpfed"
     label: ClassVar[str] = "GDPFed"
@@ -73,8 +73,9 @@ class GDPFed(Method):
 
 
 class GDPFedOp(Method):
-    """One sum for each group, with its own budget, noise and rate; the rates solve the paper's Problem 1.
+    """GDPFed-op: one noised sum for each group of clients, with its own budget and optimised sampling rate.
 
+    The rates solve the paper's Problem 1.
     Against everyone they are turns, those with the least noise for the step under the weights of the sums.
     """
 
@@ -101,7 +102,7 @@ class GDPFedOp(Method):
 
 
 class GDPFedPlus(GDPFedOp):
-    """gdpfed_op in which only the k_m largest entries of each group's sum change the model."""
+    """GDPFed+: GDPFed-op in which only the k_m largest entries of each group's sum change the model."""
 
     name: ClassVar[str] = "gdpfed_plus"
     label: ClassVar[str] = "GDPFed+"
@@ -111,7 +112,7 @@ class GDPFedPlus(GDPFedOp):
 
     @classmethod
     def resolve(cls, config: Config) -> Config:
-        """Give every group a kept fraction (top-k) by default, if the number of groups is known."""
+        """Set the default top-k fraction of every group, if none is given and the groups are known."""
         num_groups = config.privacy.planned_groups
         if config.method.keep_fraction is not None or num_groups is None:
             return config
@@ -120,7 +121,7 @@ class GDPFedPlus(GDPFedOp):
 
     @classmethod
     def make_weighting(cls, config: Config, plan: PrivacyPlan) -> Weighting:
-        """Return the weights of groups' sums, and the fraction of entries that each sum keeps.
+        """Return the weights of the groups' sums, and the fraction of each sum's entries that top-k keeps.
 
         Raises ConfigError: another number of fractions than of groups.
         """

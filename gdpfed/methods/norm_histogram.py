@@ -1,4 +1,4 @@
-"""A histogram of the norms of updates before a run, which shows whether the clipping norm fits.
+"""A noised histogram of update norms before a run, which shows whether the clipping norm fits.
 
 Every client computes one update as in a round, and says in which of a few public bins its norm is, in units
 of the client's clipping norm. What that costs is in `gdpfed.privacy.sums_once`.
@@ -24,7 +24,7 @@ _WITHOUT = f"or leave {SETTING} out"
 
 
 def refuse_norm_histogram(config: Config) -> None:
-    """Refuse a histogram of norms that is not proved private here, or that the run would not use.
+    """Raise ConfigError if settings forbid the histogram of update norms: no privacy proof, or no use for it.
 
     Raises ConfigError: names what does not go with it.
     """
@@ -46,7 +46,7 @@ def refuse_norm_histogram(config: Config) -> None:
 
 
 def refuse_unplanned(config: Config, plan: PrivacyPlan) -> None:
-    """Refuse a plan that does not pay for the histogram, or whose rounds do not sum plain updates.
+    """Raise ConfigError if the plan leaves out the histogram's cost, or if rounds sum more than updates.
 
     Raises ConfigError.
     """
@@ -61,7 +61,7 @@ def refuse_unplanned(config: Config, plan: PrivacyPlan) -> None:
 def planned_norms(
     config: Config, epsilons: Sequence[float], delta: float, adjacency: Adjacency
 ) -> NormHistogram | None:
-    """Return the cost of a histogram of norms to every client; None if the run has none."""
+    """Return the noise and privacy cost of the histogram of update norms; None if the run has none."""
     share = config.privacy.norm_histogram_share
     if share is None:
         return None

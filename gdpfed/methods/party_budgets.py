@@ -1,4 +1,4 @@
-"""Groups of clients by budget (configured, or each client's own), and parties that share persons."""
+"""Groups clients by privacy budget, and finds at how many clients one person may have records."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ TABLES = ("csv", "python")
 
 
 def resolve_budgets(config: Config, *, one_sum: bool) -> Config:
-    """Order budgets given by name like the clients, and choose the number of groups.
+    """Turn budgets that are given by client name into a list, and choose the number of groups.
 
     Args:
         one_sum: whether the clients of all groups are one sum; else each group is a sum that hides its
@@ -40,7 +40,7 @@ def resolve_budgets(config: Config, *, one_sum: bool) -> Config:
 
 
 def configured_groups(config: Config) -> tuple[Group, ...]:
-    """Form the configured groups, from budgets with shares or from the clients' own budgets.
+    """Return the groups of clients, from budgets with shares of clients or from each client's own budget.
 
     Raises:
         ConfigError: the clients' own budgets are not known yet, or are not one a client.
@@ -84,7 +84,7 @@ def _in_order(config: Config, named: Mapping[str, float]) -> list[float]:
 
 
 def budgets_in_order(names: Sequence[str], named: Mapping[str, float]) -> list[float]:
-    """Return clients' budgets in the order of these names; refuse a name without a budget.
+    """Return the clients' budgets in the order of these names; each name must have a budget.
 
     Raises ConfigError: a name that no client has, or a client without a budget.
     """
@@ -105,7 +105,7 @@ def budgets_in_order(names: Sequence[str], named: Mapping[str, float]) -> list[f
 
 
 def configured_parties(config: Config) -> int:
-    """Return S, at how many clients one person may have records; 0 if each row is a record of its own.
+    """Return the most clients at which one person may have records; 0 if every row is its own record.
 
     A plan that is made without its data takes a record for a row.
     """

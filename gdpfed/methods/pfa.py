@@ -44,8 +44,9 @@ class PFAConfig(MethodConfig):
 
 
 class PFA(Method):
-    """Groups and noise as in gdpfed; the sums of the largest budget, called public, denoise the noisiest.
+    """PFA: the sums of the group with the largest budget (public sums) denoise the strictest group's sum.
 
+    Groups and noise are those of gdpfed.
     Of the last ``history`` public sums, this round's among them, the principal subspace of
     ``subspace_dimension`` directions is taken, and the sum of the group with the smallest budget is
     projected on it. Groups in between count as they are. As long as there are fewer public sums than
@@ -77,7 +78,7 @@ class PFA(Method):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Make the method with its plan from a resolved configuration."""
+        """Make the method with its privacy plan, from a configuration in which no setting is left open."""
         plan = cls.planned(config)
         return cls(
             plan,
@@ -97,7 +98,7 @@ class PFA(Method):
         return scheduled_group_plan(config, _several_groups(config))
 
     def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
-        """Take the usual step, after adding this round's public sum to the history."""
+        """Compute the next model, after storing this round's sum of the largest budget (the public sum)."""
         public = sums[-1].total
         if public is not None:
             newest = public.astype(np.float32)[None, :]
@@ -106,14 +107,14 @@ class PFA(Method):
         return super().step(theta, sums)
 
     def transform(self, group_index: int, total: Vector) -> Vector:
-        """Project the sum of the strictest group, V V^T y, onto the public subspace; keep other sums."""
+        """Project the strictest group's sum onto the main directions of public sums; keep other sums."""
         history = self._public_sums
         if group_index > 0 or history is None or len(history) < self.subspace_dimension:
             return total
         return project_on_principal_subspace(total, history, self.subspace_dimension)
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return the history of public sums, shape (at most ``history``, d) in float32."""
+        """Return the stored sums of the largest budget, shape (at most ``history``, d) in float32."""
         return {} if self._public_sums is None else {HISTORY_KEY: self._public_sums}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:
@@ -148,7 +149,7 @@ SMALLEST_RELATIVE_VARIANCE = 1e-10
 def project_on_principal_subspace(
     vector: npt.NDArray[np.float64], history: npt.NDArray[np.float32], rank: int
 ) -> npt.NDArray[np.float64]:
-    """Project a vector, V V^T vector, onto the first right singular vectors V of ``history``.
+    """Return the projection V V^T y of a vector y onto the first right singular vectors V of ``history``.
 
     V is never formed: with the eigenvectors U and eigenvalues s^2 of the Gram matrix H H^T, of shape (h, h),
     V^T is U^T H / s. Directions in which the history holds next to nothing are left out, so the result lies

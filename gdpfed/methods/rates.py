@@ -1,4 +1,4 @@
-"""Makes private plans from the configuration: sampling rates, and the arguments of all plans."""
+"""Makes privacy plans from the configuration: chooses sampling rates and passes settings to planners."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -24,7 +24,7 @@ from gdpfed.privacy.sums_once import SumOnce
 
 
 def refuse_given_rates(config: Config) -> None:
-    """Refuse configured sampling rates by group if the method chooses rates itself.
+    """Raise ConfigError if the user gave sampling rates for groups and the method sets them itself.
 
     Raises ConfigError: names the method and the setting.
     """
@@ -37,7 +37,7 @@ def refuse_given_rates(config: Config) -> None:
 
 
 def given_rates(config: Config) -> tuple[float, ...] | None:
-    """Return configured sampling rates q_m, perhaps the paper's for this data set; None if not configured.
+    """Return the configured sampling rate of each group, which may be the GDPFed paper's; None if not set.
 
     Raises ConfigError: rates that the configuration does not have.
     """
@@ -52,7 +52,7 @@ def given_rates(config: Config) -> tuple[float, ...] | None:
 
 
 def group_rates(config: Config, groups: Sequence[Group], *, sparsified: bool) -> tuple[float, ...]:
-    """Return each group's sampling rate q_m: the configured one, or the solution of the paper's Problem 1.
+    """Return each group's sampling rate: as configured, or the optimum of the GDPFed paper (its Problem 1).
 
     Raises:
         ConfigError: rates that the configuration does not have, or an objective without an optimum.
@@ -88,7 +88,7 @@ def configured_delta(config: Config) -> float:
 
 
 def renyi_orders(config: Config) -> RenyiOrders:
-    """Return which Renyi orders the rdp accountant uses: all, or whole ones only.
+    """Return which Renyi orders the RDP accountant uses: fractional ones too, or integers only.
 
     The paper's printed noise at its own rates (FMNIST 1.42/0.89/0.73) follows from whole orders; all
     orders need 1.42/0.87/0.70. Asking for the paper's rates asks for its rows, so ``auto`` is whole there.
@@ -99,7 +99,7 @@ def renyi_orders(config: Config) -> RenyiOrders:
 
 
 def configured_accountant(config: Config, groups: Sequence[Group]) -> Accountant:
-    """Return the configured accountant for the noise in use, including the cost of sums before round 1."""
+    """Return the configured accountant for the kind of noise; it adds the cost of a sum before round 1."""
     privacy, first = config.privacy, configured_first(config, groups)
     own = accountant_for(cast("NoiseLaw", privacy.noise), privacy.accountant, renyi_orders(config))
     return own if first is None else AfterRelease(own, first.charge)
@@ -117,7 +117,7 @@ def uniform_rate_plan(config: Config, groups: Sequence[Group]) -> PrivacyPlan:
 def one_noise_plan(
     config: Config, groups: Sequence[Group], apart: PrivacyPlan, weights: Sequence[float]
 ) -> PrivacyPlan:
-    """Plan one sum over all groups whose noise meets every budget, with clipping norms C_m ~ 1 / sigma_m.
+    """Plan one noised sum over all groups, with clipping norms at which the same noise meets every budget.
 
     C_m is proportional to 1 / sigma_m, with mean C under these weights of the groups.
     """
@@ -136,7 +136,7 @@ def one_noise_plan(
 def scheduled_plan(
     config: Config, groups: Sequence[Group], *, own_turns: bool = True, own_norms: bool = True
 ) -> PrivacyPlan:
-    """Plan for privacy.against=everyone: in each round one sum over the clients whose turn it is.
+    """Plan for privacy.against=everyone: each round has one noised sum, over the clients scheduled for it.
 
     `config`: of the run. `groups`: with their budgets. `own_turns`: whether larger budgets may have more
     turns; all have as many without. `own_norms`: whether larger budgets may have larger norms.
@@ -150,7 +150,7 @@ def scheduled_plan(
 def scheduled_group_plan(
     config: Config, groups: Sequence[Group], *, reweighting: Reweighting = "uniform", own_turns: bool = False
 ) -> PrivacyPlan:
-    """Plan for privacy.against=everyone with one sum for each group, each with its own correlated noise.
+    """Plan for privacy.against=everyone: clients are scheduled; each group has a sum with correlated noise.
 
     `config`: of the run. `groups`: with their budgets. `reweighting`: the rule of the sums' weights, under
     which noise is to be least. `own_turns`: whether turns are chosen; all groups have as many without.
@@ -162,7 +162,7 @@ def scheduled_group_plan(
 
 
 def turn_budget(config: Config, groups: Sequence[Group]) -> TurnBudget:
-    """Return the configured limits within which turns of clients are planned."""
+    """Return the configured budgets and limits from which the scheduled rounds of clients are planned."""
     privacy = config.privacy
     return TurnBudget(
         groups=tuple(groups),
@@ -178,7 +178,7 @@ def turn_budget(config: Config, groups: Sequence[Group]) -> TurnBudget:
 
 
 def configured_first(config: Config, groups: Sequence[Group]) -> SumOnce | None:
-    """Return what clients pay for before the first round: a vote, a histogram of norms, or None."""
+    """Return the sum before the first round that costs privacy: a vote, a histogram of norms, or None."""
     epsilons = [group.epsilon for group in groups]
     adjacency = cast("Adjacency", config.privacy.adjacency)
     delta = configured_delta(config)
@@ -194,7 +194,7 @@ def private_plan(
     group_clipping_norms: Sequence[float] | None = None,
     one_sum: bool = False,
 ) -> PrivacyPlan:
-    """Make a plan with sampled clients, taking common arguments from the configuration.
+    """Make a privacy plan with sampled clients, from the configuration and these sampling rates and norms.
 
     Raises PrivacyError where no valid accounting exists, as of a vote before rounds that are allocated.
     """

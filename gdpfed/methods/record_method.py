@@ -34,7 +34,7 @@ HETEROGENEOUS = get_args(Heterogeneous)
 
 @dataclass
 class RecordMethodConfig(MethodConfig):
-    """The options that all methods for records have."""
+    """The options that all record-level DP methods have."""
 
     heterogeneous: str = "rate"
     noise_multiplier: float | None = None
@@ -60,7 +60,7 @@ class RecordMethodConfig(MethodConfig):
 
 
 class RecordMethod(ConfiguredMethod):
-    """A method that protects records: one sum over all clients of what their DP-SGD steps give.
+    """A record-level DP method: clients take DP-SGD steps, and a round gives one sum over all clients.
 
     Args:
         config: where the numbers of records come from, which are public; they are read when they are needed.
@@ -74,11 +74,11 @@ class RecordMethod(ConfiguredMethod):
     @classmethod
     @abstractmethod
     def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
-        """Return tau, the number of DP-SGD steps, for each round that a client takes part in."""
+        """Return the number of DP-SGD steps (tau) for each round in which a client takes part."""
 
     @classmethod
     def resolve(cls, config: Config) -> Config:
-        """Choose the settings that the user left open from public numbers."""
+        """Choose, from public numbers, the settings that the user left open."""
         if not config.privacy.about_records or not any(
             "=" not in each for each in config.method.chosen or ()
         ):
@@ -89,7 +89,7 @@ class RecordMethod(ConfiguredMethod):
 
     @classmethod
     def proposals(cls, config: Config) -> tuple[Config, list[Proposal]]:
-        """Choose the settings in method.chosen: return the configuration with them, and the reasons."""
+        """Choose values for the settings in method.chosen; return the new configuration and the reasons."""
         rate, counts = config.privacy.sampling_rate, configured_records(config)
 
         def steps_of(planned: Config) -> int:
@@ -109,7 +109,7 @@ class RecordMethod(ConfiguredMethod):
 
     @classmethod
     def most_records(cls, config: Config) -> int | None:
-        """Return the largest number of records of a client, if a sum's bound depends on it; else None."""
+        """Return the most records of any client, if a client's norm bound depends on it, else None."""
         return None
 
     @classmethod
@@ -148,14 +148,17 @@ class RecordMethod(ConfiguredMethod):
 
     @cached_property
     def expected_batches(self) -> npt.NDArray[np.float64]:
-        """Return B_i = sum_k q_k share_k D_i, every client's expected batch size, shape (num_clients,)."""
+        """Return every client's expected batch size B_i, shape (num_clients,).
+
+        B_i = sum_k q_k share_k D_i over the client's groups k of records.
+        """
         batches = self.record_counts.copy()
         for group, records in zip(self.plan.groups, records_of(self.plan), strict=True):
             batches[list(group.clients)] *= records.mean_rate
         return batches
 
     def steps(self, group_index: int, round_index: int) -> RecordSteps:
-        """Return the DP-SGD steps of a group's client in a round, with their noise."""
+        """Return a group's DP-SGD steps in a round: their number, batch rates, clipping norm and noise."""
         records = records_of(self.plan)[group_index]
         return RecordSteps(
             num_steps=self.plan.groups[group_index].at(round_index).record_steps,
@@ -165,7 +168,7 @@ class RecordMethod(ConfiguredMethod):
         )
 
     def rehearsal(self, client: int) -> RecordSteps:
-        """Return steps with which a client can rehearse a whole run alone, with the common model's noise.
+        """Return steps with which one client can simulate a whole run alone, with the global model's noise.
 
         The client divides its sums by its own expected batch B_i, so a model that moves by eta times a noise
         of s in every step has the multiplier s B_i / C there.
@@ -188,7 +191,7 @@ class RecordMethod(ConfiguredMethod):
 
     @property
     def step_noise(self) -> float:
-        """Return the noise of one step of the common model, as a standard deviation per step size."""
+        """Return the noise's standard deviation in one step of the global model, at learning rate one."""
         raise TypeError(f"{self.name} does not say what noise its model has")
 
     @property
@@ -196,7 +199,7 @@ class RecordMethod(ConfiguredMethod):
         return getattr(self.config.method, "client_weights", "") == "batches"
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """Return the request for one sum over all clients that have steps left."""
+        """Return the request for one sum over all drawn clients that have DP-SGD steps in this round."""
         asked = [
             index
             for index, (group, cohort) in enumerate(zip(self.plan.groups, cohorts, strict=True))
@@ -229,11 +232,11 @@ class RecordMethod(ConfiguredMethod):
 
     @abstractmethod
     def change(self, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
-        """Return how a released sum changes theta, shape (d,)."""
+        """Return the change of the model theta that a released sum causes, shape (d,)."""
 
 
 def _epsilons(config: Config) -> list[float]:
-    """Return the epsilons of all budgets of the run, of clients or of records."""
+    """Return the epsilon of every budget: one for each group of clients, or one for each group of records."""
     shares = record_budgets(config)
     return (
         [each.epsilon for each in record_groups(config)] if shares is None else [each for each, _ in shares]
@@ -241,7 +244,7 @@ def _epsilons(config: Config) -> list[float]:
 
 
 def configured_records(config: Config) -> npt.NDArray[np.float64]:
-    """D_i, the number of records of every client, shape (num_clients,).
+    """Return D_i, the number of records of every client, shape (num_clients,).
 
     Raises ConfigError: counts that are not one a client, or a client without records.
     """
@@ -259,7 +262,7 @@ def configured_dimension(config: Config) -> int:
 
 
 def _mean_privacy(config: Config) -> float:
-    """Return the mean over clients or records of mu, the Gaussian DP parameter that a budget allows."""
+    """Return the mean Gaussian DP parameter mu that the budgets allow, over clients or over records."""
     shares = record_budgets(config)
     if shares is None:
         shares = [(group.epsilon, group.size / config.dataset.num_clients) for group in record_groups(config)]
@@ -268,14 +271,14 @@ def _mean_privacy(config: Config) -> float:
 
 
 def record_groups(config: Config) -> tuple[Group, ...]:
-    """Return the groups of clients by budget; one group of all clients if records have the budgets."""
+    """Return the groups of clients by budget, or one group of all clients if budgets belong to records."""
     if config.privacy.budgets_of == "clients":
         return configured_groups(config)
     return (Group(min(config.privacy.budgets), range(config.dataset.num_clients)),)
 
 
 def record_budgets(config: Config) -> list[tuple[float, float]] | None:
-    """Return epsilon and share of every record group; None if budgets are of clients."""
+    """Return epsilon and share of records for each group of records; None if budgets belong to clients."""
     privacy = config.privacy
     if privacy.budgets_of == "clients":
         return None

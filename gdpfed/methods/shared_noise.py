@@ -47,7 +47,7 @@ class SharedNoise(Method):
     goes_with: ClassVar[tuple[RunOption, ...]] = get_args(RunOption)
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """Return the request for one sum over all groups, with bound and noise for the largest C_m."""
+        """Return the request for one sum over all groups; its noise is that for the largest clipping norm."""
         groups = [group.at(round_index) for group in self.plan.groups]
         largest = max(group.clipping_norm for group in groups)
         norms = [
@@ -73,8 +73,9 @@ class SharedNoise(Method):
 
 
 class GDPFedStar(SharedNoise):
-    """GDPFed*: group m has sampling rate q_m and clipping norm C_m ~ 1 / sigma_m(q_m), under one noise.
+    """GDPFed*: each group has its own sampling rate and clipping norm, and all groups share one noised sum.
 
+    Group m has rate q_m and norm C_m ~ 1 / sigma_m(q_m).
     The rates maximise sum_m q_m |G_m| C_m over the noise, or are given; then the C_m are the best for them.
     """
 
@@ -105,7 +106,7 @@ def _rates(config: Config, groups: tuple[Group, ...]) -> tuple[float, ...]:
 def _found_rates(
     find: Callable[..., tuple[float, ...]], config: Config, groups: tuple[Group, ...]
 ) -> tuple[float, ...]:
-    """Search each group's sampling rate by a function of `shared_noise_rates`, for the configured plan.
+    """Return each group's sampling rate, found by the search function `find` with the configured settings.
 
     Those of allocation are the rates of Poisson sampling: any are valid, and its noise follows from them.
     """
@@ -123,7 +124,7 @@ def _found_rates(
 
 
 class IDPFedAvgSample(SharedNoise):
-    """Same clipping norm and noise for all groups; sampling rates q_m meet each group's budget eps_m."""
+    """IDP-FedAvg, Sample: groups share clipping norm and noise; a group's sampling rate fits its budget."""
 
     name: ClassVar[str] = "idp_fedavg_sample"
     label: ClassVar[str] = "IDP-FedAvg, sample"
@@ -142,7 +143,7 @@ class IDPFedAvgSample(SharedNoise):
 
 
 class IDPFedAvgScale(SharedNoise):
-    """Same sampling rate for all groups; clipping norms C_m ~ 1 / sigma_m meet each group's budget eps_m."""
+    """IDP-FedAvg, Scale: groups share sampling rate and noise; a group's clipping norm fits its budget."""
 
     name: ClassVar[str] = "idp_fedavg_scale"
     label: ClassVar[str] = "IDP-FedAvg, scale"

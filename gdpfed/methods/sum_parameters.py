@@ -1,4 +1,4 @@
-"""Computes the public parameters of one sum from the settings, and which cohort sizes make a sum."""
+"""Computes the public parameters of a secure sum from settings, and which cohort sizes allow a sum."""
 
 from bisect import bisect_left
 from dataclasses import replace
@@ -30,10 +30,11 @@ NO_EDGE = (
 def parameters_of(
     secagg: SecAggConfig, label: str, request: SumRequest, corrections: Corrections = NO_CORRECTIONS
 ) -> SumParameters:
-    """Return a requested sum's public parameters; `corrections` counts members that only take back noise.
+    """Return the public parameters of a requested secure sum.
 
-    An edge that is trusted adds the noise itself, whoever colludes. Raises RunError: noise of which nobody is
-    to add any. Raises ValueError: a sum that cannot be.
+    `corrections` counts members that have no update and only subtract a part of earlier noise. An edge that
+    is trusted adds the noise itself, whoever colludes. Raises RunError: noise of which nobody is to add any.
+    Raises ValueError: a sum that cannot be.
     """
     if request.noise_at is NoiseAt.NOWHERE and request.noise_multiplier != 0:
         raise RunError(
@@ -65,8 +66,9 @@ def sum_parameters(
     corrections: Corrections = NO_CORRECTIONS,
     most_members: int = 0,
 ) -> SumParameters:
-    """Return the public parameters of a sum over ``num_clients`` updates, and perhaps noise corrections.
+    """Return the public parameters of a secure sum over ``num_clients`` updates.
 
+    `corrections` are members that have no update and only subtract earlier noise.
     Fractions become counts. Of all members, or of ``most_members`` that a schedule has where these are more,
     ceil(corrupt_tolerance n) are corrupt: they may all be among those with an update. Of the clients with an
     update floor(dropout_tolerance n) may drop out, but never so many that too few would be left to unmask. On
@@ -102,12 +104,12 @@ def sum_parameters(
 
 
 def can_sum(secagg: SecAggConfig, num_clients: int) -> bool:
-    """Return whether a sum over this many clients is possible under the limits of the settings."""
+    """Return whether the settings allow a secure sum over this many clients."""
     return tolerated_dropouts(secagg, num_clients) is not None
 
 
 def tolerated_dropouts(secagg: SecAggConfig, num_clients: int) -> int | None:
-    """Return how many of these clients may vanish and still leave a sum; None if no sum is possible."""
+    """Return how many of these clients may drop out of a secure sum; None if no sum is possible."""
     if num_clients < secagg.minimum_cohort:
         return None
     try:
@@ -120,7 +122,7 @@ def tolerated_dropouts(secagg: SecAggConfig, num_clients: int) -> int | None:
 
 
 def size_to_lose_one(secagg: SecAggConfig, num_clients: int) -> int:
-    """Return the fewest members, of at most `num_clients`, with which a sum survives the loss of one member.
+    """Return the smallest number of members, up to `num_clients`, with which a sum survives one dropout.
 
     Where `secagg.dropout_tolerance` is 0, the smallest one that stands if all stay. `num_clients` where no
     sum may lose a member; 0 where none stands.
@@ -148,7 +150,7 @@ def filled_size(plan: PrivacyPlan, secagg: SecAggConfig, expected: float, reacha
 
 
 def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int, corrupt: int) -> tuple[int, int, int]:
-    """Return a sum's number of neighbours k (0: complete graph), threshold t, and tolerated corrupt members.
+    """Return a secure sum's graph degree (0: complete graph), threshold, and tolerated corrupt members.
 
     Of all members as large a part may vanish as of those with an update, rounded up. A large cohort that no
     sparse graph serves gets the complete one: it protects more and costs more.
@@ -172,7 +174,7 @@ def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int, corrupt: in
 
 
 def _modulus_bits(secagg: SecAggConfig, parameters: SumParameters) -> int:
-    """Return the configured bits of a residue, or the fewest that can hold the finest noise."""
+    """Return the bits of the secure sum's modulus: as configured, or the fewest that hold the noise."""
     if not secagg.hides_updates or parameters.noise_multiplier == 0:
         return FULL_BITS
     if secagg.modulus_bits is not None:

@@ -28,7 +28,7 @@ Setting = tuple[float, ...]
 
 
 class RecordRun(Protocol):
-    """A method for records whose run each client can rehearse alone on its own records.
+    """A record-level DP method whose run a client can simulate alone, on its own records.
 
     Attributes:
         config: by which it goes on; the setting that was chosen goes there.
@@ -37,11 +37,11 @@ class RecordRun(Protocol):
     config: Config
 
     def rehearsal(self, client: int) -> RecordSteps:
-        """Return the steps of a whole run on the client's own records, with the noise of the common model."""
+        """Return the steps of a whole run on the client's own records, with the global model's noise."""
 
 
 def settings_of(config: Config) -> tuple[Setting, ...]:
-    """Return the settings that clients vote on: all combinations of listed values; empty without a vote."""
+    """Return the settings to vote on: all combinations of listed values; empty if there is no vote."""
     grid = config.training.vote
     if grid is None:
         return ()
@@ -57,7 +57,7 @@ def with_setting(config: Config, setting: Sequence[float]) -> Config:
 
 
 def refuse_vote(config: Config, method: type[Method]) -> None:
-    """Refuse clients' vote on settings where no proof covers it, or its trial runs would differ from the run.
+    """Raise ConfigError if a vote on settings has no privacy proof or trials that differ from the run.
 
     Raises ConfigError: names what does not go with it.
     """
@@ -94,7 +94,10 @@ def refuse_vote(config: Config, method: type[Method]) -> None:
 def planned_vote(
     config: Config, epsilons: Sequence[float], delta: float, unit: Unit, adjacency: Adjacency = "zero_out"
 ) -> Vote | None:
-    """Return the cost of a vote to every client: a share of mu^2 of the smallest budget."""
+    """Return the noise and privacy cost of a vote on settings; None if the run has no vote.
+
+    The cost is a share of mu^2 of the smallest budget.
+    """
     options = len(settings_of(config))
     if not options:
         return None
@@ -110,7 +113,7 @@ def planned_vote(
 
 
 def vote_request(method: Method, model: Theta, clients: Sequence[int], config: Config) -> SumRequest:
-    """Return the request for clients' votes before the first round.
+    """Return the request for clients' votes on training settings before the first round.
 
     Where clients are protected, a trial is all rounds of local training, with the noise over the step that
     the plan's rounds have (`Weighting.noise_per_step`).
@@ -144,7 +147,7 @@ def vote_request(method: Method, model: Theta, clients: Sequence[int], config: C
 
 
 def chance_of_agreement(clients: int, noise_stddev: float, options: int) -> float:
-    """Return the chance that a setting with all votes wins against settings that only have noise.
+    """Return the probability that a setting with all votes wins, if the others have only noise.
 
     P(n + s Z > s max Z_j) = int phi(z) Phi(z + n / s)^(K - 1) dz, by the trapezoidal rule.
     """

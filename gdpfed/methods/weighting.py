@@ -1,4 +1,4 @@
-"""Weights with which released sums enter the model; choosing them costs no privacy.
+"""Weights of the groups' released sums in the model update; choosing them costs no privacy.
 
 Source: Xu, Hu, Kotevska, "Optimal Client Sampling in Federated Learning with Client-Level Heterogeneous
 Differential Privacy", Section 4 and Table 5.
@@ -46,7 +46,7 @@ class Weighting:
         reweighting: str = "uniform",
         keep_fractions: Sequence[float] | None = None,
     ) -> "Weighting":
-        """Return the weights for a plan's groups; `keep_fractions` None keeps all entries.
+        """Return the weights of a plan's groups; with `keep_fractions` None, top-k keeps all entries.
 
         Raises PrivacyError for a rule that there is not, fractions outside (0, 1], and, where all groups are
         one sum, for what would need their sums one by one.
@@ -62,7 +62,7 @@ class Weighting:
         return cls(reweighting=reweighting_rule(reweighting), group_weights=weights, keep_fractions=keep)
 
     def noise_magnitude(self, plan: PrivacyPlan) -> float:
-        """Return Lambda, the noise magnitude in the model, for a plan with these weights."""
+        """Return the GDPFed paper's noise magnitude Lambda, for a privacy plan with these weights."""
         return noise_magnitude(plan.groups, self.reweighting, self.keep_fractions)
 
     def effective_step(self, plan: PrivacyPlan) -> float:
@@ -76,7 +76,7 @@ class Weighting:
         )
 
     def noise_per_step(self, plan: PrivacyPlan) -> float:
-        """Return the noise in one parameter and round relative to the model's step; less is better.
+        """Return the noise in one parameter and round, divided by the model's step; less is better.
 
         sqrt(sum_m omega_m^2 s_m^2) / (sum_m omega_m r_m C_m), s_m = C_m sigma_m; where all groups are one
         sum, the noise is omega s. The step is that of an update which all clients agree on and which is
@@ -96,7 +96,7 @@ class Weighting:
         return math.hypot(*(noises[:1] if plan.one_sum else noises)) / step
 
     def to_dict(self, plan: PrivacyPlan) -> dict[str, Any]:
-        """Return the weighting as JSON, with the quantities that follow from it."""
+        """Return the weights and top-k fractions as a JSON object, with noise and step computed from them."""
         return {
             "reweighting": self.reweighting,
             "group_weights": list(self.group_weights),
@@ -108,13 +108,13 @@ class Weighting:
 
 
 def reweighting_rule(name: str) -> Reweighting:
-    """Return the rule for weights of groups with this name; PrivacyError for an unknown name."""
+    """Return the name of the rule for groups' weights; raise PrivacyError if it is unknown."""
     require_choice("reweighting", name, get_args(Reweighting))
     return "uniform" if name == "uniform" else "squared_participation"
 
 
 def relative_weights(sizes: Floats, reweighting: Reweighting) -> Floats:
-    """Return groups' weights omega_m without a common factor, from cohort sizes, shape (..., M)."""
+    """Return the weights of groups' sums up to a common factor, from cohort sizes, shape (..., M)."""
     return np.ones_like(sizes) if reweighting == "uniform" else sizes**2
 
 
@@ -136,8 +136,9 @@ def group_weights(
 def noise_magnitude(
     groups: Sequence[GroupPlan], reweighting: Reweighting, keep_fractions: Sequence[float]
 ) -> float:
-    """Return Lambda = (1 / M) sum_m (k_m / d) v_m C_m^2 sigma_m^2, noise per parameter (Table 5).
+    """Return the GDPFed paper's noise magnitude Lambda = (1 / M) sum_m (k_m / d) v_m C_m^2 sigma_m^2.
 
+    It is the noise per parameter (Table 5).
     v_m = 1 under `uniform`, v_m = r_m^2 / sum_j r_j^2 under `squared_participation`. The paper has
     C_m = C. Where all groups are one sum, every term is the variance of its noise, and so is Lambda,
     which is how the paper counts DP-FedAvg.
@@ -163,7 +164,7 @@ def _checked_keep_fractions(keep_fractions: Sequence[float] | None, num_groups: 
 
 
 def step_of_noise(noise_per_step: float, num_rounds: int) -> float:
-    """Return a server step, at most 1, with which T rounds add noise of at most 0.12 C to a parameter.
+    """Return a server learning rate, at most 1, at which all rounds add at most 0.12 C of noise a parameter.
 
     v is the noise of a round in a parameter, in units of C, at a step of one (`Weighting.noise_per_step`);
     it holds what the rule needs of budgets, cohorts and rates. Independent rounds add up to sqrt(T) v.
