@@ -253,7 +253,7 @@ def _spread(allowed: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[in
 
 
 def _up_to(allowed: int, tau: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
-    """Return `tau` local steps a round until `allowed` are used; `whole_rounds` drops a last partial round."""
+    """Return `tau` local steps a round until `allowed` are used; `whole_rounds` drops an incomplete round."""
     full, rest = divmod(allowed, tau)
     last = () if whole_rounds else (rest,)
     return ((tau,) * full + last + (0,) * num_rounds)[:num_rounds]

@@ -183,7 +183,7 @@ class Method(ABC):
 
     @classmethod
     def proposals(cls, config: Config) -> "tuple[Config, list[Proposal]] | None":
-        """Choose the settings that the user left open, with reasons; return None if there is no rule for it."""
+        """Choose the settings that the user left open, with reasons; return None if no rule exists for it."""
         return None
 
     @classmethod
@@ -228,7 +228,7 @@ class Method(ABC):
         return {**self.plan.to_dict(), "weighting": self.weighting.to_dict(self.plan)}
 
     def plan_tables(self) -> Sequence[PlanTable]:
-        """Return the tables that show the privacy plan in `gdpfed plan` and logs; () means the default table."""
+        """Return the tables that show the privacy plan in `gdpfed plan` and logs; () for the usual table."""
         return ()
 
     def draw_plan(self, path: Path) -> bool:
@@ -294,8 +294,8 @@ class Method(ABC):
     def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
         """Return the next model, theta + server_learning_rate * sum_m omega_m * transform_m(y_m).
 
-        It is float32[d] -> float32[d]. y_m is the released sum of group m, and omega_m its weight. A group whose
-        sum is missing contributes nothing.
+        It is float32[d] -> float32[d]. y_m is the released sum of group m, and omega_m its weight. A group
+        whose sum is missing contributes nothing.
         """
         released = [
             (weight, self.transform(index, each.total))

@@ -1,4 +1,4 @@
-"""Random allocation: each client takes part in one round of a block, drawn uniformly and in secret.
+"""Random allocation: each client takes part in one round of every block of rounds, drawn in secret.
 
 Source: after the idea of Feldman and Shenfeld, "Privacy Amplification by Random Allocation",
 arXiv:2502.08202, and "Efficient Privacy Loss Accounting for Subsampling and Random Allocation",
@@ -49,7 +49,7 @@ WHOLE_ORDERS = (*range(2, 64), 128, 256)
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatedGaussian(Event):
-    """A block of `block_rounds` noised sums, of which a unit is part of one, drawn uniformly in secret.
+    """A block of `block_rounds` noised sums; each client is in exactly one, drawn uniformly and in secret.
 
     Which one is drawn uniformly, for each client by itself, and is secret. A contribution has L2 norm at most
     `clipping_norm`; each sum carries noise of standard deviation `noise_stddev` per coordinate. A neighbour
@@ -72,12 +72,12 @@ class AllocatedGaussian(Event):
 
     @property
     def noise_multiplier(self) -> float:
-        """sigma: the noise's standard deviation over the clipping norm."""
+        """sigma: the noise's standard deviation divided by the clipping norm."""
         return self.noise_stddev / self.clipping_norm
 
     @property
     def sampling_rate(self) -> float:
-        """1 / b: the chance that the unit is part of a given round, in a block of b rounds."""
+        """1 / b: the probability that a client takes part in a given round of a block of b rounds."""
         return 1 / self.block_rounds
 
     @property
@@ -89,13 +89,13 @@ class AllocatedGaussian(Event):
         return self.noise_stddev > 0.0
 
     def for_members(self) -> Gaussian:
-        """Return the one sum that contains the unit: its cost to those who know which round that was."""
+        """Return the event for an attacker who knows the round in which the client is: one Gaussian sum."""
         return Gaussian(noise_stddev=self.noise_stddev, clipping_norm=self.clipping_norm)
 
 
 @dataclass(frozen=True)
 class Allocation(OwnLosses):
-    """A block of rounds, in one of which a unit takes part, with noise of `sigma` clipping norms."""
+    """A block of rounds, with noise of `sigma` times the clipping norm; a client takes part in one of them."""
 
     sigma: float
     rounds: int
@@ -106,7 +106,7 @@ class Allocation(OwnLosses):
         return interval_bounds_of_losses(_deviation(self.sigma, self.rounds) / 20, largest)
 
     def losses(self, interval: float) -> BothLosses:
-        """Return a block's privacy losses on a grid: of removing the unit, and of adding it."""
+        """Return a block's discretised privacy loss distributions: for removing and for adding a client."""
         law = _mean_ratio(self.sigma, self.rounds, interval)
         chances = law.masses * np.exp(law.logs)
         highest = law.lowest + len(law.masses) - 1
@@ -124,7 +124,7 @@ def _(event: AllocatedGaussian) -> tuple[Step | Allocation, int]:
 
 @renyi_curve.register
 def _(event: AllocatedGaussian) -> dict[float, float]:
-    """Return a block's Renyi divergences at whole orders: the larger of unit removed and unit added.
+    """Return a block's Renyi divergences at integer orders, the larger for removing and for adding a client.
 
     Removed: E R^a = a! b^-a [x^a] (sum_n exp(n (n - 1) / (2 sigma^2)) x^n / n!)^b, exactly. Added: R is at
     least its geometric mean, so (a - 1) D_a <= (a - 1) (a - 1 + b) / (2 b sigma^2).
@@ -180,7 +180,7 @@ class _Ratio:
         return self.step * (self.lowest + np.arange(len(self.masses), dtype=np.float64))
 
     def trimmed(self) -> "_Ratio":
-        """Cut both ends off the grid, each of probability at most CUT; the spread never shrinks."""
+        """Cut off both tails of the distribution, each of mass at most CUT, without reducing its spread."""
         ratios = np.exp(self.logs)
         below, above = np.cumsum(self.masses), np.cumsum((self.masses * ratios)[::-1])[::-1]
         first = int(np.searchsorted(below, CUT))
@@ -201,7 +201,7 @@ class _Ratio:
 
 
 def _deviation(sigma: float, rounds: int) -> float:
-    """The standard deviation of the likelihood ratio R of a block of rounds."""
+    """Return the standard deviation of the likelihood ratio R of a block of rounds."""
     return math.sqrt(math.expm1(min(sigma**-2, 50.0)) / rounds)
 
 
@@ -220,7 +220,7 @@ def _coarse(sigma: float, rounds: int) -> float:
 
 
 def _one_ratio(sigma: float, step: float) -> _Ratio:
-    """Put the lognormal ratio of one round on a grid; splitting mass between points keeps the mean."""
+    """Discretise the lognormal likelihood ratio of one round without changing its mean."""
     reach = -float(special.ndtri(TAIL))
     ends = [(place - 0.5 / sigma) / sigma for place in (-reach, reach + 1 / sigma)]
     lowest, highest = math.floor(ends[0] / step), math.ceil(ends[1] / step)

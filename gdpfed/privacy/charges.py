@@ -1,4 +1,4 @@
-"""Charges: an event, how often it happens, and the unit (client or record) that pays."""
+"""Charges: privacy costs, each an event, its number of repetitions, and who pays (client or record)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from gdpfed.privacy.validation import require_choice, require_count
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
-    """Releases of one event, paid by one kind of unit; each release has its own sample and noise."""
+    """A privacy cost: `count` releases of an event, each with new sampling and noise, for a client or record."""
 
     event: Event
     count: int
@@ -26,7 +26,7 @@ class Charge:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, which `charge_from_dict` reads."""
+        """Return the charge as a JSON object, which `charge_from_dict` can read."""
         return {"event": self.event.to_dict(), "count": self.count, "unit": self.unit}
 
 
@@ -53,7 +53,7 @@ def first_charges(charges: tuple[Charge, ...], rounds: int, *, skipped: int = 0)
 
 
 def event_of_round(charges: tuple[Charge, ...], round_index: int) -> Event:
-    """Return the event that a list of charges has for a round, counted from 0.
+    """Return the event by which a list of charges accounts for a round, counted from 0.
 
     Raises PrivacyError for a round beyond the list.
     """
@@ -69,7 +69,7 @@ def event_of_round(charges: tuple[Charge, ...], round_index: int) -> Event:
 
 
 def event_from_dict(data: object) -> Event:
-    """Return the event that `Event.to_dict` wrote; PrivacyError for other data."""
+    """Return the event that `Event.to_dict` wrote; raise PrivacyError for other data."""
     if not isinstance(data, Mapping) or data.get("kind") not in Event.kinds:
         raise PrivacyError(not_known(f"the kind of the event {data!r}", Event.kinds))
     values = {name: value for name, value in data.items() if name != "kind"}

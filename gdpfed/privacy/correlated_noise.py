@@ -1,4 +1,4 @@
-"""Correlated noise: later rounds subtract part of earlier noise. What a client's turns then cost.
+"""Correlated noise, of which later rounds subtract a part, and what it costs a client to take part in rounds.
 
 The sum of round t carries y_t = z_t - sum_j g_j z_{t-j}; z_t ~ N(0, s^2 I) is new in every round and
 g_1, ..., g_p are the taps. With N the strictly lower triangular Toeplitz matrix of the taps, the noise is
@@ -33,7 +33,7 @@ ROUNDING = 1e-12
 
 @lru_cache(maxsize=256)
 def check_taps(taps: tuple[float, ...], num_rounds: int) -> None:
-    """Refuse taps (shares of noise taken back later) for which closely spaced turns might not cost most.
+    """Raise PrivacyError for taps (parts of noise that later rounds subtract) without a privacy proof.
 
     Raises PrivacyError for more than `MOST_TAPS`, for taps that are negative or rise, and where h rises.
     """
@@ -56,23 +56,23 @@ def check_taps(taps: tuple[float, ...], num_rounds: int) -> None:
 
 
 def noise_response(taps: Sequence[float], num_rounds: int) -> Floats:
-    """Return the first column of matrix C, whose inverse correlates the noise over T rounds: shape (T,)."""
+    """Return the first column of C, the matrix whose inverse correlates noise over T rounds: shape (T,)."""
     return _filtered_once((0,), taps, num_rounds)
 
 
 @lru_cache(maxsize=65_536)
 def sensitivity(taps: tuple[float, ...], turns: tuple[int, ...], num_rounds: int) -> float:
-    """Return how far a client of norm one with these turns moves the sums together; 0 without turns."""
+    """Return the L2 sensitivity of all sums together to a client of norm one that is in these rounds."""
     return float(np.linalg.norm(_filtered_once(turns, taps, num_rounds)))
 
 
 def densest_turns(most_turns: int, separation: int, num_rounds: int) -> tuple[int, ...]:
-    """Return up to k turns as close together as allowed: rounds 0, b, 2 b, ... below `num_rounds`."""
+    """Return up to `most_turns` rounds for a client, as close as allowed: 0, b, 2 b, ... (b `separation`)."""
     return tuple(range(0, min(num_rounds, most_turns * separation), separation))
 
 
 def sensitivities(taps: Sequence[float], num_rounds: int) -> Floats:
-    """Return the sensitivities of 1, ..., T turns that are spread as far as T rounds allow, shape (T,)."""
+    """Return the sensitivity to a client in 1, ..., T rounds, spread as far as T allows, shape (T,)."""
     present = np.zeros((num_rounds, num_rounds))
     for turns in range(1, num_rounds + 1):
         present[list(densest_turns(turns, num_rounds // turns, num_rounds)), turns - 1] = 1.0
@@ -80,7 +80,7 @@ def sensitivities(taps: Sequence[float], num_rounds: int) -> Floats:
 
 
 def check_turns(most_turns: int, separation: int, num_rounds: int) -> None:
-    """Refuse, with PrivacyError, k turns at least b rounds apart that do not fit into T rounds.
+    """Raise PrivacyError if `most_turns` rounds, `separation` apart, do not fit into `num_rounds` rounds.
 
     Raises PrivacyError.
     """
@@ -95,7 +95,7 @@ def check_turns(most_turns: int, separation: int, num_rounds: int) -> None:
 
 
 def broken_turn(most_turns: int, separation: int, taken: Sequence[int], round_index: int) -> str:
-    """Say why a client that has had these turns may not take part in a round; "" if it may."""
+    """Return why a client that was in rounds `taken` may not take part in this round; "" if it may."""
     if len(taken) >= most_turns:
         return f"it has had {len(taken)} turns, and may have {most_turns}"
     nearest = min((abs(round_index - each) for each in taken), default=separation)
@@ -116,7 +116,7 @@ def prefix_noise(taps: Sequence[float], num_rounds: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class CorrelatedGaussian(Gaussian):
-    """One client's turns in rounds with correlated noise, which later rounds mostly subtract again.
+    """The rounds in which one client takes part, under noise of which later rounds subtract a part.
 
     Each contribution has L2 norm at most `clipping_norm` C; `noise_stddev` s is that of the noise which is
     new in every round, and `taps` say how much of it the next rounds take back. `num_rounds` are the rounds
@@ -155,12 +155,12 @@ class CorrelatedGaussian(Gaussian):
 
     @property
     def sensitivity(self) -> float:
-        """How far the client's turns together move all sums, for contributions of norm one."""
+        """The L2 sensitivity of all sums together to the client's rounds, for contributions of norm one."""
         return sensitivity(self.taps, self.turns, self.num_rounds)
 
     @property
     def noise_multiplier(self) -> float:
-        """The noise s of one round, divided by how far the client's turns together can move the sums."""
+        """The noise of one round, divided by the sensitivity of all sums together to the client's rounds."""
         return super().noise_multiplier / self.sensitivity
 
 
@@ -174,7 +174,7 @@ def _filtered(present: Floats, taps: Sequence[float]) -> Floats:
 
 
 def _filtered_once(turns: Sequence[int], taps: Sequence[float], num_rounds: int) -> Floats:
-    """Multiply matrix C by one column that is 1 in these rows and 0 elsewhere; faster than `_filtered`."""
+    """Multiply matrix C by a column that is 1 in rows `turns` and 0 elsewhere; faster than `_filtered`."""
     rows = [0.0] * num_rounds
     for turn in turns:
         rows[turn] = 1.0
@@ -199,11 +199,12 @@ TAP_DIGITS = 3
 
 
 def power_taps(power: float, num_taps: int) -> tuple[float, ...]:
-    """Return taps by formula: the coefficients of 1 - (1 - x)^gamma, 0 <= gamma <= 1.
+    """Return taps (parts of noise to subtract later) by formula: coefficients of 1 - (1 - x)^gamma.
 
     g_1 = gamma and g_{j+1} = g_j (j - gamma) / (j + 1). The family is that of gamma-BIFR (Kalinin et al.,
     arXiv:2605.18379), derived here from the two that it unites: with one tap it is DP-lambda-CGD, and with
-    gamma = 1/2 the banded inverse square root. Without a last tap h would be that of (1 - x)^-gamma.
+    gamma = 1/2 the banded inverse square root. Without a last tap h would be that of (1 - x)^-gamma. `power`
+    is gamma, from 0 to 1.
     """
     taps = [power] if num_taps else []
     while len(taps) < num_taps:
@@ -215,7 +216,7 @@ def power_taps(power: float, num_taps: int) -> tuple[float, ...]:
 def best_taps(
     figure: Callable[[Sequence[float]], float], num_taps: int, num_rounds: int
 ) -> tuple[float, ...]:
-    """Search the decreasing taps (shares of noise taken back later) that minimise a positive objective.
+    """Search decreasing taps (parts of noise that later rounds subtract) that minimise `figure`.
 
     The search begins at taps that halve and, if there are several, at the best ones in closed form too: among
     many taps it does not find these by itself.
@@ -250,7 +251,7 @@ def best_taps(
 
 
 def _rounded(taps: Floats, num_rounds: int) -> tuple[float, ...]:
-    """Round taps to a few digits, and lower the last ones where rounding breaks a condition of the proof."""
+    """Round taps to a few digits, and lower the last ones if rounding breaks a condition of the proof."""
     digits = np.round(taps * 10**TAP_DIGITS).astype(int).tolist()
     while True:
         rounded = tuple(digit / 10**TAP_DIGITS for digit in digits)

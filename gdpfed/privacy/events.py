@@ -1,4 +1,4 @@
-"""Events: what is released in one round, with all numbers that its accounting needs.
+"""Events: kinds of release (such as a noised sum), with all numbers that privacy accounting needs.
 
 An event has every quantity that its accounting needs, in its own units, so that no reader needs an
 accountant's convention. `gdpfed.privacy.accountants` turns a list of charges into epsilon.
@@ -38,7 +38,7 @@ NoiseLaw = Literal["gaussian", "discrete_gaussian"]
 
 
 class Event:
-    """Base class of events: one release as accountants see it. A subclass is one kind of release."""
+    """Base class of events; each subclass describes one kind of release to the privacy accountants."""
 
     kinds: ClassVar[dict[str, type["Event"]]] = {}
     kind: ClassVar[str]
@@ -52,7 +52,7 @@ class Event:
 
     @property
     def is_noisy(self) -> bool:
-        """Whether the release has any noise; without it no privacy is promised."""
+        """Whether the release has any noise; without noise, no privacy is promised."""
         raise TypeError(f"{type(self).__name__} does not say whether it is noisy")
 
     @property
@@ -66,18 +66,18 @@ class Event:
         return 1
 
     def for_members(self) -> "Event":
-        """Return the event for an adversary who knows which clients were sampled."""
+        """Return the event for an attacker who knows which clients were sampled."""
         return self
 
     def continuous(self, share: float) -> "Event":
-        """Return the same event with continuous noise of this share of its standard deviation.
+        """Return the event with continuous Gaussian noise, of `share` times its standard deviation.
 
         Raises PrivacyError for an event that has continuous noise only.
         """
         raise PrivacyError(f"{self.kind} has continuous noise only; use privacy.noise=gaussian")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, which `event_from_dict` reads."""
+        """Return the event as a JSON object, which `event_from_dict` can read."""
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
 
 
@@ -116,7 +116,7 @@ class SampledGaussian(Event):
 
     @property
     def noise_multiplier(self) -> float:
-        """A round's noise in clipping norms: sigma_m / sqrt(num_sums), whatever the adjacency.
+        """A round's noise in units of the clipping norm, sigma_m / sqrt(num_sums), under any adjacency.
 
         k sums over one cohort are one release in k d coordinates, which a client moves by sqrt(k) C; they
         are at most that also if a later one depends on what an earlier one released.
@@ -125,7 +125,7 @@ class SampledGaussian(Event):
 
     @property
     def cohort_size(self) -> int:
-        """Clients drawn each round under fixed_size sampling."""
+        """The number of clients drawn in each round under fixed_size sampling."""
         return fixed_cohort_size(self.sampling_rate, self.group_size)
 
     @property
@@ -154,7 +154,7 @@ class SampledGaussian(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Event):
-    """A noised sum that certainly contains the unit, so that sampling does not reduce its cost.
+    """A noised sum that certainly contains the protected client or record, so sampling does not cut its cost.
 
     A contribution has L2 norm at most `clipping_norm`; the noise has standard deviation `noise_stddev` per
     coordinate. One release is rho-zCDP with rho = (distance clipping_norm / noise_stddev)^2 / 2.
@@ -175,7 +175,7 @@ class Gaussian(Event):
 
     @property
     def noise_multiplier(self) -> float:
-        """The noise over the distance of two neighbouring sums: C, or 2 C under replace_one."""
+        """The noise divided by the distance of neighbouring sums, which is C, or 2 C under replace_one."""
         distance = 1.0 if self.adjacency == "zero_out" else 2.0
         return self.noise_stddev / self.clipping_norm / distance
 
@@ -230,7 +230,7 @@ class DPSGDSteps(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianMixture(Event):
-    """A sum with noise `noise_stddev` that the unit moves by sensitivities[k] with chance weights[k].
+    """A noised sum that one client or record changes by sensitivities[k] with probability weights[k].
 
     A subset drawn with chance q_1, of whose draws the unit is part with others, makes such a mixture:
     dp-accounting's mixture of Gaussians (Choquette-Choo et al., arXiv:2312.17341).
@@ -269,7 +269,7 @@ class GaussianMixture(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalWindows(Event):
-    """Windows of `window_steps` local steps on a client's records; each window releases its noised end.
+    """Local training in windows of `window_steps` steps; the model at each window's end is released, noised.
 
     Every step draws each record with probability `batch_rate` q, in secret. `num_steps` are those of all
     windows together; noise is that of one window's end, `noise_multiplier` z in units of the `bound`:
@@ -314,7 +314,7 @@ class LocalWindows(Event):
 
     @property
     def mixture(self) -> GaussianMixture:
-        """One window's release: how far a record may move the model, with which chances, and the noise."""
+        """One window's release: how far a record may move the model, with what probabilities, and the noise."""
         q, m = self.batch_rate, self.window_steps
         if self.bound == "convex":
             moves = [float(met) for met in range(1, m + 1)]
@@ -335,7 +335,7 @@ RecordEvent = DPSGDSteps | LocalWindows
 
 
 def fixed_cohort_size(sampling_rate: float, group_size: int) -> int:
-    """Return round(q_m |G_m|), the cohort of fixed-size sampling.
+    """Return round(q_m |G_m|), the cohort size under fixed-size sampling.
 
     Raises PrivacyError where that is zero clients: the group would never take part.
     """

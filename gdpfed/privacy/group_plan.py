@@ -1,4 +1,4 @@
-"""The plan of one group of clients, in a form that does not depend on the mechanism."""
+"""The privacy plan of one group of clients, in a form that all privacy mechanisms share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class GroupPlan:
         check_accounted(self.epsilon, self.epsilon_accounted)
 
     def at(self, round_index: int) -> RoundRange:
-        """Return the group's rate, norm and noise in a round, counted from 0.
+        """Return the group's sampling rate, clipping norm and noise in a round, counted from 0.
 
         Raises PrivacyError for a round beyond the plan.
         """
@@ -84,7 +84,7 @@ class GroupPlan:
 
     @property
     def clipping_norm(self) -> float:
-        """C_m, the L2 bound on a contribution."""
+        """C_m, the L2 bound on a client's contribution."""
         return self.ranges[0].clipping_norm
 
     @property
@@ -99,12 +99,12 @@ class GroupPlan:
 
     @property
     def noise_stddev(self) -> float:
-        """sigma_m C_m: the standard deviation of the sum's noise per coordinate, in an update's unit."""
+        """sigma_m C_m: the standard deviation of the sum's noise per coordinate, in the unit of updates."""
         return self.ranges[0].noise_stddev
 
 
 def check_accounted(epsilon: float, accounted: float) -> None:
-    """Refuse, with PrivacyError, a group whose accounted epsilon is above its budget."""
+    """Raise PrivacyError if a group's accounted epsilon is above its budget."""
     if accounted > epsilon * (1 + BUDGET_TOLERANCE):
         raise PrivacyError(
             f"a group's accounted epsilon {accounted:.6g} is above its budget {epsilon:.6g}; calibrate its "

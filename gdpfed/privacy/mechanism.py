@@ -1,4 +1,4 @@
-"""A mechanism: how a run samples, clips and adds noise, and how much privacy that costs.
+"""A privacy mechanism: how a run samples, clips and adds noise, and how much privacy that costs.
 
 A plan is its groups and one mechanism. Plan, ledger, terms and reports ask the mechanism and never which one
 it is. What it costs is a function of a history: how many rounds were released, and in which of them a client
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class History:
-    """The rounds released so far and, where the cost depends on it, the turns that a client took.
+    """How many rounds were released and, if the cost depends on it, in which of them a client took part.
 
     Attributes:
         rounds: how many rounds were released, from the first on.
@@ -46,7 +46,7 @@ class History:
 
 @dataclass(frozen=True)
 class PromisedRun:
-    """What a server tells a client about a run; the mechanism makes the client's terms from it.
+    """What a server tells a client about a run, for the conditions that the client's node then checks.
 
     Attributes:
         num_rounds: T.
@@ -63,7 +63,9 @@ class PromisedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(ABC):
-    """How sums are sampled, clipped and noised. Its methods take a group's number m and the group's plan.
+    """A privacy mechanism: how clients are sampled, and their contributions clipped, summed and noised.
+
+    Its methods take a group's number m and the group's plan.
 
     Attributes:
         kind: its name in a plan's file.
@@ -109,25 +111,26 @@ class Mechanism(ABC):
         return self.law.draw(group.clients, group.at(round_index).sampling_rate, generator)
 
     def most_rounds(self, m: int) -> int | None:
-        """Return the most rounds in which a client is asked; None if only chance limits their number."""
+        """Return the most rounds that a client may be in; None if only random sampling limits them."""
         return None
 
     @abstractmethod
     def hides_by_sampling(self, group: GroupPlan) -> bool:
-        """Whether epsilon of a group holds only against those who do not know the cohorts."""
+        """Whether a group's epsilon holds only against attackers who do not know the cohorts."""
 
     @abstractmethod
     def charges(
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return what the rounds so far cost a client of a group, or a record of one of its record groups.
+        """Return the privacy cost of the rounds so far, for a client of a group or one of its records.
 
-        It is the cost against those who are told nothing of the cohorts.
+        `record_group` is the number of the group of records. It is the cost against those who are told nothing
+        of the cohorts.
         """
 
     @abstractmethod
     def charges_of_turns(self, m: int, group: GroupPlan, turns: int) -> tuple[Charge, ...]:
-        """Return the largest cost of taking part in this many rounds, if others know who took part."""
+        """Return the largest privacy cost of being in `turns` rounds, against those who know the cohorts."""
 
     def epsilon(
         self,
@@ -139,7 +142,7 @@ class Mechanism(ABC):
         accountant: Accountant,
         record_group: int = 0,
     ) -> float:
-        """Return epsilon at delta of the rounds so far, composed by the plan's accountant."""
+        """Return the epsilon of the rounds so far at `delta`, composed by the plan's accountant."""
         if not history.rounds:
             return 0.0
         charges = self.charges(m, group, history, record_group)
@@ -149,12 +152,12 @@ class Mechanism(ABC):
     def epsilon_of_turns(
         self, m: int, group: GroupPlan, turns: int, *, delta: float, accountant: Accountant
     ) -> float:
-        """Return the largest epsilon of taking part this often, against those who know the cohorts."""
+        """Return the largest epsilon of being in `turns` rounds, against those who know the cohorts."""
 
     def broken_rule(
         self, groups: Sequence[GroupPlan], group_of: Mapping[int, int], round_index: int, request: Release
     ) -> str:
-        """Say how a requested sum's norm, noise or steps differ from what is charged; "" if they do not.
+        """Return how a request for a sum (norms, noise or steps) breaks the plan; "" if it does not.
 
         By default it compares the noise of the sum and the norms with the plan's.
 
@@ -187,11 +190,11 @@ class Mechanism(ABC):
 
     @abstractmethod
     def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> "Terms":
-        """Return what the server promises a client of a group before a run.
+        """Return the conditions of a run that the server promises to a client of a group.
 
         Raises PrivacyError where a node cannot check what it would be promised.
         """
 
     def group_dict(self, m: int, group: GroupPlan) -> dict[str, Any]:
-        """Return additional entries for the JSON form of a group's plan."""
+        """Return the entries that this mechanism adds to a group's plan in JSON."""
         return {}

@@ -1,4 +1,4 @@
-"""Optional parts of mechanisms, one class each, and the values for mechanisms that do not have them.
+"""Optional features of privacy mechanisms, one class each, and defaults for mechanisms without them.
 
 A mechanism derives from `Mechanism` and from those of these classes that it needs. Who asks for such a thing
 asks by a function below, or by ``isinstance``, and never by the name of a mechanism.
@@ -33,22 +33,22 @@ class KeepsTurns(ABC):
         delta: float,
         paid: Sequence[Charge] = (),
     ) -> float:
-        """Return the largest epsilon of any client in a group, given the rounds that each took part in.
+        """Return the largest epsilon of any client in a group, given the rounds in which each took part.
 
         `paid`: what all have paid before the first round.
         """
 
 
 class HasTurns(KeepsTurns):
-    """A mechanism with scheduled turns, where later rounds take back part of a round's noise."""
+    """A mechanism with scheduled rounds for each client (turns) and noise that later rounds subtract in part."""
 
     @abstractmethod
     def taps_of(self, m: int) -> tuple[float, ...]:
-        """Return a group's taps g: the shares of a round's noise that the next rounds subtract."""
+        """Return a group's taps g: the parts of a round's noise that the next rounds subtract."""
 
     @abstractmethod
     def kept_noise(self, m: int, num_rounds: int) -> float:
-        """Return the noise left after all rounds, relative to noise that is independent in each round."""
+        """Return the noise left in the final model, relative to noise that no later round subtracts."""
 
     @abstractmethod
     def messages(self, m: int, group: GroupPlan, *, masked: bool) -> float:
@@ -59,15 +59,15 @@ class HasTurns(KeepsTurns):
 
     @abstractmethod
     def schedule(self, m: int, groups: Sequence[GroupPlan]) -> "TurnSchedule":
-        """Return the turns of all clients whose updates are summed together with this group's."""
+        """Return the scheduled rounds of all clients whose updates are summed together with this group's."""
 
     @abstractmethod
     def turns_due(self, m: int, group: GroupPlan, round_index: int) -> ClientIds:
-        """Return how many turns each client of a group should have had by the end of a round, int64[n]."""
+        """Return in how many rounds each client should have taken part by the end of a round, int64[n]."""
 
     @abstractmethod
     def broken_turn(self, m: int, taken: Sequence[int], round_index: int) -> str:
-        """Say why a client that has had these turns may not have one in a round; "" if it may."""
+        """Return why a client that was in rounds `taken` may not take part in this round; "" if it may."""
 
 
 class OwnTotals(KeepsTurns):
@@ -93,7 +93,7 @@ class OwnTotals(KeepsTurns):
 
     @abstractmethod
     def totals_as_charges(self, rounds: int | None) -> tuple[Charge, ...]:
-        """Return the largest cost to any client of a number of rounds; of all rounds if None."""
+        """Return the largest privacy cost of any client after `rounds` rounds, or after all if None."""
 
 
 COUNTS_DISTANCE = math.sqrt(2)
@@ -102,7 +102,7 @@ COUNTS_DISTANCE = math.sqrt(2)
 
 @dataclass(frozen=True, kw_only=True)
 class RecordGroup:
-    """Records with one budget: this share of every client's records, sampled at `batch_rate`."""
+    """A group of records with one budget: a share of every client's records, sampled at `batch_rate`."""
 
     epsilon: float
     epsilon_accounted: float
@@ -111,11 +111,11 @@ class RecordGroup:
 
 
 class ProtectsRecords(ABC):
-    """A mechanism that protects single records, in groups with a budget each."""
+    """A mechanism that protects single records, which are grouped by privacy budget."""
 
     @abstractmethod
     def record_groups(self, m: int) -> tuple[RecordGroup, ...]:
-        """Return the groups of records, by budget, of the clients in a group."""
+        """Return the groups of records (one for each budget) that clients of group m hold."""
 
     @abstractmethod
     def rests(self, group: GroupPlan, round_index: int) -> bool:
@@ -135,55 +135,55 @@ class HasEdges(ABC):
 
     @abstractmethod
     def edge_adds_noise(self, m: int) -> bool:
-        """Whether a trusted edge server adds the noise for a group, since it sees single contributions."""
+        """Whether a trusted edge server, which sees single contributions, adds the noise for a group."""
 
     @abstractmethod
     def noise_factor(self, m: int, num_clients: int) -> float:
-        """Return the ratio of the noise really in a sum to the planned noise."""
+        """Return the noise that a sum really has, divided by the planned noise."""
 
 
 def taps_of(mechanism: object, m: int) -> tuple[float, ...]:
-    """Return a group's taps g, the shares of noise taken back later; empty if the noise is independent."""
+    """Return a group's taps g, the parts of noise that later rounds subtract; () if noise is independent."""
     return mechanism.taps_of(m) if isinstance(mechanism, HasTurns) else ()
 
 
 def kept_noise(mechanism: object, m: int, num_rounds: int) -> float:
-    """Return the noise left after all rounds, relative to noise that is independent in each round."""
+    """Return the noise left in the final model, relative to noise that no later round subtracts."""
     return mechanism.kept_noise(m, num_rounds) if isinstance(mechanism, HasTurns) else 1.0
 
 
 def counts_rho(mechanism: object) -> float:
-    """Return the zCDP of the class counts that each client releases once before round 1; 0 if none."""
+    """Return the zCDP cost of the class counts that each client releases before round 1; 0 if none."""
     return mechanism.counts_rho if isinstance(mechanism, OwnTotals) else 0.0
 
 
 def sampling_rule(mechanism: object) -> str | None:
-    """Return the rule by which released values decide who is sampled; None if a secret key draws."""
+    """Return the rule by which released values decide who is sampled; None if a secret key decides."""
     return mechanism.rule if isinstance(mechanism, OwnTotals) else None
 
 
 def record_groups(mechanism: object, m: int) -> tuple[RecordGroup, ...]:
-    """Return the groups of records of a group's clients; empty if whole clients are protected."""
+    """Return the groups of records that a group's clients hold; () if whole clients are protected."""
     return mechanism.record_groups(m) if isinstance(mechanism, ProtectsRecords) else ()
 
 
 def drawn_at(mechanism: object, group: GroupPlan, round_index: int) -> int:
-    """Return the round whose draw decides a group's cohort for a round: usually the same round."""
+    """Return the round in which a group's cohort for this round is drawn: usually the same round."""
     return mechanism.drawn_at(group, round_index) if isinstance(mechanism, DrawsAhead) else round_index
 
 
 def edge_adds_noise(mechanism: object, m: int) -> bool:
-    """Whether a trusted edge server adds the noise for a group, since it sees single contributions."""
+    """Whether a trusted edge server, which sees single contributions, adds the noise for a group."""
     return isinstance(mechanism, HasEdges) and mechanism.edge_adds_noise(m)
 
 
 def noise_factor(mechanism: object, m: int, num_clients: int) -> float:
-    """Return the ratio of the noise really in a sum to the planned noise; 1 without edge servers."""
+    """Return the noise that a sum really has, divided by the planned noise; 1 without edge servers."""
     return mechanism.noise_factor(m, num_clients) if isinstance(mechanism, HasEdges) else 1.0
 
 
 def broken_place(mechanism: object, group_of: Mapping[int, int], request: Release) -> str:
-    """Say how a requested sum has its noise added by others than planned; "" if it does not."""
+    """Return how a request lets others add the noise than the plan says; "" if it does not."""
     edges = all(edge_adds_noise(mechanism, group_of[client]) for client in request.clients.tolist())
     if request.noise_at is NoiseAt.CLIENT or (request.noise_at is NoiseAt.EDGE and edges):
         return ""

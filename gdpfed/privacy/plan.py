@@ -1,4 +1,4 @@
-"""The privacy plan: everything about privacy, fixed before training.
+"""The privacy plan: all privacy parameters of a training, fixed before it begins.
 
 A plan is groups and one mechanism. Sampler, noise, requests and ledgers are all derived from it, so that what
 is drawn, what is added and what is accounted for cannot disagree. How a method weighs what is released is not
@@ -32,8 +32,9 @@ M = TypeVar("M", bound=Mechanism)
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClipping:
-    """Adaptive clipping: all norms follow a quantile of the updates' norms, C_m(t) = C_m F(t), F(0) = 1.
+    """Adaptive clipping: one factor F(t) moves all clipping norms to a quantile of the updates' norms.
 
+    C_m(t) = C_m F(t), F(0) = 1.
     Sums are in units of F(t), in which norms and noise are the plan's in every round. A contribution of norm
     B_m has a last coordinate of +- rho B_m, `indicator_share` rho: + where the update was within C_m(t) and -
     where it was clipped. With b the released fraction of those within, `learning_rate` eta and `quantile`
@@ -52,7 +53,7 @@ class AdaptiveClipping:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPlan:
-    """Everything about a training's privacy, fixed before training: groups, mechanism and delta.
+    """All privacy parameters of a training, fixed before it begins: groups, mechanism and delta.
 
     `delta` belongs to every epsilon. `sampling_rate` is the overall q, `clipping_norm` C, the mean of C_m
     over all clients. `private` is False for training without clipping and noise: then every epsilon and
@@ -81,7 +82,7 @@ class PrivacyPlan:
     record_is: RecordIs = "record"
 
     def made_by(self, kind: type[M]) -> M:
-        """Return the mechanism if it is of this class; TypeError if it is of another."""
+        """Return the plan's mechanism if it is of class `kind`; raise TypeError if it is not."""
         if not isinstance(self.mechanism, kind):
             raise TypeError(f"the plan's mechanism is {self.mechanism.kind}, no {kind.__name__}")
         return self.mechanism
@@ -93,7 +94,7 @@ class PrivacyPlan:
 
     @property
     def messages_a_round(self) -> float:
-        """The mean number of messages for sums in a round, including messages that take noise back."""
+        """The mean number of messages for sums in a round, including those that only subtract old noise."""
         mechanism, masked = self.mechanism, self.sums_hidden
         if isinstance(mechanism, HasTurns):
             return math.fsum(mechanism.messages(m, each, masked=masked) for m, each in enumerate(self.groups))
@@ -106,7 +107,7 @@ class PrivacyPlan:
 
     @property
     def unit(self) -> Unit:
-        """The unit that is protected: client or record."""
+        """What is protected: a client or a record."""
         return self.mechanism.unit
 
     @property
@@ -121,7 +122,7 @@ class PrivacyPlan:
 
     @property
     def works(self) -> tuple[Work, ...]:
-        """The kinds of work that clients may be asked to do, such as an update."""
+        """What clients may be asked to compute for a sum, such as an update."""
         return self.mechanism.works
 
     @property
@@ -144,7 +145,7 @@ class PrivacyPlan:
 
     @property
     def adjacency(self) -> Adjacency:
-        """What two neighbouring runs differ in: a unit left out, or replaced."""
+        """How neighbouring runs differ: a contribution becomes zero, or is replaced by another one."""
         return self.mechanism.adjacency
 
     @property
@@ -187,7 +188,7 @@ class PrivacyPlan:
     def charges(
         self, group_index: int, rounds: int | None = None, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return a client's cost of the first `rounds` rounds, or of all if None.
+        """Return a client's privacy cost of the first `rounds` rounds, or of all rounds if None.
 
         A sum before them is `first`. Where records are protected it is what they cost a record of one group
         of records. There are none where every client has totals of its own, which are in the mechanism.
@@ -252,7 +253,7 @@ class PrivacyPlan:
     def inference_bound(
         self, group_index: int, rounds: int | None = None, record_group: int = 0
     ) -> InferenceBound:
-        """Bound membership inference about a client or record after some rounds, by those who see the models.
+        """Bound the success of membership inference about a client or record after some rounds.
 
         The attacker sees the models and is told nothing of the cohorts.
         """
@@ -264,7 +265,7 @@ class PrivacyPlan:
         return inference_bound([*self.paid_first, *paid])
 
     def inference_bound_of_members(self, group_index: int, participations: int) -> InferenceBound:
-        """Bound membership inference by members of the same sums, about a client that took part K times.
+        """Bound the success of membership inference by members of the sums that a client was in, K times.
 
         It holds against the server as well where `sums_hidden`.
         """
@@ -279,14 +280,14 @@ class PrivacyPlan:
 
     @property
     def paid_first(self) -> tuple[Charge, ...]:
-        """The charges for the one-time sum before the first round; empty without one."""
+        """The privacy cost of the one-time sum before the first round; empty without such a sum."""
         return () if self.first is None else (self.first.charge,)
 
     def _charges_of_turns(self, group_index: int, turns: int) -> tuple[Charge, ...]:
         return self.mechanism.charges_of_turns(group_index, self.groups[group_index], turns)
 
     def _with_first(self, charges: Sequence[Charge]) -> float:
-        """Return epsilon of the one-time sum before the rounds together with these charges."""
+        """Return the epsilon of the one-time sum before the rounds and these charges together."""
         both = [*self.paid_first, *charges]
         return compose(both, self.delta, schedule="fixed", accountant=self._accountant).epsilon
 
@@ -324,7 +325,7 @@ class PrivacyPlan:
         return _finite(values)
 
     def _group_dict(self, index: int) -> dict[str, Any]:
-        """Return a group's plan as JSON; `clients` is their number."""
+        """Return a group's plan as JSON, with the number of its clients in place of their ids."""
         group = self.groups[index]
         values = {
             "epsilon": group.epsilon,
@@ -345,7 +346,7 @@ class PrivacyPlan:
         return _finite(values | self.mechanism.group_dict(index, group))
 
     def fingerprint(self) -> str:
-        """Return a hash that is equal for plans whose numbers agree to six digits."""
+        """Return a hash of the plan; plans whose numbers agree to six digits have equal hashes."""
         digest = hashlib.sha256(json.dumps(_rounded(self.to_dict()), sort_keys=True).encode())
         for group in self.groups:
             if isinstance(group.clients, range):

@@ -1,4 +1,4 @@
-"""Describes the training loop of another program: what it releases and what it promises."""
+"""Describes another library's training loop, for an audit: what it releases and what privacy it claims."""
 
 import math
 from collections.abc import Callable
@@ -113,7 +113,7 @@ class TrainingLoop:
             require_positive("epsilon", self.epsilon)
 
     def plan(self) -> PrivacyPlan:
-        """Return the loop's promised privacy as a plan with one group."""
+        """Return the loop's claimed privacy parameters as a privacy plan with one group."""
         rounds = RoundRange(
             num_rounds=self.num_rounds,
             sampling_rate=self.sampling_rate,

@@ -1,4 +1,4 @@
-"""The privacy side of what a method requests: a sum over a cohort, or class counts."""
+"""Privacy parameters of a method's requests: of a sum over a cohort, or of class counts."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Vector = npt.NDArray[np.float64]
 
 
 class NoiseAt(Enum):
-    """Who adds a sum's noise: every client a share, a trusted edge server, or no one."""
+    """Who adds a sum's noise: all clients (a part each), a trusted edge server, or no one."""
 
     CLIENT = "client"
     EDGE = "edge"
@@ -29,7 +29,7 @@ class NoiseAt(Enum):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Release:
-    """The privacy side of one requested sum: its clients, their norms and weights, and its noise.
+    """Privacy parameters of one requested sum: its clients, clipping norms, weights and noise.
 
     Client i contributes w_i clip(x_i, C_i), x_i being what its work computes.
 
@@ -106,14 +106,14 @@ class Release:
 
     @property
     def smallest_norm(self) -> float:
-        """The smallest clipping norm among the sum's clients."""
+        """The smallest norm bound of a client: `least_norm` if given, else the least one in the sum."""
         if self.least_norm is not None:
             return self.least_norm
         return float(self.contribution_norms.min(initial=self.clipping_norm))
 
     @property
     def weights_between(self) -> tuple[float, float]:
-        """The smallest and the largest weight that a client in the sum may have."""
+        """The smallest and the largest client weight: `weight_range` if given, else those in the sum."""
         if self.weight_range is not None:
             return self.weight_range
         weights = self.weights
@@ -121,7 +121,7 @@ class Release:
 
     @property
     def contribution_norms(self) -> Vector:
-        """w_i C_i: how far each client may move the sum, in the order of ``clients``."""
+        """w_i C_i: how far each client may move the sum in norm, in the order of ``clients``."""
         norms = np.full(len(self.clients), self.clipping_norm)
         if self.client_clipping_norms is not None:
             norms = self.client_clipping_norms
@@ -145,12 +145,12 @@ class CountsRequest:
 
 
 def planned_norm_exceeded(norm: float, planned: float) -> bool:
-    """Whether a contribution's norm may exceed the planned one, beyond rounding; NaN always does."""
+    """Whether a norm is above the planned one, beyond rounding; NaN is above every finite one."""
     return not (math.isinf(planned) or norm <= planned * (1 + ROUNDING))
 
 
 def broken_number(request: Release) -> str:
-    """Say which number of a requested sum is invalid under any plan; "" if all are valid."""
+    """Return which number of a requested sum is invalid under any plan; "" if all are valid."""
     norm, sigma = request.clipping_norm, request.noise_multiplier
     if not norm > 0:
         return f"clipping_norm is {norm}; it must be above 0"

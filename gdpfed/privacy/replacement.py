@@ -1,4 +1,4 @@
-"""Replace-one epsilon: between two data sets that a client may have, or two values of a record.
+"""Epsilon under replace-one adjacency: a client's data set, or a record, is replaced by another.
 
 Under zero-out a neighbouring run has nothing in the place of a client's updates. Who asks which of two data
 sets a client has compares two runs with updates, which lie up to 2 C apart and not C:
@@ -32,7 +32,7 @@ LONGEST_SEARCH = 690.0
 
 @dataclass(frozen=True)
 class ReplacementBound:
-    """A replace-one epsilon, at the plan's delta, and the proof behind it.
+    """An epsilon under replace-one adjacency, at the plan's delta, and the kind of its proof.
 
     `proof`: "planned" where the plan is of replace-one, "gaussian" for exactly twice mu, "accountant" for the
     replace-one of the accountants, "group privacy" for size two.
@@ -43,7 +43,7 @@ class ReplacementBound:
 
 
 def replacement_bound(plan: PrivacyPlan, group_index: int, record_group: int = 0) -> ReplacementBound:
-    """Return the replace-one epsilon of a whole run, for a client of a group or for a record.
+    """Return the epsilon of a whole run under replace-one adjacency, for a client or for a record.
 
     It is inf without privacy, and never below the planned epsilon of the group.
     """
@@ -66,13 +66,13 @@ def replacement_bound(plan: PrivacyPlan, group_index: int, record_group: int = 0
 
 
 def replaced(charges: Sequence[Charge]) -> list[Charge]:
-    """Return what charges become if a unit is replaced rather than removed; PrivacyError if not proved."""
+    """Return these charges under replace-one adjacency; raise PrivacyError if one has no proof."""
     return [replace_unit(charge.event, charge) for charge in charges]
 
 
 @singledispatch
 def replace_unit(event: Event, charge: Charge) -> Charge:
-    """Return an event's charge if a unit is replaced; each kind of event registers a rule.
+    """Return an event's charge under replace-one adjacency; each kind of event registers its rule.
 
     Raises PrivacyError for an event that has none.
     """
@@ -87,7 +87,7 @@ def _(event: Gaussian | SampledGaussian, charge: Charge) -> Charge:
 
 @replace_unit.register
 def _(event: DPSGDSteps, charge: Charge) -> Charge:
-    """Return the replace-one charge of DP-SGD steps: each step is a sum over sampled records."""
+    """Return the charge of DP-SGD steps under replace-one adjacency: a step is a sum over sampled records."""
     if event.parties > 1:
         raise PrivacyError("a person at several parties has no bound for being replaced; use group privacy")
     step = SampledGaussian(
@@ -102,9 +102,10 @@ def _(event: DPSGDSteps, charge: Charge) -> Charge:
 
 
 def of_two(epsilon_at: Callable[[float], float], delta: float) -> float:
-    """Return 2 epsilon' by group privacy, for the largest delta' with (1 + e^epsilon') delta' <= delta.
+    """Return the replace-one epsilon by group privacy of size two: 2 epsilon', at a smaller delta'.
 
-    `epsilon_at` returns epsilon at a delta. It falls, so the largest delta' has the least epsilon'.
+    delta' is the largest with (1 + e^epsilon') delta' <= delta.
+`epsilon_at` returns epsilon at a delta. It falls, so the largest delta' has the least epsilon'.
     """
 
     def fits(exponent: float) -> bool:

@@ -47,7 +47,7 @@ RECORD_MOVES = math.sqrt(2)
 
 
 def once_of(work: str) -> Once | None:
-    """Return which one-time sum a kind of work belongs to; None for the work of ordinary rounds."""
+    """Return the one-time sum for which clients compute `work`; None if rounds of training ask for it."""
     return kind_of(work).once
 
 
@@ -78,17 +78,17 @@ class SumOnce(ABC):
 
     @property
     def charge(self) -> Charge:
-        """What the one-time sum costs one client or record."""
+        """The privacy cost of the one-time sum for one client or record."""
         return Charge(event=_event(self.noise_stddev, self.moves), count=1, unit=self.unit)
 
     @classmethod
     def due_after(cls, num_rounds: int) -> int:
-        """Return the number of rounds after which the one-time sum is due: none, or all."""
+        """Return after how many rounds the one-time sum is due: 0, or all rounds."""
         return 0 if cls.before_rounds else num_rounds
 
     @classmethod
     def index(cls, num_rounds: int) -> int:
-        """Return the number that the one-time sum is charged under; no round or other such sum has it."""
+        """Return the round number under which the one-time sum is recorded; no real round has this number."""
         return num_rounds + cls.before_rounds
 
     @staticmethod
@@ -99,11 +99,11 @@ class SumOnce(ABC):
     @staticmethod
     @abstractmethod
     def unproved(parties: int, record_is: str) -> str:
-        """Say why privacy is not proved for a person with records at several parties; "" if it is proved."""
+        """Return why privacy is unproved for a person with records at several parties; "" if it is proved."""
 
     @abstractmethod
     def size(self) -> dict[str, int]:
-        """Return the number of coordinates of the one-time sum, under its name in a plan's file."""
+        """Return the size of the one-time sum (options, bins or blocks) as an entry of the plan's JSON."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the one-time sum as JSON, for a plan's file."""
@@ -115,7 +115,7 @@ class SumOnce(ABC):
         }
 
     def broken_by(self, request: Release, groups: Sequence[GroupPlan]) -> str:
-        """Say how a request for the one-time sum differs from the plan; "" if it does not."""
+        """Return how a request for the one-time sum breaks the plan; "" if it does not."""
         if once_of(request.work) != self.work or request.unit != self.unit:
             return f"it asks a {request.unit} for {request.work}, and {self.asked_of}"
         if len(np.unique(request.clients)) < len(request.clients):
@@ -135,7 +135,7 @@ class SumOnce(ABC):
 
     @classmethod
     def check(cls, charges: Sequence[Charge], of_rounds: Sequence[Charge], record_is: str = "") -> None:
-        """Refuse terms whose charges are not one such sum, or that understate its sensitivity."""
+        """Raise PrivacyError unless a run's conditions charge this sum once, at its full sensitivity."""
         unit, parties = of_rounds[0].unit, getattr(of_rounds[0].event, "parties", 1)
         if charges and (unproved := cls.unproved(parties, record_is)):
             raise PrivacyError(unproved)
@@ -245,7 +245,7 @@ def _event(noise_stddev: float, moves: float) -> Gaussian:
 
 
 def broken_once(planned: Once, work: str, noise: str, weight: float) -> str:
-    """Say how a client's instructions differ from those for a one-time sum; "" if they do not."""
+    """Return how a client's instructions differ from those for a one-time sum; "" if they do not."""
     if once_of(work) != planned or weight != 1:
         return f"{work} of weight {weight:g} was ordered where the terms say {planned} of weight 1"
     return "" if noise == "gaussian" else f"{noise} noise was ordered where the terms say gaussian"

@@ -1,4 +1,4 @@
-"""Checks of numbers where they enter: each returns the value, or raises one clear line."""
+"""Checks of input numbers: each function returns the value, or raises PrivacyError in one line."""
 
 import math
 from collections.abc import Collection
@@ -10,7 +10,7 @@ SMALLEST_RATE = 1e-9
 
 
 def require_number(name: str, value: object) -> float:
-    """Return `value` as a float; refuse anything that is not a real number, including NaN."""
+    """Return `value` as a float; raise PrivacyError if it is not a real number or is NaN."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise PrivacyError(f"{name} is {value!r}; give a number")
     if math.isnan(value):
@@ -19,7 +19,7 @@ def require_number(name: str, value: object) -> float:
 
 
 def require_positive(name: str, value: object) -> float:
-    """Return `value` as a float; refuse numbers that are not positive and finite."""
+    """Return `value` as a float; raise PrivacyError if it is not positive and finite."""
     number = require_number(name, value)
     if not 0.0 < number < math.inf:
         raise PrivacyError(f"{name} is {value}; it must be positive and finite")
@@ -27,7 +27,7 @@ def require_positive(name: str, value: object) -> float:
 
 
 def require_rate(name: str, value: object) -> float:
-    """Return `value` as a float; refuse rates outside (0, 1], or too small for accountants' arithmetic."""
+    """Return `value` as a float; raise PrivacyError if it is not in (0, 1], or too small to account for."""
     number = require_number(name, value)
     if number > 1.0:
         raise PrivacyError(
@@ -39,7 +39,7 @@ def require_rate(name: str, value: object) -> float:
 
 
 def require_delta(value: object) -> float:
-    """Return `value` as a float; refuse a delta outside (0, 1)."""
+    """Return `value` as a float; raise PrivacyError if it is not within (0, 1)."""
     number = require_number("delta", value)
     if not 0.0 < number < 1.0:
         raise PrivacyError(f"delta is {value}; it must lie in (0, 1), for instance 1e-5")
@@ -47,7 +47,7 @@ def require_delta(value: object) -> float:
 
 
 def require_count(name: str, value: object, *, at_least: int = 1) -> int:
-    """Return `value` as an int; refuse anything but a whole number of at least `at_least`."""
+    """Return `value` as an int; raise PrivacyError if it is not whole, or is below `at_least`."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise PrivacyError(f"{name} is {value!r}; give a whole number")
     if value < at_least:
@@ -56,12 +56,12 @@ def require_count(name: str, value: object, *, at_least: int = 1) -> int:
 
 
 def require_choice(name: str, value: str, choices: Collection[str]) -> None:
-    """Refuse a `value` that is not among `choices`."""
+    """Raise PrivacyError if `value` is not among `choices`."""
     if value not in choices:
         raise PrivacyError(not_known(f"{name}={value}", sorted(choices)))
 
 
 def require_length(name: str, values: Collection[object], num_groups: int) -> None:
-    """Refuse a per-group setting if it does not have one entry for each group."""
+    """Raise PrivacyError unless a setting of groups has one entry for each group."""
     if len(values) != num_groups:
         raise PrivacyError(f"{name} has {len(values)} entries for {num_groups} groups; give one each")

@@ -60,7 +60,7 @@ def default_delta(num_clients: int) -> float:
 
 
 def paper_delta(num_clients: int) -> float:
-    """Return n**-1.1, the delta that the paper uses for n clients in its tables (Section 5)."""
+    """Return n**-1.1, the delta that the GDPFed paper uses for n clients in its tables (Section 5)."""
     return float(require_count("num_clients", num_clients) ** DELTA_EXPONENT)
 
 
@@ -109,8 +109,9 @@ def form_groups(
     num_groups: int | None = None,
     edges: Sequence[float] | None = None,
 ) -> tuple[Group, ...]:
-    """Group clients by similar budgets, client i's being `epsilons[i]`; each group gets its smallest.
+    """Group clients with similar budgets (`epsilons`); a group's budget is its smallest member's.
 
+    Client i has the budget `epsilons[i]`.
     With `num_groups` the cuts between distinct budgets are chosen nearest to the equal-size quantiles, and
     exactly that many groups come back. With `edges` (increasing) a client falls in the interval [edge_k,
     edge_k+1) that holds its budget, below the first and from the last edge on included; intervals without a
@@ -150,7 +151,7 @@ def merge_groups(groups: Sequence[Group]) -> Group:
 
 
 def check_disjoint(groups: Sequence[Group]) -> None:
-    """Refuse groups that share a client, since its budget would be ambiguous."""
+    """Raise PrivacyError if two groups share a client, whose budget would be ambiguous."""
     ordered = sorted(groups, key=lambda group: group.clients[0])
     if all(isinstance(g.clients, range) and g.clients.step > 0 for g in groups):
         pairs = pairwise(ordered)

@@ -1,4 +1,4 @@
-"""Change a plan so that it also pays for held-out counts or for adaptive clipping."""
+"""Extends a privacy plan by counts on held-out records, or by adaptive clipping."""
 
 import math
 from dataclasses import replace
@@ -67,7 +67,7 @@ def with_held_out(plan: PrivacyPlan, *, by_party: bool = False) -> PrivacyPlan:
 def with_adaptive_clipping(
     plan: PrivacyPlan, *, quantile: float, learning_rate: float, fraction_noise: float
 ) -> PrivacyPlan:
-    """Return the plan with adaptive clipping: each sum also counts the clients whose update is in the norm.
+    """Return the plan with adaptive clipping: each sum also counts the updates that need no clipping.
 
     A client of group m sends (clip(Delta_i, C_m), h_m) with h_m = +- rho B_m, of norm at most
     B_m = C_m / sqrt(1 - rho^2). The sum's noise s grows by the same factor, so s / B_m is what s / C_m was,
@@ -108,7 +108,7 @@ def with_adaptive_clipping(
 
 
 def _least(stddev: float, heard: float) -> float:
-    """Return the smallest allowed noise of the measured fraction of clients, rounded up to two digits."""
+    """Return the smallest allowed noise of the count of unclipped updates, rounded up to two digits."""
     value = stddev / (2 * MOST_SHARE * heard)
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.ceil(value / unit) * unit

@@ -1,4 +1,4 @@
-"""Options of plans besides groups of clients, number of rounds and sampling rates."""
+"""Optional arguments of the functions that make privacy plans."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from gdpfed.privacy.validation import require_count, require_positive
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeRounds:
-    """Consecutive rounds whose rate, norm and noise are the plan's, multiplied by these factors."""
+    """Consecutive rounds with the plan's sampling rate, clipping norm and noise times these factors."""
 
     num_rounds: int
     sampling_rate: float = 1.0
@@ -26,7 +26,7 @@ class RelativeRounds:
 
 
 class PlanOptions(TypedDict, total=False):
-    """Options that plans of every mechanism have.
+    """Optional arguments of plans for all privacy mechanisms.
 
     `delta` None means `default_delta`, and 1e-5 for records. `sums_hidden` False says that the server sees
     single updates, against which no epsilon holds.
@@ -39,7 +39,7 @@ class PlanOptions(TypedDict, total=False):
 
 
 class SumOptions(PlanOptions, total=False):
-    """Options that only plans with sampled and summed clients have.
+    """Optional arguments of plans in which clients are sampled and their updates summed.
 
     `group_sampling_rates` None means `sampling_rate` in each group, and given ones are used as they are;
     `group_clipping_norms` None means `clipping_norm` in each group. With `one_sum` all cohorts are one sum

@@ -1,4 +1,4 @@
-"""The paper's Problem 1: choose each group's sampling rate to make the best use of the noise.
+"""Chooses each group's sampling rate so that noise harms training least (the GDPFed paper's Problem 1).
 
 Source: Xu, Hu, Kotevska, "Optimal Client Sampling in Federated Learning with Client-Level
 Heterogeneous Differential Privacy", Problem 1 with Remark 3's sparsification error.
@@ -35,8 +35,9 @@ ACTIVE_BOUND_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class _Problem:
-    """Problem 1 in terms of each group's share of the cohort, w_m = r_m / (q n); shares sum to one.
+    """The GDPFed paper's Problem 1 (best sampling rates), in the groups' shares of a cohort.
 
+    The shares are w_m = r_m / (q n), and sum to one.
     With squared_participation weights p_m = q n omega_m = w_m^2 / sum_j w_j^2 and Theorem 1's
     sigma_m^2 = a_m q_m^2 the term omega_m sigma_m^2 / r_m^2 is p_m times a constant. So are
     sqrt(phi_m) = s_m = c_m p_m. As 2 mu4 s_m = mu5 omega_m sigma_m^2 / r_m^2, the objective is
@@ -50,7 +51,7 @@ class _Problem:
     sparsified: bool
 
     def objective(self, shares: Vector) -> float:
-        """Return the value of Problem 1's objective: sum_m p_m (2 s_m - s_m^2), or sum_m 2 p_m s_m."""
+        """Return the value to minimise: sum_m p_m (2 s_m - s_m^2) if `sparsified`, else sum_m 2 p_m s_m."""
         weights = shares**2 / np.sum(shares**2)
         errors = self.noise_slopes * weights
         if not self.sparsified:
@@ -59,7 +60,7 @@ class _Problem:
         return float(np.sum(weights * (2 * errors - errors**2)))
 
     def marginal_costs(self, shares: Vector) -> Vector:
-        """Return h_m, the derivative of Problem 1's objective with respect to p_m."""
+        """Return h_m, the derivative of the objective with respect to p_m, the weight of group m."""
         weights = shares**2 / np.sum(shares**2)
         errors = self.noise_slopes * weights
         if not self.sparsified:
@@ -67,7 +68,7 @@ class _Problem:
         return np.where(errors < 1.0, 4 * errors - 3 * errors**2, 1.0)
 
     def gradient(self, shares: Vector) -> Vector:
-        """Return the objective's derivative by w_m, 2 w_m (h_m - sum_j p_j h_j) / sum_j w_j^2."""
+        """Return the gradient with respect to shares: 2 w_m (h_m - sum_j p_j h_j) / sum_j w_j^2."""
         total = np.sum(shares**2)
         costs = self.marginal_costs(shares)
         return 2 * shares * (costs - np.sum(shares**2 * costs) / total) / total
@@ -76,10 +77,10 @@ class _Problem:
 def closed_form_sampling_rates(
     epsilons: Sequence[float], group_sizes: Sequence[int], *, sampling_rate: float, delta: float
 ) -> tuple[float, ...]:
-    """Return rates by formula: q_m proportional to eps_m / sqrt(eps_m + 2 ln(1/delta)), mean q.
+    """Return sampling rates by formula: q_m ~ eps_m / sqrt(eps_m + 2 ln(1/delta)), with mean q.
 
-    Problem 1's optimum wherever it lies within [q_min, 1] for every group; bounds are not applied
-    here, so a rate above one means that they bind.
+    They are the paper's optimum (Problem 1) wherever it lies within [q_min, 1] for every group; bounds are
+    not applied here, so a rate above one means that they bind.
     """
     _check_groups(epsilons, group_sizes)
     require_rate("sampling_rate", sampling_rate)
@@ -101,8 +102,9 @@ def optimal_sampling_rates(
     sparsified: bool,
     min_sampling_rate: float = 0.0,
 ) -> tuple[float, ...]:
-    """Return the sampling rates q_m in [q_min, 1] that solve Problem 1, with mean q over clients.
+    """Return the groups' sampling rates, with mean q, that solve the GDPFed paper's Problem 1.
 
+    They are within [q_min, 1].
     Weights are squared_participation; sigma_m^2 is Theorem 1's formula as a proxy, without its validity
     check; phi is Remark 3's if `sparsified`, else 0. `learning_rate` is eta and `local_steps` tau of the
     clients' SGD. Raises PrivacyError where no rates fit the bounds, and where the solver ends at a point that
@@ -135,7 +137,7 @@ def optimal_sampling_rates(
 
 
 def fit_bounds(shares: Vector, lower: Vector, upper: Vector) -> Vector:
-    """Scale shares of the cohort by one factor, clipped to bounds, so that they sum to one."""
+    """Scale groups' shares of a cohort by one factor, clipped to bounds, so that they sum to one."""
 
     def excess(log_factor: float) -> float:
         return float(np.sum(np.clip(shares * math.exp(log_factor), lower, upper))) - 1.0
@@ -145,7 +147,7 @@ def fit_bounds(shares: Vector, lower: Vector, upper: Vector) -> Vector:
 
 
 def _best_shares(problem: _Problem, free: Vector, proportional: Vector) -> Vector:
-    """Minimise Problem 1's objective from several starting points; return the best shares found.
+    """Minimise the objective from several starting points; return the best shares of the cohort.
 
     Without phi, and with it while s_m < 2/3, one start is enough; beyond, Problem 1 is not convex.
     """
@@ -172,7 +174,7 @@ def _best_shares(problem: _Problem, free: Vector, proportional: Vector) -> Vecto
 
 
 def _descend(problem: _Problem, start: Vector) -> Vector:
-    """Minimise Problem 1's objective by SLSQP, with shares relative to the start."""
+    """Minimise the objective by SLSQP, with shares of the cohort relative to the start."""
     scale = problem.objective(start)
     solution = optimize.minimize(
         lambda x: problem.objective(x * start) / scale,
@@ -188,7 +190,7 @@ def _descend(problem: _Problem, start: Vector) -> Vector:
 
 
 def _polish(problem: _Problem, shares: Vector) -> Vector:
-    """Improve a solution of Problem 1 to full precision, by solving its optimality conditions."""
+    """Improve a solution to full precision, by solving its optimality conditions."""
     free = ~(_at_lower(problem, shares) | _at_upper(problem, shares))
     fixed = np.where(_at_upper(problem, shares), problem.upper, problem.lower)
     if not free.any():
@@ -215,7 +217,7 @@ def _polish(problem: _Problem, shares: Vector) -> Vector:
 
 
 def _stationarity_residual(problem: _Problem, shares: Vector) -> float:
-    """Return how far shares are from fulfilling the conditions of an optimum (KKT); 0 is exact.
+    """Return how far shares of a cohort are from the conditions of an optimum (KKT); 0 is exact.
 
     The slope g_m of the objective is one value lambda for free groups, at least lambda for groups
     at their lower bound, at most lambda at the upper one; and the shares sum to one.
@@ -253,7 +255,7 @@ def _check_groups(epsilons: Sequence[float], group_sizes: Sequence[int]) -> None
 
 
 def check_feasible(sampling_rate: float, min_sampling_rate: float) -> None:
-    """Refuse a minimum sampling rate that is outside [0, 1] or above the mean rate."""
+    """Raise PrivacyError if the minimum sampling rate is outside [0, 1] or above the mean rate."""
     if not 0.0 <= require_number("min_sampling_rate", min_sampling_rate) <= 1.0:
         raise PrivacyError(f"min_sampling_rate is {min_sampling_rate}; choose it within [0, 1]")
     if min_sampling_rate > sampling_rate:

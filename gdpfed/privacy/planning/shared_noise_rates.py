@@ -1,4 +1,4 @@
-"""Sampling rates or clipping norms for groups in one noised sum: to use up budgets, or to learn most.
+"""Sampling rates or clipping norms for groups in one noised sum, which use up budgets or learn most.
 
 Source of the first: Boenisch, Mühl, Dziedzic, Rinberg, Papernot, "Have it your way: Individualized Privacy
 Assignment for DP-SGD", NeurIPS 2023, arXiv:2303.17046, Scale (section 4.2) and Sample (section 4.1), with
@@ -111,7 +111,7 @@ def shared_noise_sampling_rates(
 def _bracket(
     accountant: Accountant, groups: Sequence[Group], unit: SampledGaussian, num_rounds: int, delta: float
 ) -> tuple[float, float]:
-    """Return two noises sigma: one at which no group may exceed rate q, and one at which all may."""
+    """Return two noise multipliers: at the first, no group's rate may exceed q; at the second, all may."""
     sigmas = [
         calibrate_noise_multiplier(
             accountant,
@@ -132,7 +132,7 @@ def _rates_of_mean(
     lowest_sigma: float,
     highest_sigma: float,
 ) -> list[float]:
-    """Return each group's largest rate, at the noise for which rates average `mean_rate` over clients."""
+    """Return each group's largest allowed rate, at the noise at which rates average `mean_rate`."""
     rates = [mean_rate] * len(groups)
     num_clients = sum(group.size for group in groups)
 
@@ -172,7 +172,7 @@ def _largest_rate(epsilon: Callable[[float], float], target: float, guess: float
 
 
 def _with_mean(rates: Sequence[float], sizes: Sequence[int], mean_rate: float) -> tuple[float, ...]:
-    """Scale sampling rates below one very slightly, so that their mean over clients is exact."""
+    """Scale those sampling rates that are below one slightly, so that the mean over clients is exact."""
     always = sum(size for rate, size in zip(rates, sizes, strict=True) if rate == 1.0)
     others = math.fsum(rate * size for rate, size in zip(rates, sizes, strict=True) if rate < 1.0)
     scale = (mean_rate * sum(sizes) - always) / others
@@ -197,7 +197,7 @@ class _Gain:
     values: Vector
 
     def best_rate(self, price: float, size: int) -> float:
-        """Return the sampling rate with the largest gain, after paying `price` per expected client."""
+        """Return the rate with the largest gain minus `price` times the expected number of clients."""
         return float(self.rates[np.argmax(self.values - price * size * self.rates)])
 
     def at(self, rate: float) -> float:
@@ -259,7 +259,7 @@ def one_sum_sampling_rates(
 def _estimated_gain(
     group: Group, law: SamplingLaw, sigma: Callable[[Group, float], float], bounds: tuple[float, float]
 ) -> _Gain:
-    """Estimate a group's gain at many sampling rates within bounds, from a few computed noises."""
+    """Estimate a group's gain (signal over noise) at many sampling rates, from noise at a few of them."""
     known: dict[float, float] = {}
     for wanted in np.geomspace(*bounds, RATES_ESTIMATED):
         with suppress(PrivacyError):  # No such cohort, or no such noise.
@@ -302,7 +302,7 @@ def _at_one_price(gains: Sequence[_Gain], sizes: Sequence[int], mean_rate: float
 def _fitted(
     rates: Sequence[float], sizes: Sequence[int], mean_rate: float, least: float
 ) -> tuple[float, ...]:
-    """Scale sampling rates by one factor within [least, 1], so that their mean over clients is exact."""
+    """Scale sampling rates by one factor, clipped to [least, 1], so that their mean over clients is exact."""
     members = np.asarray(sizes, dtype=np.float64)
     cohort = mean_rate * float(members.sum())
     shares = fit_bounds(np.asarray(rates) * members / cohort, least * members / cohort, members / cohort)
