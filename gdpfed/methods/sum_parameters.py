@@ -139,7 +139,7 @@ def size_to_lose_one(secagg: SecAggConfig, num_clients: int) -> int:
 
 
 def filled_size(plan: PrivacyPlan, secagg: SecAggConfig, expected: float, reachable: int) -> int:
-    """Return to how many members a sum is filled up, if fewer are drawn for it.
+    """Return the number of members to which a sum is filled up with clients that send zeros.
 
     `expected`: how many are drawn for it on average. `reachable`: of how many; it has no more members.
     """

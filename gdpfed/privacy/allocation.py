@@ -95,7 +95,7 @@ class AllocatedGaussian(Event):
 
 @dataclass(frozen=True)
 class Allocation(OwnLosses):
-    """A block of rounds, with noise of `sigma` times the clipping norm; a client takes part in one of them."""
+    """A block of rounds in which a client takes part once; noise is `sigma` times the clipping norm."""
 
     sigma: float
     rounds: int

@@ -314,7 +314,7 @@ class LocalWindows(Event):
 
     @property
     def mixture(self) -> GaussianMixture:
-        """One window's release: how far a record may move the model, with what probabilities, and the noise."""
+        """One window's release: how far a record may move the model, with which chances, and the noise."""
         q, m = self.batch_rate, self.window_steps
         if self.bound == "convex":
             moves = [float(met) for met in range(1, m + 1)]

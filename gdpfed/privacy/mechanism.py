@@ -124,8 +124,8 @@ class Mechanism(ABC):
     ) -> tuple[Charge, ...]:
         """Return the privacy cost of the rounds so far, for a client of a group or one of its records.
 
-        `record_group` is the number of the group of records. It is the cost against those who are told nothing
-        of the cohorts.
+        `record_group` is the number of a group of records. The cost is that against those who know nothing of
+        the cohorts.
         """
 
     @abstractmethod

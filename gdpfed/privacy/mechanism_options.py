@@ -40,7 +40,7 @@ class KeepsTurns(ABC):
 
 
 class HasTurns(KeepsTurns):
-    """A mechanism with scheduled rounds for each client (turns) and noise that later rounds subtract in part."""
+    """A mechanism with scheduled rounds for clients (turns), where later rounds subtract earlier noise."""
 
     @abstractmethod
     def taps_of(self, m: int) -> tuple[float, ...]:

@@ -1,1 +1,1 @@
-"""The mechanisms, a folder each: what a run charges, and the terms that a node agrees to."""
+"""Privacy mechanisms, one a folder: the privacy cost of a run, and the conditions that a client checks."""

@@ -1,1 +1,1 @@
-"""Random allocation: sums over clients that take part in one secret round of each block."""
+"""Random allocation: noised sums over clients that take part in one secret round of each block of rounds."""

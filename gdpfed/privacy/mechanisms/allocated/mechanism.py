@@ -24,7 +24,7 @@ from gdpfed.privacy.sampling.laws import ClientIds
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatedSums(SampledSums, DrawsAhead):
-    """Each client takes part in one secret round of each block; clipped updates are summed, with noise."""
+    """Noised sums in which each client takes part in one round, drawn in secret, of every block of rounds."""
 
     kind: ClassVar[str] = "allocated_sums"
 
@@ -38,7 +38,7 @@ class AllocatedSums(SampledSums, DrawsAhead):
         return round_index
 
     def draw(self, m: int, group: GroupPlan, round_index: int, generator: np.random.Generator) -> ClientIds:
-        """Return a group's clients (int64, ascending) that the draw of a block puts into a round."""
+        """Return the ids (int64, ascending) of a group's clients that are drawn for this round of a block."""
         length = block_rounds(group.at(round_index))
         rounds = generator.integers(length, size=len(group.clients))
         chosen = np.flatnonzero(rounds == round_index - self.drawn_at(group, round_index))
@@ -60,12 +60,12 @@ class AllocatedSums(SampledSums, DrawsAhead):
 
 
 def block_rounds(round_range: RoundRange) -> int:
-    """Return b, the number of rounds in a block: a client takes part in each with probability 1 / b."""
+    """Return b, the number of rounds in a block; a client takes part in exactly one of them."""
     return round(1 / round_range.sampling_rate)
 
 
 def charges_of_blocks(ranges: tuple[RoundRange, ...]) -> tuple[Charge, ...]:
-    """Return the charges for all blocks of a group, one for each length of block."""
+    """Return the privacy cost of all blocks of rounds of a group: one charge for each length of block."""
     return tuple(
         Charge(
             event=AllocatedGaussian(

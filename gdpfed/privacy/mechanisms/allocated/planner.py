@@ -1,4 +1,4 @@
-"""Planning of random allocation: the blocks of rounds, and the noise that meets each group's budget."""
+"""Makes plans with random allocation: the blocks of rounds, and the noise that meets each group's budget."""
 
 import math
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def make_allocated_plan(
     one_sum: bool = False,
     sums_hidden: bool = True,
 ) -> PrivacyPlan:
-    """Plan that each client of group m takes part in round(q_m T) of T rounds, at least in one.
+    """Make a plan with random allocation: a client of group m is in round(q_m T) of T rounds, at least one.
 
     Raises PrivacyError for input that is out of range, and for budgets that no noise can reach.
     """
@@ -73,7 +73,7 @@ def make_allocated_plan(
 
 
 def blocks_of(num_rounds: int, turns: int, norm: float, sigma: float) -> tuple[RoundRange, ...]:
-    """Divide T rounds into k blocks whose lengths differ by at most one, the longer ones first."""
+    """Divide `num_rounds` rounds into `turns` blocks, whose lengths differ by at most one round."""
     length, longer = divmod(num_rounds, turns)
     return tuple(
         RoundRange(

@@ -1,4 +1,4 @@
-"""Reports of plans with random allocation: as for sampling, and how often each client takes part."""
+"""Reports of privacy plans with random allocation, which also say how often each client takes part."""
 
 from typing import ClassVar
 
@@ -23,11 +23,11 @@ class AllocatedReport(ClientReport):
     members: ClassVar[str] = "all clients that take part"
 
     def promise(self, subject: CardSubject) -> list[str]:
-        """The promise for secretly sampled clients; every client counts as a member of each sum."""
+        """Return the model card's privacy promise; every client counts as a member of each sum."""
         return [*super().promise(subject), EVERY_CLIENT, ""]
 
     def facts(self, method: Method) -> list[Fact]:
-        """Facts for the report: what the allocation hides from whom, and how often each client takes part."""
+        """Return facts for the report: what the allocation hides, and how often each client takes part."""
         turns = ", ".join(str(group.participations_p99) for group in method.plan.groups)
         allocated = f"{turns} of {method.plan.num_rounds} for a client of each group, one in each block"
         return [*super().facts(method), Fact("rounds", allocated)]

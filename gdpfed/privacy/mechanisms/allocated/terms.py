@@ -1,4 +1,4 @@
-"""Terms under random allocation: a client pays for every block and takes part once in each."""
+"""The conditions of a run with random allocation: a client pays for every block and is in each once."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from gdpfed.privacy.mechanisms.sampled.terms import SumTerms
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatedTerms(SumTerms, LimitsRounds):
-    """Terms of a client under random allocation; `charges` are the costs of its blocks, in order.
+    """The conditions of a run for a client under random allocation; `charges` are the costs of its blocks.
 
     Every block is paid for that has a round from `first_round` on.
     """
@@ -31,11 +31,11 @@ class AllocatedTerms(SumTerms, LimitsRounds):
         return sum(charge.count * _block(charge).block_rounds for charge in self.charges)
 
     def event(self, round_index: int) -> AllocatedGaussian:  # type: ignore[override]
-        """Return the block that a round belongs to; PrivacyError for a round beyond the run."""
+        """Return the event of the block with this round; raise PrivacyError for a round beyond the run."""
         return self._place(round_index)[1]
 
     def _place(self, round_index: int) -> tuple[int, AllocatedGaussian]:
-        """Return the first round of a round's block, and the block itself."""
+        """Return the first round of the block that contains a round, and the event of the block."""
         position = 0
         for charge in self.charges:
             block = _block(charge)
@@ -62,7 +62,7 @@ class AllocatedTerms(SumTerms, LimitsRounds):
         return 1
 
     def draws(self) -> tuple[tuple[range, float, float], ...]:
-        """Return, for each range of rounds, the chance that the client is asked, and the noise."""
+        """Return each range of rounds with the client's sampling rate and the noise multiplier."""
         found, position = [], 0
         for charge in self.charges:
             block = _block(charge)
@@ -95,7 +95,7 @@ def _block(charge: Charge) -> AllocatedGaussian:
 
 
 def begun(blocks: Sequence[Charge], start: int, end: int) -> tuple[Charge, ...]:
-    """Return the charges of those blocks that have a round from `start` on and begin before round `end`."""
+    """Return the charges of the blocks that begin before round `end` and do not end before round `start`."""
     kept, position = [], 0
     for charge in blocks:
         length = _block(charge).block_rounds

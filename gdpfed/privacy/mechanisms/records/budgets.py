@@ -1,4 +1,4 @@
-"""Keep every record within its budget, by different batch rates, clipping norms or numbers of steps.
+"""Keeps every record within its budget, by a batch rate, clipping norm or number of steps for each budget.
 
 Rates and norms that fit one noise are those of Boenisch et al., arXiv:2303.17046 (Sample and Scale).
 """
@@ -25,7 +25,7 @@ SHARE_UNITS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Budgeted:
-    """Settings that keep records within one budget: batch rate, noise, norm and steps by round."""
+    """Settings that keep records within one budget: batch rate, noise, clipping norm and steps a round."""
 
     epsilon: float
     batch_rate: float
@@ -36,7 +36,7 @@ class Budgeted:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordTraining:
-    """What all groups of records in a plan share: rounds, steps, mean batch rate and norm.
+    """Training settings that all groups of records in a plan share, such as mean batch rate and steps.
 
     Attributes:
         batch_rate: q; the mean over parties or groups of records where rates differ, as long as the noise
@@ -74,12 +74,12 @@ class RecordTraining:
 
     @property
     def paid_steps(self) -> int:
-        """The steps that one person's records pay for: those of all rounds, at all its clients."""
+        """The number of steps that one person pays for: in all rounds, at all clients with its records."""
         return sum(self.schedule) * self.parties
 
 
 def as_parts(groups: Sequence[Group], budgets: Sequence[tuple[float, float]]) -> list[Group]:
-    """Convert one group of clients with budgets by record into groups of records, to average rates over."""
+    """Return a group for each budget of records, as large as its share of records, to average rates over."""
     if len(groups) != 1:
         raise PrivacyError(f"{len(groups)} groups of clients have budgets by record; make them one group")
     shares = [require_positive("a share of the records", share) for _, share in budgets]
@@ -97,7 +97,7 @@ def as_parts(groups: Sequence[Group], budgets: Sequence[tuple[float, float]]) ->
 def within_budgets(
     accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
 ) -> list[Budgeted]:
-    """Choose batch rate, noise, norm and steps by round for the records of every budget."""
+    """Choose batch rate, noise, clipping norm and steps of each round for every budget of records."""
     makers = {"rate": _own_rates, "scale": _own_norms, "steps": _own_steps}
     return makers[training.heterogeneous](accountant, parts, training, delta)
 
@@ -105,7 +105,7 @@ def within_budgets(
 def _own_rates(
     accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
 ) -> list[Budgeted]:
-    """Give each budget its own batch rate, with one noise and one schedule for all."""
+    """Give each budget its own batch rate; noise and numbers of steps are the same for all."""
     total, sigma = training.paid_steps, training.noise_multiplier
     if sigma is not None:
         rates: Sequence[float] = [
@@ -176,7 +176,7 @@ def _own_norms(
 def _own_steps(
     accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
 ) -> list[Budgeted]:
-    """Give each budget its own number of steps, with one rate and noise; records stop when it is spent."""
+    """Give each budget its own number of steps, at one batch rate and noise; it stops when it is spent."""
     rate, sigma = training.batch_rate, training.noise_multiplier
     if sigma is None:
         largest = max(part.epsilon for part in parts)
@@ -208,7 +208,7 @@ def _own_steps(
 
 
 def _cut(schedule: Sequence[int], allowed: int, *, whole_rounds: bool) -> tuple[int, ...]:
-    """End a schedule of steps by round after this many steps; whole rounds only, or also part of one."""
+    """Limit the steps of all rounds to `allowed`; with `whole_rounds`, a round has all its steps or none."""
     kept, left = [], allowed
     for steps in schedule:
         kept.append(0 if whole_rounds and steps > left else min(steps, left))

@@ -1,4 +1,4 @@
-"""Search the noise, the batch rate or the number of DP-SGD steps that a budget allows.
+"""Searches the noise, the batch rate or the number of DP-SGD steps that a budget allows.
 
 Source: `Poisson(q, Gaussian(sigma))`, composed with itself once a step, against everybody: batches are drawn
 on the client. Abadi et al., "Deep Learning with Differential Privacy", CCS 2016.
@@ -41,7 +41,7 @@ def steps_allowed(
     noise_multiplier: float,
     at_least: int = 0,
 ) -> int:
-    """Return X, the most DP-SGD steps that cost at most `epsilon` at delta; ten million at most.
+    """Return X, the largest number of DP-SGD steps that cost at most `epsilon` at delta; up to ten million.
 
     Epsilon grows with the steps, so X is bracketed by growing strides and found by bisection. `at_least` so
     many steps are known to be within `epsilon`.
@@ -71,7 +71,7 @@ def steps_allowed(
 def step_noise(
     accountant: Accountant, *, epsilon: float, delta: float, batch_rate: float, num_steps: int
 ) -> float:
-    """Return sigma, the least noise with which this many DP-SGD steps cost at most `epsilon`.
+    """Return the least noise multiplier with which `num_steps` DP-SGD steps cost at most `epsilon`.
 
     Raises PrivacyError for a budget that no noise can reach.
     """
@@ -92,7 +92,7 @@ def largest_batch_rate(
     num_steps: int,
     at_most: float,
 ) -> float:
-    """Return q, the largest batch rate up to `at_most` at which these steps cost at most `epsilon`.
+    """Return the largest batch rate, up to `at_most`, at which `num_steps` steps cost at most `epsilon`.
 
     Raises PrivacyError where even the smallest rate costs more.
     """
@@ -124,11 +124,11 @@ def largest_batch_rate(
 
 
 def knee_steps(noise_of: Callable[[int], float], num_rounds: int, most_local_steps: int) -> int:
-    """Return tau, the least local steps (1, 2, 5, 10, ...) beyond which more steps hardly lower the noise.
+    """Return the fewest local steps (1, 2, 5, 10, ...) beyond which more steps hardly lower the noise.
 
-    With T = num_rounds tau steps in all and sigma(T) = `noise_of` (T), sigma^2 / T is the noise for each unit
-    of learning: it falls in T to a floor, beyond which steps cost time and drift only. The knee is the least
-    T with sigma^2 / T at most 1.1 times its value at `most_local_steps`.
+    With tau local steps, T = num_rounds tau steps in all, and sigma(T) = `noise_of` (T), sigma^2 / T is the
+    noise for each unit of learning: it falls in T to a floor, beyond which steps cost time and drift only.
+    The knee is the least T with sigma^2 / T at most 1.1 times its value at `most_local_steps`.
     """
     grid = step_grid(most_local_steps)
 

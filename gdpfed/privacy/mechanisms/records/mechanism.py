@@ -47,25 +47,25 @@ class RecordPlan:
             check_accounted(group.epsilon, group.epsilon_accounted)
 
     def event(self, record_group: int, num_steps: int) -> RecordEvent:
-        """Return the event that charges a record of one group for this many DP-SGD steps."""
+        """Return the event by which `num_steps` DP-SGD steps are accounted for a record of one group."""
         rate = self.groups[record_group].batch_rate
         sigma = self.noise_multiplier
         return DPSGDSteps(batch_rate=rate, noise_multiplier=sigma, num_steps=num_steps, parties=self.parties)
 
     @property
     def sum_noise(self) -> float:
-        """The standard deviation of the noise in a sum over all clients, in units of C."""
+        """The standard deviation of the noise in a sum over all clients, in units of the clipping norm."""
         return self.noise_multiplier * math.sqrt(self.parties)
 
     def broken_steps(self, client: int, num_steps: int, most: int) -> str:
-        """Say that a client is asked for more steps than planned for a round; "" if it is not."""
+        """Return an error text if a client is asked for more steps than a round has in the plan, else ""."""
         if num_steps > most:
             return f"client {client} is asked for {num_steps} steps, above the plan's {most}"
         return ""
 
     @property
     def batch_rates(self) -> tuple[float, ...]:
-        """q: the chance that a record is in a batch, for every group of records."""
+        """q: the probability that a record is in a batch, for every group of records."""
         return tuple(group.batch_rate for group in self.groups)
 
     @property
@@ -99,7 +99,7 @@ class RecordSums(Mechanism, ProtectsRecords):
     def charges(
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return what a record pays, if its client takes part in the most expensive rounds that it may.
+        """Return a record's cost if its client takes part in the most expensive rounds that it may.
 
         It pays for no more rounds than a client may be asked in; rounds in which clients rest are left out.
         """
@@ -141,7 +141,7 @@ class RecordSums(Mechanism, ProtectsRecords):
         return ""
 
     def _broken_asked(self, m: int, client: int, asked: RecordSteps, weight: float, request: Release) -> str:
-        """Say how batch rates or noise ordered from one client break the plan; "" if they do not."""
+        """Return how batch rates or noise requested from a client break the plan; "" if they do not."""
         planned = self.records[m]
         if not rates_within(asked.batch_rates, planned.batch_rates):
             return (
@@ -180,7 +180,7 @@ class RecordSums(Mechanism, ProtectsRecords):
         return self.records[m].groups
 
     def group_dict(self, m: int, group: GroupPlan) -> dict[str, Any]:
-        """Return a group's plan for records as JSON, with the charges of a whole run."""
+        """Return a group's plan for records as JSON, with the privacy cost of a whole run."""
         planned, every = self.records[m], History(sum(each.num_rounds for each in group.ranges))
         groups = [
             {
@@ -196,5 +196,5 @@ class RecordSums(Mechanism, ProtectsRecords):
 
 
 def records_of(plan: PrivacyPlan) -> tuple[RecordPlan, ...]:
-    """Return the plan for the records of every client group; TypeError if records are not protected."""
+    """Return the records' plan of every client group; raise TypeError if records are not protected."""
     return plan.made_by(RecordSums).records

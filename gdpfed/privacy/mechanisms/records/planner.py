@@ -36,7 +36,7 @@ Shares = Sequence[tuple[Budgeted, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class _Common:
-    """What all groups in a plan for records share: rounds, training, delta and accountant."""
+    """Settings that all groups in a plan for records share: rounds, training, delta and accountant."""
 
     accountant: Accountant
     law: SamplingLaw
@@ -53,12 +53,12 @@ class _Common:
 
     @property
     def share_of_norm(self) -> float:
-        """1/S if the sum is noised and one person may have records at S clients; else 1."""
+        """The factor on clipping norms: 1/S if sums are noised and a person may be at S clients, else 1."""
         return 1 / self.training.parties if self.is_noised else 1.0
 
 
 class RecordOptions(PlanOptions, total=False):
-    """Options that only plans for records have.
+    """Optional arguments of plans that protect records.
 
     `record_budgets` are pairs of epsilon and a share: so large a share of every client's records has that
     budget, and the clients are one group. `most_records`, the largest D_i, bounds what a client sends for a
@@ -74,7 +74,7 @@ class RecordOptions(PlanOptions, total=False):
 
 
 def most_rounds(num_rounds: int, sampling_rate: float) -> int:
-    """Return the number of rounds that 99 of 100 sampled clients do not exceed.
+    """Return the largest number of rounds in which a sampled client is drawn, for 99 of 100 clients.
 
     Who is drawn more often is left out. Sampling of clients amplifies nothing here: the server knows it.
     """
@@ -82,7 +82,7 @@ def most_rounds(num_rounds: int, sampling_rate: float) -> int:
 
 
 def record_accountant(options: PlanOptions, renyi_orders: RenyiOrders = "fine") -> Accountant:
-    """Return the accountant of a plan for records: pld or rdp; theorem1 is refused."""
+    """Return the accountant of a plan for records, PLD or RDP; raise PrivacyError for theorem1."""
     name = options.get("accountant", "pld")
     if name == "theorem1":
         raise PrivacyError("theorem1 is about sums over sampled clients, not records; use pld or rdp")
@@ -159,7 +159,7 @@ def _common(
 
 
 def _within_budgets(common: _Common, groups: Sequence[Group], options: RecordOptions) -> list[Shares]:
-    """Choose batch rate, noise, norm and steps by round for every group of records."""
+    """Choose batch rate, noise, clipping norm and steps of each round for every group of records."""
     record_budgets = options.get("record_budgets")
     parts = list(groups) if record_budgets is None else as_parts(groups, record_budgets)
     budgeted = within_budgets(common.accountant, parts, common.training, common.delta)
@@ -177,7 +177,7 @@ def _within_budgets(common: _Common, groups: Sequence[Group], options: RecordOpt
 
 
 def _ended_below(least: int, budgeted: Sequence[Budgeted], sizes: Sequence[int]) -> list[Budgeted]:
-    """Leave out the rounds in which too few clients still have steps to take."""
+    """Set the steps of all clients to 0 in rounds in which fewer than `least` clients have steps left."""
     active = [
         sum(size for each, size in zip(budgeted, sizes, strict=True) if each.schedule[index])
         for index in range(len(budgeted[0].schedule))
@@ -198,7 +198,7 @@ def largest_batch(batch_rate: float, most_records: int) -> float:
 
 
 def contribution_norm(budgeted: Sequence[Budgeted], most_records: int) -> float:
-    """Return the bound on what a client sends: C times a batch size that is very rarely exceeded.
+    """Return the norm bound on what a client sends: C times a batch size that is very rarely exceeded.
 
     It has no part in the accounting: a projection moves two sums no further apart, and one record moves a
     sum by C at most.
@@ -207,7 +207,7 @@ def contribution_norm(budgeted: Sequence[Budgeted], most_records: int) -> float:
 
 
 def _record_plan(common: _Common, shares: Shares) -> RecordPlan:
-    """Make the plan for the records of one group of clients, whose budgets are given with their shares."""
+    """Make the plan for the records of one client group, from each budget and its share of the records."""
     first, accountant, delta, parties = shares[0][0], common.accountant, common.delta, common.training.parties
     noise, paid = first.noise_multiplier, sum(first.schedule) * parties
     if any((each.noise_multiplier, each.schedule) != (noise, first.schedule) for each, _ in shares):

@@ -89,7 +89,7 @@ class RecordReport(MechanismReport):
         ]
 
     def against_others(self, plan: PrivacyPlan) -> str:
-        """Say against whom the epsilons hold, which depends on who adds the noise."""
+        """Return a text on whom the epsilons hold against, which depends on who adds the noise."""
         if all(kind_of(work).own_noise for work in plan.works):
             return (
                 ", and each client added all of its noise itself, so the same figures hold against the "
@@ -114,7 +114,7 @@ class RecordReport(MechanismReport):
         return [SERVER_MAY_SEE, covered] if seen else [covered]
 
     def table(self, method: Method, *, details: bool = False) -> Table:
-        """A plan's table with one row for each budget of records."""
+        """Return the plan's table, with one row for each budget of records."""
         plan = method.plan
         title = f"{method.name}: {plan.record_is}-level DP, {plan.num_rounds} rounds"
         headings = [heading.replace("record", plan.record_is) for heading in HEADINGS]
@@ -137,7 +137,7 @@ class RecordReport(MechanismReport):
         return table
 
     def facts(self, method: Method) -> list[Fact]:
-        """Facts for the plan's report: from whom batches are hidden, what is noised, and the steps."""
+        """Return facts for the plan's report: who cannot see batches, what is noised, and the steps."""
         plan, parties = method.plan, _parties(method.plan)
         seen = plan.works == ("gradient_sum",) and not plan.sums_hidden
         whom, server = "everybody", ""
@@ -188,7 +188,7 @@ def _at_several(parties: int) -> str:
 
 
 def _noise(plan: PrivacyPlan) -> str:
-    """Say who adds how much noise, and to which sums or steps."""
+    """Return a text that says who adds how much noise, and to which sums or steps."""
     if plan.works != ("gradient_sum",):
         return "sigma C on every client's own batch, in every step"
     parties = _parties(plan)
@@ -213,7 +213,7 @@ def _counts(held_out: HeldOutCounts) -> str:
 
 
 def _schedule(plan: PrivacyPlan, index: int, group: GroupPlan) -> str:
-    """Describe the DP-SGD steps of a group's rounds, and how epsilon grows with them."""
+    """Return a text on the DP-SGD steps of a group's rounds, and on how epsilon grows with them."""
     parts = [
         f"{each.record_steps or 'none'} in {each.num_rounds} round{'s' if each.num_rounds != 1 else ''}"
         for each in group.ranges

@@ -1,4 +1,4 @@
-"""Terms that protect records: which steps the records pay for, and which instructions break the terms."""
+"""The conditions of a run that protects records: the steps that records pay for, and what breaks them."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -20,7 +20,7 @@ MOST_RECORD_GROUPS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class RecordTerms:
-    """The part of terms that only records need: batch rates, steps, clipping norm and noise.
+    """The part of a run's conditions that only records need: batch rates, steps, clipping norm and noise.
 
     Attributes:
         num_rounds: T of the run; in how many of them a client pays for steps, the charges say.
@@ -62,7 +62,7 @@ class RecordTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class TermsOfRecords(Terms, RecordBudgets):
-    """Terms that protect records: what all such mechanisms have in common.
+    """The conditions of a run that protects records: what all mechanisms for records have in common.
 
     Attributes:
         records: which steps they pay for.
@@ -82,7 +82,7 @@ class TermsOfRecords(Terms, RecordBudgets):
 
     @property
     def record_groups(self) -> tuple[tuple[float, ...], int]:
-        """The shares and the seed by which records are assigned to groups with a budget each."""
+        """The shares and the seed by which a client's records are divided into groups with a budget each."""
         return self.records.shares, self.records.seed
 
     @property
@@ -116,7 +116,7 @@ class TermsOfRecords(Terms, RecordBudgets):
         raise PrivacyError(f"the terms state no noise for a step of round {round_index}; state one above 0")
 
     def broken_own_noise(self, round_index: int, steps: RecordSteps) -> str:
-        """Say how steps that the client noises itself break the terms; "" if they do not."""
+        """Return how steps that the client noises itself break the run's conditions; "" if they do not."""
         least = self.noise_of_step(round_index)
         if steps.noise_multiplier < least * (1 - ROUNDING):
             return (
@@ -126,13 +126,13 @@ class TermsOfRecords(Terms, RecordBudgets):
         return ""
 
     def broken_window(self, steps: RecordSteps) -> str:
-        """Say that one sum is over another number of steps than it has noise for; "" if it is not."""
+        """Return an error text if a sum is over another number of steps than its noise is for, else ""."""
         if steps.num_steps != 1:
             return f"a sum of gradients over {steps.num_steps} steps was ordered, and its noise is for one"
         return ""
 
     def _broken_sum(self, told: Instructions, steps: RecordSteps) -> str:
-        """Check a sum of gradients, which one record moves by the client's weight times C."""
+        """Return how an instruction for a sum of gradients breaks the run's conditions; "" if it does not."""
         if told.noise != "gaussian":
             return f"{told.noise} noise was ordered where the terms say gaussian"
         moved = told.weight * record_move(self.records.work, steps)
@@ -159,7 +159,7 @@ class TermsOfRecords(Terms, RecordBudgets):
 
 @dataclass(frozen=True, kw_only=True)
 class StepTerms(TermsOfRecords):
-    """Terms of a client whose records pay for DP-SGD steps; a run charges all its steps when it begins.
+    """The conditions of a run with DP-SGD steps, which are all charged to the records when it begins.
 
     `charges` are what one of the first group of records pays for at most, the most expensive rounds first.
     """
@@ -196,7 +196,7 @@ class StepTerms(TermsOfRecords):
 
     @property
     def parties(self) -> int:
-        """S: at how many clients one person may have records; 1 if each row is protected by itself."""
+        """S: the most clients at which one person may have records; 1 if single rows are protected."""
         return self.events[0].parties
 
     def noise_of_step(self, round_index: int) -> float:
@@ -206,7 +206,7 @@ class StepTerms(TermsOfRecords):
         return self.step_noise * self.records.clipping_norm * sqrt(self.parties)
 
     def step_charges(self, num_steps: int, record_group: int | None = None) -> tuple[Charge, ...]:
-        """Return the charge for this many steps, to a record of one group or of the most sampled group.
+        """Return the cost of `num_steps` steps, for a record of one group or of the most sampled group.
 
         Every step has the same noise and, for one record, the same rate: so it does not matter in which
         rounds they are taken.
@@ -219,7 +219,7 @@ class StepTerms(TermsOfRecords):
         return (Charge(event=event, count=1, unit="record"),)
 
     def whole_windows(self, num_steps: int) -> int:
-        """Return this number of steps, rounded up to whole releases; here every step is one."""
+        """Return this number of steps, rounded up to whole releases; here every step is a release."""
         return num_steps
 
     def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:
@@ -228,7 +228,7 @@ class StepTerms(TermsOfRecords):
     def spent_charges(
         self, turns: Sequence[int], other: Terms | None = None, record_group: int | None = None
     ) -> tuple[Charge, ...]:
-        """Return the cost of all steps; the highest batch rate if `other` groups records differently."""
+        """Return the cost of all steps, at the highest batch rate if `other` groups records differently."""
         alike = isinstance(other, TermsOfRecords) and self.record_groups == other.record_groups
         return self.step_charges(self.num_steps, record_group if alike else None)
 

@@ -1,4 +1,4 @@
-"""Plans for sums over sampled clients: from groups and budgets to noise and epsilon."""
+"""Makes privacy plans for sums over sampled clients: computes the noise that meets each group's budget."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from gdpfed.privacy.validation import (
 
 @dataclass(frozen=True, kw_only=True)
 class _Common:
-    """What all groups in a plan with sampled clients share: rounds, delta, sampling and accountant."""
+    """Settings that all groups in a plan with sampled clients share: rounds, delta, sampling, accountant."""
 
     accountant: Accountant
     noise: NoiseLaw
@@ -49,19 +49,19 @@ class _Common:
 
     @property
     def paid_first(self) -> list[Charge]:
-        """The charges for the one-time sum before the first round, if there is one."""
+        """The privacy cost of the one-time sum before the first round, if there is one."""
         return [] if self.first is None else [self.first.charge]
 
     @property
     def is_constant(self) -> bool:
-        """Whether all rounds have the same sampling rate, norm and noise, and one sum each."""
+        """Whether all rounds have the same sampling rate, clipping norm and noise, and one sum each."""
         return self.sums_per_round == 1 and all(
             (each.sampling_rate, each.clipping_norm, each.noise_multiplier) == (1.0, 1.0, 1.0)
             for each in self.schedule
         )
 
     def ranges(self, group: Group, rate: float, norm: float, sigma: float) -> tuple[RoundRange, ...]:
-        """Return a group's ranges of rounds, its rate, norm and noise multiplied by each range's factors."""
+        """Return a group's sampling rate, clipping norm and noise for each range of equal rounds."""
         if self.is_constant:
             return (_round_range(self.num_rounds, rate, norm, sigma),)
         return tuple(
@@ -96,7 +96,7 @@ class _Common:
         return compose(charges, self.delta, schedule="fixed", accountant=self.accountant).epsilon
 
     def epsilon_against_server(self, sigma: float, sums: int) -> float:
-        """Epsilon against the server of the one-time sum before the rounds, and of K sums with the client."""
+        """Return epsilon against the server: of the sum before round 1, and of `sums` with the client."""
         if self.first is None:
             return server_epsilon(self.noise, sigma, sums, self.delta, self.adjacency)
         event = Gaussian(noise_stddev=sigma, clipping_norm=1.0, adjacency=self.adjacency)
@@ -112,7 +112,7 @@ def make_plan(
     clipping_norm: float,
     **options: Unpack[SumOptions],
 ) -> PrivacyPlan:
-    """Make a plan with sampled clients, calibrating each group's noise to its budget.
+    """Make a privacy plan with sampled clients, with each group's noise calibrated to its budget.
 
     Under fixed_size sampling a group's rate becomes that of the whole cohort it draws. Raises PrivacyError
     for input that is out of range, and where no valid accounting exists.
@@ -213,7 +213,7 @@ def _calibrated(
     clipping_norms: Sequence[float],
     one_sum: bool,
 ) -> tuple[float, ...]:
-    """Calibrate sigma_m, the noise multiplier of each group; scaled to C_m where groups share one sum."""
+    """Calibrate each group's noise multiplier; in one sum of all groups, the largest noise holds for all."""
     sigmas = [
         _calibrated_group(common, group, rate, norm)
         for group, rate, norm in zip(groups, rates, clipping_norms, strict=True)
@@ -225,7 +225,7 @@ def _calibrated(
 
 
 def _calibrated_group(common: _Common, group: Group, rate: float, clipping_norm: float) -> float:
-    """Calibrate sigma_m, one group's noise multiplier; by a second search where rounds differ."""
+    """Calibrate one group's noise multiplier, with a second search if rounds differ in their settings."""
     refuse_unaccountable(common.noise, group.epsilon)
     sigma = calibrate_noise_multiplier(
         common.accountant,
@@ -296,7 +296,7 @@ def _drawn_rates(
     law: SamplingLaw,
     group_sampling_rates: Sequence[float] | None,
 ) -> tuple[float, ...]:
-    """Return the sampling rates q_m as really drawn; fixed_size sampling rounds to whole clients."""
+    """Return the groups' sampling rates as really drawn; fixed_size sampling rounds to whole clients."""
     require_rate("sampling_rate", sampling_rate)
     if group_sampling_rates is None:
         group_sampling_rates = (sampling_rate,) * len(groups)

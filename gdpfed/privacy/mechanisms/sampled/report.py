@@ -101,7 +101,7 @@ class ClientReport(MechanismReport):
         return [*([SERVER_SEEN_FIRST] if secagg.identities == FIRST_SEEN else []), NOT_COVERED]
 
     def table(self, method: Method, *, details: bool = False) -> Table:
-        """A plan's table with one row for each group: its budget, its noise and its rates."""
+        """Return the plan's table, with one row for each group: its budget, noise and rates."""
         plan = method.plan
         against = f" against {plan.against}" if plan.against else ""
         promise = f"{plan.unit}-level DP{against}" if plan.private else "no privacy"
@@ -110,7 +110,7 @@ class ClientReport(MechanismReport):
         return rich_table(f"{method.name}: {promise}, {plan.num_rounds} rounds", headings, rows)
 
     def facts(self, method: Method) -> list[Fact]:
-        """Facts for the plan's report: what sampling hides from whom, and how the noise was accounted."""
+        """Return facts for the plan's report: what sampling hides, and how the noise was accounted."""
         plan = method.plan
         if not plan.private:
             return []
@@ -185,7 +185,7 @@ def _row(method: Method, index: int) -> Sequence[str]:
 
 
 def noise_facts(method: Method, noise: str) -> list[Fact]:
-    """Facts shown as details: how updates are clipped and noised, and the server's learning rate."""
+    """Return facts, shown as details, on clipping, noise and the server's learning rate."""
     plan, rate = method.plan, method.server_learning_rate
     counting = "does not train: its clients count right answers on records that they hold out"
     return [
@@ -223,7 +223,7 @@ def _figure(value: float) -> str:
 
 
 def in_plain_words(plan: PrivacyPlan) -> str:
-    """Explain epsilon: by what factor a client's part may change any probability, except for delta."""
+    """Return a text that explains epsilon: the factor by which a client's data may change any probability."""
     factors = (f"{exp(min(group.epsilon, 700)):.3g} (group {m})" for m, group in enumerate(plan.groups))
     return (
         "In plain words: what a client's data contributed, its turns and its noise aside, multiplies the "

@@ -1,4 +1,4 @@
-"""Terms of sums over sampled clients: a client pays for every round, whether drawn or not."""
+"""The conditions of a run with sampled clients: a client pays for every round, whether drawn or not."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -18,7 +18,7 @@ from gdpfed.record_steps import kind_of
 
 @dataclass(frozen=True, kw_only=True)
 class SumTerms(Terms, SampledTerms):
-    """Terms of a sampled client; `charges` are the costs of all rounds of the run, in order.
+    """The conditions of a run for a sampled client; `charges` are the costs of all rounds, in order.
 
     A run is charged in full when it begins, from the round on in which the client came: sampling hides a
     client only if the rounds that it is not drawn in count as well.
@@ -31,7 +31,7 @@ class SumTerms(Terms, SampledTerms):
         return sum(charge.count for charge in self.charges)
 
     def event(self, round_index: int) -> SampledGaussian:
-        """Return the event of one round; PrivacyError for a round beyond the run or another kind of event."""
+        """Return a round's event; raise PrivacyError for a round beyond the run or an unsuitable event."""
         event = event_of_round(self.charges, round_index)
         if not isinstance(event, SampledGaussian):
             raise PrivacyError(
@@ -43,7 +43,7 @@ class SumTerms(Terms, SampledTerms):
         return self.event(round_index).num_sums
 
     def draws(self) -> tuple[tuple[range, float, float], ...]:
-        """Return, for each range of rounds, the chance that the client is asked, and the noise."""
+        """Return each range of rounds with the client's sampling rate and the noise multiplier."""
         ends = [*accumulate(charge.count for charge in self.charges)]
         return tuple(
             (range(end - charge.count, end), charge.event.sampling_rate, charge.event.noise_multiplier)

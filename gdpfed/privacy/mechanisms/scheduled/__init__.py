@@ -1,1 +1,1 @@
-"""Scheduled turns: sums over clients whose turn it is, with correlated noise."""
+"""Noised sums over the clients that are scheduled for a round (turns), with correlated noise."""

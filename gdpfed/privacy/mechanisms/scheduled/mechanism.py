@@ -1,4 +1,4 @@
-"""Scheduled turns with correlated noise: a client's one epsilon holds against everyone.
+"""Scheduled rounds for each client (turns) and correlated noise: one epsilon holds against everyone.
 
 A client of group m takes part at most k_m times, at least b_m rounds apart, and the noise of a round is
 mostly taken back in the next ones. Nothing is secret in it, neither who takes part when nor how many do. What
@@ -45,7 +45,7 @@ class TurnLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduledSums(Mechanism, HasTurns):
-    """Sums over the clients whose turn it is in a round: one sum of all groups, or one a group.
+    """Noised sums over the clients scheduled for a round: one sum over all groups, or one for each group.
 
     Attributes:
         limits: of every group; the taps of all groups in one sum are the same.
@@ -64,7 +64,7 @@ class ScheduledSums(Mechanism, HasTurns):
         return prefix_noise(self.taps_of(m), num_rounds) / math.sqrt(num_rounds)
 
     def draw(self, m: int, group: GroupPlan, round_index: int, generator: np.random.Generator) -> ClientIds:
-        """Return the ids (int64, ascending) of a group's clients whose turn it is; no chance is involved."""
+        """Return the ids (int64, ascending) of a group's clients scheduled for a round; nothing is random."""
         return DealtTurns(group.clients, *self._pattern(m, group)).due(round_index)
 
     def schedule(self, m: int, groups: Sequence[GroupPlan]) -> TurnSchedule:
@@ -74,7 +74,7 @@ class ScheduledSums(Mechanism, HasTurns):
         )
 
     def turns_due(self, m: int, group: GroupPlan, round_index: int) -> ClientIds:
-        """Return how many turns each client should have had by the end of a round, int64[n].
+        """Return in how many rounds each client should have taken part by the end of a round, int64[n].
 
         With w / P the rate of turns in lowest terms, k / T or less than 1 / T, a client of phase f has its
         turns in the rounds floor((f + i P) / w), i < k. Where T is b k that is f, f + b, ...; else they are b
@@ -87,7 +87,7 @@ class ScheduledSums(Mechanism, HasTurns):
         return np.asarray(((round_index + 1) * width - 1 - phases) // period + 1, dtype=np.int64)
 
     def messages(self, m: int, group: GroupPlan, *, masked: bool) -> float:
-        """Return the mean number of messages a round: updates, and corrections that take noise back."""
+        """Return the mean number of messages a round: updates, and messages that subtract earlier noise."""
         num_rounds, limits = _num_rounds(group), self.limits[m]
         lags = [0, *(lag for lag, tap in enumerate(limits.taps, start=1) if masked and tap > 0)]
         period, width = self._pattern(m, group)
@@ -110,7 +110,7 @@ class ScheduledSums(Mechanism, HasTurns):
     def charges(
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return what these turns cost, or the most expensive allowed turns if they are not known."""
+        """Return the cost of a client's rounds, or of the most expensive allowed ones if they are unknown."""
         rounds, limits = min(history.rounds, _num_rounds(group)), self.limits[m]
         turns = history.turns
         if turns is None:
@@ -162,7 +162,7 @@ class ScheduledSums(Mechanism, HasTurns):
         }
 
     def _pattern(self, m: int, group: GroupPlan) -> tuple[int, int]:
-        """Return P and w, without common factor: each client has w turns in every P rounds."""
+        """Return P and w without a common factor: each client takes part in w of every P rounds."""
         turns, num_rounds = self.limits[m].most_turns, _num_rounds(group)
         if turns == 1:
             return round(1 / group.ranges[0].sampling_rate), 1
@@ -188,5 +188,5 @@ def _num_rounds(group: GroupPlan) -> int:
 
 
 def limits_of(plan: PrivacyPlan) -> tuple[TurnLimits, ...]:
-    """Return how often clients of each group may take part; TypeError for a plan without turns."""
+    """Return how often clients of each group may take part; raise TypeError if clients are not scheduled."""
     return plan.made_by(ScheduledSums).limits

@@ -1,4 +1,4 @@
-"""Plans with scheduled turns: one epsilon a group, which holds against everyone who sees only sums."""
+"""Makes plans with scheduled rounds for clients (turns); epsilon holds against all who see only sums."""
 
 import math
 
@@ -12,8 +12,9 @@ from gdpfed.privacy.planning.groups import Group, check_disjoint
 
 
 def make_scheduled_plan(asked: TurnBudget, stream: StreamPlan, *, sums_hidden: bool = True) -> PrivacyPlan:
-    """Make the plan whose turns, norms and noise `plan_stream` or `plan_group_streams` has chosen.
+    """Make the privacy plan from a schedule of clients, clipping norms and noise (`stream`).
 
+    `plan_stream` or `plan_group_streams` has chosen `stream`.
     `sums_hidden` False says that the server sees single updates, against which no epsilon holds.
 
     Raises PrivacyError for groups that share clients.

@@ -1,4 +1,4 @@
-"""Reports of plans with scheduled turns: the plan's table, and the promise in the model card."""
+"""Reports of plans with scheduled rounds for clients (turns): the plan's table, and the card's promise."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ TURN_HEADINGS = (
 
 
 class TurnsReport(ClientReport):
-    """Describes plans with few turns for each client, and noise that later rounds mostly subtract."""
+    """Describes plans with few scheduled rounds for clients, where later rounds subtract earlier noise."""
 
     def promise(self, subject: CardSubject) -> list[str]:
         plan = subject.plan
@@ -87,7 +87,7 @@ class TurnsReport(ClientReport):
         ]
 
     def draw(self, plan: PrivacyPlan, names: Sequence[str], path: Path) -> bool:
-        """Draw a picture of clients' turns, and of the rounds in which noise is taken back."""
+        """Draw a picture of clients' scheduled rounds, and of the rounds that subtract earlier noise."""
         # What draws takes half a second to import.
         from gdpfed.report.round_pictures import TurnGroup, TurnRow, draw_turns, shown_clients
 
@@ -113,7 +113,7 @@ class TurnsReport(ClientReport):
 
 
 def _due(plan: PrivacyPlan, m: int) -> list[frozenset[int]]:
-    """Return, for each round, the clients with a turn in the sum that a group belongs to."""
+    """Return, for each round, the clients that are scheduled for the sum that a group belongs to."""
     schedule = plan.made_by(ScheduledSums).schedule(m, plan.groups)
     return [schedule.due(round_index) for round_index in range(plan.num_rounds)]
 
@@ -125,7 +125,7 @@ def _who(plan: PrivacyPlan) -> str:
 
 
 def _noise(plan: PrivacyPlan) -> str:
-    """Describe the new noise in a round's sum, and how much of it the next rounds subtract."""
+    """Return a text on the new noise in a round's sum, and on how much of it the next rounds subtract."""
     each_sum = list(zip(plan.groups, limits_of(plan), strict=True))[: 1 if plan.one_sum else None]
     new = ", ".join(f"{group.noise_stddev:.3f}" for group, _ in each_sum)
     taken = "; ".join(", ".join(f"{tap:g}" for tap in own.taps) or "nothing" for _, own in each_sum)
@@ -136,7 +136,7 @@ def _noise(plan: PrivacyPlan) -> str:
 
 
 def _kinds(plan: PrivacyPlan) -> str:
-    """Say how many updates and how many noise corrections clients send in a round."""
+    """Return a text that says how many of a round's messages only subtract earlier noise."""
     updates = sum(group.expected_cohort_size for group in plan.groups)
     corrections = plan.messages_a_round - updates
     return f"{corrections:.1f} of {plan.messages_a_round:.1f} messages a round" if corrections else "none"

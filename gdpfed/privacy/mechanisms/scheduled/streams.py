@@ -1,4 +1,4 @@
-"""Choose turns, clipping norms and taps with the least noise for a given number of messages.
+"""Chooses clients' scheduled rounds (turns), clipping norms and noise to subtract, with least final noise.
 
 Group m has n_m clients, each with at most k_m turns, b_m = floor(T / k_m) rounds apart, and norm C_m; mu_m is
 that of the Gaussian mechanism that costs exactly eps_m at delta. What is minimised is the noise of the last
@@ -50,7 +50,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class TurnBudget:
-    """What turns are planned from: budgets, number of rounds and updates, and the kind of noise.
+    """Inputs for planning scheduled rounds (turns): budgets, numbers of rounds and updates, kind of noise.
 
     Attributes:
         groups: with their budgets.
@@ -95,7 +95,7 @@ class TurnBudget:
 
     @cached_property
     def mu(self) -> Floats:
-        """mu_m, the privacy parameter of Gaussian DP that each group's budget leaves for turns, shape (M,).
+        """mu_m, the Gaussian DP parameter that each group's budget leaves for all rounds, shape (M,).
 
         All releases are Gaussian and known to hold the client, so mu^2 adds up, exactly (Dong, Roth, Su,
         arXiv:1905.02383, Corollary 2).
@@ -112,7 +112,7 @@ class TurnBudget:
 
     @property
     def share(self) -> float:
-        """The share of clients that ever get a turn in these rounds: all, unless q is below 1 / T.
+        """The share of clients that are ever scheduled: all, unless the sampling rate q is below 1 / T.
 
         It is then T / P with a whole P, as if each had one turn in P rounds.
         """
@@ -120,13 +120,13 @@ class TurnBudget:
 
     @property
     def equal_turns(self) -> tuple[int, ...]:
-        """Return the turns by group if all clients have equally many: as many as allowed, at least 1."""
+        """Return the rounds per client in each group if all are equal: as many as allowed, at least 1."""
         turns = math.floor(self.sampling_rate * self.num_rounds + ROUNDING)
         return (max(1, turns),) * len(self.groups)
 
     @property
     def least_turns(self) -> npt.NDArray[np.int64]:
-        """Return k_m, the fewest turns with which each group has `minimum_cohort` clients a round, int64[M].
+        """Return the fewest rounds per client that give a group `minimum_cohort` clients a round, int64[M].
 
         A round without any of them needs no sum, so of 1 they are 1.
         """
@@ -135,7 +135,7 @@ class TurnBudget:
         return np.clip(least, 1, self.equal_turns)
 
     def checked(self, turns: Sequence[int] | None) -> tuple[int, ...] | None:
-        """Return the number of turns by group if it is given or each client gets one; else None.
+        """Return the rounds per client in each group if they are given or at most one; None if to be chosen.
 
         PrivacyError for what cannot be.
         """
@@ -150,7 +150,7 @@ class TurnBudget:
         return tuple(turns)
 
     def sens(self, taps: Sequence[float], turns: int) -> float:
-        """Return the sensitivity of a client's k turns that lie as far apart as T rounds allow."""
+        """Return the sensitivity to a client in `turns` rounds that are as far apart as possible."""
         densest = densest_turns(turns, self.num_rounds // turns, self.num_rounds)
         return sensitivity(tuple(taps), densest, self.num_rounds)
 
@@ -161,7 +161,7 @@ class TurnBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class TurnsOf:
-    """One group in a plan of turns: k_m turns, b_m rounds apart, norm C_m, taps and noise s."""
+    """The chosen values of one group: rounds per client and their distance, norm, taps and noise."""
 
     most_turns: int
     separation: int
@@ -172,7 +172,7 @@ class TurnsOf:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPlan:
-    """Chosen turns of every group, whether groups share one sum, and the noise relative to a model's step."""
+    """The chosen values of all groups, whether groups share one sum, and noise relative to a model's step."""
 
     groups: tuple[TurnsOf, ...]
     one_sum: bool
@@ -182,7 +182,7 @@ class StreamPlan:
 def plan_stream(
     asked: TurnBudget, *, turns: Sequence[int] | None = None, equal_norms: bool = False
 ) -> StreamPlan:
-    """Choose turns, norms and taps for one sum over all groups in each round.
+    """Choose rounds per client, clipping norms and taps (noise to subtract) for one sum over all groups.
 
     Args:
         asked: what is planned for.
@@ -214,7 +214,7 @@ def plan_stream(
 
 
 def plan_group_streams(asked: TurnBudget, weigh: Weigh, *, turns: Sequence[int] | None = None) -> StreamPlan:
-    """Choose turns and taps for one sum per group in each round, all with norm C, given the sums' weights.
+    """Choose rounds per client and taps (noise to subtract) for one sum per group, with norm C for all.
 
     Args:
         asked: what is planned for.
@@ -246,19 +246,19 @@ def _turns_of(asked: TurnBudget, turns: int, norm: float, taps: tuple[float, ...
 
 
 def _left(asked: TurnBudget, taps: Sequence[float], turns: int) -> float:
-    """Return the noise in the final model, for clipping norm C = 1 and budgets mu = 1."""
+    """Return the noise in the final model, for clipping norm C = 1 and a budget of mu = 1."""
     return asked.noise(taps) * asked.sens(taps, turns)
 
 
 def _group_figures(asked: TurnBudget, weigh: Weigh, turns: npt.NDArray[np.int64], left: Floats) -> Floats:
-    """Return the noise relative to the model's step, for candidate turns of groups, shape (..., M)."""
+    """Return the noise relative to the model's step, for candidate rounds per client, shape (..., M)."""
     updates = asked.share * asked.sizes * turns
     weights = weigh(updates)
     return np.asarray(np.linalg.norm(weights * left / asked.mu, axis=-1) / (weights * updates).sum(axis=-1))
 
 
 def _best_group_turns(asked: TurnBudget, weigh: Weigh) -> tuple[int, ...]:
-    """Search the turns k_m with the least relative noise, by changing one or two groups at a time.
+    """Search the rounds per client with the least relative noise, changing one or two groups at a time.
 
     Of two groups one has any number of turns, and the other what messages are left for.
     """
@@ -291,7 +291,7 @@ def _best_group_turns(asked: TurnBudget, weigh: Weigh) -> tuple[int, ...]:
 
 
 def _best_turns(asked: TurnBudget, equal_norms: bool) -> tuple[int, ...]:
-    """Search the best turns k_m for one sum over all groups, trying several values of the first tap."""
+    """Search the best rounds per client for one sum over all groups, with several values of the first tap."""
     best, least = asked.equal_turns, math.inf
     for tap in FIRST_TAPS if asked.num_taps else FIRST_TAPS[:1]:
         all_sens = sensitivities((tap,), asked.num_rounds)
@@ -305,7 +305,7 @@ def _best_turns(asked: TurnBudget, equal_norms: bool) -> tuple[int, ...]:
 
 
 def _largest_sum(asked: TurnBudget, all_sens: Floats) -> tuple[int, ...]:
-    """Return turns k_m that maximise sum_m n_m mu_m k_m / sens(k_m) within a number of updates."""
+    """Return rounds per client k_m that maximise sum_m n_m mu_m k_m / sens(k_m) within `most_updates`."""
     updates = asked.most_updates
     divisor = math.gcd(*(int(size) for size in asked.sizes))
     unit = divisor * max(1, math.ceil(updates / MOST_UNITS / divisor))
@@ -334,7 +334,7 @@ def _largest_sum(asked: TurnBudget, all_sens: Floats) -> tuple[int, ...]:
 
 
 def _even_norms(asked: TurnBudget, all_sens: Floats) -> tuple[int, ...]:
-    """Return turns k_m that maximise C sum_m n_m k_m, if one norm C must fit every group's budget."""
+    """Return rounds per client k_m that maximise C sum_m n_m k_m, if all groups must have one norm C."""
     best, most = (1,) * len(asked.sizes), 0.0
     for norm in np.unique(asked.mu[:, None] / all_sens)[::-1].tolist():
         turns = (all_sens <= asked.mu[:, None] / norm * (1 + ROUNDING)).sum(axis=1)

@@ -1,4 +1,4 @@
-"""Terms of a client with scheduled turns, which pays only for the turns that it takes."""
+"""The conditions of a run with scheduled rounds (turns): a client pays for those rounds that it takes."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from gdpfed.record_steps import PLAIN, kind_of
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduledTerms(Terms, TurnTerms):
-    """Terms of a client with turns: it pays for each turn taken, at a cost that holds against everyone.
+    """The conditions of a run for a scheduled client, for which one epsilon holds against everyone.
 
     The one charge is that of the earliest and densest turns that the limits allow.
 
@@ -56,7 +56,7 @@ class ScheduledTerms(Terms, TurnTerms):
 
     @property
     def event(self) -> CorrelatedGaussian:
-        """The event with the most expensive turns that the client may take."""
+        """The event of the most expensive rounds in which the client may take part."""
         event = self.charges[0].event
         if not isinstance(event, CorrelatedGaussian):
             raise PrivacyError(f"the terms charge {event.kind}, which is not a stream of sums")
@@ -87,7 +87,7 @@ class ScheduledTerms(Terms, TurnTerms):
         return self.event.noise_stddev
 
     def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:
-        """Return the cost of these turns, followed by the most expensive ones that are still allowed."""
+        """Return the cost of rounds `turns` together with the most expensive ones that are still allowed."""
         left = int(max(0, min(self.most_turns, at_most) - len(turns)))
         first = max(self.first_round, max(turns, default=-self.separation) + self.separation)
         return self._charges([*turns, *range(first, self.num_rounds, self.separation)[:left]])

@@ -1,4 +1,4 @@
-"""Which clients have a turn in each round, fixed before a run from public numbers.
+"""The schedule of clients: who takes part in which round (turns), fixed before a run from public numbers.
 
 So a node knows of any round who may bring an update, and how many members its sum can have. It needs no word
 of the server for that when the round comes.
@@ -20,7 +20,7 @@ MOST_CLIENTS = 1_000_000
 
 @dataclass(frozen=True)
 class DealtTurns:
-    """The turns of one group: client j has phase j mod P, and a turn in rounds that contain its phase.
+    """The schedule of one group: client j has phase j mod P, and takes part in rounds that contain it.
 
     Attributes:
         clients: their ids, in the order of the group.
@@ -33,7 +33,7 @@ class DealtTurns:
     width: int
 
     def due(self, round_index: int) -> ClientIds:
-        """Return the ids (int64, ascending) of the clients that have a turn in a round.
+        """Return the ids (int64, ascending) of the clients that are scheduled for a round.
 
         The last n mod P clients, which do not fill all phases alike, are spread evenly over them.
         """
@@ -50,35 +50,35 @@ class DealtTurns:
 
     @property
     def dealt(self) -> tuple[int, int]:
-        """How many clients fill all P phases evenly, and how many are left over."""
+        """How many clients fill all P phases evenly, and how many clients are left over."""
         rest = len(self.clients) % self.period
         return len(self.clients) - rest, rest
 
 
 @dataclass(frozen=True)
 class TurnSchedule:
-    """The turns of all groups whose clients are summed together."""
+    """The schedule of all groups whose clients are summed together."""
 
     groups: tuple[DealtTurns, ...]
 
     def due(self, round_index: int) -> frozenset[int]:
-        """Return the clients that have a turn in a round; none before the first round."""
+        """Return the clients that are scheduled for a round; an empty set before the first round."""
         if round_index < 0:
             return frozenset()
         return frozenset(client for group in self.groups for client in group.due(round_index).tolist())
 
     def members(self, round_index: int, taps: Sequence[float]) -> int:
-        """Return how many members a round's sum can have: clients with a turn, or with noise to take back."""
+        """Return how many members a round's sum can have: those scheduled, and others that subtract noise."""
         lags = [0, *(lag for lag, tap in enumerate(taps, start=1) if tap > 0)]
         return len(frozenset().union(*(self.due(round_index - lag) for lag in lags)))
 
     def to_text(self) -> str:
-        """Return the turns as JSON: each group's period P, width w, and its clients as ranges."""
+        """Return the schedule as JSON: each group's period P, width w, and its clients as ranges."""
         return json.dumps([[group.period, group.width, _ranges(group.clients)] for group in self.groups])
 
     @classmethod
     def from_text(cls, text: str) -> "TurnSchedule":
-        """Read the schedule of turns that `to_text` wrote.
+        """Read the schedule that `to_text` wrote.
 
         Raises PrivacyError: another form, or a client twice.
         """
