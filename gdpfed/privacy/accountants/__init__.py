@@ -1,1 +1,1 @@
-"""Accountants compute epsilon from charges, and the noise that an epsilon needs."""
+"""Privacy accountants: compute the joint epsilon of releases, and the noise that an epsilon needs."""

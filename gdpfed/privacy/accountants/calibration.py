@@ -106,7 +106,7 @@ def calibrate_noise_multiplier(
     num_rounds: int,
     delta: float,
 ) -> float:
-    """Return sigma_m, the sum's noise in clipping norms, with which training spends `target_epsilon`.
+    """Return sigma, the noise multiplier with which a whole training costs at most `target_epsilon`.
 
     `unit_noise` is a round with noise of one clipping norm. With the accountant's epsilon, epsilon(sigma) <=
     target and target - epsilon(sigma) < 1e-3 * target. For theorem1 sigma^2 is Theorem 1's formula, refused
@@ -126,7 +126,7 @@ def calibrate_noise_multiplier(
 def calibrate_windows(
     accountant: Accountant, unit_noise: LocalWindows, *, target_epsilon: float, count: int, delta: float
 ) -> float:
-    """Return the least noise z with which `count` releases of windows of steps meet `target_epsilon`.
+    """Return the least noise with which `count` releases of windows of steps cost at most `target_epsilon`.
 
     `unit_noise` is the event with noise of one unit of its bound. The result is on the safe side, as that of
     `calibrate_noise_multiplier`. Raises PrivacyError for another accountant than pld, which alone has a bound
@@ -176,7 +176,7 @@ def calibrate_scale(epsilon: Callable[[float], float], *, target_epsilon: float,
 def estimate_noise_multiplier(
     accountant: Accountant, unit_noise: SampledGaussian, target_epsilon: float, num_rounds: int, delta: float
 ) -> float:
-    """Estimate sigma_m to about 1 %, quickly: to compare rates, never to add noise.
+    """Estimate a group's noise multiplier quickly, to about 1 %; only to compare rates, never to add noise.
 
     `unit_noise` is a round with noise of one clipping norm. Raises PrivacyError where no noise meets the
     budget.
@@ -201,7 +201,7 @@ def estimate_noise_multiplier(
 def _search(
     epsilon: Callable[[SampledGaussian], float], unit_noise: SampledGaussian, target: float, start: Start
 ) -> Start:
-    """Find the noise multiplier at which one sampled release costs the target epsilon."""
+    """Find the noise multiplier at which `epsilon`, a function of the noised event, meets the target."""
     bounds = MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER
     return solve_falling(
         lambda sigma: epsilon(replace(unit_noise, noise_stddev=sigma)), target, start, bounds
@@ -277,8 +277,9 @@ def _check_delta_against_participation(rate: float, num_rounds: int, delta: floa
 
 
 def _guess(mechanism: SampledGaussian, target: float, num_rounds: int, delta: float) -> float:
-    """First guess of sigma by the central limit theorem for DP: mu = q sqrt(T (exp(1/sigma^2) - 1)).
+    """Return a first guess of the noise multiplier, by the central limit theorem for DP.
 
+    It solves mu = q sqrt(T (exp(1/sigma^2) - 1)) for sigma.
     Bu, Dong, Long, Su, "Deep Learning with Gaussian Differential Privacy", Corollary 5.4: a start
     for the search, never a result.
     """

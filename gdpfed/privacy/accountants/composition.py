@@ -1,4 +1,4 @@
-"""Composition: the joint epsilon of a list of charges, by a proof that is valid for their schedule.
+"""Composition: the joint epsilon of a list of releases, whether fixed beforehand or chosen adaptively.
 
 * **fixed**: every event of the list was fixed before the first release. Privacy loss distributions compose
   then, as do Renyi divergences and, for releases without sampling, zero-concentrated DP; the least figure
@@ -55,7 +55,7 @@ class Bound:
 def compose(
     charges: Sequence[Charge], delta: float, *, schedule: Schedule, accountant: Accountant | None = None
 ) -> Bound:
-    """Return epsilon at delta of all charges together; 0 without charges, inf if one has no noise.
+    """Return the joint epsilon at delta of all charges; 0 without charges, inf if one has no noise.
 
     Sampling counts as it stands in an event. So the figure holds against those who are told nothing of the
     samples: neither who is in one nor how many. `compose_against_server` is for the others. `accountant` None
@@ -215,7 +215,7 @@ def _renyi_total(charges: Sequence[Charge], orders: RenyiOrders) -> dict[float, 
 
 
 def _discrete_releases(charges: Sequence[Charge]) -> int:
-    """Count the sums with discrete noise that these charges pay for."""
+    """Count the sums with discrete noise in these charges."""
     return sum(
         charge.count * charge.event.num_releases
         for charge in charges
@@ -224,12 +224,12 @@ def _discrete_releases(charges: Sequence[Charge]) -> int:
 
 
 def _continuous(event: Event) -> Event:
-    """Replace an event's discrete noise by continuous noise with the same Renyi bound at whole orders."""
+    """Replace an event's discrete noise by continuous noise with the same Renyi bound at integer orders."""
     return event.continuous(1.0) if event.law == "discrete_gaussian" else event
 
 
 def _charged(event: Event) -> Event:
-    """Replace an event's discrete noise by the slightly smaller continuous noise that is accounted for it."""
+    """Replace an event's discrete noise by the slightly smaller continuous noise used in accounting."""
     return event.continuous(GAUSSIAN_SHARE) if event.law == "discrete_gaussian" else event
 
 
@@ -267,7 +267,7 @@ class AfterRelease:
 
 
 def with_release(paid: Gaussian, epsilon: float, delta: float) -> float:
-    """Estimate the joint epsilon of a cost `epsilon` and a Gaussian release; for searches only."""
+    """Estimate the joint epsilon of a cost `epsilon` and one Gaussian release; only for searches."""
     if epsilon <= 0:
         return gaussian_epsilon(paid.noise_multiplier, delta)
     mu = math.hypot(1 / gaussian_sigma(epsilon, delta), 1 / paid.noise_multiplier)

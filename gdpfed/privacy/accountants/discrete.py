@@ -1,4 +1,4 @@
-"""Accounting for discrete Gaussian noise, to which every client adds a share in whole grid steps.
+"""Accounting for discrete Gaussian noise, of which every client adds a part in integer steps.
 
 A round releases the sum of integer vectors x_i, |x_i| <= C / grid, and of the clients' noise. What
 the accountants for continuous Gaussians say of it, and why:
@@ -74,7 +74,7 @@ def effective_delta(
     dimension: int = MOST_DIMENSION,
     num_rounds: int = MOST_ROUNDS,
 ) -> float:
-    """Return delta - 1e-8, for sums with discrete noise: their law differs from the accounted one by 1e-8.
+    """Return delta - 1e-8, for sums with discrete noise: 1e-8 covers the error of the noise sampler.
 
     With t the total variation of all noise of a training from the law that is accounted, an (epsilon, delta -
     (1 + e^epsilon) t) guarantee of that law is (epsilon, delta) of what is sampled. t adds up, over n
@@ -104,7 +104,7 @@ def effective_delta(
 
 
 def refuse_unaccountable(noise: NoiseLaw, epsilon: float) -> None:
-    """Refuse, with PrivacyError, an epsilon above the range in which discrete noise is accounted."""
+    """Raise PrivacyError if epsilon is above the range in which discrete noise can be accounted for."""
     if noise == "discrete_gaussian" and epsilon > MOST_EPSILON:
         raise PrivacyError(
             f"epsilon is {epsilon:g}; discrete_gaussian noise is accounted up to {MOST_EPSILON:g}, "

@@ -1,4 +1,4 @@
-"""Estimate the cost of Poisson-sampled steps fast: for searches only, never for a promise.
+"""Estimates the epsilon of Poisson-sampled steps fast; only for searches, never for a guarantee.
 
 The loss of one step is put on a grid by whole cells, between two of them by shares that keep its mean, and
 composed by one fast Fourier transform. Nothing is rounded up, so the figure may lie on either side of the
@@ -34,7 +34,7 @@ OUTSIDE = 1e-4
 
 
 def estimate_by(accountant: Accountant) -> Callable[[Event, int, float], float]:
-    """Return an accountant's epsilon function for use in searches: a faster estimate in place of pld."""
+    """Return a fast function for an accountant's epsilon, to be used in searches: for PLD, an estimate."""
     if accountant.name != "pld":
         return accountant.epsilon
     paid = accountant.paid.event if isinstance(accountant, AfterRelease) else None
@@ -59,7 +59,7 @@ def estimated_epsilon(event: Event, count: int, delta: float) -> float:
 
 
 def estimated_mixture_noise(mixture: GaussianMixture, count: int, *, epsilon: float, delta: float) -> float:
-    """Return the noise at which `count` releases of a mixture cost about epsilon at delta, within 1 %.
+    """Return the noise at which `count` releases of a Gaussian mixture cost about epsilon, within 1 %.
 
     By the central limit of many small moves: mu^2 = count (sum_ij w_i w_j exp(s_i s_j / z^2) - 1), where mu
     is that of one Gaussian release of this epsilon (Bu, Dong, Long, Su, arXiv:1911.11607).
@@ -80,7 +80,7 @@ def estimated_mixture_noise(mixture: GaussianMixture, count: int, *, epsilon: fl
 
 
 def _log_densities(sigma: float, rate: float, adjacency: Adjacency) -> tuple[Vector, Vector]:
-    """The log densities of an output with and without the unit, on a grid of one coordinate."""
+    """Return the log densities of an output with and without the client or record, at many output values."""
     centre = 1.0 if adjacency == "replace_one" else 0.0
     axis = np.linspace(-centre - REACH * sigma, 1 + REACH * sigma, NODES)
     at_rest = math.log1p(-rate) - axis**2 / (2 * sigma**2)
@@ -118,7 +118,10 @@ def _epsilon(log_density: Vector, other: Vector, count: int, delta: float) -> fl
 
 
 def _range(losses: Vector, masses: Vector, count: int, log_odds: float) -> tuple[float, float]:
-    """Return a range that the sum of losses leaves with probability at most exp(-log_odds) (Chernoff)."""
+    """Return a range that the sum of privacy losses leaves with probability at most exp(-log_odds).
+
+    By Chernoff's bound.
+    """
     losses, masses = losses[::4], masses[::4] / masses[::4].sum()
     deviation = math.sqrt(float(masses @ (losses - masses @ losses) ** 2))
     tilts = np.geomspace(0.02, 50, 24) / (deviation * math.sqrt(count))

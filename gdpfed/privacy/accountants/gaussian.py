@@ -52,7 +52,7 @@ def gaussian_epsilon(sigma: float, delta: float) -> float:
 
 @lru_cache(maxsize=1024)
 def gaussian_sigma(epsilon: float, delta: float) -> float:
-    """Return the least noise for (epsilon, delta), in distances of neighbours; 0 if no noise is needed.
+    """Return the least Gaussian noise for (epsilon, delta), as a multiple of the sensitivity; 0 if none.
 
     `epsilon`: at least 0; inf needs no noise. `delta`: in (0, 1].
     """
@@ -152,7 +152,7 @@ def epsilon_against_server(
 def discrete_epsilon_against_server(
     noise_multiplier: float, participations: int, delta: float, adjacency: Adjacency = "zero_out"
 ) -> float:
-    """Return `epsilon_against_server` for discrete noise, with the noise and delta reduced for the proof."""
+    """Return an upper bound on epsilon of K sums with discrete noise that a client is known to be part of."""
     reduced = effective_delta(delta, num_rounds=max(1, participations))
     charged = noise_multiplier * GAUSSIAN_SHARE
     epsilon = epsilon_against_server(charged, participations, reduced, adjacency)
@@ -168,7 +168,7 @@ def server_epsilon(
 
 
 def participations_quantile(num_rounds: int, sampling_rate: float, probability: float = 0.99) -> int:
-    """Return the number of rounds of T in which a sampled client takes part at most, with this probability.
+    """Return the number of rounds that a sampled client takes part in at most, with this probability.
 
     With probability 0.99 it is the number of rounds that 99 of 100 clients stay within.
     """

@@ -50,7 +50,7 @@ class InferenceBound:
     proof: InferenceProof
 
     def to_dict(self) -> dict[str, float | str]:
-        """The bound on membership inference in the form of JSON."""
+        """Return the bound on membership inference as a JSON object."""
         return {
             "tpr_at_1_percent_fpr": self.tpr_at_1_percent_fpr,
             "accuracy_at_even_odds": self.accuracy_at_even_odds,
@@ -63,7 +63,7 @@ NO_BOUND = InferenceBound(1.0, 1.0, "no noise")
 
 
 def gaussian_inference_bound(mu: float, slack: float = 0.0) -> InferenceBound:
-    """Bound membership inference by one Gaussian release whose mean moves by mu deviations.
+    """Bound membership inference from one Gaussian release whose mean a client moves by mu deviations.
 
     `slack` is a probability by which both the TPR and the total variation may be larger.
     """

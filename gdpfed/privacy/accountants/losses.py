@@ -1,4 +1,4 @@
-"""Privacy loss distributions of Gaussian sums, on a grid, and their composition.
+"""Discretised privacy loss distributions of sums with Gaussian noise, and their composition.
 
 A unit moves a sum with noise N(0, sigma^2) by s_k with probability w_k. Of the two distributions of the sum,
 P = sum_k w_k N(s_k, sigma^2) and Q = N(0, sigma^2), the loss of P over Q is, at a sum x,
@@ -41,7 +41,7 @@ NEWTON_STEPS = 100
 
 @dataclass(frozen=True)
 class Losses:
-    """The privacy losses of an output's distribution P over its neighbour's Q, as probabilities on a grid.
+    """A discretised privacy loss distribution: of an output's distribution P over its neighbour's Q.
 
     `interval`: the grid's step h. `lowest`: the least loss, in steps. `chances`: of the losses h * (lowest,
     lowest + 1, ...), shape (n,). `infinite`: the probability of an infinite loss.
@@ -53,7 +53,7 @@ class Losses:
     infinite: float
 
     def repeated(self, count: int) -> "Losses":
-        """Return the privacy losses of `count` independent releases with this distribution.
+        """Return the privacy loss distribution of `count` independent releases with this distribution.
 
         The n-fold convolution is one power of a Fourier transform. Chernoff's bound says where all but CUT
         of it lies; what is beyond wraps around, so as much is counted as infinite.
@@ -86,7 +86,7 @@ class Losses:
         return low, high
 
     def with_losses(self, other: "Losses") -> "Losses":
-        """Return the privacy losses of this release and another together; their grids must be equal."""
+        """Return the joint privacy loss distribution of this release and another; both need the same grid."""
         chances = signal.fftconvolve(self.chances, other.chances)
         below = int(np.argmax(np.cumsum(chances) > CUT / 2))
         end = len(chances) - int(np.argmax(np.cumsum(chances[::-1]) > CUT / 2))
@@ -99,7 +99,7 @@ class Losses:
         )
 
     def _above(self) -> tuple[Floats, Floats, Floats]:
-        """Return positive losses, each with the probabilities P and Q of a loss at least that large."""
+        """Return positive privacy losses, each with the probabilities of a loss that large under P and Q."""
         first = max(0, 1 - self.lowest)
         steps = self.lowest + np.arange(first, len(self.chances), dtype=np.float64)
         losses = steps * self.interval
@@ -109,13 +109,13 @@ class Losses:
         return losses, upper, lower
 
     def delta(self, epsilons: Floats) -> Floats:
-        """delta(epsilon) = P(loss > epsilon) - e^epsilon Q(loss > epsilon), at each epsilon >= 0."""
+        """Return delta(epsilon) = P(loss > epsilon) - e^epsilon Q(loss > epsilon), at each epsilon >= 0."""
         losses, upper, lower = self._above()
         first = np.searchsorted(losses, epsilons, side="right")
         return _delta(epsilons, np.append(upper, self.infinite)[first], np.append(lower, 0.0)[first])
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon >= 0 whose delta(epsilon) is at most ``delta``; inf if there is none."""
+        """Return the least epsilon >= 0 whose delta(epsilon) is at most ``delta``; inf if there is none."""
         if self.infinite > delta:
             return math.inf
         losses, upper, lower = self._above()
@@ -136,22 +136,22 @@ class Losses:
 
 
 def _delta(epsilons: Floats, upper: Floats, lower: Floats) -> Floats:
-    """Compute P - e^epsilon Q of the events of large loss; a Q that underflows counts as 0."""
+    """Return delta = P - e^epsilon Q, from probabilities of a large loss under P and under Q."""
     return np.asarray(upper - np.exp(np.minimum(epsilons, LARGEST_EXPONENT)) * np.maximum(lower, 0.0))
 
 
 @dataclass(frozen=True)
 class BothLosses:
-    """The privacy losses of a release in both directions: one unit removed, and one unit added."""
+    """A release's privacy loss distributions in both directions: a client or record is removed, or added."""
 
     directions: tuple[Losses, ...]
 
     def repeated(self, count: int) -> "BothLosses":
-        """Return both directions' losses of `count` independent releases with this distribution."""
+        """Return the privacy loss distributions of `count` independent releases, in both directions."""
         return BothLosses(tuple(direction.repeated(count) for direction in self.directions))
 
     def with_losses(self, other: "BothLosses") -> "BothLosses":
-        """The losses of this release and another together, in both directions."""
+        """Return the joint privacy loss distributions of this release and another, in both directions."""
         number = max(len(self.directions), len(other.directions))
         pairs = zip(self._of(number), other._of(number), strict=True)
         return BothLosses(tuple(own.with_losses(further) for own, further in pairs))
@@ -171,8 +171,9 @@ class BothLosses:
 def losses_of_mixture(
     stddev: float, moves: Sequence[float], weights: Sequence[float], interval: float
 ) -> BothLosses:
-    """The losses of a sum with noise ``stddev`` that a unit moves by moves[k] with chance weights[k].
+    """Return the privacy losses of a noised sum that a client moves by moves[k] with probability weights[k].
 
+    `stddev` is that of the noise, and a record may stand in place of the client.
     A sum that the unit is part of with probability q has the moves 0 and 1, and the weights 1 - q and q.
     """
     part = _Mixture(stddev, moves, weights)
@@ -203,7 +204,7 @@ def losses_of_mixture(
 
 
 def losses_of_replacing(stddev: float, rate: float, interval: float) -> BothLosses:
-    """The losses of a sum that one sampled unit moves by 1 or by -1 (replace-one).
+    """Return the privacy losses of a noised sum that a sampled client moves by 1 or by -1 (replace-one).
 
     With y = exp(x / sigma^2), a = q exp(-1 / (2 sigma^2)) and b = 1 - q, the loss at x is log((b + a y) / (b
     + a / y)). It is epsilon at x = sigma^2 (epsilon / 2 + asinh((b / a) sinh(epsilon / 2))).
@@ -248,7 +249,7 @@ class _Mixture:
         self._start = np.log(self.weights[moving]) - self._pull * self.moves[moving] / 2
 
     def loss(self, at: float) -> float:
-        """The privacy loss L(x) of an output x of the mixture."""
+        """Return the privacy loss L(x) of an output x of the mixture."""
         return float(np.logaddexp.reduce([self.least, *(self._start + self._pull * at)]))
 
     def beyond(self, at: Floats) -> Floats:
@@ -263,12 +264,12 @@ class _Mixture:
         )
 
     def _summed(self, table: Callable[[Floats], Floats], places: Floats) -> Floats:
-        """Return sum_k w_k table[:, k], the weighted sum over the mixture's components, at each place."""
+        """Return sum_k w_k table(x)[:, k], the weighted sum over the mixture's components, at every x."""
         rows = places.reshape(len(places), -1)
         return _in_chunks(lambda chunk: table(chunk) @ self.weights, rows, len(self.weights))
 
     def furthest(self) -> float:
-        """The output x beyond which the mixture has probability TAIL."""
+        """Return the output x beyond which the mixture has probability TAIL."""
 
         def excess(at: float) -> float:
             return math.log(max(float(self.beyond(np.array([at]))[0]), 1e-300)) - math.log(TAIL)
@@ -280,7 +281,7 @@ class _Mixture:
         )
 
     def where(self, epsilons: Floats) -> Floats:
-        """The outputs x whose privacy loss L(x) is epsilon, for every epsilon > log P(s = 0).
+        """Return the outputs x whose privacy loss L(x) is epsilon, for every epsilon > log P(s = 0).
 
         The parts that move have log sum = log(e^epsilon - P(s = 0)), a convex function of x whose slope is
         bounded from below. Newton's steps come down to it from where its largest part alone is as large.
@@ -316,7 +317,7 @@ def _in_chunks(function: Callable[[Floats], Floats], values: Floats, parts: int)
 
 
 def _on_grid(deltas: Callable[[Floats], Floats], least: float, most: float, interval: float) -> Losses:
-    """Put losses with these deltas on a grid, so that delta is linear in e^epsilon between its points.
+    """Discretise the privacy losses that have these deltas; delta is linear in e^epsilon between points.
 
     With the difference D_i = delta_{i+1} - delta_i, the probability of loss h i is
     (D_i - e^h D_{i-1}) / (e^h - 1), and what lies below the first point is put on it.

@@ -30,7 +30,7 @@ from gdpfed.privacy.events import (
 
 @dataclass(frozen=True)
 class Step:
-    """One Gaussian release: its noise relative to the distance of neighbours, sampling rate, and adjacency.
+    """One Gaussian release: its noise multiplier, sampling rate and adjacency.
 
     At rate 1 the unit is known to be part of it.
     """
@@ -41,15 +41,15 @@ class Step:
 
 
 class OwnLosses(ABC):
-    """A release whose event computes its own privacy losses, in the file that defines the event."""
+    """Base class of releases that compute their own privacy loss distribution."""
 
     @abstractmethod
     def interval_bounds(self) -> tuple[float, float]:
-        """Return the grid step that the losses should have, and the smallest step that is fast enough."""
+        """Return the best step between discretised losses, and the smallest step that is fast enough."""
 
     @abstractmethod
     def losses(self, interval: float) -> BothLosses:
-        """Return the release's privacy losses on a grid, rounded so that epsilon is never too small."""
+        """Return the discretised privacy loss distribution, rounded so that epsilon is never too small."""
 
 
 OneRelease = Step | GaussianMixture | OwnLosses
@@ -57,7 +57,7 @@ OneRelease = Step | GaussianMixture | OwnLosses
 
 @singledispatch
 def releases_of(event: Event) -> tuple[OneRelease, int]:
-    """Return the single release that an event repeats, and how often; each kind of event registers a rule.
+    """Return the single release that an event repeats, and how often; each kind of event registers its rule.
 
     Raises PrivacyError for an event that has no bound by losses.
     """
@@ -97,12 +97,12 @@ def _(event: LocalWindows) -> tuple[GaussianMixture, int]:
 
 
 def is_known(release: OneRelease) -> TypeGuard[Step]:
-    """Whether it is known that the unit is part of the release, so that epsilon is exact."""
+    """Whether the client or record is certainly part of the release, so that epsilon is exact."""
     return isinstance(release, Step) and release.rate == 1.0
 
 
 def has_losses(event: Event) -> bool:
-    """Whether an event has a bound by privacy loss distributions."""
+    """Whether epsilon of an event can be bounded by privacy loss distributions."""
     try:
         releases_of(event)
     except PrivacyError:
@@ -180,7 +180,7 @@ def _self_composed(release: OneRelease, interval: float, count: int) -> BothLoss
 
 @lru_cache(maxsize=128)
 def _losses(release: OneRelease, interval: float) -> BothLosses:
-    """The privacy losses of one release on a grid."""
+    """Return the discretised privacy loss distribution of one release."""
     if isinstance(release, OwnLosses):
         return release.losses(interval)
     if isinstance(release, GaussianMixture):
@@ -191,7 +191,7 @@ def _losses(release: OneRelease, interval: float) -> BothLosses:
 
 
 def _interval_bounds(release: OneRelease) -> tuple[float, float]:
-    """The grid step that a release's losses should have, and the smallest step that is fast enough."""
+    """Return the best step between discretised losses, and the smallest step that is fast enough."""
     if isinstance(release, OwnLosses):
         return release.interval_bounds()
     if isinstance(release, GaussianMixture):
@@ -200,7 +200,7 @@ def _interval_bounds(release: OneRelease) -> tuple[float, float]:
 
 
 def _step_interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
-    """Return a grid step h that loosens epsilon by about 0.02 %, and the smallest one that is fast enough.
+    """Return a step h between discretised losses that loosens epsilon by 0.02 %, and the smallest fast one.
 
     Rounding is pessimistic, so no step can tighten it. It adds about h^2 / 8 to a step's
     variance chi^2 = q^2 (exp(1/sigma^2) - 1), and so h^2 / (16 chi^2) to epsilon, relatively:
@@ -214,7 +214,7 @@ def _step_interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
 
 
 def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
-    """Return the wanted and the smallest grid step for a mixture of moves s_k with weights w_k.
+    """Return the best and the smallest step between losses for a Gaussian mixture (s_k moves, w_k weights).
 
     A mixture has more parts than a sampled Gaussian, so h = chi / 12, which is 4e-4 of epsilon, and at most
     3e-3 where losses are small.
@@ -234,5 +234,5 @@ def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
 
 
 def interval_bounds_of_losses(wish: float, largest_loss: float, most: float = 1e-3) -> tuple[float, float]:
-    """Limit a wanted grid step by the largest loss; also return the smallest step that is fast enough."""
+    """Return a wanted step between losses, limited by the largest loss, and the smallest fast enough step."""
     return min(wish, max(most, largest_loss / 20_000)), largest_loss / 40_000

@@ -181,7 +181,10 @@ def _fixed_size_renyi(
 def _poisson_renyi(
     noise_multiplier: float, sampling_rate: float, orders: tuple[float, ...] = POISSON_ORDERS
 ) -> tuple[float, ...]:
-    """Renyi divergences of one Poisson-sampled round, at these orders (arXiv:1908.10530, Section 3.3)."""
+    """Return the Renyi divergences of one Poisson-sampled round, at these orders.
+
+    Source: arXiv:1908.10530, Section 3.3.
+    """
     known = _known_divergences(noise_multiplier, sampling_rate)
     for order in orders:
         if order in known:
@@ -196,7 +199,7 @@ def _poisson_renyi(
 
 
 def _whole_order_renyi(noise_multiplier: float, sampling_rate: float, order: int) -> float:
-    """The Renyi divergence of one Poisson-sampled round at a whole order, as a binomial sum."""
+    """Return the Renyi divergence of one Poisson-sampled round at an integer order, as a binomial sum."""
     k, log_binomials = _log_binomials(order)
     terms = log_binomials + k * math.log(sampling_rate) + (order - k) * math.log1p(-sampling_rate)
     terms += (k * k - k) / (2 * noise_multiplier**2)
@@ -205,8 +208,9 @@ def _whole_order_renyi(noise_multiplier: float, sampling_rate: float, order: int
 
 
 def _fractional_order_renyi(noise_multiplier: float, sampling_rate: float, order: float) -> float:
-    """The Renyi divergence at a fractional order: one integral below z and one above it.
+    """Return the Renyi divergence of one Poisson-sampled round at a fractional order.
 
+    It is one integral below z and one above it.
     Each is a series, whose terms are added by their absolute values: an upper bound. It ends where terms fall
     and are below e^-30 of the sum; inf where it does not within 1,000 terms.
     """
@@ -231,7 +235,7 @@ def _fractional_order_renyi(noise_multiplier: float, sampling_rate: float, order
 def _log_binomials(
     order: float, most: int = LAST_TERM
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return k = 0, 1, ... and log |C(a, k)| of order a: up to k = a if a is whole, else up to `most`."""
+    """Return k = 0, 1, ... and log |C(a, k)| of order a: up to k = a for an integer a, else up to `most`."""
     k = np.arange(order + 1 if order == int(order) else most, dtype=np.float64)
     return k, special.gammaln(order + 1) - special.gammaln(k + 1) - special.gammaln(order - k + 1)
 
@@ -282,7 +286,7 @@ def without_replacement_renyi(
 
 @lru_cache(maxsize=1024)
 def _log_moment(sigma: float, rate: float, order: int) -> float:
-    """Return the Renyi bound of one round with fixed-size sampling, times a - 1, at a whole order a."""
+    """Return the Renyi bound of one round with fixed-size sampling, times a - 1, at an integer order a."""
     if order == 1:
         return 0.0
     whole = np.arange(2, order + 1)
@@ -299,7 +303,7 @@ def _log_moment(sigma: float, rate: float, order: int) -> float:
 
 @lru_cache(maxsize=64)
 def _log_even_moments(sigma: float, highest: int) -> Floats:
-    """Return log B_0, log B_2, ..., the even moments in the bound for fixed-size sampling.
+    """Return log B_0, log B_2, ..., the even moments of the bound for fixed-size sampling.
 
     The trapezium rule over x. Where noise is small, the integrand of B_l is a bell around x = l; where it is
     large, two bells around x = -sigma sqrt(l) and x = sigma sqrt(l).

@@ -1,4 +1,4 @@
-"""The paper's Theorem 1: noise for an epsilon in closed form, with the conditions under which it holds.
+"""Closed-form noise for an epsilon, by Theorem 1 of the GDPFed paper, and the conditions that it needs.
 
 Source: Xu, Hu, Kotevska, "Optimal Client Sampling in Federated Learning with Client-Level
 Heterogeneous Differential Privacy", Theorem 1. It rests on a bound of the Renyi divergence of the
@@ -26,7 +26,7 @@ REMEDY = "use the rdp or pld accountant"
 
 
 def theorem1_variance(*, sampling_rate: float, num_rounds: int, epsilon: float, delta: float) -> float:
-    """Return the noise variance sigma_m^2 of Theorem 1 for an epsilon, without checking its conditions.
+    """Return the noise variance for an epsilon by the GDPFed paper's Theorem 1, without checking conditions.
 
     The noise *variance* multiplier: the sum's noise has variance sigma_m^2 C^2 per coordinate.
     This is a formula only; `check_theorem1` says whether it guarantees anything.
@@ -47,8 +47,9 @@ def check_theorem1(
     delta: float,
     clipping_norm: float = 1.0,
 ) -> None:
-    """Refuse a noise sigma^2 for which Theorem 1 does not hold, naming the condition and its value.
+    """Raise PrivacyError if the GDPFed paper's Theorem 1 does not hold for a noise variance sigma^2.
 
+    The error names the condition and its value.
     The conditions are sigma^2 >= 0.7 and, with alpha = 1 + 2 ln(1/delta) / eps,
     alpha <= (2/3) c sigma^2 ln(1 / (q alpha (1 + sigma^2))) + 1. The paper has c = C^2. The bound
     behind the theorem is free of units, i.e. has c = 1, so a clipping norm above one, which would
@@ -69,7 +70,7 @@ def check_theorem1(
 
 
 def theorem1_epsilon(mechanism: Event, num_rounds: int, delta: float) -> float:
-    """Return the epsilon of `num_rounds` rounds by Theorem 1, its formula solved for epsilon.
+    """Return the epsilon of `num_rounds` rounds by the GDPFed paper's Theorem 1, solved for epsilon.
 
     Where the formula's order alpha is too large for the condition, the largest order that meets it is used in
     the theorem's own step, eps = 3.5 q^2 alpha T / sigma^2 + ln(1/delta)/(alpha - 1); so the first rounds of
@@ -110,7 +111,7 @@ def _order_slack(order: float, variance: float, rate: float, clipping_norm: floa
 
 
 def _largest_order(variance: float, rate: float, clipping_norm: float) -> float:
-    """Return the largest Renyi order that Theorem 1's condition on orders allows."""
+    """Return the largest Renyi order that the GDPFed paper's Theorem 1 allows."""
     smallest = 1 + 1e-9
     if _order_slack(smallest, variance, rate, clipping_norm) <= 0:
         raise PrivacyError(

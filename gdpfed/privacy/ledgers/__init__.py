@@ -1,1 +1,1 @@
-"""Ledgers: what a run and what a client has been charged, and the terms that both agreed on."""
+"""Privacy ledgers of the server and of clients, and the conditions of a run on which both agreed."""

@@ -1,4 +1,4 @@
-"""Checks requested sums against the round that a ledger has charged, and marks them as charged.
+"""Checks requested sums against the round whose privacy cost the ledger has recorded.
 
 A fleet sums `ChargedSum`s and nothing else, and `Ledger.charge` is the only maker of them. So whatever a
 method asks for is checked against the plan and the round's cohort before any message leaves. It is copied
@@ -23,7 +23,7 @@ R = TypeVar("R", bound=Release)
 
 
 class ChargedCounts:
-    """A request for class counts that a ledger has charged; every client answers it once."""
+    """A request for class counts whose privacy cost the ledger has recorded; it can be used only once."""
 
     def __init__(self, seal: object, request: CountsRequest) -> None:
         if seal is not SEAL:
@@ -35,7 +35,7 @@ class ChargedCounts:
         self._is_taken = False
 
     def take(self) -> CountsRequest:
-        """Return the request, once, to the fleet that collects the answers.
+        """Return the request to the code that collects the counts; raise PrivacyError the second time.
 
         Raises PrivacyError the second time: it was charged once.
         """
@@ -46,7 +46,7 @@ class ChargedCounts:
 
 
 class ChargedSum(Generic[R]):
-    """A requested sum that a ledger has charged; it can be summed only once.
+    """A requested sum whose privacy cost the ledger has recorded; it can be summed only once.
 
     `request`: what was charged. `round_index`: the round that it was charged in.
     """
@@ -62,7 +62,7 @@ class ChargedSum(Generic[R]):
         self._charged = tuple(request.clients.tolist()), request.contribution_norms, request.noise_stddev
 
     def check(self, clients: Sequence[int], norms: Vector, noise_stddev: float) -> None:
-        """Refuse a sum whose clients, norms or noise differ from what was charged.
+        """Raise PrivacyError if a sum's clients, norm bounds or noise break what the ledger recorded.
 
         `clients`: ids of those who are asked. `norms`: the bound on the contribution of each, in their order.
         `noise_stddev`: of the noise in the sum. Raises PrivacyError: other clients, a larger bound or less
@@ -81,7 +81,7 @@ class ChargedSum(Generic[R]):
             )
 
     def take(self) -> R:
-        """Return the request, once, to the code that computes the sum.
+        """Return the request to the code that computes the sum; raise PrivacyError the second time.
 
         Raises PrivacyError the second time: it was charged once.
         """
@@ -94,7 +94,7 @@ class ChargedSum(Generic[R]):
 
 
 class ExpectedSum(Generic[R]):
-    """A sum of the next round that fits the plan but is not charged yet; keys for it may be agreed on.
+    """A request for a sum of the next round, which fits the plan; its privacy cost is not recorded yet.
 
     `request`: what is expected. `round_index`: the round that it is expected in.
     """
@@ -114,7 +114,7 @@ SEAL = object()
 
 
 class OpenRound:
-    """A round that a ledger has charged, or the next round, for which clients may already agree on keys.
+    """A round whose privacy cost is recorded, or the next one, for which clients may already agree on keys.
 
     `index`: of the round, from 0. `group_of`: the number of the group of every client that was drawn.
     """
@@ -127,7 +127,7 @@ class OpenRound:
         self._sums_of: Counter[int] = Counter()
 
     def check(self, subject: str, requests: Sequence[Release]) -> None:
-        """Check all requested sums; if they pass, record the names and clients that the round has used up.
+        """Check all requested sums of the round; if they pass, remember their names and clients.
 
         Raises PrivacyError, in one line that names subject, round and request, where one of them breaks what
         the round was charged for. Then nothing is noted.
@@ -141,7 +141,7 @@ class OpenRound:
         self._names, self._sums_of = names, sums_of
 
     def _broken_rule(self, request: Release, names: set[str], sums_of: Mapping[int, int]) -> str:
-        """Say how a request contradicts what was charged for the round; "" if it does not."""
+        """Return how a request contradicts the cost recorded for the round; "" if it does not."""
         plan = self._plan
         if request.name in names:
             return "the round has a sum of this name already"
@@ -164,7 +164,7 @@ class OpenRound:
         return plan.mechanism.broken_rule(plan.groups, self.group_of, self.index, request)
 
     def _broken_asking(self, request: Release, sums_of: Mapping[int, int]) -> str:
-        """Say which client of a request cannot be asked, and why; "" if all can."""
+        """Return why a client of a request cannot be asked in this round; "" if all can be asked."""
         clients, most = request.clients.tolist(), self._plan.sums_per_round
         if len(set(clients)) != len(clients):
             return "a client is asked twice in one sum"
@@ -185,7 +185,7 @@ NUMBERS = "iuf"
 
 
 class PlainCopies:
-    """Copies a request's values to plain numbers, texts and arrays; what occurs twice is copied once.
+    """Copies a request's values to plain numbers, texts and arrays; each object is copied once.
 
     Args:
         kinds: the dataclasses that may occur; a subclass of one is refused.

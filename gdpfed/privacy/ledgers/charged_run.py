@@ -1,4 +1,4 @@
-"""One run in a client's own ledger: its terms, the updates sent, and the noise taken back."""
+"""One run in a client's own ledger: its conditions, the updates sent, and the noise subtracted later."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def filled_rounds(entry: Mapping[str, Any]) -> list[int]:
 
 @dataclass
 class ChargedRun:
-    """One run in a client's ledger: its terms, the client's budgets at its start, and the rounds it sent in.
+    """One run in a client's ledger: its conditions, the client's budgets, and the rounds in which it sent.
 
     Attributes:
         epsilons: one budget, or one for each group of the client's records.
@@ -61,7 +61,7 @@ class ChargedRun:
     filled: list[int] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form of this entry of the ledger."""
+        """Return this entry of the ledger as a JSON object."""
         return {
             "terms": self.terms.to_scalars(),
             "epsilons": list(self.epsilons),
@@ -81,13 +81,13 @@ class ChargedRun:
 
     @property
     def is_free(self) -> bool:
-        """Whether the run has cost the client nothing so far, as before its first turn."""
+        """Whether the run has cost the client no privacy so far, as before its first scheduled round."""
         return self.terms.pays_by_turn and not (
             self.rounds or self.sent or paid_first(self.terms) or self.terms.held_out
         )
 
     def turns_to_take_back(self, round_index: int) -> list[int]:
-        """Return the earlier turns of which this round must still take back part of the noise.
+        """Return the earlier rounds of whose noise this round must still subtract a part.
 
         Raises PrivacyError for a round that the terms do not have: so no sum comes after the last one.
         """
@@ -101,7 +101,7 @@ class ChargedRun:
         return sorted(due - {turn for turn, later in self.taken_back if later == round_index})
 
     def take_back(self, turn: int, round_index: int) -> None:
-        """Record that a part of a turn's noise is about to be taken back in a later round.
+        """Record that a part of the client's noise of round `turn` is being subtracted in a later round.
 
         Raises PrivacyError where none is due in it, by the taps of the terms, or where it was taken back.
         """

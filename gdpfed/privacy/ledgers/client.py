@@ -61,13 +61,13 @@ class ClientLedger:
         return tuple(self._runs.values())
 
     def run(self, name: str) -> ChargedRun:
-        """Return a run that the client has begun; PrivacyError for an unknown name."""
+        """Return a run that the client has begun; raise PrivacyError for an unknown name."""
         if name not in self._runs:
             raise PrivacyError(f"run {name} was never begun with this client: begin it first")
         return self._runs[name]
 
     def terms(self, run: str) -> Terms:
-        """Return the terms of a run that the client has begun; PrivacyError for an unknown name."""
+        """Return the conditions of a run that the client has begun; raise PrivacyError for unknown names."""
         return self.run(run).terms
 
     def epsilon(
@@ -79,7 +79,7 @@ class ClientLedger:
         record_group: int | None = None,
         at_most: float = inf,
     ) -> float:
-        """Return epsilon at delta of all runs that protect a unit, plus a new run with the terms `also`.
+        """Return epsilon at delta of all runs that protect clients (or records), plus a new run `also`.
 
         A run in which this client has a path costs what the rounds cost that it took part in; `also` costs
         what it may at worst, taking part `at_most` so often. That is checked before every round as well.
@@ -121,7 +121,7 @@ class ClientLedger:
         return (*paid_first(also), *also.spent_charges(turns, also, record_group))
 
     def epsilon_with_round(self, delta: float, run: str, round_index: int) -> float:
-        """Epsilon of all runs that protect the same unit, if the client also took part in this round."""
+        """Return epsilon of all runs, of this run's kind, if the client took part in this round as well."""
         own = self.runs_of(self.terms(run).unit)
         runs = [
             (
@@ -159,7 +159,7 @@ class ClientLedger:
         return _dearest(runs, held_out, delta, apart=_kept_apart([each.terms for each in own]))
 
     def chance_of_round(self, run: str, round_index: int) -> float:
-        """Return how likely chance alone would draw the client this often, if this round is counted too.
+        """Return the probability that random sampling draws a client this often, this round included.
 
         P(K >= k), k being in how many rounds it was asked, other than to fill a sum: of those with at most a
         certain noise, and the least for all noises from this round's on. Rounds of all runs count, of this
@@ -193,7 +193,7 @@ class ClientLedger:
     def begin(
         self, terms: Terms, *, epsilons: Sequence[float], delta: float, edge_trusted: bool = False
     ) -> None:
-        """Charge a new run in full, under a budget; begun again with the same terms, it costs nothing."""
+        """Record a new run, its conditions and budgets; a second call with equal conditions has no effect."""
         if not self._has_begun(terms):
             budgets = tuple(require_positive("a run's epsilon", epsilon) for epsilon in epsilons)
             if not budgets or (terms.unit == "client" and len(budgets) > 1):
@@ -203,7 +203,7 @@ class ClientLedger:
             )
 
     def forget_free(self, most: int = MOST_FREE) -> None:
-        """Forget the oldest runs that have cost nothing, if there are more than `most` of them.
+        """Forget the oldest runs that have cost no privacy, if there are more than `most` of them.
 
         Else whoever begins runs without a turn fills the disk, and every message reads all of it. A run that
         is forgotten has to begin again before it has a turn.
@@ -213,7 +213,7 @@ class ClientLedger:
             del self._runs[name]
 
     def check_round(self, run: str, round_index: int) -> Terms:
-        """Return the terms under which this client may send an update in a round; PrivacyError if it may not.
+        """Return the run's conditions if the client may send an update in this round; else PrivacyError.
 
         Raises PrivacyError for a run that was not begun, a round outside its terms, one in which an
         update was sent, and where its records have paid for all their steps.
@@ -247,7 +247,7 @@ class ClientLedger:
         return begun.terms
 
     def charge(self, run: str, round_index: int, num_steps: int = 0, *, fills: bool = False) -> None:
-        """Record the update that is about to be sent, and its steps where records are protected.
+        """Record the update that is about to be sent and, if records are protected, its DP-SGD steps.
 
         One that `fills` a sum costs nothing against the server. Refused as in `check_round`, and where there
         are more steps than are left, or none.
@@ -265,12 +265,12 @@ class ClientLedger:
             begun.filled.append(round_index)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, which `from_dict` reads."""
+        """Return the ledger as a JSON object, which `from_dict` can read."""
         return {"version": FORMAT_VERSION, "runs": [run.to_dict() for run in self._runs.values()]}
 
     @classmethod
     def from_dict(cls, data: object) -> "ClientLedger":
-        """Return the ledger that `to_dict` saved; PrivacyError for data that is incomplete or wrong."""
+        """Return the ledger that `to_dict` saved; raise PrivacyError if data is incomplete or wrong."""
         if not isinstance(data, Mapping) or set(data) != {"version", "runs"}:
             raise PrivacyError("the ledger is not a mapping of version and runs")
         if data["version"] not in READ_VERSIONS:
@@ -317,7 +317,7 @@ class ClientLedger:
         self._runs[terms.run].filled = filled_rounds(entry)
 
     def runs_of(self, unit: Unit) -> list[ChargedRun]:
-        """Return the runs that protect a unit, client or record."""
+        """Return the runs that protect clients, or the runs that protect records."""
         return [run for run in self._runs.values() if run.terms.unit == unit]
 
     def _has_begun(self, terms: Terms) -> bool:
@@ -338,7 +338,7 @@ _ENTRY = {"terms", "epsilons", "delta", "rounds", "steps", "edge_trusted"}
 
 
 def _epsilon_of(runs: Sequence[tuple[Charge, ...]], delta: float) -> float:
-    """Epsilon of several runs together; runs without a charge do not count.
+    """Return the joint epsilon of several runs; runs without a charge do not count.
 
     Paths together are one Gaussian of all the zCDP, exactly, and a filter as well.
     """
@@ -350,14 +350,14 @@ def _epsilon_of(runs: Sequence[tuple[Charge, ...]], delta: float) -> float:
 
 
 def _kept_apart(runs: Sequence[Terms]) -> bool:
-    """Whether all runs hold out records, and chose them in the same way, so they are never trained on."""
+    """Whether all runs hold out the same records for tests, so that no run trains on them."""
     return all(run.held_out for run in runs) and len({run.held_out_by for run in runs}) == 1
 
 
 def _dearest(
     runs: Sequence[tuple[Charge, ...]], held_out: Sequence[tuple[Charge, ...]], delta: float, *, apart: bool
 ) -> float:
-    """Return the larger cost of two: of a record that is trained on, and of one that is held out for tests.
+    """Return the larger epsilon of two: of a record used in training, and of a record held out for tests.
 
     Where they are not kept apart by all runs, a record may be trained on in one and held out in another: all
     adds up.

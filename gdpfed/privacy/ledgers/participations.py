@@ -57,13 +57,13 @@ class Participations:
         return tuple(counts.total() for counts in self._counts)
 
     def turns_in(self, round_index: int) -> list[list[int]]:
-        """Return, per group, the clients that had their turn in a round; empty if clients are sampled."""
+        """Return, per group, the clients that were in a round; an empty list if clients are sampled."""
         if not self._plan.mechanism.against_everyone:
             return []
         return [sorted(each for each in of if round_index in self._turns[each]) for of in self._counts]
 
     def why_not(self, m: int, client: int, round_index: int) -> str:
-        """Say why a client of a group cannot take part in this round, or in any later one; "" if it can."""
+        """Return why a client may not take part in this round, or in any later one; "" if it may."""
         mechanism = self._plan.mechanism
         if isinstance(mechanism, HasTurns):
             broken = mechanism.broken_turn(m, self._turns.get(client, ()), round_index)
@@ -75,7 +75,7 @@ class Participations:
     def with_moved_turns(
         self, m: int, cohort: ClientIds, round_index: int, present: Collection[int]
     ) -> ClientIds:
-        """Fill places of absent clients in a group's cohort with present clients that have missed a turn.
+        """Replace absent clients in a group's cohort by present clients that missed a scheduled round.
 
         A turn is moved as far as the mechanism lets it, and no cohort grows beyond the plan's. Where a sample
         is drawn nobody has a turn.
@@ -108,7 +108,7 @@ class Participations:
         return plan.epsilon_against_members(m, self.most()[m])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form: counts by group and, where the mechanism keeps them, turns."""
+        """Return a JSON object: participations by group and, if the mechanism needs them, clients' rounds."""
         values: dict[str, Any] = {
             "participations": [
                 {str(count): counts[count] for count in sorted(counts)} for counts in self._counts
@@ -199,19 +199,19 @@ CHARGED_ONCE: Mapping[Once, str] = {work: f"{kind.entry}_charged" for work, kind
 
 
 def counts_in(charges: object) -> list[Any]:
-    """Return the number of releases of each charge that a file has for one group."""
+    """Return the number of releases in each charge of one group, as a saved ledger has it."""
     if not isinstance(charges, list):
         return []
     return [charge.get("count") if isinstance(charge, Mapping) else None for charge in charges]
 
 
 def charged_once_in(fields: Mapping[str, Any]) -> set[Once]:
-    """Return which sums outside the rounds a saved ledger has charged; a damaged entry counts as charged."""
+    """Return which one-time sums a saved ledger has recorded; a damaged entry counts as recorded."""
     return {work for work, key in CHARGED_ONCE.items() if fields.get(key, False) is not False}
 
 
 def counts_were_charged(plan: PrivacyPlan, saved: object, charged_rounds: int) -> bool:
-    """Whether a saved ledger has charged the class counts, which clients release before the first round."""
+    """Whether a saved ledger has recorded the class counts that clients release before the first round."""
     planned = counts_rho(plan.mechanism)
     if saved not in (0.0, planned) or (charged_rounds and not saved):
         raise PrivacyError(
@@ -222,7 +222,7 @@ def counts_were_charged(plan: PrivacyPlan, saved: object, charged_rounds: int) -
 
 
 def checked_fields(data: object, plan: PrivacyPlan) -> Mapping[str, Any]:
-    """Check and return the entries of a plan's saved ledger; PrivacyError if any is missing or unknown."""
+    """Return the entries of a plan's saved ledger; raise PrivacyError if any is missing or unknown."""
     expected = {"version", "plan", "charged_rounds", "charges", "participations"}
     expected |= {TURNS} if isinstance(plan.mechanism, KeepsTurns) else set()
     expected |= {COUNTS} if counts_rho(plan.mechanism) else set()

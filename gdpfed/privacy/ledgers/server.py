@@ -1,4 +1,4 @@
-"""The server's ledger: it charges a round before anything is sent, and never refunds.
+"""The server's ledger: it records a round's privacy cost before anything is sent, and never removes it.
 
 Opening a round charges its event to every client of every group and counts those that were drawn. Within
 it, `Ledger.charge` makes of requests what a fleet may sum, as long as they are what the plan charged for.
@@ -41,7 +41,7 @@ from gdpfed.record_steps import Once, RecordSteps
 
 
 class Ledger:
-    """The rounds charged to a plan, how often each client took part, and which sums the open round may ask.
+    """The server's ledger: rounds whose cost is recorded, who took part, and which sums may be requested.
 
     A round is charged before it runs and stays charged if it fails, as its updates may have been seen. Counts
     are sparse: clients that never took part cost nothing. `plan`: what is charged for. `subject`: names who
@@ -63,21 +63,21 @@ class Ledger:
 
     @property
     def plan(self) -> PrivacyPlan:
-        """The plan under which rounds are charged."""
+        """The privacy plan under which the cost of rounds is recorded."""
         return self._plan
 
     @property
     def charged_rounds(self) -> int:
-        """The number of rounds charged so far, which is also the index of the next one."""
+        """The number of rounds recorded so far, which is also the index of the next round."""
         return self._charged_rounds
 
     @property
     def counts_charged(self) -> bool:
-        """Whether every client was charged for releasing its class counts."""
+        """Whether the privacy cost of every client's class counts is recorded."""
         return self._counts_charged
 
     def charge_counts(self, request: CountsRequest) -> ChargedCounts:
-        """Charge every client for its class counts, before any round; return the request as charged.
+        """Record the privacy cost of all clients' class counts, before round 1; return the checked request.
 
         Raises PrivacyError where the plan charges no class counts, where they are charged already, and for
         less noise than the plan's. Nothing is charged where it raises.
@@ -97,7 +97,7 @@ class Ledger:
         return ChargedCounts(SEAL, request)
 
     def charge_once(self, request: R) -> ChargedSum[R]:
-        """Charge a sum that is computed once, outside the rounds, and return it.
+        """Record the privacy cost of a one-time sum, outside the rounds; return the checked request.
 
         Raises PrivacyError, and charges nothing, a second time, at another time, and for what is not planned.
         """
@@ -113,7 +113,7 @@ class Ledger:
         return ChargedSum(SEAL, request, planned.index(last))
 
     def open_round(self, round_index: int, cohorts: Sequence[ClientIds | Sequence[int]]) -> None:
-        """Charge the round that is about to run, with these cohorts, one per group.
+        """Record the privacy cost of the round that is about to run, with these cohorts, one per group.
 
         Requests are charged against it until the next one opens. Raises BudgetExhausted where it would take a
         group beyond its budget or lies beyond the plan's rounds, and PrivacyError for a round out of order or
@@ -139,11 +139,11 @@ class Ledger:
         self._participations.add(round_index, drawn)
 
     def close_round(self) -> None:
-        """End the open round; no more sums can be charged to it."""
+        """End the open round; no more sums can be requested in it."""
         self._open = None
 
     def charge(self, round_index: int, requests: Iterable[R]) -> list[ChargedSum[R]]:
-        """Check requested sums against what the open round was charged for; return them as charged sums.
+        """Check requested sums against the open round's recorded cost; return those that may be summed.
 
         Raises PrivacyError, in one line that names subject, round and request, for a round that is not open
         and for what `OpenRound.check` refuses. Then nothing of `requests` can be summed.
@@ -159,7 +159,7 @@ class Ledger:
         return [ChargedSum(SEAL, request, round_index) for request in requests]
 
     def with_steps_left(self, cohorts: Sequence[ClientIds], round_index: int) -> tuple[ClientIds, ...]:
-        """Remove from a round's cohorts the clients that may not take part now, or not any more.
+        """Remove clients from a round's cohorts that may not take part in this round, or not any more.
 
         That they stop tells nothing of any data: it follows from the plan and from how often each was drawn.
         """
@@ -176,7 +176,7 @@ class Ledger:
     def with_moved_turns(
         self, cohorts: Sequence[ClientIds], round_index: int, present: Collection[int]
     ) -> tuple[ClientIds, ...]:
-        """Replace absent clients in a round's cohorts by present clients that missed a turn."""
+        """Replace absent clients in a round's cohorts by present clients that missed a scheduled round."""
         moved = self._participations.with_moved_turns
         return tuple(moved(m, cohort, round_index, present) for m, cohort in enumerate(cohorts))
 
@@ -188,7 +188,7 @@ class Ledger:
     def expect(
         self, round_index: int, cohorts: Sequence[ClientIds | Sequence[int]], requests: Iterable[R]
     ) -> list[ExpectedSum[R]]:
-        """Check the next round's sums without charging them, so that clients can agree on keys early.
+        """Check the next round's requests without recording a cost, so that clients agree on keys early.
 
         Nothing is charged. Raises PrivacyError as `charge` would in that round.
         """
@@ -202,7 +202,7 @@ class Ledger:
         return [ExpectedSum(SEAL, request, round_index) for request in requests]
 
     def spent(self) -> tuple[float, ...]:
-        """Return each group's epsilon of the rounds charged so far (inf without privacy)."""
+        """Return each group's epsilon of the rounds recorded so far (inf without privacy)."""
         indices = range(len(self._plan.groups))
         return tuple(self._plan.epsilon_after(m, self._charged_rounds) for m in indices)
 
@@ -224,23 +224,23 @@ class Ledger:
         return tuple(against(m, rounds) for m in range(len(self._plan.groups)))
 
     def most_participations(self) -> list[int]:
-        """Return, per group, the largest number of charged rounds in which one client took part."""
+        """Return, per group, the largest number of recorded rounds in which one client took part."""
         return self._participations.most()
 
     def total_participations(self) -> tuple[int, ...]:
-        """Return, per group, the number of clients that took part, summed over the charged rounds."""
+        """Return, per group, the number of clients that took part, summed over the recorded rounds."""
         return self._participations.total()
 
     def participations(self, client_id: int) -> int:
-        """Return the number of charged rounds in which a client took part."""
+        """Return the number of recorded rounds in which a client took part."""
         return self._participations.of(client_id)
 
     def turns_in(self, round_index: int) -> list[list[int]]:
-        """Return, per group, the clients that had their turn in a round; empty if clients are sampled."""
+        """Return, per group, the clients that were in a round; an empty list if clients are sampled."""
         return self._participations.turns_in(round_index)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, which `from_dict` reads: charges and participations by group."""
+        """Return a JSON object, which `from_dict` can read: privacy costs and participations by group."""
         values = {
             "version": FORMAT_VERSION,
             "plan": self._plan.fingerprint(),
@@ -315,7 +315,7 @@ class Ledger:
     def _round_of(
         self, index: int, cohorts: Sequence[ClientIds | Sequence[int]]
     ) -> tuple[OpenRound, tuple[list[int], ...]]:
-        """Make a round with these cohorts; refuse cohorts that the plan cannot draw."""
+        """Return a round with these cohorts; raise PrivacyError for cohorts that the plan cannot draw."""
         if len(cohorts) != len(self._plan.groups):
             raise PrivacyError(f"{len(cohorts)} cohorts for {len(self._plan.groups)} groups; give one each")
         drawn = tuple(self._checked_cohort(index, m, cohort) for m, cohort in enumerate(cohorts))

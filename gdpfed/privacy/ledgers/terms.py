@@ -1,4 +1,4 @@
-"""What a server promises one client before training, so that the client can compute its own epsilon.
+"""The conditions of a run that a server promises a client, from which the client computes its epsilon.
 
 `Terms` holds what all mechanisms promise; each mechanism has a class of its own in its folder, which says
 what a run costs this client and which instructions break the promise. What only some terms have is in
@@ -36,7 +36,7 @@ PAID_ONCE = tuple(kind.entry for kind in ONCE.values())
 
 
 class Instructions(Protocol):
-    """Instructions from the server to a client for a sum, as far as the terms limit them."""
+    """The server's instructions to a client for a sum, as far as the run's conditions limit them."""
 
     @property
     def work(self) -> str: ...
@@ -60,7 +60,7 @@ class Instructions(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Terms(ABC):
-    """What the server promises one client for one run: its charges, the clipping norm and the noise.
+    """The conditions of a run that the server promises a client: privacy costs, clipping norm and noise.
 
     Attributes:
         run: names the run, the same when it is resumed.
@@ -141,7 +141,7 @@ class Terms(ABC):
                 raise PrivacyError(f"the terms' {name} is {getattr(self, name)}; it must lie in [0, 1)")
 
     def _check(self) -> None:
-        """Refuse, with PrivacyError, terms that do not say what the mechanism needs."""
+        """Raise PrivacyError if the conditions lack what the privacy mechanism needs."""
         if (unit := self.charges[0].unit) != self.unit:
             raise PrivacyError(f"the terms of {self.kind} charge a {unit}, and must charge a {self.unit}")
 
@@ -152,7 +152,7 @@ class Terms(ABC):
 
     @abstractmethod
     def updates_in(self, round_index: int) -> int:
-        """Return how many updates of one round the client may send."""
+        """Return how many updates the client may send in one round."""
 
     @abstractmethod
     def owed_noise(self, round_index: int) -> float:
@@ -160,7 +160,7 @@ class Terms(ABC):
 
     @abstractmethod
     def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:
-        """Return the worst cost of a run for a client with these turns and at most `at_most` rounds.
+        """Return the largest cost for a client that was in rounds `turns` and may be in `at_most` rounds.
 
         Of records it is the one that pays most.
         """
@@ -169,25 +169,25 @@ class Terms(ABC):
     def spent_charges(
         self, turns: Sequence[int], other: "Terms | None" = None, record_group: int | None = None
     ) -> tuple[Charge, ...]:
-        """Return the cost of these turns against adversaries who do not know who was sampled.
+        """Return the cost of rounds `turns` against attackers who do not know who was sampled.
 
         Of records it is one that is in a group of `other` terms, or the one that is drawn most often.
         """
 
     @abstractmethod
     def seen_charges(self, turns: Sequence[int], steps: int) -> tuple[Charge, ...]:
-        """Return the cost of these turns and steps against the server, which knows their rounds."""
+        """Return the cost of rounds `turns` and of steps against the server, which knows who took part."""
 
     @abstractmethod
     def broken_by(self, round_index: int, told: Instructions, sum_norm: float) -> str:
-        """Say how instructions for a sum with this clipping norm break the terms; "" if they keep them."""
+        """Return how instructions for a sum with this norm break the run's conditions; "" if they do not."""
 
     @abstractmethod
     def in_words(self, at_most: float = inf) -> str:
-        """Describe in words what a run charges a client that takes part in at most `at_most` rounds."""
+        """Return a text on the privacy cost for a client that takes part in at most `at_most` rounds."""
 
     def to_scalars(self) -> dict[str, Scalar]:
-        """Return the terms as a flat mapping for a message or a file; nested values are JSON."""
+        """Return the conditions as a flat mapping for a message or a file; nested values are JSON."""
         scalars: dict[str, Scalar] = {MECHANISM: self.kind}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -201,7 +201,7 @@ class Terms(ABC):
 
     @classmethod
     def from_scalars(cls, scalars: Mapping[str, Any]) -> "Terms":
-        """Return the terms that `to_scalars` wrote, in the class of their mechanism.
+        """Return the conditions that `to_scalars` wrote, in the class of their privacy mechanism.
 
         Raises:
             PrivacyError: entries that are missing, unknown or out of range.
@@ -234,7 +234,7 @@ TERMS: Registry[type[Terms]] = Registry(
 
 
 def json_list(name: str, values: Mapping[str, Any]) -> list[Any]:
-    """Read an entry of terms as a JSON list; PrivacyError if it holds anything else."""
+    """Return an entry of a run's conditions as a JSON list; raise PrivacyError if it is anything else."""
     try:
         entries = json.loads(values[name]) if isinstance(values[name], str) else None
     except ValueError:
@@ -255,7 +255,7 @@ def terms_of(
     seed: int = 0,
     **said: Any,
 ) -> Terms:
-    """Return what a plan promises the clients of one group, or one client if the terms differ by client.
+    """Return the conditions that a plan promises the clients of a group, or one client if they differ.
 
     Args:
         plan, group_index, run, dropout_tolerance, corrupt_tolerance: m is the index; of the run and its sums.

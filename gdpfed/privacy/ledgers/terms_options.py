@@ -1,4 +1,4 @@
-"""Optional parts of terms, one class each, and the values for terms that do not have them.
+"""Optional parts of a run's conditions, one class each, and defaults for conditions without them.
 
 Terms derive from `Terms` and from those of these classes that they need. Who asks for such a thing asks by a
 function below, or by ``isinstance``, and never by the name of a mechanism.
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 
 class SampledTerms(ABC):
-    """Terms of a client that is sampled in secret, and is charged for a round whether drawn or not."""
+    """Conditions for a client that is sampled in secret, and pays for each round whether drawn or not."""
 
     @abstractmethod
     def draws(self) -> tuple[tuple[range, float, float], ...]:
-        """Return the number, sampling rate and noise multiplier of each range of rounds with sampling."""
+        """Return each range of rounds with its sampling rate and noise multiplier."""
 
 
 class LimitsRounds(ABC):
-    """Terms that limit a client's next rounds by those in which it has already taken part."""
+    """Conditions under which a client's past rounds limit in which rounds it may take part next."""
 
     @abstractmethod
     def check_turn(self, taken: Sequence[int], round_index: int) -> None:
-        """Refuse, with PrivacyError, a round that is not allowed after the turns that the client has had."""
+        """Raise PrivacyError if the client may not be in this round after having been in rounds `taken`."""
 
 
 class TurnTerms(LimitsRounds):
-    """Terms of a client with scheduled turns, where later rounds take back part of a round's noise.
+    """Conditions for a client with scheduled rounds (turns), where later rounds subtract earlier noise.
 
     Attributes:
         turns: how many the client may have, and how many rounds apart at least.
@@ -51,7 +51,7 @@ class TurnTerms(LimitsRounds):
 
 
 class RecordBudgets(ABC):
-    """Terms under which a client's records are charged, in groups with a budget each.
+    """Conditions under which a client's records pay for steps, in groups with a budget each.
 
     Attributes:
         num_budgets: how many groups there are.
@@ -77,11 +77,11 @@ class RecordBudgets(ABC):
 
     @abstractmethod
     def check_steps(self, round_index: int, taken: int, num_steps: int) -> None:
-        """Refuse, with PrivacyError, a round with more steps than the terms have left."""
+        """Raise PrivacyError if a round has more steps than the run's conditions have left."""
 
 
 def noise_taps(terms: "Terms") -> tuple[float, ...]:
-    """Return the shares of a round's noise that the next rounds subtract; empty if noise is independent."""
+    """Return the parts of a round's noise that later rounds subtract; empty if noise is independent."""
     return terms.noise_taps if isinstance(terms, TurnTerms) else ()
 
 
@@ -105,7 +105,7 @@ def may_be_filled(terms: "Terms", round_index: int) -> bool:
 
 
 def once_in(terms: "Terms", round_index: int) -> Once | None:
-    """Return which one-time sum this round number stands for; None if it is an ordinary round.
+    """Return the one-time sum that this round number stands for; None if it is an ordinary round.
 
     Counts go by that after the last round, and what comes before the first, by those that follow.
     """
@@ -120,6 +120,6 @@ def paid_first(terms: "Terms", sent: Collection[Once] | None = None) -> tuple[Ch
 
 
 def paid_once(terms: "Terms", work: Once) -> tuple[Charge, ...]:
-    """Return what a one-time sum of this kind costs."""
+    """Return the privacy cost of a one-time sum of this kind; empty if the run has none."""
     paid: tuple[Charge, ...] = getattr(terms, ONCE[work].entry)
     return paid

@@ -69,7 +69,7 @@ def starts_of_ranges(plan: PrivacyPlan) -> list[int]:
 def tells_turns(
     plan: PrivacyPlan, minimum_cohort: int, round_index: int, there: Sequence[int] | None = None
 ) -> bool:
-    """Whether leaving a round out would reveal too much about other rounds drawn together with it.
+    """Whether a skipped round would reveal too much about the other rounds that were drawn together with it.
 
     Whoever sees that a cohort is too small, or that it is not, learns where a client is drawn if the others
     alone are fewer than `minimum_cohort`. Else it learns nothing: so that chance, of all rounds together, may
@@ -84,7 +84,7 @@ def tells_turns(
 def _others_too_few(
     plan: PrivacyPlan, minimum_cohort: int, round_index: int, there: Sequence[int] | None = None
 ) -> list[float]:
-    """Return, for every sum, the probability that it has too few clients besides a given one.
+    """Return, for every sum, the probability that too few clients besides one given client are drawn.
 
     It is 0 of a sum whose clients all take part, or that has none.
     """
@@ -98,7 +98,7 @@ def _others_too_few(
 
 
 def missing_members(plan: PrivacyPlan, members: Callable[[float, int], int]) -> float:
-    """Return how many clients that were not drawn all sums of a round have, on average over the rounds.
+    """Return the mean number of clients a round that send zeros to fill up its sums.
 
     `members`: at least how many members a sum has, of how many are drawn on average and can be at most.
     """
@@ -118,7 +118,7 @@ def missing_members(plan: PrivacyPlan, members: Callable[[float, int], int]) -> 
 
 
 def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
-    """Refuse a plan that would leave out almost all rounds, as their cohorts are too small to sum.
+    """Raise PrivacyError if almost all rounds would be skipped because their cohorts are too small to sum.
 
     Cohorts that are filled up are too small only if their whole group is.
 
@@ -160,9 +160,10 @@ def _below(
 def _size_probabilities(
     plan: PrivacyPlan, round_index: int, least: int, numbers: Sequence[int] | None = None
 ) -> list[npt.NDArray[np.float64]]:
-    """Return for every sum of a round the probabilities of sizes 0 to `least` - 1; groups are independent.
+    """Return, for every sum of a round, the probabilities of cohort sizes 0 to `least` - 1.
 
-    `numbers`: how many clients of each group can be drawn; None for all.
+    Groups are independent.
+`numbers`: how many clients of each group can be drawn; None for all.
     """
     rates = [group.at(round_index).sampling_rate for group in plan.groups]
     numbers = [len(group.clients) for group in plan.groups] if numbers is None else numbers

@@ -1,4 +1,4 @@
-"""Draws cohorts from a secret key, by the plan's law, and the clients that fill them up.
+"""Draws cohorts from a secret key, and further clients that send zeros to fill up small cohorts.
 
 Amplification by sampling holds against those who cannot tell who was drawn, so the key is a secret of the
 server: whoever has it knows every cohort. A cohort too small is not summed, which whoever sees the models
@@ -56,7 +56,7 @@ def fills_cohorts(plan: PrivacyPlan) -> bool:
 
 
 def tells_sizes(plan: PrivacyPlan, *, same_size: bool) -> bool:
-    """Whether the sums' noise and grid reveal how many clients were drawn, which epsilon leaves out.
+    """Whether noise and integer steps of secure sums reveal cohort sizes, which epsilon leaves out.
 
     `same_size`: whether cohorts that are filled up have one size, which no cohorts of allocation have.
     """

@@ -34,7 +34,7 @@ class SamplingLaw(ABC):
     absent_clients_count: ClassVar[bool] = False
 
     def drawn_rate(self, rate: float, group_size: int) -> float:
-        """Return the sampling rate that is really drawn for a wanted one; some laws round it."""
+        """Return the sampling rate that this law really uses for a wanted rate; some laws round it."""
         return rate
 
     @abstractmethod
@@ -50,9 +50,8 @@ class SamplingLaw(ABC):
         return np.sort(np.fromiter((clients[i] for i in positions), np.int64, size))
 
     def check(self, size: int, rate: float, group_size: int) -> None:
-        """Refuse a cohort whose size this law can never draw.
+        """Raise PrivacyError for a cohort size that this law can never draw.
 
-        Raises PrivacyError.
         """
         if not 0 <= size <= group_size:
             raise PrivacyError(f"{size} clients of a group of {group_size} cannot have been drawn")
@@ -76,7 +75,7 @@ class SamplingLaw(ABC):
         noise: NoiseLaw,
         num_sums: int,
     ) -> SampledGaussian:
-        """Return the event that charges a group's client for one round of cohorts drawn at this rate."""
+        """Return the event by which a round at this sampling rate is accounted for a client of the group."""
         return SampledGaussian(
             sampling=self.name,
             sampling_rate=rate,
@@ -136,7 +135,7 @@ class FixedSizeSampling(SamplingLaw):
 
 
 class Allocation(PoissonSampling):
-    """Every client takes part in one random round of each block, so cohort sizes are binomial.
+    """Every client takes part in one random round of each block of rounds; cohort sizes are binomial.
 
     The rounds of a block are drawn together, so their mechanism draws.
     """
@@ -151,7 +150,7 @@ class Allocation(PoissonSampling):
 
 
 class Scheduled(SamplingLaw):
-    """Clients take scheduled turns that their mechanism assigns: about q_m |G_m| clients a round."""
+    """Clients take part in scheduled rounds (turns): about q_m |G_m| clients of a group in each round."""
 
     name: ClassVar[Sampling] = "scheduled"
 
@@ -175,7 +174,7 @@ _LAWS: dict[str, SamplingLaw] = {
 
 
 def sampling_law(name: str) -> SamplingLaw:
-    """Return the sampling law with this name; PrivacyError for an unknown name.
+    """Return the sampling law with this name; raise PrivacyError for an unknown name.
 
     Raises PrivacyError for a name that there is not.
     """
