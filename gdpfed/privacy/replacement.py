@@ -105,7 +105,7 @@ def of_two(epsilon_at: Callable[[float], float], delta: float) -> float:
     """Return the replace-one epsilon by group privacy of size two: 2 epsilon', at a smaller delta'.
 
     delta' is the largest with (1 + e^epsilon') delta' <= delta.
-`epsilon_at` returns epsilon at a delta. It falls, so the largest delta' has the least epsilon'.
+    `epsilon_at` returns epsilon at a delta. It falls, so the largest delta' has the least epsilon'.
     """
 
     def fits(exponent: float) -> bool:

@@ -163,7 +163,7 @@ def _size_probabilities(
     """Return, for every sum of a round, the probabilities of cohort sizes 0 to `least` - 1.
 
     Groups are independent.
-`numbers`: how many clients of each group can be drawn; None for all.
+    `numbers`: how many clients of each group can be drawn; None for all.
     """
     rates = [group.at(round_index).sampling_rate for group in plan.groups]
     numbers = [len(group.clients) for group in plan.groups] if numbers is None else numbers

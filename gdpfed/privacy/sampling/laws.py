@@ -50,9 +50,7 @@ class SamplingLaw(ABC):
         return np.sort(np.fromiter((clients[i] for i in positions), np.int64, size))
 
     def check(self, size: int, rate: float, group_size: int) -> None:
-        """Raise PrivacyError for a cohort size that this law can never draw.
-
-        """
+        """Raise PrivacyError for a cohort size that this law can never draw."""
         if not 0 <= size <= group_size:
             raise PrivacyError(f"{size} clients of a group of {group_size} cannot have been drawn")
 
