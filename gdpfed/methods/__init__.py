@@ -1,4 +1,4 @@
-"""The federated learning methods, one a file: each plans privacy, requests sums, and updates the model."""
+"""The federated learning methods, one per file: each plans privacy, requests sums and updates the model."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -76,7 +76,7 @@ def resolve(config: Config) -> Config:
 
 
 def _usual_against(config: Config, method: type[Method]) -> str:
-    """Return the default of privacy.against, the attacker: everyone if method or data set prefers it.
+    """Return the default attacker (privacy.against): everyone if method or data set prefers it, or outsiders.
 
     An edge's clients are in more than one federation, and counts on held-out records are not an update.
     """

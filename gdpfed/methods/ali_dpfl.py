@@ -56,7 +56,6 @@ def loss_bound(known: Convergence, local_steps: int, num_steps: int) -> float:
     """Return an upper bound on the excess loss E F(w_T) - F* after T = `num_steps` steps.
 
     With tau = `local_steps` a round it is
-
     (L / 2) (4 A / mu^2 + (g0 + 1) Delta_1) / (g0 + T) with g0 = 2 L / mu and
     A = 2 ((tau - 1) C + sqrt((tau - 1) N))^2 + 2 C^2 + 2 L Gamma + N sum_i p_i^2.
     """

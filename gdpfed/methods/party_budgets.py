@@ -84,7 +84,7 @@ def _in_order(config: Config, named: Mapping[str, float]) -> list[float]:
 
 
 def budgets_in_order(names: Sequence[str], named: Mapping[str, float]) -> list[float]:
-    """Return the clients' budgets in the order of these names; each name must have a budget.
+    """Return the clients' budgets in the order of these names; raise ConfigError if names do not match.
 
     Raises ConfigError: a name that no client has, or a client without a budget.
     """

@@ -107,7 +107,7 @@ class PFA(Method):
         return super().step(theta, sums)
 
     def transform(self, group_index: int, total: Vector) -> Vector:
-        """Project the strictest group's sum onto the main directions of public sums; keep other sums."""
+        """Project the strictest group's sum onto the subspace of public sums; return other sums unchanged."""
         history = self._public_sums
         if group_index > 0 or history is None or len(history) < self.subspace_dimension:
             return total

@@ -176,7 +176,7 @@ class _Ratio:
 
     @property
     def logs(self) -> Floats:
-        """log R at the points of the grid, shape (n,)."""
+        """log R at each point of the discretised distribution, shape (n,)."""
         return self.step * (self.lowest + np.arange(len(self.masses), dtype=np.float64))
 
     def trimmed(self) -> "_Ratio":

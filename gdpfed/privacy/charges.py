@@ -11,7 +11,7 @@ from gdpfed.privacy.validation import require_choice, require_count
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
-    """A privacy cost: `count` releases of an event, each with new sampling and noise. `unit` pays for it."""
+    """A privacy cost: `count` releases of one event, each with new sampling and noise."""
 
     event: Event
     count: int

@@ -46,7 +46,7 @@ class History:
 
 @dataclass(frozen=True)
 class PromisedRun:
-    """What a server tells a client about a run, for the conditions that the client's node then checks.
+    """What a server tells a client about a run; from it come the conditions that the client's node checks.
 
     Attributes:
         num_rounds: T.

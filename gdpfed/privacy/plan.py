@@ -180,7 +180,7 @@ class PrivacyPlan:
 
     @property
     def against(self) -> str:
-        """Against whom epsilon holds: everyone, outsiders, all but the server; empty if it has no name."""
+        """Against whom epsilon holds: everyone, outsiders or all but the server; "" if none of these fits."""
         if self.mechanism.against_everyone:
             return "everyone" if self.sums_hidden else "all but the server"
         return "outsiders" if self.sample_is_secret else ""
@@ -229,7 +229,7 @@ class PrivacyPlan:
         return self.epsilon_against_members(group_index, participations)
 
     def epsilon_against_members(self, group_index: int, participations: int) -> float:
-        """Return epsilon against members of the same sums, for a client that took part K times.
+        """Return epsilon against the other clients in its sums, for a client that took part K times.
 
         They are told who is in a sum, or how many, so no sampling is accounted. Where rounds differ, all K
         are taken for those that cost most. Batches of records are drawn on the client, unknown to everybody
@@ -265,7 +265,7 @@ class PrivacyPlan:
         return inference_bound([*self.paid_first, *paid])
 
     def inference_bound_of_members(self, group_index: int, participations: int) -> InferenceBound:
-        """Bound the success of membership inference by members of the sums that a client was in, K times.
+        """Bound membership inference by the other clients in its sums, for a client that took part K times.
 
         It holds against the server as well where `sums_hidden`.
         """

@@ -1,4 +1,4 @@
-"""Accountants: each computes, by one proof, the epsilon of an event that is repeated a number of times.
+"""Accountants: each computes the epsilon of a repeated event, by a method of proof of its own.
 
 `rdp`, `pld` and `theorem1` are what a run can be planned with; `gdpfed.privacy.accountants.composition`
 composes lists of charges with them.
@@ -98,7 +98,7 @@ def make_accountant(name: str, renyi_orders: RenyiOrders = "fine") -> Accountant
 
 
 def discrete_accountant(name: str) -> Accountant:
-    """Return the `rdp` (whole orders) or `pld` accountant for discrete Gaussian noise.
+    """Return the `rdp` (integer orders) or `pld` accountant for discrete Gaussian noise.
 
     Its `epsilon` takes the standard deviation of the sum's noise in the unit of C, and the full delta; above
     `MOST_EPSILON` it returns inf. Raises PrivacyError for `theorem1`, whose proof is about continuous noise.

@@ -17,7 +17,7 @@ LARGEST_FILE = 4 * 2**20
 
 
 def known_noise(key: Mapping[str, Any]) -> float | None:
-    """Return the noise multiplier cached under a key, the numbers that it was computed from, or None."""
+    """Return the cached noise multiplier for these inputs of a calibration (`key`), or None."""
     return _entries().get(_digest(key))
 
 

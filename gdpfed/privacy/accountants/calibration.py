@@ -1,4 +1,4 @@
-"""Calibration: search the smallest noise multiplier with which epsilon stays within a budget.
+"""Calibration: searches the smallest noise multiplier with which epsilon stays within a budget.
 
 It is found by bisection of a decreasing function; the result never exceeds the target.
 """

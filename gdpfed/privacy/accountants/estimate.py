@@ -34,7 +34,7 @@ OUTSIDE = 1e-4
 
 
 def estimate_by(accountant: Accountant) -> Callable[[Event, int, float], float]:
-    """Return a fast function for an accountant's epsilon, to be used in searches: for PLD, an estimate."""
+    """Return an epsilon function for searches: the accountant's own one or, for PLD, a fast estimate."""
     if accountant.name != "pld":
         return accountant.epsilon
     paid = accountant.paid.event if isinstance(accountant, AfterRelease) else None

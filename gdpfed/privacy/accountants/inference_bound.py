@@ -38,7 +38,7 @@ InferenceProof = Literal["nothing", "no noise", "gaussian", "pld", "rdp"]
 
 @dataclass(frozen=True)
 class InferenceBound:
-    """An upper bound on every membership inference attack, and the name of its proof.
+    """An upper bound on the success of all membership inference attacks, and the name of its proof.
 
     Attributes:
         tpr_at_1_percent_fpr: the true positive rate at a false positive rate of 1 %.

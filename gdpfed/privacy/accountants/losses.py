@@ -317,7 +317,9 @@ def _in_chunks(function: Callable[[Floats], Floats], values: Floats, parts: int)
 
 
 def _on_grid(deltas: Callable[[Floats], Floats], least: float, most: float, interval: float) -> Losses:
-    """Discretise the privacy losses that have these deltas; delta is linear in e^epsilon between points.
+    """Return a discretised privacy loss distribution, given its delta(epsilon) as the function `deltas`.
+
+    Between the points of the grid delta is linear in e^epsilon.
 
     With the difference D_i = delta_{i+1} - delta_i, the probability of loss h i is
     (D_i - e^h D_{i-1}) / (e^h - 1), and what lies below the first point is put on it.

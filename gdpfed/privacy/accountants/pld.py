@@ -200,7 +200,7 @@ def _interval_bounds(release: OneRelease) -> tuple[float, float]:
 
 
 def _step_interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
-    """Return a step h between discretised losses that loosens epsilon by 0.02 %, and the smallest fast one.
+    """Return a step h between losses that loosens epsilon by about 0.02 %, and the smallest fast enough step.
 
     Rounding is pessimistic, so no step can tighten it. It adds about h^2 / 8 to a step's
     variance chi^2 = q^2 (exp(1/sigma^2) - 1), and so h^2 / (16 chi^2) to epsilon, relatively:

@@ -72,7 +72,7 @@ def rdp_epsilon(
 
 
 def rough_fixed_size_epsilon(event: SampledGaussian, count: int, delta: float) -> float:
-    """Bound `rdp_epsilon` of fixed-size sampling quickly, from few orders; seldom more than 1 % too large."""
+    """Bound the RDP epsilon of fixed-size sampling quickly, from few orders; seldom over 1 % too large."""
     renyi = _with_slack(ROUGH_ORDERS, _fixed_size_renyi(event, ROUGH_ORDERS))
     return epsilon_of_renyi({order: count * value for order, value in renyi.items()}, delta)
 

@@ -87,7 +87,7 @@ class ChargedRun:
         )
 
     def turns_to_take_back(self, round_index: int) -> list[int]:
-        """Return the earlier rounds of whose noise this round must still subtract a part.
+        """Return the earlier rounds whose noise the client must still subtract in part in this round.
 
         Raises PrivacyError for a round that the terms do not have: so no sum comes after the last one.
         """

@@ -121,7 +121,7 @@ class ClientLedger:
         return (*paid_first(also), *also.spent_charges(turns, also, record_group))
 
     def epsilon_with_round(self, delta: float, run: str, round_index: int) -> float:
-        """Return epsilon of all runs, of this run's kind, if the client took part in this round as well."""
+        """Return epsilon of all runs that protect the same unit (client or record), this round included."""
         own = self.runs_of(self.terms(run).unit)
         runs = [
             (
@@ -213,7 +213,7 @@ class ClientLedger:
             del self._runs[name]
 
     def check_round(self, run: str, round_index: int) -> Terms:
-        """Return the run's conditions if the client may send an update in this round; else PrivacyError.
+        """Return the run's conditions; raise PrivacyError if the client may not send an update in a round.
 
         Raises PrivacyError for a run that was not begun, a round outside its terms, one in which an
         update was sent, and where its records have paid for all their steps.

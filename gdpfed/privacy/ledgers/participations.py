@@ -20,7 +20,7 @@ RESTS = "has no step left; its budget is spent"
 
 
 class Participations:
-    """How often each client took part in charged rounds; clients that never did have no entry."""
+    """How often each client took part in recorded rounds; clients that never did have no entry."""
 
     def __init__(self, plan: PrivacyPlan) -> None:
         self._plan = plan
@@ -45,7 +45,7 @@ class Participations:
         return self._counts[m]
 
     def of(self, client: int) -> int:
-        """Return in how many charged rounds a client took part."""
+        """Return in how many recorded rounds a client took part."""
         return sum(counts[client] for counts in self._counts if client in counts)
 
     def most(self) -> list[int]:

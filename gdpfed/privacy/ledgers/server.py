@@ -41,7 +41,7 @@ from gdpfed.record_steps import Once, RecordSteps
 
 
 class Ledger:
-    """The server's ledger: rounds whose cost is recorded, who took part, and which sums may be requested.
+    """The server's privacy ledger: recorded rounds, who took part in them, and which sums may be requested.
 
     A round is charged before it runs and stays charged if it fails, as its updates may have been seen. Counts
     are sparse: clients that never took part cost nothing. `plan`: what is charged for. `subject`: names who
@@ -143,7 +143,7 @@ class Ledger:
         self._open = None
 
     def charge(self, round_index: int, requests: Iterable[R]) -> list[ChargedSum[R]]:
-        """Check requested sums against the open round's recorded cost; return those that may be summed.
+        """Check requested sums against the open round's recorded cost; return them marked as allowed.
 
         Raises PrivacyError, in one line that names subject, round and request, for a round that is not open
         and for what `OpenRound.check` refuses. Then nothing of `requests` can be summed.
@@ -159,7 +159,7 @@ class Ledger:
         return [ChargedSum(SEAL, request, round_index) for request in requests]
 
     def with_steps_left(self, cohorts: Sequence[ClientIds], round_index: int) -> tuple[ClientIds, ...]:
-        """Remove clients from a round's cohorts that may not take part in this round, or not any more.
+        """Remove from a round's cohorts all clients that may not take part in this round, or not any more.
 
         That they stop tells nothing of any data: it follows from the plan and from how often each was drawn.
         """
@@ -219,7 +219,7 @@ class Ledger:
         )
 
     def against_members(self) -> tuple[float, ...]:
-        """Return, per group, the largest epsilon of a client against members of the same sums."""
+        """Return, per group, the largest epsilon of a client against the other clients in its sums."""
         against, rounds = self._participations.epsilon_against_members, self._charged_rounds
         return tuple(against(m, rounds) for m in range(len(self._plan.groups)))
 

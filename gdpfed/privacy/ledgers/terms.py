@@ -176,7 +176,7 @@ class Terms(ABC):
 
     @abstractmethod
     def seen_charges(self, turns: Sequence[int], steps: int) -> tuple[Charge, ...]:
-        """Return the cost of rounds `turns` and of steps against the server, which knows who took part."""
+        """Return the cost of rounds `turns` and DP-SGD steps against the server, which knows the cohorts."""
 
     @abstractmethod
     def broken_by(self, round_index: int, told: Instructions, sum_norm: float) -> str:

@@ -1,1 +1,1 @@
-"""Privacy mechanisms, one a folder: the privacy cost of a run, and the conditions that a client checks."""
+"""Privacy mechanisms, one per folder: the privacy cost of a run, and the conditions that clients check."""

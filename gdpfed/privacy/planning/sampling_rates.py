@@ -51,7 +51,10 @@ class _Problem:
     sparsified: bool
 
     def objective(self, shares: Vector) -> float:
-        """Return the value to minimise: sum_m p_m (2 s_m - s_m^2) if `sparsified`, else sum_m 2 p_m s_m."""
+        """Return the value of the objective, which is to be minimised, at these shares of a cohort.
+
+        It is sum_m p_m (2 s_m - s_m^2) if `sparsified`, else sum_m 2 p_m s_m.
+        """
         weights = shares**2 / np.sum(shares**2)
         errors = self.noise_slopes * weights
         if not self.sparsified:
@@ -68,7 +71,10 @@ class _Problem:
         return np.where(errors < 1.0, 4 * errors - 3 * errors**2, 1.0)
 
     def gradient(self, shares: Vector) -> Vector:
-        """Return the gradient with respect to shares: 2 w_m (h_m - sum_j p_j h_j) / sum_j w_j^2."""
+        """Return the gradient of the objective with respect to the groups' shares of a cohort.
+
+        It is 2 w_m (h_m - sum_j p_j h_j) / sum_j w_j^2.
+        """
         total = np.sum(shares**2)
         costs = self.marginal_costs(shares)
         return 2 * shares * (costs - np.sum(shares**2 * costs) / total) / total

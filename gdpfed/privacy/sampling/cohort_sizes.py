@@ -21,7 +21,7 @@ signal = late_import("scipy.signal")
 
 @dataclass(frozen=True)
 class SkippedFractions:
-    """The expected share of rounds that are left out since their cohorts are too small to sum.
+    """The expected share of rounds that are skipped because their cohorts are too small to sum.
 
     Attributes:
         sums: of every sum of a round: one a group, or a single one where all groups are one sum.

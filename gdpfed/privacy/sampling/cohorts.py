@@ -65,7 +65,7 @@ def tells_sizes(plan: PrivacyPlan, *, same_size: bool) -> bool:
 
 
 def draws_secret_blocks(plan: PrivacyPlan) -> bool:
-    """Whether several rounds are drawn together, and epsilon counts on their draw being secret."""
+    """Whether several rounds are drawn together, and epsilon relies on this draw being secret."""
     return isinstance(plan.mechanism, DrawsAhead) and plan.sample_is_secret
 
 
@@ -77,7 +77,7 @@ def draw_fillers(
     group_index: int,
     key: bytes,
 ) -> ClientIds:
-    """Draw `count` clients (int64, ascending) that were not drawn for the sum, to send zeros.
+    """Draw `count` clients (int64, ascending) that were not drawn for a sum, to fill it up with zeros.
 
     Every subset of that size is equally likely. The same key, round, group and clients give the same ones,
     independent of who is drawn in other rounds. `group_index`: of the sum; 0 where all groups are one sum.

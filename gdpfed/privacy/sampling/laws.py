@@ -24,7 +24,7 @@ TURN_ROUNDING = 1e-9
 
 
 class SamplingLaw(ABC):
-    """How a group's cohort is drawn in every round, independently of other rounds.
+    """Base class of sampling laws: how a group's cohort is drawn in a round.
 
     `name`: what it is configured by. `absent_clients_count`: whether a client that cannot be reached stays in
     the cohort, since the accounting of the others wants cohorts of the full size.

@@ -79,7 +79,7 @@ class RecordTraining:
 
 
 def as_parts(groups: Sequence[Group], budgets: Sequence[tuple[float, float]]) -> list[Group]:
-    """Return a group for each budget of records, as large as its share of records, to average rates over."""
+    """Return one group for each budget of records, whose size is in proportion to its share of records."""
     if len(groups) != 1:
         raise PrivacyError(f"{len(groups)} groups of clients have budgets by record; make them one group")
     shares = [require_positive("a share of the records", share) for _, share in budgets]
@@ -176,7 +176,7 @@ def _own_norms(
 def _own_steps(
     accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
 ) -> list[Budgeted]:
-    """Give each budget its own number of steps, at one batch rate and noise; it stops when it is spent."""
+    """Give each budget its own number of steps, until it is spent, at one batch rate and noise for all."""
     rate, sigma = training.batch_rate, training.noise_multiplier
     if sigma is None:
         largest = max(part.epsilon for part in parts)

@@ -89,7 +89,7 @@ class RecordReport(MechanismReport):
         ]
 
     def against_others(self, plan: PrivacyPlan) -> str:
-        """Return a text on whom the epsilons hold against, which depends on who adds the noise."""
+        """Return a text that says against whom epsilons hold, which depends on who adds the noise."""
         if all(kind_of(work).own_noise for work in plan.works):
             return (
                 ", and each client added all of its noise itself, so the same figures hold against the "

@@ -1,4 +1,4 @@
-"""The conditions of a run that protects records: the steps that records pay for, and what breaks them."""
+"""The conditions of a run that protects records, and checks of the server's instructions against them."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -180,7 +180,7 @@ class StepTerms(TermsOfRecords):
 
     @property
     def events(self) -> tuple[RecordEvent, ...]:
-        """The events in the charges that are steps on records."""
+        """The events, in the run's charges, that are DP-SGD steps on records."""
         return tuple(each.event for each in self.charges if isinstance(each.event, self.event_class))  # type: ignore[misc]
 
     @property

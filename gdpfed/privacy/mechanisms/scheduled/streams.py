@@ -135,7 +135,7 @@ class TurnBudget:
         return np.clip(least, 1, self.equal_turns)
 
     def checked(self, turns: Sequence[int] | None) -> tuple[int, ...] | None:
-        """Return the rounds per client in each group if they are given or at most one; None if to be chosen.
+        """Return the rounds per client in each group if given, or if one at most; None if to be chosen.
 
         PrivacyError for what cannot be.
         """

@@ -20,7 +20,9 @@ MOST_CLIENTS = 1_000_000
 
 @dataclass(frozen=True)
 class DealtTurns:
-    """The schedule of one group: client j has phase j mod P, and takes part in rounds that contain it.
+    """The schedule of one group: each client takes part in `width` of every `period` rounds.
+
+    Client j has phase j mod P, and a turn in rounds that contain its phase.
 
     Attributes:
         clients: their ids, in the order of the group.
@@ -50,7 +52,7 @@ class DealtTurns:
 
     @property
     def dealt(self) -> tuple[int, int]:
-        """How many clients fill all P phases evenly, and how many clients are left over."""
+        """The number of clients that divide evenly over the period, and the number of clients left over."""
         rest = len(self.clients) % self.period
         return len(self.clients) - rest, rest
 
