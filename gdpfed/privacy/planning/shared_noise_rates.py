@@ -111,7 +111,7 @@ def shared_noise_sampling_rates(
 def _bracket(
     accountant: Accountant, groups: Sequence[Group], unit: SampledGaussian, num_rounds: int, delta: float
 ) -> tuple[float, float]:
-    """Return two noise multipliers: at the first, no group's rate may be above the mean; at the second, all."""
+    """Return a noise multiplier at which no group's rate may exceed the mean, and one at which all rates may."""
     sigmas = [
         calibrate_noise_multiplier(
             accountant,
