@@ -76,7 +76,7 @@ def resolve(config: Config) -> Config:
 
 
 def _usual_against(config: Config, method: type[Method]) -> str:
-    """Return the default attacker (privacy.against): everyone if method or data set prefers it, else outsiders.
+    """Return the default of privacy.against: everyone if the method or data set prefers it, else outsiders.
 
     An edge's clients are in more than one federation, and counts on held-out records are not an update.
     """

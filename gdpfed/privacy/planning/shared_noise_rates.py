@@ -111,7 +111,7 @@ def shared_noise_sampling_rates(
 def _bracket(
     accountant: Accountant, groups: Sequence[Group], unit: SampledGaussian, num_rounds: int, delta: float
 ) -> tuple[float, float]:
-    """Return a noise multiplier at which no group's rate may exceed the mean, and one at which all rates may."""
+    """Return two noise multipliers: one allows no group a rate above the mean, the other allows it to all."""
     sigmas = [
         calibrate_noise_multiplier(
             accountant,
