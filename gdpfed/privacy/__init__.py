@@ -1,1 +1,1 @@
-"""Privacy plans: groups, sampling and noise, what they guarantee, and what has been spent."""
+"""Privacy plans (client groups, sampling and noise), the epsilon they guarantee, and ledgers of its use."""

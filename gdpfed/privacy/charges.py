@@ -26,12 +26,12 @@ class Charge:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the charge as a JSON object, which `charge_from_dict` can read."""
+        """Return the privacy cost as a JSON object, which `charge_from_dict` can read."""
         return {"event": self.event.to_dict(), "count": self.count, "unit": self.unit}
 
 
 def charge_from_dict(data: object) -> Charge:
-    """Return the charge that `to_dict` wrote.
+    """Return the privacy cost (charge) that `to_dict` wrote.
 
     Raises PrivacyError for data that is incomplete, unknown or out of range.
     """
@@ -41,7 +41,7 @@ def charge_from_dict(data: object) -> Charge:
 
 
 def first_charges(charges: tuple[Charge, ...], rounds: int, *, skipped: int = 0) -> tuple[Charge, ...]:
-    """Return the part of a list of charges that falls into rounds `skipped` to `rounds` - 1."""
+    """Return the part of a run's privacy costs that belongs to rounds `skipped` to `rounds` - 1."""
     kept: list[Charge] = []
     position = 0
     for charge in charges:
@@ -53,7 +53,7 @@ def first_charges(charges: tuple[Charge, ...], rounds: int, *, skipped: int = 0)
 
 
 def event_of_round(charges: tuple[Charge, ...], round_index: int) -> Event:
-    """Return the event by which a list of charges accounts for a round, counted from 0.
+    """Return the event by which a run's privacy costs account for a round, counted from 0.
 
     Raises PrivacyError for a round beyond the list.
     """

@@ -66,13 +66,13 @@ def replacement_bound(plan: PrivacyPlan, group_index: int, record_group: int = 0
 
 
 def replaced(charges: Sequence[Charge]) -> list[Charge]:
-    """Return these charges under replace-one adjacency; raise PrivacyError if one has no proof."""
+    """Return these privacy costs under replace-one adjacency; raise PrivacyError if one has no proof."""
     return [replace_unit(charge.event, charge) for charge in charges]
 
 
 @singledispatch
 def replace_unit(event: Event, charge: Charge) -> Charge:
-    """Return an event's charge under replace-one adjacency; each kind of event registers its rule.
+    """Return an event's privacy cost under replace-one adjacency; each kind of event registers its rule.
 
     Raises PrivacyError for an event that has none.
     """
@@ -87,7 +87,7 @@ def _(event: Gaussian | SampledGaussian, charge: Charge) -> Charge:
 
 @replace_unit.register
 def _(event: DPSGDSteps, charge: Charge) -> Charge:
-    """Return the charge of DP-SGD steps under replace-one adjacency: a step is a sum over sampled records."""
+    """Return the cost of DP-SGD steps under replace-one adjacency: a step is a sum over sampled records."""
     if event.parties > 1:
         raise PrivacyError("a person at several parties has no bound for being replaced; use group privacy")
     step = SampledGaussian(

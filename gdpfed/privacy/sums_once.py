@@ -135,7 +135,7 @@ class SumOnce(ABC):
 
     @classmethod
     def check(cls, charges: Sequence[Charge], of_rounds: Sequence[Charge], record_is: str = "") -> None:
-        """Raise PrivacyError unless a run's conditions charge this sum once, at its full sensitivity."""
+        """Raise PrivacyError unless a run's conditions have this sum's cost once, at full sensitivity."""
         unit, parties = of_rounds[0].unit, getattr(of_rounds[0].event, "parties", 1)
         if charges and (unproved := cls.unproved(parties, record_is)):
             raise PrivacyError(unproved)
@@ -252,5 +252,5 @@ def broken_once(planned: Once, work: str, noise: str, weight: float) -> str:
 
 
 def noise_of(charges: Sequence[Charge]) -> float:
-    """Return the standard deviation of the noise that these charges require of a one-time sum."""
+    """Return the standard deviation of the noise that a one-time sum with this privacy cost must have."""
     return max(charge.event.noise_stddev for charge in charges if isinstance(charge.event, Gaussian))

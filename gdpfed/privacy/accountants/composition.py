@@ -55,7 +55,7 @@ class Bound:
 def compose(
     charges: Sequence[Charge], delta: float, *, schedule: Schedule, accountant: Accountant | None = None
 ) -> Bound:
-    """Return the joint epsilon at delta of all charges; 0 without charges, inf if one has no noise.
+    """Return the joint epsilon at delta of all releases; 0 without releases, inf if one has no noise.
 
     Sampling counts as it stands in an event. So the figure holds against those who are told nothing of the
     samples: neither who is in one nor how many. `compose_against_server` is for the others. `accountant` None
@@ -148,7 +148,7 @@ def _refuse_mixed_units(charges: Sequence[Charge]) -> None:
 
 
 def _merged(charges: Sequence[Charge]) -> list[Charge]:
-    """Merge charges of equal events, in order of first appearance."""
+    """Merge charges (repeated releases) of equal events, in order of first appearance."""
     counts: dict[Event, int] = {}
     for charge in charges:
         counts[charge.event] = counts.get(charge.event, 0) + charge.count
@@ -156,7 +156,7 @@ def _merged(charges: Sequence[Charge]) -> list[Charge]:
 
 
 def _least(charges: Sequence[Charge], delta: float) -> Bound:
-    """Return the smallest epsilon that any proof gives, among the proofs that cover all these charges."""
+    """Return the smallest epsilon of all proofs that cover these releases."""
     proofs: dict[Proof, Callable[[], float]] = {
         "pld": lambda: _fixed_epsilon(charges, delta, _accountant(charges, "pld")),
         "rdp": lambda: _fixed_epsilon(charges, delta, _accountant(charges, "rdp")),
@@ -203,7 +203,7 @@ def _renyi_sum(charges: Sequence[Charge], delta: float, orders: RenyiOrders) -> 
 
 
 def _renyi_total(charges: Sequence[Charge], orders: RenyiOrders) -> dict[float, float]:
-    """Add up the Renyi divergences of all charges, at the orders for which each has one."""
+    """Add up the Renyi divergences of all releases, at the orders for which every release has one."""
     curves = [renyi_curve(_continuous(charge.event)) for charge in charges]
     common = set.intersection(*(set(curve) for curve in curves))
     if _discrete_releases(charges) or orders == "whole":
@@ -215,7 +215,7 @@ def _renyi_total(charges: Sequence[Charge], orders: RenyiOrders) -> dict[float, 
 
 
 def _discrete_releases(charges: Sequence[Charge]) -> int:
-    """Count the sums with discrete noise in these charges."""
+    """Return the number of sums with discrete noise among these releases."""
     return sum(
         charge.count * charge.event.num_releases
         for charge in charges

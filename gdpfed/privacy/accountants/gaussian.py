@@ -81,7 +81,7 @@ def _crossing(excess: Callable[[float], float]) -> float:
 
 
 def zcdp_rho(charges: Sequence[Charge]) -> float:
-    """Return rho, the zCDP cost, of all charges together.
+    """Return rho, the zCDP cost, of all releases together.
 
     Raises PrivacyError for events other than sums that everybody is part of.
     """
@@ -94,7 +94,7 @@ def zcdp_rho(charges: Sequence[Charge]) -> float:
 
 
 def zcdp_epsilon(charges: Sequence[Charge], delta: float) -> float:
-    """Return epsilon at delta of all charges together, from their total zCDP.
+    """Return epsilon at delta of all releases together, from their total zCDP.
 
     It is the least rho alpha + log(1 - 1/alpha) - log(delta alpha) / (alpha - 1) over alpha > 1:
     Canonne, Kamath, Steinke, arXiv:2004.00010v4, Proposition 12, as rho-zCDP is (alpha, rho alpha)-RDP at

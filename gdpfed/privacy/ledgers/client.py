@@ -338,7 +338,7 @@ _ENTRY = {"terms", "epsilons", "delta", "rounds", "steps", "edge_trusted"}
 
 
 def _epsilon_of(runs: Sequence[tuple[Charge, ...]], delta: float) -> float:
-    """Return the joint epsilon of several runs; runs without a charge do not count.
+    """Return the joint epsilon of several runs; runs without a privacy cost do not count.
 
     Paths together are one Gaussian of all the zCDP, exactly, and a filter as well.
     """

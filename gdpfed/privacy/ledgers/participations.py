@@ -211,7 +211,7 @@ def charged_once_in(fields: Mapping[str, Any]) -> set[Once]:
 
 
 def counts_were_charged(plan: PrivacyPlan, saved: object, charged_rounds: int) -> bool:
-    """Whether a saved ledger has recorded the class counts that clients release before the first round."""
+    """Whether a saved ledger has the cost of the class counts that clients release before the first round."""
     planned = counts_rho(plan.mechanism)
     if saved not in (0.0, planned) or (charged_rounds and not saved):
         raise PrivacyError(

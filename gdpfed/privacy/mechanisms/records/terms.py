@@ -159,7 +159,7 @@ class TermsOfRecords(Terms, RecordBudgets):
 
 @dataclass(frozen=True, kw_only=True)
 class StepTerms(TermsOfRecords):
-    """The conditions of a run with DP-SGD steps, which are all charged to the records when it begins.
+    """The conditions of a run with DP-SGD steps, whose full privacy cost counts from the start of the run.
 
     `charges` are what one of the first group of records pays for at most, the most expensive rounds first.
     """
@@ -180,7 +180,7 @@ class StepTerms(TermsOfRecords):
 
     @property
     def events(self) -> tuple[RecordEvent, ...]:
-        """The events, in the run's charges, that are DP-SGD steps on records."""
+        """The events, among the run's privacy costs, that are DP-SGD steps on records."""
         return tuple(each.event for each in self.charges if isinstance(each.event, self.event_class))  # type: ignore[misc]
 
     @property
