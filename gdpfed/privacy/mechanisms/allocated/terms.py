@@ -95,7 +95,7 @@ def _block(charge: Charge) -> AllocatedGaussian:
 
 
 def begun(blocks: Sequence[Charge], start: int, end: int) -> tuple[Charge, ...]:
-    """Return the costs of the blocks of rounds that begin before round `end` and do not end before `start`."""
+    """Return the costs of the blocks of rounds that begin before round `end` and reach round `start`."""
     kept, position = [], 0
     for charge in blocks:
         length = _block(charge).block_rounds
