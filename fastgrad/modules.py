@@ -1,7 +1,6 @@
 """Layers that torch lacks or computes slowly, and the loss whose gradient compiled loops compute.
 
-A model is built of them where a program or a closed form is to know it. Pooling is the exception: see
-`SlicePooling`.
+A model is built of them where a program or a closed form is to know it; pooling is the exception.
 
 torch's dropout draws from a generator of the process, which no seed of a run sets, and draws otherwise for
 many models at once than for one. In `DrawnDropout`, entry number e of a batch is left out if the top bits of
@@ -44,8 +43,7 @@ def mixed(z: Any) -> Any:
 
 
 def stays(base: Any, entry: Any, threshold: int) -> Any:
-    """Whether dropout keeps an entry, that is, whether a hash of ``base`` and its number reaches the
-    threshold.
+    """Whether dropout keeps an entry, that is, whether a hash of ``base`` and its number reaches `threshold`.
 
     ``base``: mix(k + l g), of the module's docstring. ``entry``: e + 1. Both are what `mixed` takes.
     """
@@ -53,8 +51,7 @@ def stays(base: Any, entry: Any, threshold: int) -> Any:
 
 
 def offset_of(number: int) -> int:
-    """Return the number that is added to the key for one dropout layer, so that layers draw different
-    entries.
+    """Return the number that is added to the key for one dropout layer, so that layers draw differently.
 
     It is l g of the module's docstring, as a signed integer.
     """
@@ -102,9 +99,8 @@ class DrawnDropout(nn.Module):
 class LSTMLayer(nn.Module):
     """One LSTM layer (Hochreiter and Schmidhuber, 1997), written in operations that torch.func can vmap.
 
-    ``torch.nn.LSTM`` cannot be vmapped over its parameters. As there, the gates are input, forget, cell
-    and output; there is one bias where cuDNN has two, and the forget gate's starts at 1 (Jozefowicz et
-    al., 2015).
+    ``torch.nn.LSTM`` cannot be vmapped over its parameters. As there, the gates are input, forget, cell and
+    output; there is one bias where cuDNN has two, and the forget gate's starts at 1 (Jozefowicz, 2015).
     """
 
     def __init__(self, input_size: int, hidden_units: int) -> None:
@@ -127,8 +123,7 @@ class LSTMLayer(nn.Module):
 
 
 def fuse_recurrences(model: nn.Module, device: torch.device) -> None:
-    """Make a model's LSTM layers use the device's fused kernels, if there are any and a check found them
-    right.
+    """Make a model's LSTM layers use the device's fused kernels, if a check finds them right.
 
     Their gradients can be taken once, so those of single records go by the layers' own lines.
     """

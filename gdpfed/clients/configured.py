@@ -94,8 +94,7 @@ def record_counts(config: Config) -> npt.NDArray[np.int64]:
     """Return D_i, the number of records of every client, shape (num_clients,).
 
     Where records are protected these numbers are public: a neighbouring data set has one record's gradient
-    zeroed, and as many records. Raises ConfigError: counts that are not one a client, or a client without
-    records.
+    zeroed, and as many records. Raises ConfigError: counts that are not one of at least 1 a client.
     """
     given, num_clients = config.privacy.client_records, config.dataset.num_clients
     if given is None:

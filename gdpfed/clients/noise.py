@@ -49,11 +49,10 @@ def own_noise(
     share: KeyedNoise | None = None,
     taken_back: Sequence[KeyedNoise] = (),
 ) -> npt.NDArray[np.int64] | Literal["discrete_gaussian"] | None:
-    """Return a client's Gaussian noise for a sum, in integer steps, shape (d,); else the name of other noise,
-    or None.
+    """Return a client's Gaussian noise for a sum, in steps, int64[d]; else the name of other noise, or None.
 
     None where the sum has none; the word for the law where the order wants discrete noise, which a session
-    draws itself.
+    draws.
 
     Args:
         share: the noise that is new; by default under a fresh key of the operating system.
@@ -87,9 +86,7 @@ def noise_steps(
 def keyed_steps(
     encoding: Encoding, new: Sequence[KeyedNoise], taken_back: Sequence[KeyedNoise], device: torch.device
 ) -> npt.NDArray[np.int64]:
-    """Draw the noise of the keys `new`, subtract that of the keys `taken_back`, and round once to steps:
-    int64[d].
-    """
+    """Draw the noise of keys `new`, subtract that of keys `taken_back`, round once to steps: int64[d]."""
 
     def draw(part: KeyedNoise) -> torch.Tensor:
         return gaussian_noise(encoding.dimension, part.stddev, keystream(part.key, part.suite), device=device)

@@ -79,8 +79,7 @@ class ClientPart:
 
 @dataclass(frozen=True)
 class TrainingOrder:
-    """The server's instruction to a client in one round: learning task, local training, clipping norm and
-    weight.
+    """The server's instruction to a client in one round: task, local training, clipping norm and weight.
 
     Attributes:
         device: the server's wish; ``auto`` lets the client choose.
@@ -230,8 +229,7 @@ class TrainingOrder:
 
         Where a contribution is private by itself, weights may be as far apart as they like. Raises
         OrderError: own bound or weight outside the ranges of the sum, or ranges wider than `LARGEST_RATIO`,
-        or, without noise, ranges of more than one value, or others that may send zeros under too little
-        noise.
+        or, without noise, ranges of more than one value, or zeros of others under too little noise.
         """
         if self.may_fill and (little := stands_out_of_zeros(parameters.noise_multiplier)):
             raise OrderError(little)

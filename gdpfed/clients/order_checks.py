@@ -65,8 +65,7 @@ def check_model(task: Task) -> None:
 
 
 def check_source(order: TrainingOrder, own_data: OwnData | None) -> None:
-    """Raise an error if the instruction to train does not fit the client's data, or names an unknown data
-    set.
+    """Raise an error if the instruction to train does not fit the client's data, or names no known data set.
 
     `own_data`: where its own examples lie, which are not read; None for its part of the data set, which is
     published, or the server's own in a simulation.

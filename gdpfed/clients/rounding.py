@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy.typing as npt
 import torch
 
 from secagg import Encoding, EncodingError
@@ -88,3 +90,12 @@ def noise_as_steps(
             "wider limit or less noise"
         )
     return steps.long()
+
+
+def on_host(values: torch.Tensor) -> npt.NDArray[Any]:
+    """Return a tensor as an array on the host; a GPU's tensor is copied through page-locked memory."""
+    if not values.is_cuda:
+        return values.numpy()
+    here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    here.copy_(values)
+    return here.numpy()

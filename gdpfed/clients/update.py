@@ -27,15 +27,14 @@ def update_steps(
     bits: BitsOf = secret_bits,
     added: npt.NDArray[np.float32] | None = None,
 ) -> npt.NDArray[np.int64]:
-    """Compute a client's contribution to a sum: its update, weighted, clipped and in integer steps, shape
-    (d,).
+    """Compute a client's contribution to a sum: its update, weighted, clipped, in integer steps (d,).
 
     F is the order's norm factor; with an indicator share there is one coordinate more (`with_indicator`).
 
     It is clipped to ``clip_bound``, a hair below w_i C_i, so that after rounding to the grid its L2 norm is
     at most w_i C_i: the order's clipping norm, which may not be above the sum's. The noise of the sum is not
-    in it; that of ``dp_sgd`` and ``noised_update``, which is the client's own, is. Arguments and errors are
-    those of :func:`update_of`.
+    in it; that of ``dp_sgd`` and ``noised_update``, which is the client's own, is. Arguments and errors:
+    :func:`update_of`.
 
     Raises EncodingError: a clipping norm that is none of this sum's; it tells nothing of the data.
     """

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -276,12 +276,3 @@ def choose_device(name: str) -> torch.device:
     if name == "cuda":
         torch.backends.cudnn.allow_tf32 = False
     return torch.device(name)
-
-
-def on_host(values: torch.Tensor) -> npt.NDArray[Any]:
-    """Return a tensor as an array on the host; a GPU's tensor is copied through page-locked memory."""
-    if not values.is_cuda:
-        return values.numpy()
-    here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    here.copy_(values)
-    return here.numpy()

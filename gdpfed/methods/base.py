@@ -305,9 +305,7 @@ class Method(ABC):
         moved = np.empty(len(theta), np.float32)
         for start in range(0, len(theta), _CACHED):
             part = slice(start, start + _CACHED)
-            update = np.zeros(len(theta[part]))
-            for weight, total in released:
-                update += weight * total[part]
+            update = sum((weight * total[part] for weight, total in released), np.zeros(1))
             moved[part] = theta[part] + self.server_learning_rate * update
         return moved
 

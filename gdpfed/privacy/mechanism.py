@@ -6,8 +6,7 @@ took part. So steps that differ, releases that depend on earlier ones and noise 
 have a place here.
 
 `Mechanism` has what all of them have. What only some have is in `gdpfed.privacy.mechanism_options`: a class a
-thing, from which a mechanism derives as well. The mechanisms are in `gdpfed.privacy.mechanisms`, a folder
-each.
+thing, from which a mechanism derives as well. Mechanisms are in `gdpfed.privacy.mechanisms`, a folder each.
 """
 
 from abc import ABC, abstractmethod
@@ -124,8 +123,8 @@ class Mechanism(ABC):
     ) -> tuple[Charge, ...]:
         """Return the privacy cost of the rounds so far, for a client of a group or one of its records.
 
-        `record_group` is the number of a group of records. The cost is that against those who know nothing of
-        the cohorts.
+        `record_group` is the number of a group of records. It is the cost against those who do not know the
+        cohorts.
         """
 
     @abstractmethod

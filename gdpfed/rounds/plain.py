@@ -14,8 +14,9 @@ from gdpfed.clients.keyed_noise import KEY_BYTES
 from gdpfed.clients.messages import PLAIN
 from gdpfed.clients.noise import noise_steps
 from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.rounding import on_host
 from gdpfed.late_import import late_import
-from gdpfed.learning.task import choose_device, on_host
+from gdpfed.learning.task import choose_device
 from gdpfed.learning.training.secret_draws import gaussian_noise, gaussian_of_words, noise_shape
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.noise_streams import SumNoise

@@ -13,12 +13,12 @@ from gdpfed.clients.noise import BitsOf, secret_bits
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.record_forms import gradients_of, graphs_of
 from gdpfed.clients.record_work import RecordJobs, Updates, holder_of
-from gdpfed.clients.rounding import clipped_steps
+from gdpfed.clients.rounding import clipped_steps, on_host
 from gdpfed.clients.update import update_steps
 from gdpfed.clients.works import function_of
 from gdpfed.clients.works.noised_update import with_own_noise
 from gdpfed.clients.works.norm_histogram import histograms
-from gdpfed.learning.task import Task, on_host
+from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import with_indicator
 from gdpfed.learning.training.record_graphs import RecordGraphs
 from gdpfed.learning.training.record_training import RecordGradients, Take

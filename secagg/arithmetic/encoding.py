@@ -127,8 +127,7 @@ class Encoding:
 
     @property
     def clip_bound(self) -> float:
-        """The norm to which updates are clipped, slightly below the clipping norm, which rounding may not
-        exceed.
+        """The norm to which updates are clipped, a little below the limit, which rounding must not exceed.
 
         The last part outweighs the errors of float64 in the norm, the grid and this bound.
         """
@@ -141,9 +140,7 @@ class Encoding:
 
     @property
     def coordinate_limit(self) -> int:
-        """The largest coordinate, in steps, that all contributors may send without a sum that wraps around
-        2**b.
-        """
+        """The largest coordinate, in steps, that all contributors may send without a wrap around 2**b."""
         return self._largest // self.num_contributors
 
     @property
@@ -200,8 +197,7 @@ class Encoding:
         return steps.astype(np.uint32)
 
     def is_encoded(self, residues: NDArray[np.uint32]) -> bool:
-        """Whether integers modulo 2**b, uint32[d], can be an unmasked update without noise that `encode`
-        made.
+        """Whether integers modulo 2**b, uint32[d], can be an update that `encode` made, without noise.
 
         Its norm is at most C, exactly, or without clipping every coordinate within `coordinate_limit`.
         """
@@ -216,9 +212,7 @@ class Encoding:
         return _squared_norm(steps) <= self.norm_limit_squared
 
     def decode(self, residues: NDArray[np.uint32]) -> NDArray[np.float64]:
-        """Decode integers modulo 2**b, read as from -2**(b-1) to below 2**(b-1), into real values:
-        float64[d].
-        """
+        """Decode integers modulo 2**b, read as -2**(b-1) to 2**(b-1) - 1, into real values: float64[d]."""
         if residues.dtype != np.uint32 or residues.shape != (self.dimension,):
             raise EncodingError(f"residues are uint32[{self.dimension}], got {_kind(residues)}")
         spare = FULL_BITS - self.modulus_bits

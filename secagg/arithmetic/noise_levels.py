@@ -48,9 +48,7 @@ class NoiseLevels:
     multipliers: tuple[int, ...] = ()
 
     def level_of(self, num_dropped: int) -> int:
-        """Return the lowest noise level that suffices for this many dropouts; raise ValueError if they are
-        too many.
-        """
+        """Return the lowest noise level for this many dropouts; raise ValueError if none suffices."""
         for level, bound in enumerate(self.bounds):
             if num_dropped <= bound:
                 return level
@@ -82,9 +80,7 @@ class NoiseLevels:
         return Fraction(max(summed), planned) - 1
 
     def law(self, part: int) -> tuple[float, int]:
-        """Return how part 0..L of a client's noise is drawn: a distribution's name, and a factor for the
-        draw.
-        """
+        """Return how part 0..L of a client's noise is drawn: the distribution's name, and a factor."""
         return (FINE_STDDEV, self.multipliers[part - 1]) if part else (self.base_stddev, 1)
 
     def draw(self, part: int, dimension: int, key: bytes) -> NDArray[np.int64]:
@@ -102,8 +98,7 @@ class NoiseLevels:
 
 @lru_cache(maxsize=64)
 def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, most_levels: int) -> NoiseLevels:
-    """Divide removable noise into levels so that a sum's noise exceeds the planned noise as little as
-    possible.
+    """Divide removable noise into levels so that a sum's noise exceeds the plan as little as possible.
 
     There are at most `most_levels`.
 
@@ -246,9 +241,7 @@ class Contributors:
         return noise_levels(base_stddev, self.staying, self.dropout_tolerance, self.most_noise_levels)
 
     def fitting_levels(self, noise_multiplier: float, half: int) -> NoiseLevels:
-        """Return the noise with the finest integer steps with which a sum stays below `half`, half the
-        modulus.
-        """
+        """Return the noise with the finest integer steps that keep a sum below `half`, half the modulus."""
         for name in INTEGER_NOISE_STDDEVS:
             try:
                 levels = self.levels(name)
@@ -285,9 +278,7 @@ class Contributors:
         return bits
 
     def _reach(self, noise_multiplier: float, levels: NoiseLevels) -> float:
-        """Return a bound on a coordinate of the sum, in steps, which noise exceeds with probability below
-        2**-183.
-        """
+        """Return a bound on the sum's coordinates, in steps, that noise exceeds with probability 2**-183."""
         norm = self.norm_in_noise(noise_multiplier) * math.sqrt(levels.variance(0))
         correcting = self.corrections.members
         signal = self.number * (norm + 0.5) + correcting * 0.5

@@ -65,8 +65,7 @@ def sum_bounds(
     norms: float | None = None,
     num_correcting: int = 0,
 ) -> SumBounds:
-    """Compute limits on a sum of honest members' clipped updates and noise; they are infinite without
-    clipping.
+    """Compute limits on a sum of honest members' clipped updates and noise; infinite without clipping.
 
     Args:
         encoding: the sum's grid, with the noise of one client.

@@ -115,9 +115,7 @@ def self_mask_key(suite: str, sid: bytes, seed: bytes, client_id: int) -> bytes:
 
 
 def graph_key(sid: bytes) -> bytes:
-    """Return the public 32-byte key from which all derive the members' random order in the graph of
-    neighbours.
-    """
+    """Return the public 32-byte key that gives the members' random order in the graph of neighbours."""
     return hkdf_sha256(sid, _GRAPH_PURPOSE, 32)
 
 
@@ -224,7 +222,5 @@ class PublicKeys:
 
 
 def correctors_among(members: Mapping[int, bytes]) -> tuple[int, ...]:
-    """Return the members that, by their public keys, send no update and only subtract earlier noise,
-    ascending.
-    """
+    """Return the members whose public keys say that they only subtract earlier noise, ascending."""
     return tuple(sorted(member for member, keys in members.items() if PublicKeys.from_bytes(keys).corrects))

@@ -95,9 +95,7 @@ class ShareRecovery:
             raise ThresholdNotMet("unmask", num_shares, self._threshold)
 
     def _recovered(self, by_number: dict[int, bytes], fits: Callable[[bytes], bool]) -> bytes | None:
-        """Recover a secret from the smallest sufficient number of shares, or return None if `fits` rejects
-        it.
-        """
+        """Recover a secret from the fewest shares that suffice; return None if `fits` rejects it."""
         secret = recover(dict(list(by_number.items())[: self._threshold]), SECRET_BYTES)
         return secret if secret is not None and fits(secret) else None
 
@@ -107,8 +105,7 @@ class ShareRecovery:
 
 
 def wrong_shares(shares: dict[int, bytes], threshold: int, num_bytes: int) -> frozenset[int] | None:
-    """Find the holders, by number, whose shares of one secret are wrong, or return None if too many are
-    wrong.
+    """Find the holders, by number, whose shares of one secret are wrong, or return None if too many are.
 
     Up to floor((m - t) / 2) of m shares are found, whatever their values and their limbs. The answer is
     checked: without these shares all others lie on polynomials of degree t - 1, and no other choice of as few
@@ -144,9 +141,7 @@ def _syndromes(points: Elements, rows: Elements, threshold: int) -> Elements:
 
 
 def _recurrence(syndromes: Elements) -> Elements:
-    """Return the coefficients of the shortest linear recurrence of the syndromes (Massey, 1969), with c_0 =
-    1.
-    """
+    """Return the coefficients of the syndromes' shortest linear recurrence (Massey, 1969); c_0 = 1."""
     length, shift, before = 0, 1, 1
     current = np.zeros(len(syndromes) + 1, dtype=np.int64)
     current[0] = 1

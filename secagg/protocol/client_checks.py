@@ -35,8 +35,7 @@ def check_mode(client_id: int, request: AdvertiseRequest, *, can_sign: bool) -> 
 
 
 def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes, corrupt: int) -> None:
-    """Raise RemoteProtocolError for members that are too few, repeat keys, or have another key for this
-    client.
+    """Raise RemoteProtocolError for members that are too few, repeat keys, or give this client another key.
 
     `corrupt` is how many of the members this client takes for corrupt.
     """

@@ -208,9 +208,7 @@ def draw_noise(state: ClientState) -> Steps:
 
 
 def noise_parts(state: ClientState) -> Iterator[NoisePart]:
-    """Yield the parts of noise that this client draws from its own seeds; yield nothing for a sum without
-    noise.
-    """
+    """Yield the parts of noise that this client draws from its own seeds; none for a sum without noise."""
     parameters, levels = state.sum_parameters, state.encoding().levels
     if levels is None:
         return

@@ -42,8 +42,7 @@ class Graph:
         return frozenset(self.holders(client_id)) - {client_id}
 
     def holders(self, dealer: int) -> dict[int, int]:
-        """Return the Shamir numbers, from 1, of a member that splits its secrets (dealer) and of its
-        neighbours.
+        """Return the Shamir numbers, from 1, of a member that splits its secrets and its neighbours.
 
         Numbers go by ascending id.
         """
@@ -118,8 +117,7 @@ def is_private(num_clients: int, degree: int, threshold: int, corrupt: int, drop
 
 @lru_cache(maxsize=256)
 def fewest_private(num_clients: int, degree: int, threshold: int, corrupt: int, dropped: int) -> int:
-    """Return the smallest number of members with which a sparse graph stays private, or n if none may be
-    missing.
+    """Return the smallest number of members with which a sparse graph stays private, or n if none may miss.
 
     The corrupt are all there, so on a smaller ring they weigh more.
     """

@@ -207,9 +207,7 @@ class SumParameters:
 
     @property
     def lost_members(self) -> int:
-        """How many members of a sparse graph may drop out: the same fraction as of the members with an
-        update.
-        """
+        """How many members of a sparse graph may drop out: as of the members with an update."""
         return -(-self.dropout_tolerance * self.num_clients // self.num_updates)
 
     @property
@@ -246,16 +244,12 @@ class SumParameters:
         return max(private, self.fewest_contributors)
 
     def fewest_survivors(self, num_contributors: int) -> int:
-        """Return the smallest number of survivors with which a sum of this number of contributors can be
-        unmasked.
-        """
+        """Return the fewest survivors with which a sum of this many contributors can be unmasked."""
         fewest = max(num_contributors - self.dropout_tolerance - self.num_correctors, self.threshold + 1)
         return max(fewest, self.fewest_contributors) if self.is_sparse else fewest
 
     def fewest_summed_updates(self, num_contributors: int) -> int:
-        """Return the smallest number of updates with which a sum is unmasked; fewer would carry too little
-        noise.
-        """
+        """Return the fewest updates with which a sum is unmasked; fewer would carry too little noise."""
         least = self.fewest_updates if self.is_sparse else self.num_updates // 2 + 1
         return max(num_contributors - self.dropout_tolerance, least)
 
@@ -266,9 +260,7 @@ class SumParameters:
         return max(survivors - self.num_correctors, self.fewest_summed_updates(self.fewest_updates))
 
     def contributors(self, number: int) -> Contributors:
-        """Describe the members that send an update, if there are `number`; raise EncodingError if they are
-        too few.
-        """
+        """Describe the members that send an update, `number` of them; raise EncodingError for too few."""
         takes_back = self.num_clients if self.correction_multiplier else 0
         return Contributors(
             number,
@@ -304,9 +296,7 @@ class SumParameters:
         return levels, levels.level_of(num_dropped) if levels else 0
 
     def noise_share_at(self, num_contributors: int, num_dropped: int) -> int:
-        """Return the position of the first noise seed to reveal in a client's secret shares, or 0 if there is
-        none.
-        """
+        """Return where the first noise seed to reveal is in a client's secret shares, or 0 without one."""
         levels, level = self.noise_level(num_contributors, num_dropped)
         if levels is None or not any(levels.parts_above(level)):
             return 0

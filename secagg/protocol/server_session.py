@@ -156,8 +156,7 @@ class ServerSession:
         }
 
     def bind(self, context: bytes) -> None:
-        """Set the 32 bytes that name what vectors are made from; vectors made from something else are
-        refused.
+        """Set the 32 bytes that name what vectors are made from; others are refused.
 
         It is bound into the masks (`ClientSession.mask`); a vector made from something else is refused.
 

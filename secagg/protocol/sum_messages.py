@@ -26,9 +26,7 @@ SHARE_BYTES = share_bytes(SECRET_BYTES)
 
 
 def held_bytes(noise_levels: int) -> int:
-    """Return how many bytes one holder's shares of a client's secrets take: seed, masking key and noise
-    seeds.
-    """
+    """Return the bytes of a holder's shares of a client's secrets: seed, masking key, noise seeds."""
     return (2 + noise_levels) * SHARE_BYTES
 
 
@@ -164,8 +162,7 @@ class ShareReply:
 
 @dataclass(frozen=True)
 class MaskRequest:
-    """Stage 3, server to client: who shared secrets (U2), and the shares that neighbours made for this
-    client.
+    """Stage 3, server to client: who shared secrets (U2), and the neighbours' shares for this client.
 
     `contributors`: U2, ascending. `sealed`: dealer -> sealed shares. `commitments`: dealer -> its commitments
     to them.
@@ -224,9 +221,7 @@ class MaskReply:
 
     @classmethod
     def decode(cls, data: bytes, dimension: int, bits: int = 32) -> "MaskReply":
-        """Read a reply that `encode` wrote, without a copy of the vector; raise DecodeError for a wrong
-        length.
-        """
+        """Read a reply that `encode` wrote, without a copy of the vector; DecodeError for a wrong length."""
         reader = Reader(data, 6)
         sender, sid, context = reader.client_id(), reader.fixed(SID_BYTES), reader.fixed(CONTEXT_BYTES)
         complaints, proof = read_ids(reader), reader.short()

@@ -1,8 +1,8 @@
 """The last step of a secure sum: the server removes masks that did not cancel, and surplus noise.
 
 The sum of the survivors' vectors still holds every survivor's own mask PRG(b_i), and the pair masks with
-those who were lost (Bonawitz et al., CCS 2017, figure 4, round 4). Noise comes out as the integers that it
-was added as.
+those who were lost (Bonawitz et al., CCS 2017, figure 4, round 4). Noise comes out in integers, as it was
+added.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,8 +34,7 @@ _Draw = tuple[int, bytes]
 
 
 def remove_masks(state: ServerState, recovery: ShareRecovery) -> None:
-    """Turn the sum of masked vectors, `state.total`, into the sum of the survivors' unmasked vectors, in
-    place.
+    """Turn the sum of masked vectors, `state.total`, in place into the sum of the survivors' vectors.
 
     Args:
         state: of a sum in which every reply that came is kept.

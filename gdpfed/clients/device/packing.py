@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from gdpfed.learning.task import on_host
+from gdpfed.clients.rounding import on_host
 from secagg.arithmetic.packing import FULL_BITS
 
 _WORD_BITS = 64

@@ -61,9 +61,7 @@ def check_overrides(config: Mapping[str, Any], run_config: Mapping[str, Any]) ->
 def refuse_overrides(
     run_config: Mapping[str, Any], allowed: str, whose: str, error: type[InputError]
 ) -> None:
-    """Raise ``error`` if a run changes a setting that the list ``allowed`` lacks; ``whose`` is the list's
-    name.
-    """
+    """Raise ``error`` if a run changes a setting that ``allowed`` lacks, the list named ``whose``."""
     word = refused_override(run_config, allowed)
     if word is not None:
         raise error(
@@ -97,8 +95,7 @@ def check_refused(settings: "NodeSettings", model: str) -> None:
 
 
 def check_by_party(settings: "NodeSettings") -> None:
-    """Raise NodeConfigError if a run would show this node's own noised counts without its operator's
-    permission.
+    """Raise NodeConfigError if a run would show this node's own noised counts without permission.
 
     Raises NodeConfigError: the operator does not.
     """

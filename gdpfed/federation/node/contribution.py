@@ -113,8 +113,8 @@ class Contributor:
         check_order(order, theta, encoding, self.client_id, trains_here=self.stand_in is None)
 
     def steps(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> npt.NDArray[np.int64]:
-        """Compute the client's contribution as the server's accepted instruction says, in integer steps,
-        shape (d,).
+        """Compute the client's contribution by the server's accepted instruction, in integer steps, shape
+        (d,).
 
         It is charged by now, and its server sees whether it answers. So nothing that its examples do to a
         model ends in an error: zeros are sent then, under the noise of any other. A client that fills the sum

@@ -94,9 +94,7 @@ class NodeSettings:
 
     @property
     def signs(self) -> bool:
-        """Whether the node takes part only in sums in which all members sign their keys and the survivors'
-        list.
-        """
+        """Whether the node joins only sums in which all members sign their keys and the survivors' list."""
         return self.mode == ACTIVE
 
     @property
@@ -106,15 +104,12 @@ class NodeSettings:
 
     @property
     def trusts_edge(self) -> bool:
-        """Whether the operator says that the server is an edge server, which may see this node's single
-        updates.
-        """
+        """Whether the operator says that the server is an edge server, which may see single updates."""
         return self.given.edge_trusted is True
 
     @property
     def stand_in(self) -> StandIn | None:
-        """The object that gives updates in place of the node's own data, such as an edge server; None for
-        most nodes.
+        """The object that gives updates in place of the node's own data, such as an edge server; else None.
 
         Raises:
             NodeConfigError: it has two.
@@ -141,9 +136,7 @@ class NodeSettings:
 
     @property
     def session_file(self) -> Path | None:
-        """The file with the keys of open secure-aggregation sessions: the configured one, or one beside the
-        ledger.
-        """
+        """The file with the keys of open secure-aggregation sessions: as configured, or beside the ledger."""
         return self.given.session_file or self.kept_beside(SESSIONS_SUFFIX)
 
     @property
@@ -170,8 +163,7 @@ class NodeSettings:
         return None if path is None else OwnData(path, held_out, share)
 
     def own_terms(self, terms: Terms) -> Terms:
-        """Complete a run's agreed conditions with what the node states about its held-out records and
-        persons.
+        """Complete a run's agreed conditions with what the node states of held-out records and persons.
 
         Raises:
             LearningError: a table without a declaration.
@@ -248,8 +240,7 @@ class NodeSettings:
 
     @property
     def player(self) -> Player | None:
-        """The node's preferences for choosing its privacy budget, in a game or for a price; None if none are
-        set.
+        """The node's preferences for choosing its privacy budget, in a game or for a price, or None.
 
         Raises:
             NodeConfigError: a first budget without an aversion.

@@ -167,8 +167,7 @@ def signing_of(node: Node) -> tuple[Identity | None, Roster | None]:
 
 
 def accept_roster(node: Node, record: Mapping[str, Any] | None) -> None:
-    """Accept the first list of public keys that a message brings; raise RemoteProtocolError for a different
-    one.
+    """Accept the first list of public keys that a message brings; raise RemoteProtocolError for another.
 
     Raises:
         RemoteProtocolError: another roster than before, or than the consortium's.

@@ -103,8 +103,7 @@ class Attendance:
             log(INFO, "client %d takes part from the next round on", *late.nodes)
 
     def _agree(self, late: Joined, round_index: int) -> None:
-        """Have a late node agree to the conditions of the remaining rounds, and record their cost in its
-        ledger.
+        """Have a late node agree to the conditions of the remaining rounds, and record their cost.
 
         Raises NodeRefusedError: it does not, or may not.
         """
@@ -114,8 +113,7 @@ class Attendance:
         _refuse(begin_terms(self._transport, late, terms, self.history))
 
     def _checked(self, answer: NodeAnswer) -> Joined:
-        """Return a late node's answer; raise NodeRefusedError if it may not take part as the client it claims
-        to be.
+        """Return a late node's answer; raise NodeRefusedError if it may not be the client it claims to be.
 
         Raises NodeRefusedError: it may not.
         """

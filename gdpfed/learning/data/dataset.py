@@ -158,8 +158,7 @@ class Dataset:
     def fingerprints(self) -> tuple[str, str]:
         """Hashes of the training examples and of the test examples, each with their data owners.
 
-        Of transformed examples it is what they were made of: a transform may differ in its last bits between
-        machines.
+        Of transformed examples it is what they were made of: last bits may differ between machines.
         """
         if self.read_as is not None:
             return self.read_as

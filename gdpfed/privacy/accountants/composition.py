@@ -61,8 +61,7 @@ def compose(
     samples: neither who is in one nor how many. `compose_against_server` is for the others. `accountant` None
     takes the least figure of all proofs that cover a fixed schedule; an adaptive one has the Renyi filter
     only. A figure under replace_one holds under zero_out as well, so it may stand beside others in one list,
-    where it has a proof there. Raises PrivacyError for charges of different units, and for events that no
-    proof covers.
+    where it has a proof there. Raises PrivacyError for charges of different units, or events without a proof.
     """
     require_delta(delta)
     _refuse_mixed_units(charges)
