@@ -232,7 +232,7 @@ class RecordTape(TorchFunctionMode):
         bias: torch.Tensor | None = None,
         eps: float = 1e-5,
     ) -> torch.Tensor:
-        """Apply group normalisation to (records, channels, ...), then scale and shift, and record it."""
+        """Apply group normalisation with scale and shift; keep what gradients of single records need."""
         normal = functional.group_norm(self._of_records(input), num_groups, eps=eps)
         if weight is None or bias is None:
             raise NotOnTapeError(

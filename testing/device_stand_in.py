@@ -10,7 +10,7 @@ from secagg.crypto import prg
 
 
 class MaskingKernel:
-    """A CPU implementation of the kernel `add_chacha20`.
+    """A CPU implementation of the GPU kernel `add_chacha20`, which adds ChaCha20 masks to a vector.
 
     `launches`: how often it was started. `keys`: of the last start, which are wiped afterwards.
     """

@@ -1,4 +1,4 @@
-"""The training rounds that every program must carry out, and how a program is run in its own process."""
+"""The same training rounds for all frameworks that are compared, and how to run one in its own process."""
 
 import json
 import os

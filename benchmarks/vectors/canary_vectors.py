@@ -193,7 +193,9 @@ def _gaussian(mu: float) -> Any:
 
 
 def _thresholds() -> dict[str, Any]:
-    """Return a test case: guesses of which canaries were in a run, and alarm rates, from 40 scores."""
+    """Return a test case: from 40 canaries' scores, guesses of which were in a run, and rates of true and
+    false alarms.
+    """
     scores = [round(((7 * number) % 41) / 4 - 5 + (number % 2) * 1.5, 6) for number in range(40)]
     present = np.asarray([number % 2 == 1 for number in range(40)])
     found = alarms_of(np.asarray(scores), present, SIGNIFICANCE)

@@ -82,7 +82,7 @@ def _of_one(sigma: float) -> _Prices:
 
 
 def _of_mean(first: _Points, share: float, second: _Points) -> _Prices:
-    """Return option prices of share * X + (1 - share) * Y for means X, Y of likelihood ratios."""
+    """Return E[max(Z - k, 0)] and E[max(k - Z, 0)] for Z, a weighted mean of two mean likelihood ratios."""
 
     def places(at: Floats) -> Floats:
         return np.asarray((at[:, None] - (1 - share) * second.x) / share)

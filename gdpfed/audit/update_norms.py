@@ -57,7 +57,7 @@ def shares_of(found: Mapping[str, Any]) -> list[list[float]]:
 
 
 def norm_sections(files: RunFiles) -> set[str]:
-    """Return the conditions for lines of the model card about update norms that a run meets."""
+    """Return which of the model card's optional lines about update norms a run must have."""
     if "norm_histogram" not in files.plan:
         return set()
     if files.norms is None:

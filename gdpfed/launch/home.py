@@ -83,7 +83,7 @@ class FlowerHome:
             psutil.wait_procs(processes, timeout=END_SECONDS)
 
     def kill(self, folder: str = "") -> None:
-        """Kill every process that runs in ``folder``, without asking first."""
+        """Send SIGKILL, and no SIGTERM before, to every process that runs in ``folder``."""
         processes = list(self.processes(folder))
         for process in processes:
             with suppress(psutil.NoSuchProcess):

@@ -41,7 +41,7 @@ def charge_from_dict(data: object) -> Charge:
 
 
 def first_charges(charges: tuple[Charge, ...], rounds: int, *, skipped: int = 0) -> tuple[Charge, ...]:
-    """Return the part of a run's privacy costs that belongs to rounds `skipped` to `rounds` - 1."""
+    """Return the privacy costs of a run's first `rounds` rounds, without the first `skipped` of them."""
     kept: list[Charge] = []
     position = 0
     for charge in charges:

@@ -1,1 +1,1 @@
-"""The files of a run: records, names, directory and checkpoint."""
+"""The files of a run: its directory, their names, the log of its rounds, and the checkpoint."""

@@ -54,7 +54,7 @@ class InProcessFleet(Fleet):
         self.engine.close()
 
     def roster_of(self, clients: Sequence[int]) -> Roster:
-        """The public keys of these clients, who sign in active mode only."""
+        """The public keys that check these clients' signatures; none unless secagg.mode=active."""
         return roster_of(self._identities_of(clients))
 
     @property
@@ -82,7 +82,7 @@ class InProcessFleet(Fleet):
         return self.sum_plain(at_edges) | (super().sum_wave(others, upcoming) if others else {})
 
     def exchange(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
-        """Return the clients' answers in one protocol stage of several sums, from their own sessions."""
+        """Carry out one stage of several secure sums at once; return the clients' answers for each sum."""
         if asked[0].stage is Stage.ADVERTISE:
             self._joined = {
                 each.prepared.name: JoinedSessions(

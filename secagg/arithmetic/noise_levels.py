@@ -98,7 +98,8 @@ class NoiseLevels:
 
 @lru_cache(maxsize=64)
 def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, most_levels: int) -> NoiseLevels:
-    """Divide removable noise into levels so that a sum's noise exceeds the plan as little as possible.
+    """Divide noise that can be removed again into levels, so that sums exceed planned noise as little as can
+    be.
 
     There are at most `most_levels`.
 

@@ -18,7 +18,7 @@ RATE_WITHIN = 1e-9
 
 
 class AllocatedSumsRule(SampledSumsRule):
-    """Checks runs in which each client takes part once in every block of rounds."""
+    """Checks the sums of a run in which each client takes part once in every block of rounds."""
 
     def check_charges(self, index: int) -> Iterator[str]:
         """Check that a group's blocks of rounds fill the run, have similar lengths and planned noise."""

@@ -15,7 +15,7 @@ SAME_FIGURE = 1e-6
 
 
 class ChargedGroups(AuditRule):
-    """Audits client groups whose epsilon follows from the privacy costs (charges) in the run's plan.
+    """Checks client groups' stated epsilon, from a run's files, by the privacy costs (charges) in its plan.
 
     Attributes:
         loose: whether a looser accountant's figure against those who know the cohorts may be larger than that

@@ -46,7 +46,7 @@ def aocs_chances(lengths: Floats, cohort_size: int, rescalings: int = RESCALINGS
 
 
 def delta_chances(updates: Floats, shares: Floats, cohort_size: int) -> Floats:
-    """Return DELTA's sampling probabilities: ~ share_i ||update_i - mean||, with sum K, shape (n,).
+    """Return the method DELTA's sampling probabilities, by share of data and distance to the mean update.
 
     The paper's chances have the variance of a client's own gradients beside the distance, which its public
     code does not measure either. `updates`: Delta_i, shape (n, d). `shares`: theta_i. `cohort_size`: K.

@@ -137,7 +137,8 @@ class Cells:
 
     @classmethod
     def of_times(cls, columns: Columns) -> Self:
-        """Return the cells of times to an event: events by interval, then censored records by interval.
+        """Return the cells of a table of times to an event: counts of events, then of censored records, by
+        interval.
 
         Raises LearningError: the declaration has no such label.
         """

@@ -66,7 +66,7 @@ def read_widths(text: str, num_inputs: int) -> tuple[int, ...]:
 
 
 def drawn_splits(widths: Sequence[int], trees: int, depth: int, seed: int) -> Splits:
-    """Draw the splits of K trees of depth D.
+    """Choose the splits of K decision trees of depth D pseudorandomly, from a seed.
 
     Question number j takes two numbers of [0, 1) from the first 16 bytes of SHA-256 of the text
     ``trees <seed> <j>``, eight bytes each, big-endian, their first 53 bits: the first chooses the column, the

@@ -337,7 +337,7 @@ def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun)
 
 
 def check_terms_of_sum(terms: Terms, round_index: int, parameters: SumParameters) -> None:
-    """Raise BudgetRefusedError if a sum's noise, or its tolerance of dropouts or corruption, is worse than
+    """Raise BudgetRefusedError if a sum has less noise, more dropouts or fewer colluders tolerated than
     agreed.
 
     Worse is less noise, more dropouts, or fewer corrupt members that are tolerated.

@@ -1,4 +1,4 @@
-"""Plug-in point: an object that gives updates in place of a node's own data, such as an edge server's run.
+"""Plug-in point: an object that computes updates for a node that does not train on its own data.
 
 A package declares one under the name of the node's setting that chooses it, in the entry point group
 ``gdpfed.stand_ins``.

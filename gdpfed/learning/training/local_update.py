@@ -89,9 +89,10 @@ def clip(update: torch.Tensor, clipping_norm: float) -> torch.Tensor:
 
 
 def with_indicator(updates: torch.Tensor, bounds: torch.Tensor, share: float) -> torch.Tensor:
-    """Clip each update to norm sqrt(1 - rho^2) B_i, and append rho B_i, or -rho B_i if clipping changed it.
+    """Clip each update, and append a coordinate whose sign says whether clipping changed the update.
 
-    The rows of the result have norm at most B_i, so nothing clips them again. An update that is not finite
+    The update is clipped to norm sqrt(1 - rho^2) B_i, and rho B_i appended, or -rho B_i if it was changed. So
+    rows of the result have norm at most B_i, and nothing clips them again. An update that is not finite
     becomes zero, and counts as clipped.
 
     Source: Andrew et al., "Differentially Private Learning with Adaptive Clipping", arXiv:1905.03871,

@@ -125,7 +125,9 @@ def make_optimizer(rows: Vectors, training: LocalTraining) -> torch.optim.Optimi
 
 
 def check_training(training: LocalTraining) -> None:
-    """Raise LearningError if the optimizer does not exist, or cannot take a step for one client alone."""
+    """Raise LearningError if no optimizer has this name, or if its step for one client changes another's
+    model.
+    """
     if training.optimizer == "sgd" and not training.optimizer_options:
         return
     tried = torch.ones(2, 3)

@@ -169,7 +169,7 @@ class Terms(ABC):
     def spent_charges(
         self, turns: Sequence[int], other: "Terms | None" = None, record_group: int | None = None
     ) -> tuple[Charge, ...]:
-        """Return the cost of rounds `turns` against attackers who do not know who was sampled.
+        """Return the privacy cost of the rounds in `turns`, for attackers who do not know who was sampled.
 
         Of records it is one that is in a group of `other` terms, or the one that is drawn most often.
         """

@@ -86,7 +86,9 @@ class PostedPrice:
             )
 
     def budgets(self, aversions: Floats) -> Floats:
-        """Return the budgets that clients with these aversions choose at the price."""
+        """Return each client's chosen budget, by its cost per unit of privacy loss and the posted reward for
+        it.
+        """
         return price_answers(aversions, self.price, self.least, self.highest)
 
     def to_scalars(self) -> dict[str, float]:

@@ -79,7 +79,7 @@ class RecordTraining:
 
 
 def as_parts(groups: Sequence[Group], budgets: Sequence[tuple[float, float]]) -> list[Group]:
-    """Return one group for each budget of records, whose size is in proportion to its share of records."""
+    """Return one group for each privacy budget of records, as large as the share of records that have it."""
     if len(groups) != 1:
         raise PrivacyError(f"{len(groups)} groups of clients have budgets by record; make them one group")
     shares = [require_positive("a share of the records", share) for _, share in budgets]
