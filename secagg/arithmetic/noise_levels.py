@@ -98,8 +98,7 @@ class NoiseLevels:
 
 @lru_cache(maxsize=64)
 def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, most_levels: int) -> NoiseLevels:
-    """Divide noise that can be removed again into levels, so that sums exceed planned noise as little as can
-    be.
+    """Divide noise that may be removed into levels, so that a sum exceeds the plan as little as possible.
 
     There are at most `most_levels`.
 

@@ -337,8 +337,7 @@ def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun)
 
 
 def check_terms_of_sum(terms: Terms, round_index: int, parameters: SumParameters) -> None:
-    """Raise BudgetRefusedError if a sum has less noise, more dropouts or fewer colluders tolerated than
-    agreed.
+    """Raise BudgetRefusedError if a sum has less noise, more dropouts or fewer colluders than agreed.
 
     Worse is less noise, more dropouts, or fewer corrupt members that are tolerated.
     """

@@ -142,7 +142,7 @@ class Contributor:
         return self.or_zeros(computed, lambda: steps_without_examples(order, encoding, self.client_id))
 
     def change(self, stand_in: StandIn, order: "TrainingOrder", theta: Vector) -> "torch.Tensor":
-        """Return this client's model change, float64[d], as an edge server's run or a user's app computed it."""
+        """Return this client's model change, float64[d], computed by an edge server's run or a user's app."""
         import torch
 
         return torch.from_numpy(stand_in.change(self.run, order, theta)).double()

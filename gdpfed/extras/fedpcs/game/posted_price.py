@@ -86,9 +86,7 @@ class PostedPrice:
             )
 
     def budgets(self, aversions: Floats) -> Floats:
-        """Return each client's chosen budget, by its cost per unit of privacy loss and the posted reward for
-        it.
-        """
+        """Return the privacy budget that each client chooses, by its cost per unit and the posted price."""
         return price_answers(aversions, self.price, self.least, self.highest)
 
     def to_scalars(self) -> dict[str, float]:
