@@ -15,7 +15,7 @@ begin_process("flwr-clientapp", ends_with_parent=True)
 
 
 class NodeClientApp(ClientApp):
-    """Flower's ClientApp of a node; the node's guard process answers, or this app if there is no guard."""
+    """Flower's ClientApp of a node: it asks the node's guard process for answers, or answers itself."""
 
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer a message of the server for this node.

@@ -78,7 +78,7 @@ def node_of(context: Context) -> Node:
 
 
 def values_in(content: RecordDict, name: str) -> Mapping[str, Any] | None:
-    """Return the values of a message's record with this name; None if there is no such record."""
+    """Return the values of a message's record with this name, or None if the message lacks it."""
     record = content.get(name)
     return record if isinstance(record, ConfigRecord) else None
 

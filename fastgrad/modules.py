@@ -74,7 +74,7 @@ def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 class DrawnDropout(nn.Module):
-    """`nn.Dropout` that draws from a given key, or from torch's generator if there is no key.
+    """`nn.Dropout` that draws from a given key; without a key it draws from torch's generator.
 
     `rate`: the probability p that an entry is left out. `number`: of this layer in its model. `key`: of the
     step, a buffer without dimensions, int64. `by_key`: whether it draws by the key.

@@ -95,7 +95,7 @@ def noise_as_steps(
 def on_host(values: torch.Tensor) -> npt.NDArray[Any]:
     """Return a tensor as an array on the host; a GPU's tensor is copied through page-locked memory."""
     if not values.is_cuda:
-        return values.numpy()
+        return values.cpu().numpy()
     here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
     here.copy_(values)
     return here.numpy()

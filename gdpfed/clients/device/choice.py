@@ -50,7 +50,7 @@ def device_bits(device: torch.device) -> RandomBits | None:
 
     Each call has a new key.
     """
-    masks = tried_masks(device) if device.type == "cuda" else ""
+    masks = tried_masks(device)
     if isinstance(masks, str):
         return None
 

@@ -126,7 +126,7 @@ class Experiment:
         return self.quantity in TRAINED
 
     def with_rows(self, names: Sequence[str]) -> "Experiment":
-        """Return the experiment with only these rows; a name that is no row selects rows that begin with it.
+        """Return the experiment with only these rows; a name that is not a row selects rows that begin so.
 
         Raises ConfigError: no row of that name.
         """
