@@ -1,10 +1,15 @@
-"""Read numbers as people write them; Python also accepts 4_5, infinity and other digits."""
+"""Read and write numbers as people do; Python also accepts 4_5, infinity and other digits."""
 
 import re
 from math import isfinite
 
 NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 """The pattern of a text that is a decimal number."""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: "1 round", "30 rounds"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def has_other_digits(text: str) -> bool:

@@ -199,6 +199,12 @@ class PrivacyConfig:
             f"privacy.budgets={self.budgets} is neither {CLIENTS} nor one number a group, "
             "as in privacy.budgets=[1,3,6]",
         )
+        for epsilon in () if self.budgets == CLIENTS else self.budgets:
+            require(
+                0 < epsilon < inf,
+                f"privacy.budgets={self.budgets} has {epsilon}: every budget must be above 0 and finite, as in "
+                "privacy.budgets=[1,3,6]",
+            )
         for key in ("client_budgets", "group_edges"):
             require(
                 self.budgets == CLIENTS or getattr(self, key) is None,

@@ -5,6 +5,7 @@ from math import isinf
 from gdpfed.audit.node_audit import NodeAudit
 from gdpfed.audit.rules import GroupAudit
 from gdpfed.audit.run_audit import RunAudit
+from gdpfed.decimal_numbers import counted
 from gdpfed.report.console import Table
 
 RUN_HEADINGS = (
@@ -45,7 +46,7 @@ def verdict(audit: RunAudit | NodeAudit) -> str:
 
 def run_table(audit: RunAudit) -> Table:
     """Return the audit's result for a run as a table with one row for each budget group of clients."""
-    title = f"{audit.charged_rounds} of {audit.num_rounds} rounds charged, delta {audit.delta:.3g}"
+    title = f"{audit.charged_rounds} of {counted(audit.num_rounds, 'round')} charged, delta {audit.delta:.3g}"
     if any(group.records is not None for group in audit.groups):
         return _record_table(audit, title)
     by_turns = any(group.most_spent is not None for group in audit.groups)

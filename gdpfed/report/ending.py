@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from gdpfed.decimal_numbers import counted
 from gdpfed.report.chance import AtChance, base_rate_on_card
 from gdpfed.report.comparison import computed_settings
 from gdpfed.report.evaluated import Result
@@ -56,7 +57,7 @@ def _results(directory: Path, records: list[RoundLogEntry], settings: Settings) 
     done, planned = len(records), settings["run"]["num_rounds"]
     result = Result.of(directory, records[-1])
     comma = "," if result.note else ""
-    yield Fact("result", f"{result}{comma} after {done} of {planned} rounds")
+    yield Fact("result", f"{result}{comma} after {done} of {counted(planned, 'round')}")
     if (rate := base_rate_on_card(directory)) is not None:
         yield Fact("without a model", rate)
     if settings["method"]["name"] == WITHOUT_PRIVACY:
@@ -107,7 +108,7 @@ def _spent(plan: Mapping[str, Any], record: RoundLogEntry) -> Iterator[Fact]:
             share = min(1.0, spent / group["epsilon"])
             full = round(BAR * share)
             bar = f"{'█' * full}{'░' * (BAR - full)}"
-            clients = f"{group['clients']} clients" if group["clients"] != 1 else "1 client"
+            clients = counted(group["clients"], "client")
             yield Fact(f"spent, group {index}", f"{bar} {spent:.2f} of {group['epsilon']:g}, {clients}")
     if len(bounded) > MOST_BARS:
         yield Fact("spent, others", f"{len(bounded) - MOST_BARS} groups more are in the model card")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
+from gdpfed.decimal_numbers import counted
 from gdpfed.errors import ReportError
 from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.report.evaluated import Result
@@ -87,7 +88,7 @@ class FinishedRun:
             for each, budget in zip(self.records[-1].spent_epsilon, budgets, strict=True)
         ]
         return (
-            f"{self.settings['method']['name']} on {name}, {len(self.records)} rounds: "
+            f"{self.settings['method']['name']} on {name}, {counted(len(self.records), 'round')}: "
             f"{Result.of(self.path, self.records[-1])}, epsilon spent/budget {' '.join(spent)}; files in "
             f"{self.path}"
         )

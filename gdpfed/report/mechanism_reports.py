@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gdpfed.decimal_numbers import counted
 from gdpfed.errors import ConfigError
 from gdpfed.mechanism_table import by_mechanism
 from gdpfed.registry import Registry
@@ -94,7 +95,7 @@ class MechanismReport(ABC):
 
     def cost_in_short(self, method: "Method", messages: float) -> str:
         """Return one line on the cost of the privacy guarantee, such as `messages` a round."""
-        return f"{messages:.1f} messages a round; {method.plan.num_rounds} rounds"
+        return f"{messages:.1f} messages a round; {counted(method.plan.num_rounds, 'round')}"
 
     def draw(self, plan: "PrivacyPlan", names: Sequence[str], path: "Path") -> bool:
         """Draw a plan as PNG, and return whether there is a picture; `names` are the clients' names."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gdpfed.clients.versions import versions_here
+from gdpfed.decimal_numbers import counted
 from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.labels.classes import DEFAULT
 from gdpfed.learning.labels.intervals import FEWEST
@@ -41,7 +42,7 @@ def model_card(subject: CardSubject) -> str:
         [
             f"# {config.dataset.model} on {config.dataset.name}, trained by {config.method.name}",
             "",
-            f"* data set: {config.dataset.name}, {config.dataset.num_clients} clients, "
+            f"* data set: {config.dataset.name}, {counted(config.dataset.num_clients, 'client')}, "
             f"{config.dataset.partition} partition",
             f"* model: {config.dataset.model}, {_steps(subject)} a round",
             f"* method: {config.method.name}, secure aggregation {config.secagg.mode}",

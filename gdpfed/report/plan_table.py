@@ -9,6 +9,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from conf.schema import SecAggConfig
+from gdpfed.decimal_numbers import counted
 from gdpfed.methods.base import Method
 from gdpfed.methods.choose import Choice
 from gdpfed.privacy.mechanisms.scheduled.mechanism import limits_of
@@ -43,7 +44,7 @@ def heading(method: Method, secagg: SecAggConfig) -> FactLines:
     promise = (
         report.promise_in_short(plan) if plan.private else "none: updates are neither clipped nor noised"
     )
-    cost = f"no noise; {plan.num_rounds} rounds"
+    cost = f"no noise; {counted(plan.num_rounds, 'round')}"
     if plan.private:
         cost = report.cost_in_short(method, messages_a_round(method, secagg))
     return FactLines([Fact("who", _who(plan)), Fact("promise", promise), Fact("cost", cost)])

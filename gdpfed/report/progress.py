@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextCol
 from rich.table import Column
 from rich.text import Text
 
+from gdpfed.decimal_numbers import counted
 from gdpfed.report.metric_display import NOT_EVALUATED, WITHOUT_A_SUM, duration, shown_in
 from gdpfed.runs.round_log import RoundLogEntry
 
@@ -167,7 +168,7 @@ class RoundLines:
         self._num_rounds = num_rounds
         self._began = self._said = monotonic()
         self._first: tuple[int, float] | None = None
-        print(f"training {num_rounds} rounds; the run's files are in {path}", flush=True)
+        print(f"training {counted(num_rounds, 'round')}; the run's files are in {path}", flush=True)
 
     def __call__(self, record: RoundLogEntry) -> None:
         """Print a line about this round, unless the last line is too recent."""

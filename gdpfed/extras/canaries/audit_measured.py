@@ -16,6 +16,7 @@ from conf.load import load
 from conf.schema import Config
 from gdpfed.cli.audit_command import without_infinity
 from gdpfed.cli.command import make_console, user_path
+from gdpfed.decimal_numbers import counted
 from gdpfed.errors import ConfigError, ReportError
 from gdpfed.extras.canaries.loop_audit import audit_loop, named_loop
 from gdpfed.extras.canaries.measure import Measurement, Settings, measure
@@ -177,7 +178,8 @@ def _checks_table(measurement: Measurement) -> Fitted:
 def _show(console: Console, measurement: Measurement, output: Path | None) -> None:
     settings = measurement.settings
     console.print(
-        f"{measurement.method}: {settings.num_runs} simulated runs of {measurement.num_rounds} rounds, "
+        f"{measurement.method}: {counted(settings.num_runs, 'simulated run')} of "
+        f"{counted(measurement.num_rounds, 'round')}, "
         f"{settings.kind} canaries, {measurement.sums_revealed} sums revealed",
         highlight=False,
     )

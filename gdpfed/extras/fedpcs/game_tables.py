@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gdpfed.decimal_numbers import counted
 from gdpfed.extras.fedpcs.client_budgets import epsilon_of_total
 from gdpfed.extras.fedpcs.own_spending import OwnSpending
 from gdpfed.extras.fedpcs.spending_plan import StepBudgets
@@ -52,7 +53,7 @@ def _by_round(method: "FedPCS") -> PlanTable:
             )
         )
     return PlanTable(
-        title=f"{method.name}: {method.plan.unit}-level DP, {spending.num_rounds} rounds",
+        title=f"{method.name}: {method.plan.unit}-level DP, {counted(spending.num_rounds, 'round')}",
         headings=("round", "reward", "mean budget", "least", "most", "K", "least pi", "most pi", "cv of x"),
         rows=rows,
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from gdpfed.decimal_numbers import counted
 from gdpfed.extras.h2fdp.subnet_sums import Trust, trusts_of
 from gdpfed.methods.base import PlanTable
 from gdpfed.privacy.accountants.accountant import make_accountant
@@ -72,7 +73,7 @@ def subnet_table(method: "H2FDP") -> PlanTable:
         first, last = numbers[0], numbers[-1]
         rows.append((str(first) if first == last else f"{first} to {last}", *row))
     return PlanTable(
-        title=f"{method.name}: {plan.unit}-level DP, {plan.num_rounds} rounds",
+        title=f"{method.name}: {plan.unit}-level DP, {counted(plan.num_rounds, 'round')}",
         headings=HEADINGS,
         rows=rows,
         notes=_notes(method),

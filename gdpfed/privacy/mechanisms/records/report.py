@@ -4,6 +4,7 @@ import math
 
 from rich.table import Table
 
+from gdpfed.decimal_numbers import counted
 from gdpfed.methods.base import Method
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.mechanism_options import record_groups
@@ -116,7 +117,7 @@ class RecordReport(MechanismReport):
     def table(self, method: Method, *, details: bool = False) -> Table:
         """Return the plan's table, with one row for each budget of records."""
         plan = method.plan
-        title = f"{method.name}: {plan.record_is}-level DP, {plan.num_rounds} rounds"
+        title = f"{method.name}: {plan.record_is}-level DP, {counted(plan.num_rounds, 'round')}"
         headings = [heading.replace("record", plan.record_is) for heading in HEADINGS]
         table = rich_table(title, headings if details else headings[:-1], ())
         for index, (group, records) in enumerate(zip(plan.groups, records_of(plan), strict=True)):

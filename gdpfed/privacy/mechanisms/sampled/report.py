@@ -7,6 +7,7 @@ from typing import ClassVar
 from rich.table import Table
 
 from conf.schema import FIRST_SEEN
+from gdpfed.decimal_numbers import counted
 from gdpfed.methods.base import Method
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.report.console import rich_table
@@ -107,7 +108,8 @@ class ClientReport(MechanismReport):
         promise = f"{plan.unit}-level DP{against}" if plan.private else "no privacy"
         headings = (*HEADINGS, *(DETAILS if details else ()))
         rows = [_row(method, index)[: len(headings)] for index in range(len(plan.groups))]
-        return rich_table(f"{method.name}: {promise}, {plan.num_rounds} rounds", headings, rows)
+        rounds = counted(plan.num_rounds, "round")
+        return rich_table(f"{method.name}: {promise}, {rounds}", headings, rows)
 
     def facts(self, method: Method) -> list[Fact]:
         """Return facts for the plan's report: what sampling hides, and how the noise was accounted."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from gdpfed.decimal_numbers import counted
 from gdpfed.methods.base import Method
 from gdpfed.privacy.mechanisms.sampled.report import (
     ADJACENCY_IN_WORDS,
@@ -59,7 +60,8 @@ class TurnsReport(ClientReport):
 
     def table(self, method: Method, *, details: bool = False) -> Table:
         plan = method.plan
-        title = f"{method.name}: client-level DP against {plan.against}, {plan.num_rounds} rounds"
+        rounds = counted(plan.num_rounds, "round")
+        title = f"{method.name}: client-level DP against {plan.against}, {rounds}"
         rows = [
             (
                 str(index),
