@@ -79,7 +79,7 @@ def test_the_canaries_of_a_run_that_is_there(tmp_path, capsys):
         run = simulate(replace(config, run=replace(config.run, directory=str(tmp_path / "run"))))
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert main(["audit", "--canaries", str(run), "--runs", "2"]) == 0
-    assert "2 simulated runs of 1 rounds" in capsys.readouterr().out
+    assert "2 simulated runs of 1 round," in capsys.readouterr().out
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 

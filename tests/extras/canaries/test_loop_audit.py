@@ -158,7 +158,7 @@ def test_the_command_takes_a_loop_by_its_module_and_name(tmp_path, monkeypatch, 
     monkeypatch.setattr(sys, "path", list(sys.path))
     words = ["audit", "--canaries", "--runs", "1", "--confidence", "0.999999", "--loop"]
     assert main([*words, "my_loops:sound"]) == 0
-    assert "DP-SGD in numpy: 1 simulated runs of 8 rounds" in capsys.readouterr().out
+    assert "DP-SGD in numpy: 1 simulated run of 8 rounds" in capsys.readouterr().out
     assert main([*words, "my_loops:QUIET"]) == 1
     assert "wrong, noise of sums: less than is planned" in capsys.readouterr().out
     for name, line in (
