@@ -58,7 +58,7 @@ def test_rounds_beyond_the_plan_are_refused_even_within_the_budget():
     shorter = lasting(2)
     ledger = Ledger(shorter)
     run(ledger, shorter, 2)
-    with pytest.raises(BudgetExhausted, match="round 2 lies beyond the plan's 2 rounds"):
+    with pytest.raises(BudgetExhausted, match="round 2 lies beyond the plan's last one, 1"):
         ledger.open_round(2, draw_cohorts(PLAN, 2, KEY))
 
 

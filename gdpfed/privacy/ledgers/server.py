@@ -301,7 +301,7 @@ class Ledger:
             return
         if rounds > self._plan.num_rounds:
             raise BudgetExhausted(
-                f"round {rounds - 1} lies beyond the plan's {self._plan.num_rounds} rounds; "
+                f"round {rounds - 1} lies beyond the plan's last one, {self._plan.num_rounds - 1}; "
                 "training must stop here, make a plan for more rounds beforehand"
             )
         for m, group in enumerate(self._plan.groups):
