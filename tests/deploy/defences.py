@@ -756,7 +756,7 @@ DEFENCES = (
             (
                 "gdpfed/clients/device/masks.py",
                 "if not np.array_equal(_words(vector, place), "
-                "_masked(words, place, self._segment_blocks, masks)):",
+                "_masked(words, place, segment_blocks, masks)):",
                 "if False:",
             ),
         ),
@@ -767,7 +767,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/clients/device/masks.py",
-                "if not np.array_equal(drawn, _masked(np.zeros_like(drawn), place, blocks, [(key, 1)])):",
+                "if not np.array_equal(_words(vector, place), "
+                "_masked(words, place, segment_blocks, masks)):",
                 "if False:",
             ),
         ),

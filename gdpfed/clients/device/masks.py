@@ -26,8 +26,8 @@ Words = npt.NDArray[np.uint32]
 class DeviceMasks:
     """Adds the masks of secure aggregation to vectors on one device, with the same result as on a CPU.
 
-    In some blocks, which nobody foresees, the result of every call is compared with a CPU's. So a device that
-    computes something else, or nothing, masks no vector that leaves.
+    Every call compares the last block and some random blocks of its result with a CPU's. This finds a device
+    that masks nothing, or computes wrongly throughout; it is likely to miss a few wrong blocks.
 
     Args:
         device: of the vectors.
@@ -55,8 +55,8 @@ class DeviceMasks:
         """Add sign * PRG(key) modulo 2**32 to int32[d] in place, for each (key, sign).
 
         Raises:
-            ValueError: another vector, a key of another length, or a sign that is none.
-            PrivacyError: the device has computed something else than a CPU.
+            ValueError: the vector is not a contiguous int32[d], or a key or a sign is not valid.
+            PrivacyError: the device computed something else than a CPU.
         """
         if vector.dtype != torch.int32 or vector.ndim != 1 or not vector.is_contiguous():
             raise ValueError(
@@ -64,32 +64,41 @@ class DeviceMasks:
             )
         if any(len(key) != KEY_BYTES[SUITE] or sign not in (1, -1) for key, sign in masks):
             raise ValueError(f"a mask is a key of {KEY_BYTES[SUITE]} bytes and a sign, +1 or -1: give both")
-        places = self._places(len(vector))
-        before = [_words(vector, place) for place in places]
-        self._launch(vector, masks, self._segment_blocks)
-        for place, words in zip(places, before, strict=True):
-            if not np.array_equal(_words(vector, place), _masked(words, place, self._segment_blocks, masks)):
-                raise PrivacyError(
-                    f"{self.device} has not masked as a CPU does, so nothing was sent: use run.device=cpu, "
-                    "or leave secagg.suite out"
-                )
+        self._add(
+            vector,
+            masks,
+            self._segment_blocks,
+            f"{self.device} has not masked as a CPU does, so nothing was sent: use run.device=cpu, "
+            "or leave secagg.suite out",
+        )
 
     def keystream(self, key: bytes, num_words: int) -> torch.Tensor:
         """Return the first words of the ChaCha20 keystream of a key: int32[num_words].
 
-        Raises PrivacyError: the device has computed something else than a CPU.
+        Raises PrivacyError if the device computed something else than a CPU.
         """
         words = torch.zeros(num_words, dtype=torch.int32, device=self.device)
-        blocks = -(-num_words // BLOCK_WORDS)
-        self._launch(words, [(key, 1)], blocks)
-        for place in self._places(num_words):
-            drawn = _words(words, place)
-            if not np.array_equal(drawn, _masked(np.zeros_like(drawn), place, blocks, [(key, 1)])):
-                raise PrivacyError(
-                    f"{self.device} has not drawn the random bits of noise that a CPU draws: "
-                    "use run.device=cpu"
-                )
+        self._add(
+            words,
+            [(key, 1)],
+            -(-num_words // BLOCK_WORDS),
+            f"{self.device} has not drawn the random bits of noise that a CPU draws: use run.device=cpu",
+        )
         return words
+
+    def _add(
+        self, vector: torch.Tensor, masks: Sequence[tuple[bytes, int]], segment_blocks: int, refusal: str
+    ) -> None:
+        """Add masks on the device, and compare some blocks with the CPU's.
+
+        Raises PrivacyError with the text `refusal` if a block differs.
+        """
+        places = self._places(len(vector))
+        before = [_words(vector, place) for place in places]
+        self._launch(vector, masks, segment_blocks)
+        for place, words in zip(places, before, strict=True):
+            if not np.array_equal(_words(vector, place), _masked(words, place, segment_blocks, masks)):
+                raise PrivacyError(refusal)
 
     def _launch(self, vector: torch.Tensor, masks: Sequence[tuple[bytes, int]], segment_blocks: int) -> None:
         programs = -(-len(vector) // (BLOCK_WORDS * self._blocks))
