@@ -35,6 +35,57 @@ SETTINGS = (
     "privacy.sampling_rate=1",
 )
 
+CHAPTERS = {
+    "how a round goes on the server: draw, charge, ask, sum, step, record": (
+        "gdpfed/rounds/loop",
+        "gdpfed/rounds/prepared",
+        "gdpfed/rounds/state",
+        "gdpfed/rounds/",
+        "gdpfed/rounds/fleet",
+        "gdpfed/rounds/pairwise",
+        "gdpfed/rounds/extensions/",
+    ),
+    "what a method asks for, and how it makes a step of the sums": (
+        "gdpfed/methods/base",
+        "gdpfed/methods/",
+    ),
+    "what a round costs: plan, events, accountant, cohorts, ledger": (
+        "gdpfed/privacy/plan",
+        "gdpfed/privacy/group_plan",
+        "gdpfed/privacy/",
+        "gdpfed/privacy/mechanisms/",
+        "gdpfed/privacy/accountants/",
+        "gdpfed/privacy/sampling/",
+        "gdpfed/privacy/ledgers/",
+    ),
+    "how messages travel between server and nodes": (
+        "server_app/",
+        "gdpfed/federation/server/",
+        "client_app/",
+    ),
+    "what a node lets pass, and what it signs": ("gdpfed/federation/node/",),
+    "what a client does for a request": ("gdpfed/record_steps", "gdpfed/clients/", "gdpfed/clients/works/"),
+    "data, model and local training": (
+        "gdpfed/learning/task",
+        "gdpfed/learning/",
+        "gdpfed/learning/data/",
+        "gdpfed/learning/labels/",
+        "gdpfed/learning/models/",
+        "gdpfed/learning/training/",
+        "fastgrad/",
+    ),
+    "how sums are masked, noised and unmasked": (
+        "conf/schema/secagg_config",
+        "secagg/protocol/parameters",
+        "secagg/protocol/",
+        "secagg/arithmetic/",
+        "secagg/crypto/",
+    ),
+    "what a run writes": ("gdpfed/runs/", "gdpfed/files", "gdpfed/registry", "gdpfed/late_import"),
+    "how a run is shown, which is not a part of the kernel": ("gdpfed/report/",),
+}
+"""The order in which to read the files: the chapters, and in each the beginnings of paths."""
+
 
 class Watch:
     """Records in which source files a function was called.
@@ -99,29 +150,53 @@ def lines_of(name: str) -> int:
     return len((ROOT / name).read_text().splitlines())
 
 
-def in_words(names: Sequence[str]) -> str:
-    """Format a list of files as ARCHITECTURE.md shows it: one line for each folder with its file names."""
-    by_folder = sorted(names, key=lambda name: name.rpartition("/"))
-    folders = groupby(by_folder, key=lambda name: name.rpartition("/")[0])
-    rows = [
-        f"* `{folder}/`: {', '.join(name.rpartition('/')[2].removesuffix('.py') for name in own)}"
-        for folder, own in folders
+def chapter_of(name: str) -> tuple[int, int]:
+    """Return the positions of a file's chapter and of its longest matching path in it.
+
+    Raises FailedError if no chapter has the file.
+    """
+    matching = [
+        (len(path), chapter, place)
+        for chapter, paths in enumerate(CHAPTERS.values())
+        for place, path in enumerate(paths)
+        if name.startswith(path)
     ]
+    if not matching:
+        raise FailedError(f"no chapter of the reading list has {name}: name it in CHAPTERS of {__file__}")
+    _, chapter, place = max(matching)
+    return chapter, place
+
+
+def in_words(names: Sequence[str]) -> str:
+    """Format a list of files as ARCHITECTURE.md shows it: a table with one row for each chapter."""
+    chapters = {
+        title: sorted((name for name in names if chapter_of(name)[0] == index), key=chapter_of)
+        for index, title in enumerate(CHAPTERS)
+    }
     return "\n".join(
-        line for row in rows for line in wrap(row, 120, subsequent_indent="  ", break_on_hyphens=False)
+        ["| read | which files, in this order | lines |", "|---|---|---:|"]
+        + [
+            f"| {title} | {_by_folder(own)} | {sum(map(lines_of, own)):,} |"
+            for title, own in chapters.items()
+        ]
+    )
+
+
+def _by_folder(names: Sequence[str]) -> str:
+    return "; ".join(
+        f"`{folder}/`: {', '.join(name.rpartition('/')[2].removesuffix('.py') for name in own)}"
+        for folder, own in groupby(names, key=lambda name: name.rpartition("/")[0])
     )
 
 
 def length_in_words(in_round: Sequence[str], in_run: Sequence[str]) -> str:
     """Return the sentence of ARCHITECTURE.md on the number of files and lines that a round uses."""
-    shown = [name for name in in_round if name.startswith("gdpfed/report/")]
     (files, lines), (all_files, all_lines) = _counts(in_round), _counts(in_run)
     return "\n".join(
         wrap(
             f"It is {files} files with {lines} thousand lines; with what happens before and after the round, "
             f"a run calls {all_files} files with {all_lines} thousand lines. The aim is {MOST_FILES} files "
-            f"and {MOST_LINES // 1000} thousand lines. Of the files, {len(shown)}, those of "
-            "`gdpfed/report/`, show the run and are not a part of the kernel.",
+            f"and {MOST_LINES // 1000} thousand lines.",
             120,
             break_on_hyphens=False,
         )
@@ -135,7 +210,9 @@ def _counts(names: Sequence[str]) -> tuple[int, str]:
 def write(listed: str, length: str) -> None:
     """Write the list of files and its length into ARCHITECTURE.md, replacing the earlier ones."""
     text = DOCUMENT.read_text(encoding="utf-8")
-    text, lists = re.subn(r"(?<=\n\n)\* `client_app/`:.*?(?=\n\n)", lambda _: listed, text, flags=re.DOTALL)
+    text, lists = re.subn(
+        r"(?<=\n\n)\| read \| which files.*?(?=\n\n)", lambda _: listed, text, flags=re.DOTALL
+    )
     text, lengths = re.subn(
         r"(?<=\n\n)It is \d+ files with .*?(?=\n\n|\n\Z)", lambda _: length, text, flags=re.DOTALL
     )
