@@ -7,9 +7,10 @@ gradient; all are in float64.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -18,6 +19,9 @@ from fastgrad.lowered import LoweredModel, pieces_of
 from fastgrad.modules import Loss
 from fastgrad.program import Program
 from fastgrad.record_gradients import EXACT_SLACK, SLACK, RecordGradients
+
+Absent = npt.NDArray[np.bool_]
+"""Which records of a pass only fill it up: shape (records,)."""
 
 
 class ClippedProgram:
@@ -47,27 +51,30 @@ class ClippedProgram:
         self._measure = [part.measure(self._squares) for part in self._parts]
         self._add = [call for part in self._parts for call in part.add(self._factors, total)]
 
-    def add(self, x: torch.Tensor, y: torch.Tensor, most: float) -> None:
+    def add(self, x: torch.Tensor, y: torch.Tensor, absent: Absent, most: float) -> None:
         """Add min(1, most / ||g_i||) g_i of every record to the sum; a gradient that is not finite adds
-        nothing.
+        nothing, nor does a record that is absent.
         """
-        self._clip(x, y, most)
+        self._clip(x, y, absent, most)
         for call in self._add:
             call()
 
-    def add_truncated(self, x: torch.Tensor, y: torch.Tensor, most: float, unit: float) -> None:
+    def add_truncated(
+        self, x: torch.Tensor, y: torch.Tensor, absent: Absent, most: float, unit: float
+    ) -> None:
         """Add trunc(min(1, most / ||g_i||) g_i / unit) for every record to ``truncated``, by coordinate."""
-        self._clip(x, y, most)
+        self._clip(x, y, absent, most)
         for part in self._parts:
             part.add_truncated(self._factors, unit, self._truncated)
 
-    def _clip(self, x: torch.Tensor, y: torch.Tensor, most: float) -> None:
-        """Compute the gradient and the clipping factor of every record."""
+    def _clip(self, x: torch.Tensor, y: torch.Tensor, absent: Absent, most: float) -> None:
+        """Compute the gradient and the clipping factor of every record; that of an absent one is 0."""
         self._program.run(x, y, self._weights)
         self._squares[:] = 0.0
         for call in self._measure:
             call()
         clip_factors(self._squares, most, self._factors)
+        self._factors[absent] = 0.0
 
     def write(self, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None:
         """Write every record's gradient to ``out``, shape (records, d), in the loops' order of parameters."""
@@ -106,8 +113,8 @@ class ProgrammedGradients(RecordGradients):
         clipping_norms: torch.Tensor,
     ) -> torch.Tensor:
 
-        def add(program: ClippedProgram, k: int, x: torch.Tensor, y: torch.Tensor) -> None:
-            program.add(x, y, SLACK * float(clipping_norms[k]))
+        def add(program: ClippedProgram, k: int, x: torch.Tensor, y: torch.Tensor, absent: Absent) -> None:
+            program.add(x, y, absent, SLACK * float(clipping_norms[k]))
 
         return self._summed(thetas, x, y, present, add, self._own_programs.total)
 
@@ -122,8 +129,8 @@ class ProgrammedGradients(RecordGradients):
     ) -> torch.Tensor:
         """Compute sums of clipped gradients truncated to integers; products of float32 entries are exact."""
 
-        def add(program: ClippedProgram, k: int, x: torch.Tensor, y: torch.Tensor) -> None:
-            program.add_truncated(x, y, EXACT_SLACK * float(bounds[k]), unit)
+        def add(program: ClippedProgram, k: int, x: torch.Tensor, y: torch.Tensor, absent: Absent) -> None:
+            program.add_truncated(x, y, absent, EXACT_SLACK * float(bounds[k]), unit)
 
         return self._summed(thetas, x, y, present, add, self._own_programs.truncated)
 
@@ -133,15 +140,16 @@ class ProgrammedGradients(RecordGradients):
         x: torch.Tensor,
         y: torch.Tensor,
         present: torch.Tensor,
-        add: Callable[[ClippedProgram, int, torch.Tensor, torch.Tensor], None],
+        add: Callable[[ClippedProgram, int, torch.Tensor, torch.Tensor, Absent], None],
         total: torch.Tensor,
     ) -> torch.Tensor:
         """Return every client's sum, shape (clients, d); ``add`` adds the client's records to ``total``."""
         own, sums = self._own_programs, torch.empty(thetas.shape, dtype=total.dtype)
-        for k, our_x, our_y in _present(x, y, present):
+        for k, places in enumerate(present):
             own.load(thetas[k])
-            for piece in pieces_of(len(our_y), self._most):
-                add(own.of(piece.stop - piece.start), k, our_x[piece], our_y[piece])
+            absent = ~places.numpy()
+            for piece in pieces_of(len(places), self._most):
+                add(own.of(piece.stop - piece.start), k, x[k, piece], y[k, piece], absent[piece])
             torch.index_select(total, 0, self._inverse, out=sums[k])
         return sums
 
@@ -165,14 +173,6 @@ class ProgrammedGradients(RecordGradients):
             self._programs.own = _Programs(self._lowered, self.loss)
         own: _Programs = self._programs.own
         return own
-
-
-def _present(
-    x: torch.Tensor, y: torch.Tensor, present: torch.Tensor
-) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Yield every client's number, and those of the client's records that are present."""
-    for k, places in enumerate(present):
-        yield (k, x[k], y[k]) if places.all() else (k, x[k][places], y[k][places])
 
 
 class _Programs:

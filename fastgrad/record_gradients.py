@@ -23,13 +23,18 @@ from fastgrad.precision import float32_products
 from fastgrad.record_parts import Outer, Part, Rows, part_of_products
 from fastgrad.tape import Product, RecordTape
 
-# Outweighs the rounding of norms in float32, so that no clipped gradient is longer than C.
+# Outweighs the rounding of factors and sums in float32, so that no clipped gradient is longer than C.
 SLACK = 1 - 2.0**-18
 # Outweighs the rounding of float64 in the norm, the factor and the product.
 EXACT_SLACK = 1 - 2.0**-30
 MEMORY_SHARE = 0.5
 # A CPU gains nothing from more at once: the overhead of a call is spread, and caches overflow.
 CPU_BYTES = 32 * 2**20
+# A batch has at least about this many passes of a steady width, so that few places of the last one are empty.
+PASSES_A_BATCH = 4
+
+Trial = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Parameters (1, d), and inputs (1, 1, ...) and target (1, 1, ...) of a drawn record, to try a form with."""
 
 
 class RecordGradients:
@@ -47,11 +52,13 @@ class RecordGradients:
         form: how it computes them, in words.
         stacks: whether the models of several clients go together, or one after the other.
         most_clients: of how many clients a pass should have records; None for as many as fit.
+        trial: a drawn record to try widths with; None if there is none, so that records go one by one.
     """
 
     form = "one record after the other"
     stacks = False
     most_clients: int | None = None
+    trial: Trial | None = None
 
     def __init__(self, model: nn.Module, loss: Loss, device: torch.device, *, vmapped: bool = False) -> None:
         self.device = device
@@ -61,6 +68,7 @@ class RecordGradients:
             self.form = "many records at once by vmap"
         self._given = deepcopy(model).to(device).train()
         self._own = threading.local()
+        self._widths: dict[tuple[float, int, int], int] = {}
         trainable = ((name, each) for name, each in self._given.named_parameters() if each.requires_grad)
         self.names, parameters = zip(*trainable, strict=True)
         self.shapes = [parameter.shape for parameter in parameters]
@@ -97,13 +105,16 @@ class RecordGradients:
         self, parts: Sequence[Part], present: torch.Tensor, clipping_norms: torch.Tensor
     ) -> torch.Tensor:
         with torch.no_grad():
-            norms = sum((part.squares() for part in parts), torch.zeros((), device=self.device)).sqrt()
+            # In float64: the square of an entry below 1e-23 is 0 in float32, and a norm of 0 clips nothing.
+            zero = torch.zeros((), device=self.device, dtype=torch.float64)
+            norms = sum((part.squares() for part in parts), zero).sqrt()
             unusable = ~norms.isfinite()
             # To look whether there is one, a GPU would be waited for.
             if self.device.type != "cpu" or unusable.any():
                 parts = [part.without(unusable) for part in parts]
             factors = (SLACK * clipping_norms[:, None] / norms.view(present.shape)).clamp(max=1.0)
             factors = factors.masked_fill(~present | unusable.view(present.shape), 0.0)
+            factors = factors.to(clipping_norms.dtype)
             return torch.cat([part.sums(factors) for part in parts], dim=1)
 
     def truncated_sums(
@@ -146,6 +157,54 @@ class RecordGradients:
         ``least_bytes`` is what a record takes at least.
         """
         return max(1, self.memory_budget() // max(self.record_bytes, least_bytes))
+
+    def steady_width(self, expected: float, least_bytes: int = 0, rows: int = 0) -> int:
+        """Return how many records each pass over a batch takes, some of which may be filled up with others.
+
+        A library multiplies matrices of one row, of three and of four with other kernels, whose float32 sums
+        differ in their last bits. Under a model whose large terms cancel, these bits are the whole gradient.
+        So with passes as large as the batch, a record would change the gradients of the others by being
+        there. At a steady width a record's gradient has the same bits in every place, whatever the other
+        records are; that is tried with a drawn record, and a width that fails is halved. A width of 1 always
+        holds. `expected`: expected size of a batch, which is public. `least_bytes`: as of
+        :meth:`records_at_once`. `rows`: of each person, where a record is a person; else 0.
+        """
+        key = (expected, least_bytes, rows)
+        if key not in self._widths:
+            self._widths[key] = self._tried_width(*key)
+        return self._widths[key]
+
+    def _tried_width(self, expected: float, least_bytes: int, rows: int) -> int:
+        if self.trial is None or expected < 2 * PASSES_A_BATCH:
+            return 1
+        theta, x, y = self.trial
+        if rows:
+            x, y = (each[:, :, :1].expand(-1, -1, rows, *each.shape[3:]) for each in (x, y))
+        threads = torch.get_num_threads()
+        self.model.eval()
+        try:
+            # As in the passes, each of which is one thread's.
+            torch.set_num_threads(1)
+            self._rows_of_copies(theta, x, y, 2)
+            most = min(self.records_at_once(least_bytes), int(expected / PASSES_A_BATCH))
+            width = 1 << (max(1, most).bit_length() - 1)
+            while width > 1 and not self._is_steady(theta, x, y, width):
+                width //= 2
+            return width
+        finally:
+            torch.set_num_threads(threads)
+            self.model.train()
+
+    def _is_steady(self, theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor, width: int) -> bool:
+        """Whether copies of one record have gradients and norms of the same bits in all places of a pass."""
+        rows = self._rows_of_copies(theta, x, y, width)
+        norms = torch.linalg.vector_norm(rows.double(), dim=2)
+        return torch.equal(rows, rows[:, :1].expand_as(rows)) and bool((norms == norms[:, :1]).all())
+
+    def _rows_of_copies(
+        self, theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor, width: int
+    ) -> torch.Tensor:
+        return self.rows(theta, *(each.expand(1, width, *each.shape[2:]).contiguous() for each in (x, y)))
 
     def memory_budget(self) -> int:
         """Return how many bytes to use at once: half of a GPU's free memory, or what fits a CPU's caches."""
@@ -244,8 +303,6 @@ class SoftmaxGradients(RecordGradients):
     """Closed-form gradients of a linear layer under cross-entropy: softmax minus one-hot label, times input.
 
     With softmax p and one-hot y, a record's gradient has the norm ||p - y|| ||(x, 1)||.
-
-    The norm of a record's gradient is ||p - y|| ||(x, 1)||.
     """
 
     form = "many records at once in closed form"

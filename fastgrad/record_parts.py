@@ -19,7 +19,6 @@ import torch
 
 from fastgrad.tape import Product
 
-PIECE = 8192
 UNIT = 2.0**-24
 """By what float32 rounds, relative to a number."""
 
@@ -125,7 +124,7 @@ class OuterSum:
         each = torch.linalg.vector_norm(outputs, dim=2) * torch.linalg.vector_norm(inputs, dim=2)
         rounded = UNIT * (each.shape[1] + 2) * each.sum(dim=1)
         norms: torch.Tensor = squares.sqrt() + rounded
-        return norms.square().to(self.outputs.dtype)
+        return norms.square()
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
         """Return sum_i f_i g_i of every client's gradients g_i, by one matrix product over all places."""
@@ -154,14 +153,8 @@ class OuterSum:
 
 
 def norms_of(values: torch.Tensor) -> torch.Tensor:
-    """Return L2 norms of rows, computed in pieces, since torch's error grows with the length."""
-    size = values.shape[1]
-    if size > PIECE:
-        whole = size // PIECE * PIECE
-        pieces = torch.linalg.vector_norm(values[:, :whole].view(len(values), -1, PIECE), dim=2)
-        rest = torch.linalg.vector_norm(values[:, whole:], dim=1, keepdim=True)
-        values = torch.cat([pieces, rest], dim=1)
-    norms: torch.Tensor = torch.linalg.vector_norm(values, dim=1)
+    """Return L2 norms of rows in float64, in which no square of a float32 entry underflows."""
+    norms: torch.Tensor = torch.linalg.vector_norm(values, dim=1, dtype=torch.float64)
     return norms
 
 

@@ -30,8 +30,8 @@ def person_words(parties: int) -> str:
     return f"person{several}" if parties else ""
 
 
-LEAST_NORM = 1e-25
-"""The smallest clipping norm of a record; float32 still represents small parts of its square."""
+LEAST_NORM = 1e-12
+"""The smallest clipping norm of a record, far above the smallest numbers of float32."""
 
 
 @dataclass(frozen=True)

@@ -283,7 +283,7 @@ def test_no_model_and_no_rate_let_a_record_move_a_window_further_than_is_account
 
 
 def test_a_clipping_norm_that_float32_cannot_hold_is_refused():
-    with pytest.raises(PrivacyError, match="clipping_norm is 1e-42; it must be finite and at least 1e-25"):
+    with pytest.raises(PrivacyError, match="clipping_norm is 1e-42; it must be finite and at least 1e-12"):
         replace(SUM, clipping_norm=1e-42)
 
 

@@ -755,8 +755,7 @@ DEFENCES = (
         (
             (
                 "gdpfed/clients/device/masks.py",
-                "if not np.array_equal(_words(vector, place), "
-                "_masked(words, place, segment_blocks, masks)):",
+                "if not np.array_equal(_words(vector, place), _masked(words, place, segment_blocks, masks)):",
                 "if False:",
             ),
         ),
@@ -767,8 +766,7 @@ DEFENCES = (
         (
             (
                 "gdpfed/clients/device/masks.py",
-                "if not np.array_equal(_words(vector, place), "
-                "_masked(words, place, segment_blocks, masks)):",
+                "if not np.array_equal(_words(vector, place), _masked(words, place, segment_blocks, masks)):",
                 "if False:",
             ),
         ),

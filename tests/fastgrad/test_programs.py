@@ -326,10 +326,10 @@ def test_gradients_are_those_of_autograd_in_float64(name, count, weighted):
     clipped.write(x, y, apart)
     assert (apart - expected[:, order]).norm() <= 1e-5 * expected.norm()
     norms = expected.norm(dim=1, keepdim=True)
-    clipped.add(x, y, float(norms.median()))
+    clipped.add(x, y, np.zeros(count, bool), float(norms.median()))
     total = (expected * (norms.median() / norms).clamp(max=1.0)).sum(dim=0)
     assert (sums - total[order]).norm() <= 1e-5 * total.norm()
-    clipped.add_truncated(x, y, float(norms.median()), 2.0**-20)
+    clipped.add_truncated(x, y, np.zeros(count, bool), float(norms.median()), 2.0**-20)
     assert (integers * 2.0**-20 - total[order]).abs().max() <= count * 2.0**-20 + 1e-5 * total.norm()
 
 

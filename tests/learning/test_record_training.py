@@ -257,3 +257,45 @@ def test_else_shares_deal_them_out_by_largest_remainders_and_the_seed():
     assert len(record_groups(data_of(0), 2, (0.5, 0.5), 0, 0)) == 0
     with pytest.raises(LearningError, match="0 shares for 3 groups of records: give a share"):
         record_groups(data_of(4), 3, (), 0, 0)
+
+
+class Given:
+    """Batches that are given, of an expected size that is."""
+
+    def __init__(self, batch, expected_size):
+        self.batch, self.expected_size = np.asarray(batch), expected_size
+
+    def draw(self, random_bytes):
+        return self.batch
+
+
+@pytest.mark.parametrize("expected", [4, 20, 64])
+@pytest.mark.parametrize("name", ["linear", "mlp", "cnn2"])
+def test_a_record_changes_no_gradient_of_another(name, expected):
+    """To the last bit, which is all that is left of a gradient where a model's large terms cancel."""
+    model = build_model(name, (1, 28, 28), 10, seed=0)
+    generator = torch.Generator().manual_seed(3)
+    x, y = torch.randn(25, 1, 28, 28, generator=generator), torch.randint(10, (25,), generator=generator)
+    gradients = record_gradients(model, cross_entropy, x[:3], y[:3], device=CPU)
+
+    def summed(batch):
+        holder = RecordHolder(np.arange(25), STEPS, Given(batch, expected), bits_of(0))
+        take = lambda places: (x[torch.from_numpy(places)], y[torch.from_numpy(places)])  # noqa: E731
+        return exact_sums(gradients, flatten(model), [holder], take, bounds=[0.3], unit=2.0**-45)[0]
+
+    alone = [summed([record]) for record in range(25)]
+    for size in (2, 3, 5, 16, 17, 25):
+        np.testing.assert_array_equal(summed(np.arange(size)), sum(alone[:size]))
+    np.testing.assert_array_equal(summed(np.arange(3, 25)), sum(alone[3:]))
+
+
+def test_a_width_at_which_places_differ_is_not_taken(small, monkeypatch):
+    _, gradients, *_ = small
+    rows = type(gradients).rows
+
+    def of_place(self, thetas, x, y):
+        found = rows(self, thetas, x, y)
+        return found + (torch.arange(found.shape[1]) // 4)[:, None]
+
+    monkeypatch.setattr(type(gradients), "rows", of_place)
+    assert gradients.steady_width(expected=1000.5) == 4

@@ -62,6 +62,9 @@ class RecordGradients(Protocol):
     def records_at_once(self, least_bytes: int = 0) -> int:
         """Return how many records are processed at once, if each needs at least `least_bytes` of memory."""
 
+    def steady_width(self, expected: float, least_bytes: int = 0, rows: int = 0) -> int:
+        """Return the number of records of every pass, at which no record changes another one's gradient."""
+
     def clipped_sums(
         self,
         thetas: torch.Tensor,
@@ -87,7 +90,9 @@ class RecordGradients(Protocol):
         """Return every record's gradient, unclipped."""
 
 
-Pass = tuple[list[int], Positions, npt.NDArray[np.bool_]]
+Pass = tuple[list[int], Positions, npt.NDArray[np.bool_], int]
+"""Clients, positions (clients, width), which of these are records, and how many rows of each person to take:
+0 where a record is a row."""
 T = TypeVar("T")
 
 # One pass for all, unless more than this share of it would be places that no record fills.
@@ -101,13 +106,15 @@ class RecordHolder:
     """A client that takes part in DP-SGD: its records, its steps, and its secret random bits.
 
     `records`: where its records lie among the examples, shape (n,). `steps`: what it is told. `batches`:
-    draws from its records. `random_bytes`: its secret source of batches and noise.
+    draws from its records. `random_bytes`: its secret source of batches and noise. `rows`: how many rows
+    to take of each example, if a record is a person (`gdpfed.learning.data.persons.rows_to_take`).
     """
 
     records: Positions
     steps: RecordSteps
     batches: PoissonBatches
     random_bytes: RandomBytes
+    rows: npt.NDArray[np.int64] | None = None
 
     def draw(self) -> Positions:
         """Draw the client's next batch, as positions in its examples."""
@@ -143,14 +150,13 @@ def noised_updates(
         start = start.double()
     ours = start.expand(len(holders), -1).clone()
     descent = Descent(ours, training)
-    at_once = gradients.records_at_once()
     most = max((holder.steps.num_steps for holder in holders), default=0)
     for step in range(most):
         now = [k for k, holder in enumerate(holders) if len(holder.records) and step < holder.steps.num_steps]
         if not now:
             break
         among: Rows = slice(None) if len(now) == len(holders) else now
-        noised = _noised(gradients, ours[among], [holders[k] for k in now], take, at_once, bound)
+        noised = _noised(gradients, ours[among], [holders[k] for k in now], take, bound)
         descent.step(noised, among)
     return ours.double() - start.double()
 
@@ -160,7 +166,6 @@ def _noised(
     thetas: torch.Tensor,
     holders: Sequence[RecordHolder],
     take: Take,
-    at_once: int,
     bound: StepBound,
 ) -> torch.Tensor:
     """Return each client's noised sum of clipped gradients, divided by the expected batch size."""
@@ -170,15 +175,15 @@ def _noised(
     models = thetas.float() if bound == "step" else thetas
 
     def sums_of(one: Pass) -> tuple[slice | list[int], torch.Tensor]:
-        clients, places, present = one
+        clients, places, present, rows = one
         bounds = models.new_tensor([norms[k] for k in clients])
         among = slice(None) if len(clients) == len(holders) else clients
-        x, y = take(places)
+        x, y = _taken(take, places, rows)
         if bound == "convex":
             x = x.double()
         return among, gradients.clipped_sums(models[among], x, y, _on(present, models), bounds)
 
-    passes = list(_passes([holder.draw() for holder in holders], at_once, gradients.most_clients))
+    passes = _passes(gradients, holders, [holder.draw() for holder in holders])
     for among, sums in _side_by_side(sums_of, passes, gradients.device):
         total[among] += sums
     for k, holder in enumerate(holders):
@@ -205,27 +210,78 @@ def exact_sums(
 
     Record i adds z_i = trunc(g_i min(1, bound / ||g_i||) / unit), by coordinate and towards zero, which makes
     no norm larger: so unit ||z_i|| <= bound, in the reals, as the norm is taken in float64 and of the numbers
-    that are truncated. Sums of integers are exact in any order, so two sums that differ by record i differ by
-    z_i and nothing else. A gradient that is not finite counts as zero. `gradients`, `theta`, `holders`,
-    `take`: as in :func:`noised_updates`. `bounds`: every client's bound on a record's gradient. `unit`: of
-    the integers, in the unit of a gradient. Returns Shape (clients, d).
+    that are truncated. Sums of integers are exact in any order, and at a steady width g_i does not depend on
+    the other records, so two sums of one client that differ by record i differ by z_i and nothing else. (Many
+    clients of a simulation may share passes; there, other g_j may differ in their last bits.) A gradient that
+    is not finite counts as zero. `gradients`, `theta`, `holders`, `take`: as in :func:`noised_updates`.
+    `bounds`: every client's bound on a record's gradient. `unit`: of the integers, in the unit of a gradient.
+    Returns shape (clients, d).
     """
     start = torch.from_numpy(theta.copy()).to(gradients.device)
     dimension = theta.shape[-1]
     total = torch.zeros(len(holders), dimension, dtype=torch.int64, device=gradients.device)
-    at_once = gradients.records_at_once(least_bytes=EXACT_BYTES * dimension)
-    for clients, places, present in _passes(
-        [holder.draw() for holder in holders], at_once, gradients.most_clients
-    ):
+
+    def sums_of(one: Pass) -> tuple[list[int], torch.Tensor]:
+        clients, places, present, rows = one
         limits = torch.tensor([bounds[k] for k in clients], dtype=torch.float64, device=start.device)
         thetas = start[clients] if start.ndim == 2 else start.expand(len(clients), -1)
-        total[clients] += gradients.truncated_sums(thetas, *take(places), _on(present, start), limits, unit)
+        x, y = _taken(take, places, rows)
+        return clients, gradients.truncated_sums(thetas, x, y, _on(present, start), limits, unit)
+
+    batches = [holder.draw() for holder in holders]
+    passes = _passes(gradients, holders, batches, least_bytes=EXACT_BYTES * dimension)
+    for clients, sums in _side_by_side(sums_of, passes, gradients.device):
+        total[clients] += sums
     exact: npt.NDArray[np.int64] = total.cpu().numpy()
     return exact
 
 
-def _passes(batches: Sequence[Positions], at_once: int, most_clients: int | None = None) -> Iterator[Pass]:
-    """Cut the clients' batches into parts that fit into memory: clients, positions, and mask of real records.
+def _taken(take: Take, places: Positions, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    x, y = take(places)
+    return (x[:, :, :rows], y[:, :, :rows]) if rows else (x, y)
+
+
+def _passes(
+    gradients: RecordGradients,
+    holders: Sequence[RecordHolder],
+    batches: Sequence[Positions],
+    least_bytes: int = 0,
+) -> list[Pass]:
+    """Cut the clients' batches into passes; those of a single client all have a steady width."""
+    if len(holders) == 1 or gradients.most_clients == 1:
+        return [
+            one
+            for k, (holder, batch) in enumerate(zip(holders, batches, strict=True))
+            for one in _steady_passes(k, holder, batch, gradients, least_bytes)
+        ]
+    at_once = gradients.records_at_once(least_bytes=least_bytes)
+    cut = list(_shared_passes(batches, at_once, gradients.most_clients))
+    if (rows := holders[0].rows) is None:
+        return [(*one, 0) for one in cut]
+    return [(clients, places, present, int(rows[places].max())) for clients, places, present in cut]
+
+
+def _steady_passes(
+    client: int, holder: RecordHolder, batch: Positions, gradients: RecordGradients, least_bytes: int
+) -> Iterator[Pass]:
+    """Cut one client's batch into passes of a width, and of persons with as many rows, as no record changes.
+
+    Places that no record is left for repeat another record, and are not present.
+    """
+    rows_of = np.zeros(len(batch), np.int64) if holder.rows is None else holder.rows[batch]
+    for rows in np.unique(rows_of).tolist():
+        width = gradients.steady_width(holder.batches.expected_size, least_bytes, rows)
+        alike = batch[rows_of == rows]
+        for begin in range(0, len(alike), width):
+            piece = alike[begin : begin + width]
+            present = np.arange(width) < len(piece)
+            yield [client], np.resize(piece, width)[None], present[None], rows
+
+
+def _shared_passes(
+    batches: Sequence[Positions], at_once: int, most_clients: int | None
+) -> Iterator[tuple[list[int], Positions, npt.NDArray[np.bool_]]]:
+    """Cut many clients' batches into parts that fit into memory: clients, positions, mask of real records.
 
     Both have shape (clients, width). Each pass takes as many records of a client as of any other; a client
     with fewer has empty places.
@@ -257,10 +313,11 @@ def _passes(batches: Sequence[Positions], at_once: int, most_clients: int | None
 def _side_by_side(act: Callable[[Pass], T], passes: Sequence[Pass], device: torch.device) -> Iterator[T]:
     """Call `act` for each part of a batch, on a CPU in several threads, and yield the results in order.
 
-    The operations of a pass are too short to be shared out one by one: threads would wait for each other.
+    The operations of a pass are too short to be shared out one by one: threads would wait for each other. A
+    single pass has one thread, too, so that its bits do not depend on how many passes there are.
     """
     threads = torch.get_num_threads()
-    if device.type != "cpu" or threads == 1 or len(passes) == 1:
+    if device.type != "cpu" or threads == 1:
         yield from map(act, passes)
         return
     torch.set_num_threads(1)
