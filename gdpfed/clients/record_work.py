@@ -20,6 +20,8 @@ from gdpfed.clients.record_forms import built_gradients, built_graphs
 from gdpfed.clients.works import Job
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.client_partition import record_groups
+from gdpfed.learning.data.persons import rows_to_take
+from gdpfed.learning.labels import Labels
 from gdpfed.learning.models.networks import ConvexBounds
 from gdpfed.learning.task import choose_device
 from gdpfed.learning.training.record_graphs import RecordGraphs
@@ -82,7 +84,12 @@ RARE_BATCH = 1e-9
 
 
 def holder_of(
-    order: TrainingOrder, client_id: int, records: Positions, load: Callable[[], Split], bits: BitsOf
+    order: TrainingOrder,
+    client_id: int,
+    records: Positions,
+    load: Callable[[], Split],
+    bits: BitsOf,
+    labels: Labels | None = None,
 ) -> RecordHolder:
     """Describe a client for DP-SGD steps: its number, its records and its secret random batches.
 
@@ -92,6 +99,7 @@ def holder_of(
         records: where its records lie among the examples that its batches are taken from.
         load: loads them; called where they are of several groups.
         bits: the source of its secret bits.
+        labels: of all examples, if a record is a person; else None.
 
     Raises LearningError: a record of a group without a rate, or no shares to form groups by.
     """
@@ -100,7 +108,8 @@ def holder_of(
         groups = np.zeros(len(records), dtype=np.int64)
     else:
         groups = record_groups(load(), num_groups, task.record_shares, task.seed, client_id)
-    return RecordHolder(records, steps, PoissonBatches(steps.batch_rates, groups), bits(client_id))
+    rows = None if labels is None else lambda places: rows_to_take(labels[places])
+    return RecordHolder(records, steps, PoissonBatches(steps.batch_rates, groups), bits(client_id), rows)
 
 
 def checked_steps(order: TrainingOrder) -> RecordSteps:
@@ -234,7 +243,8 @@ def alone(job: Job, updates: Updates) -> torch.Tensor:
     order, data = job.order, job.examples()
     if data.persons is not None:
         raise OrderError(ROWS_OF_PERSONS)
-    holder = holder_of(order, job.client_id, np.arange(len(data)), lambda: data, job.bits)
+    labels = data.y if order.task.by_person else None
+    holder = holder_of(order, job.client_id, np.arange(len(data)), lambda: data, job.bits, labels)
     gradients = built_gradients(order.task, job.device)
     taken = taken_from(data, job.device)
     graphs = built_graphs(order.task, job.device)

@@ -18,6 +18,7 @@ from gdpfed.clients.update import update_steps
 from gdpfed.clients.works import function_of
 from gdpfed.clients.works.noised_update import with_own_noise
 from gdpfed.clients.works.norm_histogram import histograms
+from gdpfed.learning.data import Split
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import with_indicator
 from gdpfed.learning.training.record_graphs import RecordGraphs
@@ -69,6 +70,8 @@ class BatchedRecords:
         ``take`` gives the records at some places among the examples.
         """
         orders = [cohort.order_of(client_id, order) for client_id in clients]
+        data = order.task.load().train if order.task.by_person else None
+        labels = data.y if isinstance(data, Split) else None
         holders = [
             holder_of(
                 own,
@@ -76,6 +79,7 @@ class BatchedRecords:
                 order.task.client_indices(client_id),
                 partial(order.task.client_data, client_id),
                 self._bits,
+                labels,
             )
             for own, client_id in zip(orders, clients, strict=True)
         ]

@@ -12,14 +12,17 @@ from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import order_of, record_counts, task_of
 from gdpfed.clients.order import ClientPart, OrderError
 from gdpfed.clients.record_forms import gradients_of
+from gdpfed.clients.record_work import taken_from
 from gdpfed.clients.update import update_steps
 from gdpfed.errors import ConfigError, LearningError
 from gdpfed.learning.data import DataSource, Split, load_dataset
 from gdpfed.learning.data.declaration import read_columns, to_yaml
-from gdpfed.learning.data.persons import grouped
+from gdpfed.learning.data.persons import grouped, rows_to_take
 from gdpfed.learning.data_warnings import data_warnings
 from gdpfed.learning.models import flatten
 from gdpfed.learning.training.held_out_counts import held_out_counts
+from gdpfed.learning.training.record_training import RecordHolder, exact_sums
+from gdpfed.learning.training.secret_draws import PoissonBatches
 from gdpfed.methods import make_method
 from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from gdpfed.record_steps import RecordSteps
@@ -67,12 +70,58 @@ def test_rows_of_a_person_become_one_record():
         np.array([7, 3, 7, 7, 5]),
     )
     persons: Any = grouped(split)
-    assert persons.y.tolist() == [[0, 0, 1], [1, -1, -1], [1, -1, -1]]
-    assert persons.x[0].tolist() == [[0, 1], [4, 5], [6, 7]]
+    # Three rows are kept in four.
+    assert persons.y.tolist() == [[0, 0, 1, -1], [1, -1, -1, -1], [1, -1, -1, -1]]
+    assert persons.x[0].tolist() == [[0, 1], [4, 5], [6, 7], [0, 0]]
     assert (persons.x[1:, 1:] == 0).all()
     # The strictest of the groups that a person's rows are in.
     assert persons.groups.tolist() == [0, 0, 1]
     assert len(grouped(split, owners=np.array([0, 0, 1, 0, 0]))) == 4
+
+
+@pytest.mark.parametrize(
+    ("counts", "width"), [((1, 3, 4), 4), ((1, 5, 2), 8), ((7, 40, 9), 20), ((1, 1, 1), 1)]
+)
+def test_how_many_rows_are_taken_follows_from_a_person_alone(counts, width):
+    persons = np.repeat(np.arange(3), counts)
+    rows = Split(
+        np.arange(len(persons), dtype=np.float32)[:, None], np.zeros(len(persons), np.int64), None, persons
+    )
+    together: Any = grouped(rows, most_rows=20)
+    assert together.x.shape == (3, width, 1)
+    taken = rows_to_take(together.y)
+    for person, count in enumerate(counts):
+        alone = grouped(rows.take(np.flatnonzero(persons == person)), most_rows=20)
+        assert taken[person] == rows_to_take(alone.y)[0] >= min(count, 20)
+        kept = together.x[person, : min(count, 20), 0]
+        # The first ones, as they stand in the table.
+        assert kept.tolist() == np.flatnonzero(persons == person)[:20].tolist()
+
+
+def test_a_person_with_very_many_rows_changes_no_gradient_of_another(settings):
+    """Neither in bits nor by taking the memory of all: to the sum it adds what it adds alone."""
+    task = task_of(load([*settings, "method=dp_sum", "dataset.model=mlp"]))
+    gradients, generator = gradients_of(task, torch.device("cpu")), np.random.default_rng(0)
+    steps = RecordSteps(num_steps=1, batch_rates=(1.0,), clipping_norm=1.0, noise_multiplier=0.0)
+    persons = np.repeat(np.arange(20), [5000, *generator.integers(1, 9, 19)])
+    x = generator.normal(size=(len(persons), 2)).astype(np.float32)
+    rows = Split(x, generator.integers(2, size=len(persons)), persons=persons)
+
+    def summed(chosen):
+        data = grouped(rows.take(np.flatnonzero(chosen)))
+        batches = PoissonBatches((1.0,), np.zeros(len(data), np.int64))
+        holder = RecordHolder(
+            *(np.arange(len(data)), steps, batches, generator.bytes),
+            lambda places: rows_to_take(data.y[places]),
+        )
+        take = taken_from(data, torch.device("cpu"))
+        return exact_sums(
+            gradients, flatten(task.build_model()), [holder], take, bounds=[1.0], unit=2.0**-45
+        )[0]
+
+    alone = summed(persons == 0)
+    assert alone.any()
+    np.testing.assert_array_equal(summed(persons >= 0), summed(persons > 0) + alone)
 
 
 def test_a_plan_counts_persons_and_none_is_in_both_splits(settings):
@@ -229,10 +278,11 @@ def test_persons_at_more_parties_than_are_declared_are_a_warning(settings, tmp_p
     assert "person: {column: patient, parties: 2}" in warned
 
 
-@pytest.mark.parametrize("parties", ["0", "1.5", "many"])
-def test_at_how_many_parties_a_person_is_must_be_a_number(parties, settings, tmp_path):
-    (tmp_path / "columns.yaml").write_text(SEVERAL.replace("parties: 2", f"parties: {parties}"))
-    with pytest.raises(LearningError, match=f"person.parties is '{parties}'; it must be"):
+@pytest.mark.parametrize("key", ["parties", "rows"])
+@pytest.mark.parametrize("number", ["0", "1.5", "many"])
+def test_the_limits_of_a_person_must_be_numbers(key, number, settings, tmp_path):
+    (tmp_path / "columns.yaml").write_text(SEVERAL.replace("parties: 2", f"{key}: {number}"))
+    with pytest.raises(LearningError, match=f"person.{key} is '{number}'; it must be"):
         task_of(load(settings))
 
 
@@ -242,6 +292,10 @@ def test_a_declaration_of_parties_is_written_as_it_was_read(settings, tmp_path):
     (tmp_path / "again.yaml").write_text(to_yaml(columns))
     assert read_columns(tmp_path / "again.yaml") == columns
     assert columns.digest != replace(columns, person_parties=1).digest
+    fewer = replace(columns, person_rows=10)
+    (tmp_path / "again.yaml").write_text(to_yaml(fewer))
+    assert read_columns(tmp_path / "again.yaml") == fewer
+    assert columns.digest != fewer.digest
 
 
 def undeclared(folder, settings):

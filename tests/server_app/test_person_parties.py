@@ -71,8 +71,8 @@ def test_nodes_draw_and_clip_persons_and_charge_all_their_parties(hospitals, tmp
     assert refusals(grid) == []
     assert len(seen) == 2 * PARTIES
     for shape, bound, norm in seen:
-        # Everybody is drawn, with up to three rows each, and held to C / S as a whole.
-        assert shape == (1, PERSONS, 3, 2)
+        # Everybody is drawn, with up to three rows each, kept in four, and held to C / S as a whole.
+        assert shape == (1, PERSONS, 4, 2)
         assert 0.2 < bound <= 0.25
         assert norm <= PERSONS * bound
     audit = audit_run(tmp_path / "run")

@@ -43,6 +43,8 @@ class DatedAs:
 ALWAYS_MISSING = ("", "NaN", "nan", "NA")
 """Texts that stand for a missing value in any column that does not declare them as values of its own."""
 KEEP, DROP = "keep", "drop"
+PERSON_ROWS = 64
+"""How many rows of one person are trained on unless a declaration says another number."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class Columns:
         test: the column that says what is for testing, with the values that do.
         person: the column that says which person a row is about; None where every row is one's own.
         person_parties: at how many parties one person may have rows at most; nobody links them.
+        person_rows: how many rows of one person a party trains on at most, the first ones of its table.
         label_set: the columns of a label that is a set, each with its value for 0 and that for 1.
         times: the two columns of a label that is a time to an event.
         missing: texts that stand for a missing value in every column that does not have them as values,
@@ -132,6 +135,7 @@ class Columns:
     period: str = ""
     person: str | None = None
     person_parties: int = 1
+    person_rows: int = PERSON_ROWS
     label_set: tuple[Named, ...] = ()
     missing_parties: str = ""
     times: TimesToEvent | None = None
@@ -217,7 +221,8 @@ NEW = ("label_set", "missing_marks", "missing_parties", "times")
 
 
 def _without_new(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {key: value for key, value in fields if value or key not in NEW}
+    usual = ("person_rows", PERSON_ROWS)
+    return {key: value for key, value in fields if (value or key not in NEW) and (key, value) != usual}
 
 
 def whole(text: str) -> str:

@@ -14,6 +14,7 @@ from gdpfed.learning.data.columns import (
     DAYS_SINCE,
     DROP,
     KEEP,
+    PERSON_ROWS,
     Categorical,
     Columns,
     DatedAs,
@@ -30,6 +31,10 @@ COLUMNS_FILE = "columns.yaml"
 PUBLISHED = "published:"
 """How a declaration is named that comes with the project, as in ``published:eicu``."""
 ABOUT = ("purpose", "period")
+PERSON_LIMITS = {
+    "parties": "the most parties that one person has rows at",
+    "rows": "the most rows of one person that a party trains on",
+}
 MARKS = "missing_marks"
 ABSENT_PRESENT = ("0", "1")
 """The values of a column of a set of labels, where no others are declared."""
@@ -71,7 +76,6 @@ def columns_of(values: Any, place: str) -> Columns:
             *("purpose", "period"),
         ),
     )
-    person, person_parties = _person(found.get("person"))
     columns = Columns(
         **_label(found["label"]),
         numeric=tuple(map(_numeric, found["numeric"].items())) if "numeric" in found else (),
@@ -88,8 +92,7 @@ def columns_of(values: Any, place: str) -> Columns:
         encoding=_word(found.get("encoding"), ENCODINGS),
         purpose=found["purpose"].text() if "purpose" in found else "",
         period=found["period"].text() if "period" in found else "",
-        person=person,
-        person_parties=person_parties,
+        **_person(found.get("person")),
     )
     if columns.missing_parties and columns.party is None:
         raise LearningError(f"{place}: missing_parties says what to do without a party: declare party, too")
@@ -208,15 +211,20 @@ def _categorical(item: tuple[str, Part]) -> Categorical:
     return Categorical(name, values, **stand_ins, missing_marks=_marks(found.get(MARKS)))
 
 
-def _person(reader: Part | None) -> tuple[str | None, int]:
-    """Read which column identifies persons, and how many data owners may have rows of one person."""
+def _person(reader: Part | None) -> dict[str, Any]:
+    """Read which column identifies persons, and at how many parties and in how many rows one may be."""
     if reader is None or isinstance(reader.values, str):
-        return None if reader is None else reader.text(), 1
-    found = reader.mapping(required=("column", "parties"), allowed=())
-    parties = found["parties"].number()
-    if parties < 1 or parties % 1:
-        raise found["parties"].wrong("a whole number from 1: the most parties that one person has rows at")
-    return found["column"].text(), int(parties)
+        return {} if reader is None else {"person": reader.text()}
+    found = reader.mapping(required=("column",), allowed=tuple(PERSON_LIMITS))
+    limits = {f"person_{key}": _count(found[key], PERSON_LIMITS[key]) for key in found if key != "column"}
+    return {"person": found["column"].text(), **limits}
+
+
+def _count(reader: Part, words: str) -> int:
+    number = reader.number()
+    if number < 1 or number % 1:
+        raise reader.wrong(f"a whole number from 1: {words}")
+    return int(number)
 
 
 def _marks(reader: Part | None) -> tuple[str, ...]:
@@ -284,8 +292,9 @@ def to_yaml(columns: Columns) -> str:
     for key in (*marks, "separator", "decimal", "encoding", *ABOUT):
         value = getattr(columns, key)
         written[key] = list(value) if isinstance(value, tuple) else value
-    if columns.person_parties > 1:
-        written["person"] = {"column": columns.person, "parties": columns.person_parties}
+    limits = {"parties": (columns.person_parties, 1), "rows": (columns.person_rows, PERSON_ROWS)}
+    if said := {key: value for key, (value, usual) in limits.items() if value != usual}:
+        written["person"] = {"column": columns.person, **said}
     present = {key: value for key, value in written.items() if value}
     return yaml.safe_dump(present, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.learning.data.arrays import as_numbers
+from gdpfed.learning.data.columns import PERSON_ROWS
 from gdpfed.learning.data.dataset import ExampleForm, Split
 from gdpfed.learning.data.features import transform_of
 from gdpfed.learning.data.file_form import is_table
@@ -136,7 +137,9 @@ def own_split(path: Path, form: ExampleForm, held_out_share: float = 0.0) -> Spl
     if not form.by_person:
         return every
     # Where nobody says whose rows are, each is one's own.
-    return grouped(replace(every, persons=np.arange(len(every))) if every.persons is None else every)
+    if every.persons is None:
+        every = replace(every, persons=np.arange(len(every)))
+    return grouped(every, most_rows=own_columns(path).person_rows if is_table(path) else PERSON_ROWS)
 
 
 def _as_taken(

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.data.columns import Columns
+from gdpfed.learning.data.columns import PERSON_ROWS, Columns
 from gdpfed.learning.data.dataset import Dataset, Split
 from gdpfed.learning.data.table_file import TableFile
 from gdpfed.learning.data.text_cells import texts_of
@@ -33,11 +33,13 @@ REPEATED_PERSONS = (
 )
 
 
-def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None) -> Split:
-    """Combine the rows of each of P persons into one record: x and y of shape (P, R, ...), R rows at most.
+def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None, most_rows: int = PERSON_ROWS) -> Split:
+    """Combine the rows of each of P persons into one record: x and y of shape (P, R, ...).
 
-    R is the number of rows of the person with most; fewer are filled up by rows without influence. Persons
-    are in the order of their first rows. One whose rows are of several groups of records is in the first.
+    Of a person with more than `most_rows` rows the first ones are kept, so that no person decides how much
+    memory the others take. R is the largest number of rows, rounded up as in :func:`rows_to_take`; a person
+    with fewer is filled up by rows without influence. Persons are in the order of their first rows. One whose
+    rows are of several groups of records is in the first.
 
     `split`: rows, each with its person. `owners`: of each row; a person of two owners is two persons. None
     where nobody says whose rows are.
@@ -46,7 +48,8 @@ def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None) -> Split:
     counts = np.bincount(row_of, minlength=len(first))
     order = np.argsort(row_of, kind="stable")
     place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    width = int(counts.max(initial=1))
+    order, place = order[place < most_rows], place[place < most_rows]
+    width = int(_rounded_up(counts, most_rows).max(initial=1))
     x = np.zeros((len(first), width, *split.x.shape[1:]), split.x.dtype)
     nothing = NO_ROW if split.y.dtype.kind == "i" else np.nan
     y: Labels = np.full((len(first), width, *split.y.shape[1:]), nothing, split.y.dtype)
@@ -56,6 +59,22 @@ def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None) -> Split:
         groups = np.full(len(first), np.iinfo(np.int64).max)
         np.minimum.at(groups, row_of, split.groups)
     return Split(x, y, groups)
+
+
+def rows_to_take(y: Labels) -> npt.NDArray[np.int64]:
+    """Return how many of the R rows of each person a pass takes: y array[P, R, ...] -> int64[P].
+
+    It is the person's own number of rows, rounded up to a power of two, and R at most. So it follows from the
+    person's own rows alone, whoever else is there, and few shapes need buffers.
+    """
+    there = ~np.isnan(y) if y.dtype.kind == "f" else y != NO_ROW
+    counts = there.reshape(*y.shape[:2], -1).any(axis=2).sum(axis=1)
+    return _rounded_up(counts, y.shape[1])
+
+
+def _rounded_up(counts: npt.NDArray[np.int64], most_rows: int) -> npt.NDArray[np.int64]:
+    powers = 2 ** np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64)
+    return np.minimum(powers, most_rows)
 
 
 def _persons(
@@ -84,7 +103,9 @@ def persons_of(data: Dataset) -> Dataset:
         )
     _, first, _ = _persons(data.train, data.owners)
     owners = None if data.owners is None else data.owners[first]
-    return replace(data, train=grouped(data.train, data.owners), owners=owners, by_person=True)
+    most_rows = PERSON_ROWS if data.columns is None else data.columns.person_rows
+    train = grouped(data.train, data.owners, most_rows)
+    return replace(data, train=train, owners=owners, by_person=True)
 
 
 def persons_held_out(

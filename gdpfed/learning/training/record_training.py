@@ -106,15 +106,15 @@ class RecordHolder:
     """A client that takes part in DP-SGD: its records, its steps, and its secret random bits.
 
     `records`: where its records lie among the examples, shape (n,). `steps`: what it is told. `batches`:
-    draws from its records. `random_bytes`: its secret source of batches and noise. `rows`: how many rows
-    to take of each example, if a record is a person (`gdpfed.learning.data.persons.rows_to_take`).
+    draws from its records. `random_bytes`: its secret source of batches and noise. `rows`: returns how
+    many rows to take of the examples at some positions, if a record is a person; else None.
     """
 
     records: Positions
     steps: RecordSteps
     batches: PoissonBatches
     random_bytes: RandomBytes
-    rows: npt.NDArray[np.int64] | None = None
+    rows: Callable[[Positions], npt.NDArray[np.int64]] | None = None
 
     def draw(self) -> Positions:
         """Draw the client's next batch, as positions in its examples."""
@@ -258,7 +258,7 @@ def _passes(
     cut = list(_shared_passes(batches, at_once, gradients.most_clients))
     if (rows := holders[0].rows) is None:
         return [(*one, 0) for one in cut]
-    return [(clients, places, present, int(rows[places].max())) for clients, places, present in cut]
+    return [(clients, places, present, int(rows(places.ravel()).max())) for clients, places, present in cut]
 
 
 def _steady_passes(
@@ -268,7 +268,7 @@ def _steady_passes(
 
     Places that no record is left for repeat another record, and are not present.
     """
-    rows_of = np.zeros(len(batch), np.int64) if holder.rows is None else holder.rows[batch]
+    rows_of = np.zeros(len(batch), np.int64) if holder.rows is None else holder.rows(batch)
     for rows in np.unique(rows_of).tolist():
         width = gradients.steady_width(holder.batches.expected_size, least_bytes, rows)
         alike = batch[rows_of == rows]
