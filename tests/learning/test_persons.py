@@ -103,7 +103,7 @@ def test_a_person_with_very_many_rows_changes_no_gradient_of_another(settings):
     task = task_of(load([*settings, "method=dp_sum", "dataset.model=mlp"]))
     gradients, generator = gradients_of(task, torch.device("cpu")), np.random.default_rng(0)
     steps = RecordSteps(num_steps=1, batch_rates=(1.0,), clipping_norm=1.0, noise_multiplier=0.0)
-    persons = np.repeat(np.arange(20), [5000, *generator.integers(1, 9, 19)])
+    persons = np.repeat(np.arange(6), [5000, 1, 1, 3, 1, 1])
     x = generator.normal(size=(len(persons), 2)).astype(np.float32)
     rows = Split(x, generator.integers(2, size=len(persons)), persons=persons)
 
