@@ -52,6 +52,13 @@ def check_known_noise(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
     if shared and any(record["survivors"]) and logged != len(record["noise_stddevs"]):
         yield f"round {record['round']} does not say what noise the members of its sums have added"
         return
+    for number, (members, _) in enumerate(record.get("noise_shares", ())):
+        asked = sum(record["cohort_sizes"][index] for index in record["groups_in_sums"][number])
+        if members < asked and record["survivors"][number]:
+            yield (
+                f"round {record['round']} has {members} members in sum {number}, of whom some may collude, "
+                f"and {asked} clients were asked for it"
+            )
     for number, left, owed in sums_with_shares(files, record):
         if left < owed * (1 - LEAST_SHORT):
             yield (

@@ -152,6 +152,11 @@ def claim_few_in_reach(records):
         record["reachable"] = [size // 4 for size in record["cohort_sizes"]]
 
 
+def hide_a_group(records):
+    sizes, groups = records[0]["cohort_sizes"], records[0]["groups_in_sums"]
+    sizes[0], groups[0] = max(1, sizes[0]), [1]
+
+
 def ask_too_many(records):
     records[0]["cohort_sizes"][0] += 25
 
@@ -209,6 +214,7 @@ def clients_twice(assignment):
         ("rounds.jsonl", claim_less, r"round 2 records epsilon \S+ of group 2, where \S+ is spent"),
         ("rounds.jsonl", claim_less_against_server, r"records epsilon 0.01 against the server in group"),
         ("rounds.jsonl", ask_for_less_noise, r"round \d asked sum \d for noise of standard deviation"),
+        ("rounds.jsonl", hide_a_group, r"round 1 asked \d+ clients of group 0, which is in none of its sums"),
         ("rounds.jsonl", ask_too_many, r"round 1 has a cohort of \d+ in group 0, not to be expected"),
         ("rounds.jsonl", ask_too_many, r"the ledger counts \d+ participations in group 0, rounds.jsonl \d+"),
         ("rounds.jsonl", claim_too_many_in_reach, r"has 5 clients in reach, group 0 has 4"),

@@ -286,6 +286,11 @@ def test_settings_of_the_apps_own_are_for_the_app_alone(tmp_path):
 
 REFUSED = [
     ({"settings": ["privacy=record_level"]}, PrivacyError, "privacy.unit=record"),
+    (
+        {"settings": ["privacy.sampling=fixed_size", "privacy.accountant=rdp", "privacy.against=outsiders"]},
+        PrivacyError,
+        "privacy.sampling=fixed_size has no proof where clients keep something",
+    ),
     ({"settings": ["run.evaluation=nodes"]}, ConfigError, "run.evaluation=nodes only works with"),
     ({"settings": ["training.vote={learning_rate:[0.1,1]}"]}, ConfigError, "training.vote="),
     ({"method": "sampled_fedavg"}, ConfigError, "method=sampled_fedavg asks for other work"),

@@ -122,7 +122,7 @@ def test_the_audit_counts_the_shares_that_members_know(members, tolerated):
 
     def files(stddev, survivors=members):
         record = {"round": 1, "survivors": [survivors], "noise_stddevs": [2.0], "groups_in_sums": [[0]]}
-        record |= {"noise_shares": [[members, stddev]]}
+        record |= {"noise_shares": [[members, stddev]], "cohort_sizes": [members]}
         plan = {"private": True, "sums_hidden": True, "groups": [{}]}
         config = {"secagg": {"corrupt_tolerance": tolerated, "mode": "curious"}}
         return SimpleNamespace(plan=plan, config=config, rounds=[record])
@@ -136,6 +136,11 @@ def test_the_audit_counts_the_shares_that_members_know(members, tolerated):
     (found,) = check_known_noise(short, short.rounds[0])
     assert (
         f"leaves members of sum 0, who know their own noise, {2 * part_left(short, 0):.6g} of the 2" in found
+    )
+    short.rounds[0]["noise_shares"][0][0] = members - 1
+    assert (
+        f"has {members - 1} members in sum 0, of whom some may collude, and {members} clients were asked"
+        in next(check_known_noise(short, short.rounds[0]))
     )
     del short.rounds[0]["noise_shares"]
     assert "does not say what noise" in next(check_known_noise(short, short.rounds[0]))
