@@ -118,7 +118,8 @@ def _check_sums(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Ite
     in_sums = {index for groups in record["groups_in_sums"] for index in groups}
     for index, size in enumerate(record["cohort_sizes"]):
         if size and in_sums and index not in in_sums:
-            yield f"round {record['round']} asked {size} clients of group {index}, which is in none of its sums"
+            whose = f"{size} clients of group {index}"
+            yield f"round {record['round']} asked {whose}, which is in none of its sums"
     planned = [
         rule.planned_noise(index, record["round"], size)
         for index, (_, size) in enumerate(zip(plan["groups"], record["cohort_sizes"], strict=True))

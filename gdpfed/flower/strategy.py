@@ -202,8 +202,8 @@ def _refuse_other_work(config: Config) -> None:
         )
     if config.privacy.sampling == "fixed_size":
         raise PrivacyError(
-            "privacy.sampling=fixed_size has no proof where clients keep something between rounds, as an app's "
-            "own function may: use privacy.sampling=poisson"
+            "privacy.sampling=fixed_size has no proof where clients keep something between rounds, as an "
+            "app's own function may: use privacy.sampling=poisson"
         )
     if not {"client state", "turns"}.intersection(METHODS.get(config.method.name).goes_with):
         able = methods_with("client state", "turns")
