@@ -50,7 +50,14 @@ from gdpfed.clients.versions import foreign_wire, said_here
 from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import budget, journal
 from gdpfed.federation.node.allowed import check_overrides
-from gdpfed.federation.node.join_checks import check_limits, own_records, tell_cut, unit_in, usable_data
+from gdpfed.federation.node.join_checks import (
+    check_limits,
+    number_of_records,
+    own_records,
+    tell_cut,
+    unit_in,
+    usable_data,
+)
 from gdpfed.federation.node.journal import JournalEntry
 from gdpfed.federation.node.known_data import keep_data, refuse_other_data
 from gdpfed.federation.node.node_config import NodeConfigError, check_settings
@@ -59,7 +66,7 @@ from gdpfed.federation.node.schedule_checks import trusted_with
 from gdpfed.federation.node.sessions import MASKED_SLOT, erase_session
 from gdpfed.federation.node.signing import prove
 from gdpfed.federation.node.stand_ins import StandInError
-from gdpfed.federation.node.sum_stages import answer_stage
+from gdpfed.federation.node.sum_stages import answer_stage, keep_number
 from gdpfed.federation.node.told_history import check_history
 from gdpfed.privacy.ledgers.terms import Terms
 from secagg import EncodingError, SecAggError
@@ -135,7 +142,7 @@ def join(message: Message, context: Context) -> RecordDict:
     _ = node.settings.stand_in
     unit, records = unit_in(question), own_records(node.settings, question)
     if records is not None:
-        answer[RECORDS] = records
+        answer[RECORDS] = keep_number(node, records)
     own = node.settings.budgets
     if own:
         asked = budget.of_unit(own, unit)
@@ -209,7 +216,7 @@ def begin(message: Message, context: Context) -> RecordDict:
         terms, data = _terms(message, context), settings_of(context).data
         if data is not None:
             # A server that let nobody join finds out here, and not by who answers a round.
-            usable_data(data)
+            keep_number(node_of(context), number_of_records(usable_data(data)))
             tell_cut(data)
         refuse_other_data(settings_of(context), terms.run)
         budget.begin(own, terms)

@@ -73,14 +73,16 @@ def update_of(
 
 
 def steps_without_examples(
-    order: TrainingOrder, encoding: Encoding, client_id: int, *, bits: BitsOf = secret_bits
+    order: TrainingOrder, encoding: Encoding, client_id: int, *, bits: BitsOf = secret_bits, records: int = 1
 ) -> npt.NDArray[np.int64]:
     """Return what a client sends if its examples cannot be used: zeros in integer steps, shape (d,).
 
     It carries the noise of any other, so nobody sees that it is zeros: that of the sum, which is added later,
-    or its own. `order`, `encoding`, `client_id`, `bits`: as in :func:`update_of`.
+    or its own. `order`, `encoding`, `client_id`, `bits`: as in :func:`update_of`. `records`: how many it
+    brings, which is public.
     """
-    return contribution_steps(order, update_without_examples(order, encoding, client_id, bits=bits), encoding)
+    update = update_without_examples(order, encoding, client_id, bits=bits, records=records)
+    return contribution_steps(order, update, encoding)
 
 
 def filling_steps(encoding: Encoding) -> npt.NDArray[np.int64]:
@@ -92,13 +94,14 @@ def filling_steps(encoding: Encoding) -> npt.NDArray[np.int64]:
 
 
 def update_without_examples(
-    order: TrainingOrder, encoding: Encoding, client_id: int, *, bits: BitsOf = secret_bits
+    order: TrainingOrder, encoding: Encoding, client_id: int, *, bits: BitsOf = secret_bits, records: int = 1
 ) -> torch.Tensor:
     """Return a client's update, before weighting, if its examples cannot be used: zeros, or only noise."""
     without = function_of(order.work, "without_examples")
     if without is None:
         return torch.zeros(encoding.dimension - order.more_coordinates, dtype=torch.float64)
-    job = Job(order, np.zeros(0, np.float32), encoding, client_id, choose_device(order.device), bits)
+    theta = np.zeros(encoding.dimension - order.more_coordinates, np.float32)
+    job = Job(order, theta, encoding, client_id, choose_device(order.device), bits, records=records)
     update: torch.Tensor = without(job)
     return update
 

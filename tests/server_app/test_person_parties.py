@@ -70,6 +70,8 @@ def test_nodes_draw_and_clip_persons_and_charge_all_their_parties(hospitals, tmp
     run(tmp_path / "run", told, grid=grid)
     assert refusals(grid) == []
     assert len(seen) == 2 * PARTIES
+    # What it sends in place of data that it cannot use has the noise of so many.
+    assert grid.contexts[FIRST_NODE_ID].state["number-of-records"]["count"] == PERSONS
     for shape, bound, norm in seen:
         # Everybody is drawn, with up to three rows each, kept in four, and held to C / S as a whole.
         assert shape == (1, PERSONS, 4, 2)

@@ -42,6 +42,7 @@ class Job:
         bits: makes the secret source of bits of a client.
         own_data: the client's own examples, or where they lie; None for its part of the data set.
         added: to every gradient of an update, shape (d,); None for nothing.
+        records: how many the client brings, where its examples cannot be used.
     """
 
     order: TrainingOrder
@@ -52,6 +53,7 @@ class Job:
     bits: Callable[[int], RandomBytes]
     own_data: OwnData | Split | None = None
     added: npt.NDArray[np.float32] | None = None
+    records: int = 1
 
     def examples(self) -> Split:
         """Return the examples that the client trains on: its part of the data set, or its own data."""

@@ -1,12 +1,13 @@
 """What clients compute as dp_sgd: DP-SGD on a client's records; the client adds noise in every step."""
 
-from math import sqrt
+from operator import mul
 
 import torch
 
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.clients.record_work import RecordJobs, alone, checked_model
+from gdpfed.clients.record_work import RecordJobs, alone, checked_model, checked_steps
 from gdpfed.clients.works import Job
+from gdpfed.learning.training.optimizers import Descent
 from gdpfed.learning.training.secret_draws import gaussian_noise
 
 
@@ -21,19 +22,20 @@ def updates(jobs: RecordJobs) -> torch.Tensor:
 
 
 def without_examples(job: Job) -> torch.Tensor:
-    """Return only noise, as large as DP-SGD on one record adds it, for a client without usable examples.
+    """Return the update of the same steps with empty batches, for a client whose examples cannot be used.
 
-    Its standard deviation is eta C sigma sqrt(m) / q after m steps.
-
-    That is as of one record at rate q, since how many there are is not known: nobody sees that it is zeros.
+    Each step has the noise C sigma / (q n) of the client's number n of records, which is public; records of
+    several groups are counted by the groups' shares. So nobody sees that the examples were not used.
     """
-    update = torch.zeros(job.encoding.dimension, dtype=torch.float64)
-    told = job.order.records
-    if told is None:
-        return update
-    stddev = told.clipping_norm * told.noise_multiplier * sqrt(told.num_steps) / min(told.batch_rates)
-    stddev *= job.order.training.learning_rate
-    return update + gaussian_noise(len(update), stddev, job.bits(job.client_id), device=update.device)
+    steps = checked_steps(job.order)
+    shares = job.order.task.record_shares if len(steps.batch_rates) > 1 else ()
+    rate = sum(map(mul, shares, steps.batch_rates)) or min(steps.batch_rates)
+    stddev = steps.clipping_norm * steps.noise_multiplier / (rate * job.records)
+    model, random_bytes = torch.zeros(len(job.theta)), job.bits(job.client_id)
+    descent = Descent(model, job.order.training)
+    for _ in range(steps.num_steps):
+        descent.step(gaussian_noise(len(model), stddev, random_bytes, device=model.device).float())
+    return model.double()
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:

@@ -85,6 +85,7 @@ class Contributor:
         stand_in: what answers for it, as where a client is an edge: its devices train, and it sends how far
             they moved the model; or the train function of its user's own app.
         unusable: is told why its examples could not be used, for the operator of this node alone.
+        records: how many records it brings, as it said when it joined.
     """
 
     client_id: int
@@ -92,6 +93,7 @@ class Contributor:
     own_data: "OwnData | None" = None
     stand_in: StandIn | None = None
     unusable: Callable[[Exception], None] = lambda error: None
+    records: int = 1
 
     def check(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> None:
         """Raise an error for an instruction to train that cannot be carried out, before any cost is recorded.
@@ -139,7 +141,10 @@ class Contributor:
                 return update_steps(order, theta, encoding, self.client_id, self.own_data)
             return contribution_steps(order, self.change(self.stand_in, order, theta), encoding)
 
-        return self.or_zeros(computed, lambda: steps_without_examples(order, encoding, self.client_id))
+        def zeros() -> npt.NDArray[np.int64]:
+            return steps_without_examples(order, encoding, self.client_id, records=self.records)
+
+        return self.or_zeros(computed, zeros)
 
     def change(self, stand_in: StandIn, order: "TrainingOrder", theta: Vector) -> "torch.Tensor":
         """Return this client's model change, float64[d], computed by an edge server's run or a user's app."""

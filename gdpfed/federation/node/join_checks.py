@@ -1,6 +1,6 @@
 """Checks that a node makes before it joins a run: its own limits, and whether its data fit."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from logging import ERROR, WARNING
 from typing import Any
 
@@ -142,15 +142,19 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
             _check_form(part, own, question)
     except (LearningError, ValueError, TypeError) as error:
         raise _refused(error) from None
-    train = parts[0]
     if unit_in(question) != "record":
         return None
-    records = len(train) if train.persons is None else len(np.unique(train.persons))
-    if not records:
+    if not (records := number_of_records(parts)):
         raise DataRefusedError(
             "data is without records, and this run protects records: bring at least one, or stay away"
         )
     return records
+
+
+def number_of_records(parts: Sequence[Split]) -> int:
+    """Return how many records, or persons, a node trains on, of its parts from `usable_data`."""
+    train = parts[0]
+    return len(train) if train.persons is None else len(np.unique(train.persons))
 
 
 def usable_data(own: OwnData) -> tuple[Split, ...]:

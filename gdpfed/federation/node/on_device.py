@@ -55,7 +55,7 @@ class DevicePart:
             return self.there.contribution(order, update, encoding)
 
         def zeros() -> torch.Tensor:
-            update = update_without_examples(order, encoding, who.client_id)
+            update = update_without_examples(order, encoding, who.client_id, records=who.records)
             return self.there.contribution(order, update, encoding)
 
         return who.or_zeros(computed, zeros)

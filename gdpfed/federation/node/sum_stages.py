@@ -188,6 +188,15 @@ def _order_and_model(
     return order, theta
 
 
+NUMBER, COUNT = "number-of-records", "count"
+
+
+def keep_number(node: Node, records: int) -> int:
+    """Remember in a run how many records this node brings, which is public, and return it."""
+    node.state[NUMBER] = {COUNT: records}
+    return records
+
+
 def _contributor(request: StageRequest, node: Node, stage: str) -> Contributor:
     own, run = node.settings, request.round_of_run.run
 
@@ -195,7 +204,8 @@ def _contributor(request: StageRequest, node: Node, stage: str) -> Contributor:
         said = f"{type(error).__name__}: zeros were sent, under the noise of any other"
         journal.note(own, JournalEntry(journal.now(), stage, one_line(run), node.run, journal.ZEROS, said))
 
-    return Contributor(own.client_id, run, own.data, own.stand_in, unusable)
+    records = int(node.state.get(NUMBER, {COUNT: 1})[COUNT])
+    return Contributor(own.client_id, run, own.data, own.stand_in, unusable, records)
 
 
 Handler = Callable[[StageRequest, Node], bytes]
