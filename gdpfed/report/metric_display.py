@@ -19,7 +19,7 @@ STEP_PERCENT = 5
 ABSENT = "–"
 NOT_EVALUATED = "not evaluated"
 TOO_FEW = "too few"
-"""In place of a figure of fewer examples than one is shown of."""
+"""Shown in place of a figure that rests on too few examples."""
 DATASETS = {
     "breast_cancer": "Breast cancer",
     "cifar10": "CIFAR-10",
@@ -75,10 +75,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class MetricDisplay:
-    """How a metric is shown: its name in words, and whether in percent.
-
-    `words`: what it is called. `percent`: whether its figure is shown in percent.
-    """
+    """How a metric is shown: `words`, its displayed name, and `percent`, whether its value is in percent."""
 
     words: str
     percent: bool
@@ -115,7 +112,8 @@ class MetricDisplay:
     def axis(self, figures: Sequence[float]) -> tuple[float, float]:
         """Return the limits of a picture's axis for these displayed values.
 
-        Of percents multiples of five within 0 and 100, all of it for no figures; else a margin around them.
+        In percent the limits are multiples of five from 0 to 100, and 0 and 100 without values. Other metrics
+        have a margin around the values.
         """
         finite = [figure for figure in figures if not isnan(figure)]
         if not self.percent:
@@ -157,8 +155,8 @@ def status_line(
 ) -> str:
     """Describe a round in one line: metric, cohort, survivors, epsilon spent and left, time, failures.
 
-    Without ``cohorts`` cohort, survivors, times, that which is left among them, and reasons of failures are
-    left out: they tell of the draw.
+    Without ``cohorts`` the line leaves out what reveals the draw: cohort, survivors, all times, and the
+    reasons of failures.
     """
     failures = record.failures if cohorts else dict.fromkeys(record.failures, WITHOUT_A_SUM)
     failed = "".join(f"; {name}: {reason}" for name, reason in failures.items())
@@ -200,7 +198,7 @@ def duration(seconds: float) -> str:
 def metrics_of(record: RoundLogEntry, *, cohorts: bool) -> dict[str, float]:
     """Return all numbers in a round's log entry by name, for trackers such as TensorBoard.
 
-    Without ``cohorts`` nothing is among them that depends on who was drawn, the round's time included.
+    Without ``cohorts`` all numbers that depend on the drawn clients are left out, with all times.
     """
     by_group: dict[str, Sequence[float | None]] = {"epsilon/group": record.spent_epsilon}
     if cohorts:

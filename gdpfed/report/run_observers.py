@@ -32,8 +32,9 @@ SHOWN_COHORTS = (
 def default_observers(run: PreparedRun, announce: Announce) -> list[Observer]:
     """Return the default observers of a run, which log, draw and track it and write the model card.
 
-    They are status lines, trackers, pictures, results by party, whether accuracy is at chance level, and the
-    model card. Raises TrackingError: MLflow is not installed, or its tracker cannot be reached.
+    They are status lines, trackers, the method's own observers, pictures, results by party, a check whether
+    accuracy is at chance level, and the model card. Raises TrackingError if MLflow is not installed or its
+    tracker cannot be reached.
     """
     trackers = [] if run.config.run.mlflow is None else [_mlflow_run(run, run.config.run.mlflow, announce)]
     return [

@@ -1,7 +1,7 @@
 """Sends a run's metrics to TensorBoard files and, optionally, to MLflow.
 
-The extra ``mlflow`` with ``run.mlflow=URI`` is MLflow's client, which speaks to a tracking server; whoever
-has all of MLflow installed may name a database too.
+The extra ``mlflow`` installs MLflow's client, for which ``run.mlflow=URI`` names a tracking server. If all of
+MLflow is installed, the URI can also name a database.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 class EventFiles(Observer):
     """Writes metrics to a TensorBoard file, one for each process of a run.
 
-    They lie in the run directory, where ``tensorboard --logdir`` of it or of a folder of runs finds them.
-    The library's SummaryWriter hands events to a thread, so that a killed process loses the last of
-    them; its EventsWriter, used here, writes them at once.
+    The files are in the run directory. ``tensorboard --logdir`` finds them, given that directory or a folder
+    of runs. The library's SummaryWriter hands events to a thread, so a killed process loses the last ones.
+    Its EventsWriter, used here, writes each event at once.
 
-    `cohorts`: whether they show what depends on who was drawn. Without it rounds are a second apart, however
-    long they took.
+    `cohorts`: whether the file shows values that depend on the drawn clients. Without them the time stamps of
+    rounds are one second apart, since real times depend on the draw.
     """
 
     def __init__(self, *, cohorts: bool) -> None:
@@ -45,7 +45,7 @@ class EventFiles(Observer):
         """Open the file; TensorBoard then ignores what an earlier process wrote of an unfinished round."""
         folder = run.path / EVENTS_FOLDER
         folder.mkdir(exist_ok=True)
-        # Two processes that start in one second are told apart by where they begin.
+        # Files of two processes that start in the same second differ in the number of completed rounds.
         self._writer = EventsWriter(str(folder / "events"), f".{run.completed_rounds}")
         self._closing.callback(self._writer.close)
         self._opened = time()
@@ -71,7 +71,7 @@ class EventFiles(Observer):
 
 
 EXPERIMENT = "gdpfed"
-# By default a tracker that does not answer is tried for minutes, every round anew.
+# With MLflow's own defaults, its client tries for minutes to reach a tracker that does not answer.
 PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 
 
@@ -83,13 +83,14 @@ class MlflowRun(Observer):
     """Sends a run's numbers to MLflow; if MLflow fails, training continues without it.
 
     Args:
-        uri: of a tracking server.
-        name: of the run.
+        uri: the address of a tracking server.
+        name: the name of the run.
         settings: parameters of the run, by name.
-        announce: is told in one line when the tracker fails.
-        cohorts: whether it is told what depends on who was drawn. Without it rounds are a second apart.
+        announce: a function that is called with one line of text when the tracker fails.
+        cohorts: whether MLflow receives values that depend on the drawn clients; without them the time stamps
+            of rounds are one second apart.
 
-    Raises TrackingError: MLflow is not installed, or the tracker cannot be reached.
+    Raises TrackingError if MLflow is not installed or the tracker cannot be reached.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """Checks requested sums against the round whose privacy cost the ledger has recorded.
 
-A fleet sums `ChargedSum`s and nothing else, and `Ledger.charge` is the only maker of them. So whatever a
-method asks for is checked against the plan and the round's cohort before any message leaves. It is copied
-first, into exact plain types: a subclass can say one thing when it is checked and another when it is carried
-out, and so can an array that somebody else holds.
+A fleet sums only `ChargedSum`s, and only a ledger makes them. So every request of a method is checked against
+the plan and the round's cohort before any message leaves. The ledger first copies a request into plain
+built-in types. Otherwise an object of a subclass, or an array that other code still holds, could change
+between the check and the sum.
 """
 
 from collections import Counter
@@ -35,10 +35,7 @@ class ChargedCounts:
         self._is_taken = False
 
     def take(self) -> CountsRequest:
-        """Return the request to the code that collects the counts; raise PrivacyError the second time.
-
-        Raises PrivacyError the second time: it was charged once.
-        """
+        """Return the request to the code that collects the counts; raise PrivacyError the second time."""
         if self._is_taken:
             raise PrivacyError("the class counts have been released already; they were charged once")
         self._is_taken = True
@@ -48,7 +45,7 @@ class ChargedCounts:
 class ChargedSum(Generic[R]):
     """A requested sum whose privacy cost the ledger has recorded; it can be summed only once.
 
-    `request`: what was charged. `round_index`: the round that it was charged in.
+    `request`: the request, which was charged. `round_index`: the round in which it was charged.
     """
 
     def __init__(self, seal: object, request: R, round_index: int) -> None:
@@ -64,9 +61,9 @@ class ChargedSum(Generic[R]):
     def check(self, clients: Sequence[int], norms: Vector, noise_stddev: float) -> None:
         """Raise PrivacyError if a sum's clients, norm bounds or noise break what the ledger recorded.
 
-        `clients`: ids of those who are asked. `norms`: the bound on the contribution of each, in their order.
-        `noise_stddev`: of the noise in the sum. Raises PrivacyError: other clients, a larger bound or less
-        noise.
+        `clients`: ids of the clients in the sum. `norms`: a bound on the contribution of each, in the same
+        order. `noise_stddev`: the standard deviation of the noise in the sum. Raises PrivacyError for other
+        clients, a larger bound or less noise.
         """
         charged, largest, least_noise = self._charged
         of_sum = f"round {self.round_index}: {self.request.name} is about to be summed"
@@ -81,10 +78,7 @@ class ChargedSum(Generic[R]):
             )
 
     def take(self) -> R:
-        """Return the request to the code that computes the sum; raise PrivacyError the second time.
-
-        Raises PrivacyError the second time: it was charged once.
-        """
+        """Return the request to the code that computes the sum; raise PrivacyError the second time."""
         if self._is_taken:
             raise PrivacyError(
                 f"round {self.round_index}: {self.request.name} has been summed already; it was charged once"
@@ -96,7 +90,7 @@ class ChargedSum(Generic[R]):
 class ExpectedSum(Generic[R]):
     """A request for a sum of the next round, which fits the plan; its privacy cost is not recorded yet.
 
-    `request`: what is expected. `round_index`: the round that it is expected in.
+    `request`: the expected request. `round_index`: the round in which it is expected.
     """
 
     def __init__(self, seal: object, request: R, round_index: int) -> None:
@@ -110,13 +104,13 @@ class ExpectedSum(Generic[R]):
 
 
 SEAL = object()
-"""What a ledger shows that it makes one of these."""
+"""The object that a ledger passes to the classes above, which refuse any other maker."""
 
 
 class OpenRound:
     """A round whose privacy cost is recorded, or the next one, for which clients may already agree on keys.
 
-    `index`: of the round, from 0. `group_of`: the number of the group of every client that was drawn.
+    `index`: the round's number, from 0. `group_of`: the group number of every client that was drawn.
     """
 
     def __init__(self, plan: PrivacyPlan, index: int, group_of: Mapping[int, int]) -> None:
@@ -129,8 +123,8 @@ class OpenRound:
     def check(self, subject: str, requests: Sequence[Release]) -> None:
         """Check all requested sums of the round; if they pass, remember their names and clients.
 
-        Raises PrivacyError, in one line that names subject, round and request, where one of them breaks what
-        the round was charged for. Then nothing is noted.
+        Raises PrivacyError if a request breaks what the round was charged for; the error is one line, which
+        names subject, round and request. Then nothing is remembered.
         """
         names, sums_of = set(self._names), Counter(self._sums_of)
         for request in requests:
@@ -181,14 +175,14 @@ class OpenRound:
 
 T = TypeVar("T")
 NUMBERS = "iuf"
-"""Kinds of arrays that are copied: whole numbers and floating point."""
+"""The kinds of array (numpy's letters) that are copied: integers and floating-point numbers."""
 
 
 class PlainCopies:
     """Copies a request's values to plain numbers, texts and arrays; each object is copied once.
 
     Args:
-        kinds: the dataclasses that may occur; a subclass of one is refused.
+        kinds: the dataclasses that may occur; subclasses of them are refused.
     """
 
     def __init__(self, *kinds: type) -> None:
@@ -198,11 +192,11 @@ class PlainCopies:
     def of(self, value: T, name: str) -> T:
         """Return a copy of a value with plain built-in types and read-only arrays.
 
-        Numbers, strings and arrays keep what is stored in them, whatever methods a subclass has put over it.
-        Raises PrivacyError: a value of another type; ``name`` says where it is.
+        The copy of a number, string or array has the stored value, even if a subclass overrides methods.
+        Raises PrivacyError for a value of another type; ``name`` says where the value is.
         """
         if id(value) not in self._copies:
-            # The value is kept beside its copy, so that no other can have its id meanwhile.
+            # The value is kept beside its copy: while it exists, no other object can get its id.
             self._copies[id(value)] = value, self._copied(value, name)
         copied: T = self._copies[id(value)][1]
         return copied
@@ -237,9 +231,9 @@ class PlainCopies:
 def plain_requests(requests: Iterable[T], kinds: Sequence[type], asked: str) -> tuple[T, ...]:
     """Return plain copies of requested sums, so that what is checked cannot change before it is summed.
 
-    `requests`: of exactly the first of ``kinds``. `kinds`: the dataclasses that may occur in them. `asked`:
-    by whom and in which round, for errors. Raises PrivacyError: a request of another class, or a value that
-    is not plain.
+    `requests`: each of exactly the class ``kinds[0]``. `kinds`: the dataclasses that may occur in requests.
+    `asked`: who asks and in which round, for errors. Raises PrivacyError for a request of another class, and
+    for a value that is not plain.
     """
     copies, read = PlainCopies(*kinds), list[T]()
     for each in requests:

@@ -15,7 +15,7 @@ from gdpfed.privacy.validation import require_count
 from gdpfed.record_steps import Once
 
 TURNS = "taken"
-"""Of a ledger's file: in which rounds each client took part."""
+"""The entry of a ledger's file that says in which rounds each client took part."""
 RESTS = "has no step left; its budget is spent"
 
 
@@ -75,10 +75,10 @@ class Participations:
     def with_moved_turns(
         self, m: int, cohort: ClientIds, round_index: int, present: Collection[int]
     ) -> ClientIds:
-        """Replace absent clients in a group's cohort by present clients that missed a scheduled round.
+        """Add present clients that missed a scheduled round (turn) to a group's cohort of present clients.
 
-        A turn is moved as far as the mechanism lets it, and no cohort grows beyond the plan's. Where a sample
-        is drawn nobody has a turn.
+        Only turns that the mechanism allows are made up for, and the cohort never exceeds the planned size.
+        Without a schedule the cohort is returned unchanged.
         """
         plan, group = self._plan, self._plan.groups[m]
         if not isinstance(plan.mechanism, HasTurns):
@@ -95,10 +95,7 @@ class Participations:
         return np.sort(np.append(cohort, np.array(moved[: max(0, size - len(cohort))], dtype=np.int64)))
 
     def epsilon_against_members(self, m: int, rounds: int) -> float:
-        """Return the largest epsilon of a group's clients against those who know the cohorts.
-
-        `rounds` are released.
-        """
+        """Return a group's largest epsilon of a client after `rounds`, against those who know cohorts."""
         plan = self._plan
         if plan.private and isinstance(plan.mechanism, KeepsTurns):
             turns = {client: self._turns[client] for client in self._counts[m]}
@@ -119,9 +116,9 @@ class Participations:
         return values
 
     def restore(self, saved: Mapping[str, Any], charged_rounds: int) -> None:
-        """Read the participations that `to_dict` wrote after a number of rounds.
+        """Read the participations that `to_dict` wrote after this many charged rounds.
 
-        Raises PrivacyError for counts and rounds that those cannot have had.
+        Raises PrivacyError for counts and rounds that are impossible after so few rounds.
         """
         for m, counts in enumerate(saved["participations"]):
             self._counts[m].update(self._checked_counts(m, counts, charged_rounds))
@@ -192,10 +189,10 @@ def _members(clients: Sequence[int]) -> range | frozenset[int]:
 
 FORMAT_VERSION = 4
 COUNTS = "counts_rho"
-"""Of a ledger's file, where samples follow from class counts: the zCDP that every client was charged for its
-own, which is 0 before it has released them."""
+"""The entry of a ledger's file with the zCDP that every client was charged for its class counts; 0 before
+that. It exists where samples follow from class counts."""
 CHARGED_ONCE: Mapping[Once, str] = {work: f"{kind.entry}_charged" for work, kind in ONCE.items()}
-"""The same, of a sum beside the rounds, by its work: whether it is charged."""
+"""The entries that say whether a one-time sum (outside the rounds) is charged, by the work of the sum."""
 
 
 def counts_in(charges: object) -> list[Any]:

@@ -1,7 +1,8 @@
 """The server's ledger: it records a round's privacy cost before anything is sent, and never removes it.
 
-Opening a round charges its event to every client of every group and counts those that were drawn. Within
-it, `Ledger.charge` makes of requests what a fleet may sum, as long as they are what the plan charged for.
+Opening a round charges its event to every client of every group, and counts a participation of every client
+that was drawn. While the round is open, `Ledger.charge` checks requests against the plan and turns them into
+charged sums, which a fleet may sum.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -43,10 +44,10 @@ from gdpfed.record_steps import Once, RecordSteps
 class Ledger:
     """The server's privacy ledger: recorded rounds, who took part in them, and which sums may be requested.
 
-    A round is charged before it runs and stays charged if it fails, as its updates may have been seen. Counts
-    are sparse: clients that never took part cost nothing. `plan`: what is charged for. `subject`: names who
-    asks, in errors, as in "method dp_fedavg". `kinds`: the exact class of requests, and those of what stands
-    in their fields.
+    A round is charged before it runs. It stays charged if it fails, since its updates may have been seen.
+    Clients that never took part take no memory. `plan`: the plan whose costs are charged. `subject`: the name
+    of the asking method in errors, as in "method dp_fedavg". `kinds`: first the exact class of requests, then
+    the classes of values in their fields.
     """
 
     def __init__(
@@ -79,8 +80,8 @@ class Ledger:
     def charge_counts(self, request: CountsRequest) -> ChargedCounts:
         """Record the privacy cost of all clients' class counts, before round 1; return the checked request.
 
-        Raises PrivacyError where the plan charges no class counts, where they are charged already, and for
-        less noise than the plan's. Nothing is charged where it raises.
+        Raises PrivacyError if the plan has no class counts, if they are charged already, and for less noise
+        than the plan's. Nothing is charged if it raises.
         """
         mechanism = self._plan.mechanism
         if not (isinstance(mechanism, OwnTotals) and mechanism.counts_rho):
@@ -99,7 +100,8 @@ class Ledger:
     def charge_once(self, request: R) -> ChargedSum[R]:
         """Record the privacy cost of a one-time sum, outside the rounds; return the checked request.
 
-        Raises PrivacyError, and charges nothing, a second time, at another time, and for what is not planned.
+        Raises PrivacyError, and charges nothing, if the sum was charged before, is not due now or is not the
+        planned one.
         """
         (request,) = plain_requests([request], self._kinds, f"{self._subject}, beside the rounds")
         last, work = self._plan.num_rounds, once_of(request.work)
@@ -115,9 +117,10 @@ class Ledger:
     def open_round(self, round_index: int, cohorts: Sequence[ClientIds | Sequence[int]]) -> None:
         """Record the privacy cost of the round that is about to run, with these cohorts, one per group.
 
-        Requests are charged against it until the next one opens. Raises BudgetExhausted where it would take a
-        group beyond its budget or lies beyond the plan's rounds, and PrivacyError for a round out of order or
-        charged already and for cohorts that the plan cannot have drawn. Nothing is charged where it raises.
+        Requests can be charged in the round until it is closed. Raises BudgetExhausted if the round would
+        exceed a group's budget or the plan's number of rounds. Raises PrivacyError for a round out of order
+        or charged already, if a one-time charge must come first, and for cohorts that the plan cannot have
+        drawn. Nothing is charged if it raises.
         """
         require_count("round_index", round_index, at_least=0)
         if round_index != self._charged_rounds:
@@ -145,8 +148,8 @@ class Ledger:
     def charge(self, round_index: int, requests: Iterable[R]) -> list[ChargedSum[R]]:
         """Check requested sums against the open round's recorded cost; return them marked as allowed.
 
-        Raises PrivacyError, in one line that names subject, round and request, for a round that is not open
-        and for what `OpenRound.check` refuses. Then nothing of `requests` can be summed.
+        Raises PrivacyError for a round that is not open, and for what `OpenRound.check` refuses; the error is
+        one line, which names subject, round and request. Then none of the requests can be summed.
         """
         requests = plain_requests(requests, self._kinds, f"{self._subject}, round {round_index}")
         if self._open is None or self._open.index != round_index:
@@ -159,9 +162,9 @@ class Ledger:
         return [ChargedSum(SEAL, request, round_index) for request in requests]
 
     def with_steps_left(self, cohorts: Sequence[ClientIds], round_index: int) -> tuple[ClientIds, ...]:
-        """Remove from a round's cohorts all clients that may not take part in this round, or not any more.
+        """Remove from a round's cohorts all clients that may not take part in this round or in any later one.
 
-        That they stop tells nothing of any data: it follows from the plan and from how often each was drawn.
+        Their absence reveals nothing about data: it follows from the plan and from the earlier cohorts.
         """
         return tuple(self._with_steps_left(m, cohort, round_index) for m, cohort in enumerate(cohorts))
 
@@ -176,7 +179,7 @@ class Ledger:
     def with_moved_turns(
         self, cohorts: Sequence[ClientIds], round_index: int, present: Collection[int]
     ) -> tuple[ClientIds, ...]:
-        """Replace absent clients in a round's cohorts by present clients that missed a scheduled round."""
+        """Add present clients that missed a scheduled round to a round's cohorts of present clients."""
         moved = self._participations.with_moved_turns
         return tuple(moved(m, cohort, round_index, present) for m, cohort in enumerate(cohorts))
 
@@ -190,7 +193,7 @@ class Ledger:
     ) -> list[ExpectedSum[R]]:
         """Check the next round's requests without recording a cost, so that clients agree on keys early.
 
-        Nothing is charged. Raises PrivacyError as `charge` would in that round.
+        Raises PrivacyError where `charge` would in that round, and for any round but the next.
         """
         if round_index != self._charged_rounds:
             raise PrivacyError(
@@ -209,7 +212,8 @@ class Ledger:
     def against_server(self) -> tuple[float, ...]:
         """Return, per group, the largest epsilon of a client against the server.
 
-        inf without privacy or where the server sees single updates, as soon as anybody took part.
+        Once a client took part, it is inf without privacy, and if the server sees single updates to which
+        clients do not add their full noise themselves.
         """
         mechanism = self._plan.mechanism
         if mechanism.adds_own_noise or (isinstance(mechanism, KeepsTurns) and self._plan.sums_hidden):

@@ -1,9 +1,9 @@
 """Draws cohorts from a secret key, and further clients that send zeros to fill up small cohorts.
 
-Amplification by sampling holds against those who cannot tell who was drawn, so the key is a secret of the
-server: whoever has it knows every cohort. A cohort too small is not summed, which whoever sees the models
-sees. So where clients are drawn anew in every round and epsilon counts on the secret, cohorts are filled up:
-further clients of the group send zeros, so that there is a sum whoever was drawn.
+Amplification by sampling holds only against adversaries who do not know the cohorts. So the server keeps the
+key secret: with the key, every cohort can be computed. A cohort that is too small is not summed, and everyone
+who sees the models sees that. So if epsilon relies on a secret Poisson sample, small cohorts are filled up:
+further clients of the group send zeros. Then every round has its sum, and the sum does not reveal the draw.
 """
 
 import hmac
@@ -23,16 +23,15 @@ KEY_BYTES = 32
 _LABEL = b"gdpfed cohort v1"
 _FILL_LABEL = b"gdpfed fill v1"
 TELLING_SHARE = 0.01
-"""The part of delta with which sizes of cohorts, or that some are too small, may tell of a secret draw."""
+"""The part of delta reserved for the case that cohort sizes, or cohorts too small to sum, reveal a draw."""
 
 
 def draw_cohorts(plan: PrivacyPlan, round_index: int, key: bytes) -> tuple[ClientIds, ...]:
     """Draw the clients (int64, ascending) that take part in a round, one array a group.
 
-    The same 32-byte key, round and group always give the same cohort; two rounds or groups are independent,
-    unless the plan's mechanism draws several rounds at once.
-    Raises PrivacyError for a round outside the plan, for a key of another length, and for samples that follow
-    from what clients have released, which no key draws.
+    The same 32-byte key, round and group always give the same cohort. Cohorts of two rounds or groups are
+    independent, unless the plan's mechanism draws several rounds together. Raises PrivacyError for a round
+    outside the plan, a key of another length, and samples that follow from released values, not from a key.
     """
     round_index = require_count("round_index", round_index, at_least=0)
     if not isinstance(key, bytes) or len(key) != KEY_BYTES:
@@ -49,8 +48,8 @@ def draw_cohorts(plan: PrivacyPlan, round_index: int, key: bytes) -> tuple[Clien
 def fills_cohorts(plan: PrivacyPlan) -> bool:
     """Whether cohorts are filled up with clients that send zeros, so that no sum is left out.
 
-    That is where clients are drawn anew in every round, by Poisson sampling, and epsilon counts on that
-    secret. A cohort of a fixed size is too small always or never.
+    They are if clients are drawn by Poisson sampling and epsilon relies on that draw being secret. With a
+    fixed size no filling is needed: a cohort is then too small in every round or in none.
     """
     return plan.law.name == "poisson" and plan.private and plan.sample_is_secret
 
@@ -58,7 +57,7 @@ def fills_cohorts(plan: PrivacyPlan) -> bool:
 def tells_sizes(plan: PrivacyPlan, *, same_size: bool) -> bool:
     """Whether noise and integer steps of secure sums reveal cohort sizes, which epsilon leaves out.
 
-    `same_size`: whether cohorts that are filled up have one size, which no cohorts of allocation have.
+    `same_size`: whether cohorts are filled up to one size in all rounds. Random allocation does not do this.
     """
     differ = plan.law.name in ("poisson", "allocation") and plan.sample_is_secret
     return differ and not (same_size and fills_cohorts(plan))
@@ -79,12 +78,12 @@ def draw_fillers(
 ) -> ClientIds:
     """Draw `count` clients (int64, ascending) that were not drawn for a sum, to fill it up with zeros.
 
-    Every subset of that size is equally likely. The same key, round, group and clients give the same ones,
-    independent of who is drawn in other rounds. `group_index`: of the sum; 0 where all groups are one sum.
+    Every subset of that size is equally likely. The same key, round, group and clients always give the same
+    result, whatever is drawn in other rounds. `group_index`: the sum's group; 0 if all groups are one sum.
     """
     generator = _generator(key, round_index, group_index, _FILL_LABEL)
     ends = np.cumsum([len(group) for group in groups])
-    # In a random order, of which those are left out that were drawn: so nothing is as large as the groups.
+    # Positions in random order, from which drawn clients are skipped: no array is as large as the groups.
     positions = generator.choice(ends[-1], min(int(ends[-1]), count + len(drawn)), replace=False)
     found = np.searchsorted(ends, positions, side="right")
     clients = (
@@ -99,8 +98,8 @@ def draw_fillers(
 def size_hardly_exceeded(expected: float, chance: float) -> int:
     """Return a cohort size that is exceeded with at most this probability, given the expected size.
 
-    Of independent draws with mean mu, P(size >= mu (1 + x)) <= exp(-mu ((1 + x) ln(1 + x) - x)), whatever
-    their rates (Chernoff).
+    For independent draws with any rates and expected size mu, P(size >= mu (1 + x)) is at most
+    exp(-mu ((1 + x) ln(1 + x) - x)) (Chernoff).
     """
 
     def bound(size: int) -> float:
@@ -116,8 +115,9 @@ def size_hardly_exceeded(expected: float, chance: float) -> int:
 def usual_size(plan: PrivacyPlan, expected: float, reachable: int) -> int:
     """Return the number of members to which each sum is filled up, so that it hides how many were drawn.
 
-    `expected`: how many are drawn for it on average. `reachable`: of how many; it has no more members. More
-    may be drawn with a probability that takes `TELLING_SHARE` of delta for all sums of all rounds together.
+    `expected`: the mean number of clients drawn for a sum. `reachable`: how many clients can be drawn, which
+    is the largest size. The probability that any sum of any round draws more clients than the returned number
+    is at most `TELLING_SHARE` of delta.
     """
     sums = plan.num_rounds * (1 if plan.one_sum else len(plan.groups))
     return min(reachable, size_hardly_exceeded(expected, TELLING_SHARE * plan.delta / sums))

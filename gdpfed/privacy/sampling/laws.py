@@ -1,6 +1,6 @@
 """Sampling laws: each draws a group's cohort, checks its size, and says what a round costs.
 
-What is drawn, what is checked and what is accounted come from one object, so that they cannot disagree.
+One object draws, checks and states the cost, so that the three cannot disagree.
 """
 
 import math
@@ -26,8 +26,8 @@ TURN_ROUNDING = 1e-9
 class SamplingLaw(ABC):
     """Base class of sampling laws: how a group's cohort is drawn in a round.
 
-    `name`: what it is configured by. `absent_clients_count`: whether a client that cannot be reached stays in
-    the cohort, since the accounting of the others wants cohorts of the full size.
+    `name`: its name in the configuration. `absent_clients_count`: whether a client that cannot be reached
+    stays in the cohort, since the accounting assumes cohorts of the full size.
     """
 
     name: ClassVar[Sampling]
@@ -60,7 +60,7 @@ class SamplingLaw(ABC):
 
     @abstractmethod
     def largest_expected(self, rate: float, group_size: int) -> int:
-        """Return a cohort size that is exceeded in less than one of a million rounds."""
+        """Return a cohort size that is exceeded in fewer than one in a million rounds."""
 
     def event(
         self,
@@ -89,8 +89,8 @@ class SamplingLaw(ABC):
 class PoissonSampling(SamplingLaw):
     """Every client takes part independently, with probability q_m.
 
-    The cohort is drawn as a binomial size and a uniform subset of that size, which is the same distribution
-    at the cost of the cohort instead of the group.
+    The code draws a binomial size, then a uniform subset of that size. That is the same distribution, and the
+    time grows with the cohort, not with the group.
     """
 
     name: ClassVar[Sampling] = "poisson"
@@ -135,7 +135,7 @@ class FixedSizeSampling(SamplingLaw):
 class Allocation(PoissonSampling):
     """Every client takes part in one random round of each block of rounds; cohort sizes are binomial.
 
-    The rounds of a block are drawn together, so their mechanism draws.
+    The rounds of a block are drawn together, so the mechanism draws the cohorts, not this law.
     """
 
     name: ClassVar[Sampling] = "allocation"
@@ -172,9 +172,6 @@ _LAWS: dict[str, SamplingLaw] = {
 
 
 def sampling_law(name: str) -> SamplingLaw:
-    """Return the sampling law with this name; raise PrivacyError for an unknown name.
-
-    Raises PrivacyError for a name that there is not.
-    """
+    """Return the sampling law with this name; raise PrivacyError for an unknown name."""
     require_choice("sampling", name, get_args(Sampling))
     return _LAWS[name]

@@ -1,7 +1,8 @@
 """Noised sums over sampled clients: the mechanism of methods that protect clients.
 
-Every client is drawn at the rate of its group, anew in every round; its clipped update goes into one sum with
-noise for the whole sum. The proof is that of `gdpfed.privacy.accountants` for `SampledGaussian`.
+In every round clients are drawn anew, at the sampling rate of their group. The clipped updates of the drawn
+clients are added, with noise for the whole sum. The accountants in `gdpfed.privacy.accountants` compute the
+cost of such a round from the event `SampledGaussian`.
 """
 
 import math
@@ -21,7 +22,7 @@ from gdpfed.privacy.mechanisms.sampled.terms import SumTerms
 class SampledSums(Mechanism):
     """Clients are sampled and their clipped updates summed with noise: one sum a group, or one for all.
 
-    Without privacy a round is a sum without noise, in units of the unknown bound.
+    Without privacy there is neither clipping nor noise; the event then has clipping norm 1.
     """
 
     kind: ClassVar[str] = "sampled_sums"
