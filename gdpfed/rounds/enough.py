@@ -1,9 +1,9 @@
 """Checks that enough clients can be reached for a sum, before its privacy cost is recorded.
 
-Where too few are there for any sum of a round, nothing is charged for it: nobody is asked, and nothing
-leaves. Who is there is no secret, and does not depend on who would have been drawn. A cohort that is too
-small is another matter where epsilon counts on a secret draw: it is filled up with others that are there
-(`gdpfed.rounds.extensions.fill`), and charged.
+If too few clients can be reached for any sum of a round, no client is asked and nothing is charged. Who can
+be reached is not a secret, and does not depend on the draw. A drawn cohort that is too small is different: if
+epsilon relies on a secret Poisson sample, the cohort is filled up with other reachable clients
+(`gdpfed.rounds.extensions.fill`), and the round is charged.
 """
 
 from collections import Counter
@@ -41,11 +41,9 @@ def present_for_a_round(
 ) -> frozenset[int] | None:
     """Wait until enough clients for some sum can be reached; return them, or None if all always can.
 
-    `path`: of the run's files.
-
-    Raises RunError: none can, as long as the fleet has waited, a cohort too small would tell who is in other
-    rounds, or who is missing in a cohort of a fixed size would tell of the draw; nothing is charged for the
-    round.
+    `path`: the run directory. Raises RunError, before the round is charged, if after the fleet's waiting time
+    there are too few clients for any sum; if a cohort that is too small would reveal who takes part in other
+    rounds; or if the missing clients of a cohort of fixed size would reveal the draw.
     """
     secagg = fleet.secagg
     present = fleet.present(round_index, partial(_suffices, plan, secagg, round_index))
@@ -82,9 +80,9 @@ def _suffices(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, present
 def _tells_of_absent(plan: PrivacyPlan, present: Collection[int] | None) -> bool:
     """Whether a secretly sampled cohort may contain clients that cannot be reached.
 
-    Whether there is a sum, and its noise, follow from how many of a cohort answer. Where each client is drawn
-    by itself those who cannot be reached are left out, and others fill their places. A cohort of a fixed size
-    is accounted with them in it.
+    It would reveal something about the draw: whether a sum succeeds, and its noise, depend on how many of the
+    cohort answer. Under Poisson sampling unreachable clients leave the cohort and others fill it up. A cohort
+    of a fixed size keeps them, as the accounting assumes.
     """
     if not (plan.absent_clients_count and plan.sample_is_secret):
         return False
@@ -106,10 +104,10 @@ def _would_tell(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, prese
 def without_small_sums(
     plan: PrivacyPlan, secagg: SecAggConfig, cohorts: Sequence[ClientIds]
 ) -> tuple[ClientIds, ...]:
-    """Replace cohorts that are too small for a sum by empty ones, unless who was sampled must stay secret.
+    """Replace cohorts that are too small for a sum by empty ones, unless the mechanism charges them anyway.
 
-    Who could only be asked in vain is as one who is absent: it is neither asked nor charged, and has its
-    turn later if the plan lets it.
+    The clients in such a cohort are treated as absent: they are not asked, no participation is counted, and
+    they take their turn later if the plan allows it.
     """
     sizes = [len(cohort) for cohort in cohorts]
     if plan.mechanism.small_cohorts_are_charged:

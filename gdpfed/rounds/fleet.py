@@ -21,7 +21,7 @@ from secagg import NO_CORRECTIONS, Corrections, Roster, SumParameters
 
 Upcoming = Callable[[], Sequence[ExpectedSum[SumRequest]]]
 Suffices = Callable[[Collection[int]], bool]
-"""Whether some clients are enough for a round."""
+"""Whether these clients are enough for a round."""
 
 
 NO_SINGLE_UPDATES = (
@@ -31,7 +31,7 @@ NO_SINGLE_UPDATES = (
 
 
 CLIENT_STATES = "keep something between their rounds"
-"""What clients of some fleets can do (`Fleet.clients_can`)."""
+"""An ability of the clients of some fleets; see `Fleet.clients_can`."""
 
 
 def any_number(clients: Collection[int]) -> bool:
@@ -47,14 +47,14 @@ def nothing_upcoming() -> Sequence[ExpectedSum[SumRequest]]:
 class Fleet(ABC):
     """Sends requests for sums to clients, once their privacy cost is recorded, and returns the sums.
 
-    Requests over disjoint cohorts form a wave, which is summed at once; requests that share clients go
-    one after the other.
+    Requests without common clients form a wave, whose sums run together. Requests that share clients run one
+    after the other.
 
     Attributes:
-        clients_can: what else its clients can do, in words that extensions ask for.
-        secagg: how cohorts are summed.
-        run_label: names the run in every sum.
-        seconds: time spent in each phase of summing; the round loop clears it.
+        clients_can: further abilities of its clients, as texts that extensions look for.
+        secagg: the settings of secure aggregation.
+        run_label: the name of the run in the label of every sum.
+        seconds: time spent in each phase of summing; the round loop clears it before every round.
     """
 
     clients_can: ClassVar[frozenset[str]] = frozenset()
@@ -83,7 +83,7 @@ class Fleet(ABC):
     def present(self, round_index: int, suffices: Suffices = any_number) -> frozenset[int] | None:
         """Return the clients that can be reached for a round; None if all always can.
 
-        A fleet whose clients come and go waits until those who are there suffice, for a while.
+        A fleet whose clients come and go waits, for a limited time, until the reachable clients suffice.
         """
         return None
 
@@ -102,7 +102,7 @@ class Fleet(ABC):
     def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
         """Compute sums that have no common clients, with or without masks; return them by name.
 
-        ``upcoming`` are expected of the next round: a fleet may prepare them, and none is bound by them.
+        ``upcoming``: sums that are expected in the next round; a fleet may prepare them, but they may change.
         """
         if not self.secagg.hides_updates:
             return self.sum_plain(sums)
@@ -118,12 +118,12 @@ class Fleet(ABC):
     ) -> list[ClientSum]:
         """Compute one sum for each request with a recorded privacy cost; no request can be summed twice.
 
-        ``upcoming`` says what is expected of the next round; it is asked beside the last wave, and only by
-        a fleet that prepares ahead. ``extensions`` put something beside the updates of a sum.
+        ``upcoming`` returns the requests that are expected in the next round. It is called before the last
+        wave, and only in a fleet that prepares ahead. ``extensions`` may add to a sum (`Beside`).
 
         Raises:
-            PrivacyError: what no ledger has charged, what has been summed already, or a sum of a stream
-                of noise that nobody keeps.
+            PrivacyError: a request that no ledger charged or that was summed before; a prepared sum that
+                differs from its charge; or correlated noise for which no extension keeps the keys.
         """
         for charged_sum in charged:
             if not isinstance(charged_sum, ChargedSum):
@@ -162,10 +162,7 @@ class Fleet(ABC):
     ) -> None:
         """Raise RunError for a sum over too few clients, or one that the protocol's integers cannot hold.
 
-        ``requests`` are for the largest cohorts that are to be expected.
-
-        Raises:
-            RunError: names the sum and why.
+        ``requests`` are over the largest cohorts to be expected. The error names the sum and the reason.
         """
         for request in requests:
             if request.alone and not self.shows_single_updates:
@@ -244,7 +241,8 @@ class Fleet(ABC):
     ) -> SumParameters:
         """Return the parameters that a sum's clients must agree to.
 
-        Raises RunError: noise of which nobody is to add any. Raises ValueError: a sum that cannot be.
+        Raises RunError if the sum has noise but names no side that adds it. Raises ValueError for a sum that
+        is impossible.
         """
         label = f"{self.run_label}/round {round_index}/{request.name}"
         return parameters_of(self.secagg, label, request, corrections)

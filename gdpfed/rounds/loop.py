@@ -50,14 +50,14 @@ class RoundLoop:
     Attributes:
         method: plan, cohorts and step.
         fleet: the clients.
-        order: what clients train; training and round are set for every round.
-        training_of: the local training of a round, by its index.
-        state: where to begin.
-        files: where to write.
-        evaluate_model: metrics and loss of parameters on the test split.
-        evaluate_every: how many rounds there are from one such evaluation to the next.
-        observers: are told of every round, in their order.
-        announce: is told in one line where the run begins and why it ends early.
+        order: the clients' instructions; the loop sets training and round in it for every round.
+        training_of: returns the local training of a round, by its index.
+        state: the state from which the run begins or continues; the loop changes it.
+        files: the run directory.
+        evaluate_model: returns metrics and loss of a model on the test split.
+        evaluate_every: after how many rounds the next evaluation follows.
+        observers: objects that are told of every round, in this order.
+        announce: is called with one line of text when the run begins, and when it ends early.
     """
 
     method: Method
@@ -75,8 +75,8 @@ class RoundLoop:
         """Run the remaining rounds, up to ``last_round``; yield each round's model and log entry.
 
         Raises:
-            RunError: a model whose loss is not finite, or too few clients for any sum of a round, which is
-                not charged.
+            RunError: the loss of the model is not finite, or too few clients can be reached for a round; such
+                a round is not charged.
         """
         first = self.state.completed_rounds
         self.announce(f"{self.method.name} from round {first + 1}, files in {self.files.path}")
@@ -125,8 +125,8 @@ class RoundLoop:
     def _train(self, index: int, theta: Theta, end: int) -> tuple[Theta, _Outcome]:
         """Record a round's privacy cost in the ledger, then run it; the ledger checks every sum of the round.
 
-        Keys of the next round may be agreed beside it. They tell nothing of any data, and their use is
-        charged in its own round.
+        Meanwhile clients may agree on keys for the next round. The keys reveal nothing about data, and sums
+        that use them are charged in the next round.
         """
         ledger, order, extensions = self.state.ledger, self._order_for(index), self.state.extensions
         start, left_out = theta, ""
@@ -187,9 +187,9 @@ class RoundLoop:
     def _cohorts(self, index: int, present: frozenset[int] | None) -> Cohorts:
         """Sample the cohorts of a round, then handle absent clients and cohorts that are too small.
 
-        A client that cannot be reached is not charged. Under fixed_size sampling it counts all the same: the
-        accounting of the others wants cohorts of the full size, unless it is about records. Nobody can change
-        what was drawn.
+        A client that cannot be reached leaves the cohort, so no participation of it is counted. Under
+        fixed_size sampling it stays, since the accounting assumes cohorts of the full size; if records are
+        protected it leaves there too. The returned arrays are read-only.
         """
         ledger = self.state.ledger
         plan = ledger.plan

@@ -1,10 +1,10 @@
 """Observers are objects that are told of a run's events: their base class, and a class for each event.
 
-The moments of a run come in this order: the run is opened; every round ends; the run is concluded, which a
-run that fails or is interrupted never is; the run is closed, whatever happened. In each moment the
-observers are told one after the other: first `gdpfed.rounds.state.RoundFiles`, then those that were given to
-the run, in their order. What an observer raises ends the run. Methods with observers of their own are
-imported to plan, so nothing here loads torch.
+A run has these events, in this order: it is opened; every round ends; it is concluded, unless it fails or is
+interrupted; it is closed in any case. At each event the observers are told one after the other: first
+`gdpfed.rounds.state.RoundFiles`, then the run's extensions, then the other observers; only when the run is
+closed, the last observer is told first. An error that an observer raises ends the run. This module does not
+load torch, because methods with observers of their own are imported for planning too.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class RunOpened:
 
     Attributes:
         path: the run directory.
-        completed_rounds: rounds behind the run; 0 for a new one.
+        completed_rounds: how many rounds are complete; 0 for a new run.
     """
 
     path: Path
@@ -33,11 +33,11 @@ class RoundEnded:
     """Event: a round has ended, and its model is evaluated if an evaluation is due.
 
     Attributes:
-        round_index: of the round, from 0.
-        theta: the model that the next round goes on from, shape (d,).
-        released: what the method releases of it, shape (d,); this was evaluated.
-        sums: that led to theta; none where an earlier process was interrupted in the round.
-        record: cohorts, evaluation, the ledger's figures and the seconds.
+        round_index: the number of the round, from 0.
+        theta: the model from which the next round goes on, shape (d,).
+        released: the released model, shape (d,), which was evaluated if an evaluation was due.
+        sums: the sums from which theta was computed; empty if an earlier process broke off in the round.
+        record: the log entry: cohorts, evaluation, the ledger's figures and the seconds.
     """
 
     round_index: int
@@ -52,11 +52,11 @@ class RunConcluded:
     """Event: the last round of this process is over, so that observers can write results.
 
     Attributes:
-        released: what the method releases of the last model, shape (d,).
-        records: of all rounds, those of earlier processes too.
-        spent: epsilon that every group has spent.
-        against_server: epsilon against the server of every group, of the client that took part most often.
-        charged_rounds: how many rounds the ledger was charged.
+        released: the model that the run releases, shape (d,).
+        records: the log entries of all rounds, also those of earlier processes.
+        spent: each group's spent epsilon.
+        against_server: for each group, epsilon against the server of the client that took part most often.
+        charged_rounds: how many rounds the ledger has charged.
     """
 
     released: Theta

@@ -1,7 +1,7 @@
 """Runs several sums under secure aggregation together, with few message exchanges.
 
-A sum's keys (stages advertise and share) depend on its cohort and not on the model. So they can be agreed
-while the sums of the round before are masked and unmasked: two exchanges a round instead of four.
+A sum's keys (stages advertise and share) depend on its cohort, not on the model. So clients can agree on them
+while the sums of the previous round are masked and unmasked. That saves two of a round's exchanges.
 """
 
 import logging
@@ -33,7 +33,7 @@ AGREEMENT = (Stage.ADVERTISE, Stage.SHARE)
 class StageRequests:
     """The server's messages to the clients of one sum in one protocol stage, by client id.
 
-    In one exchange no client is asked twice for one stage.
+    In one exchange, no client gets two messages of the same stage.
     """
 
     stage: Stage
@@ -42,7 +42,7 @@ class StageRequests:
 
 
 MOST_STRIKES = 3
-"""A client is left out of later sums once it has been at fault, beyond doubt, in so many of them."""
+"""A client that was certainly at fault in this many sums is left out of all later sums."""
 
 Exchange = Callable[[Sequence[StageRequests]], Sequence[Mapping[int, bytes]]]
 """Carries the requests to the clients and brings back the answers that came, in the same order."""
@@ -52,8 +52,8 @@ class RunningSum:
     """One sum under secure aggregation while it runs, stage by stage.
 
     Args:
-        prepared: what is summed, and over whom.
-        roster: whose key is whose; empty where nobody signs.
+        prepared: the sum and its clients.
+        roster: the clients' public keys; empty if clients do not sign.
     """
 
     def __init__(self, prepared: PreparedSum, roster: Roster) -> None:
@@ -126,7 +126,7 @@ class RunningSum:
         total = encoding.decode(result.total)
         num_survivors, norms = len(result.survivors), self.prepared.norms_of(result.survivors)
         taken_back = self.prepared.beside.taken_back_by({*result.survivors, *result.correctors})
-        # The noise of a member that dealt no shares of its seeds may be in the sum to the highest level.
+        # If a member is at fault, its noise seed may be lost: then its noise of all levels stays in the sum.
         level = self.parameters.noise_levels if self.blamed else result.noise_level
         try:
             check_sum(encoding, num_survivors, level, total, norms, len(dict(taken_back)))
@@ -148,7 +148,7 @@ class PairwiseSums:
     """Runs masked sums round after round; keeps keys agreed on early for the next round in memory.
 
     Args:
-        roster_of: whose key is whose of some clients; empty where nobody signs.
+        roster_of: returns the public keys of given clients; an empty roster if clients do not sign.
     """
 
     def __init__(self, roster_of: Callable[[Sequence[int]], Roster]) -> None:
@@ -160,8 +160,8 @@ class PairwiseSums:
     def left_out(self) -> frozenset[int]:
         """Clients that were at fault in too many sums, and are not asked any more.
 
-        A server that leaves them out treats them as out of reach: they are not asked, and charged as the
-        sampling says of clients out of reach. The faults are of messages and tell nothing of any data.
+        The server treats them like clients that cannot be reached: they are not asked, and are charged as the
+        sampling law says of unreachable clients. Their faults concern messages and reveal nothing about data.
         """
         return frozenset(client for client, count in self._strikes.items() if count >= MOST_STRIKES)
 
@@ -171,10 +171,10 @@ class PairwiseSums:
         """Compute several sums with common exchanges of messages; return them by name.
 
         Args:
-            exchange: reaches the clients.
-            sums: no client is in two of them.
-            upcoming: expected of the next round. Nobody is bound by them: a sum that comes otherwise agrees
-                on keys when it comes.
+            exchange: carries messages to the clients and back.
+            sums: the sums, without common clients.
+            upcoming: the sums expected in the next round. If a sum then differs, its clients agree on keys
+                again.
         """
         begun = [self._begun(each) for each in sums]
         while agreeing := [each for each in begun if each.agreeing]:

@@ -21,14 +21,14 @@ class PreparedSum:
     """One sum with all that is needed to compute it: request, parameters, and each client's settings.
 
     Attributes:
-        name: of the request.
-        parameters: what its clients agree to.
-        clients: their ids.
-        order: what they compute; the part of each is in ``parts``.
-        start: the model that they start from.
-        parts: of every client whose part differs from the sum's bound and weight 1.
-        at_edge: whether an edge that is trusted sums in clear and adds the noise.
-        beside: what stands beside its updates.
+        name: the name of the request.
+        parameters: the public parameters, to which the clients agree.
+        clients: the ids of the clients that send an update or zeros.
+        order: the instruction for all clients; each client's own values are in ``parts``.
+        start: the model from which the clients start.
+        parts: each client's own values; a client without an entry has the sum's norm, and weight 1.
+        at_edge: whether a trusted edge sums in clear and adds the noise.
+        beside: what extensions add to the sum.
     """
 
     name: str
@@ -121,7 +121,7 @@ def client_parts(request: SumRequest) -> dict[int, ClientPart]:
     if _are_alike(request) and not request.records:
         return {}
     weights, norms, largest = request.weights, request.contribution_norms, request.clipping_norm
-    # What is above the sum's norm by rounding alone is the sum's norm.
+    # A norm that exceeds the sum's norm only by rounding becomes the sum's norm.
     norms = np.where(norms <= largest * (1 + ROUNDING), np.minimum(norms, largest), norms)
     if _are_alike(request):
         norms = np.full(len(norms), inf)

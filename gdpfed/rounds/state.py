@@ -18,7 +18,7 @@ from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.directory import RunDirectory
 
 REQUESTS = (SumRequest, LocalTraining, RecordSteps)
-"""What a method asks for, and what may stand in it: these classes exactly."""
+"""The class of a method's requests, then the classes of values in them; subclasses are refused."""
 
 
 @dataclass
@@ -26,10 +26,10 @@ class RunState:
     """The state from which a run continues: privacy ledger, sampling key, and extensions.
 
     Attributes:
-        completed_rounds: rounds behind it.
-        sampling_key: draws the cohorts; secret.
-        ledger: what has been charged; at most one round ahead of ``completed_rounds``.
-        extensions: the options of the run, with what they keep between rounds; some of it is secret.
+        completed_rounds: how many rounds are complete.
+        sampling_key: the secret key with which cohorts are drawn.
+        ledger: what was charged, at most one round more than ``completed_rounds``.
+        extensions: the run's extensions with their state between rounds, some of which is secret.
     """
 
     completed_rounds: int
@@ -41,9 +41,9 @@ class RunState:
 def begin(files: RunDirectory, method: Method, task: Task, extensions: Extensions) -> tuple[RunState, Theta]:
     """Make a new run's state, and save it before the first round.
 
-    The cohorts of a private run are drawn with a key from the operating system, since amplification
-    holds only while nobody can know who was sampled. Without privacy the seed draws them, so that the
-    run can be repeated.
+    A private run draws its cohorts with a key from the operating system's random generator: amplification
+    by sampling holds only if no adversary knows the cohorts. Without privacy the key follows from the seed,
+    so that the run can be repeated.
     """
     public_key = sha256(f"gdpfed cohorts {task.seed}".encode()).digest()
     key = secret_sampling_key() if method.plan.private else public_key
@@ -91,7 +91,7 @@ def restore(files: RunDirectory, method: Method, extensions: Extensions) -> tupl
 class RoundFiles(Observer):
     """Writes every round to the run directory: its log entry first, then the checkpoint.
 
-    A process that ends between the two leaves a record that no checkpoint counts; resuming drops it.
+    A process that ends between the two leaves a log entry without its checkpoint; resuming drops the entry.
     """
 
     def __init__(self, files: RunDirectory, method: Method, state: RunState) -> None:

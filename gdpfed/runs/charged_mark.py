@@ -1,8 +1,8 @@
 """Stores outside a run's directory how many privacy costs it has recorded, to detect an old copy.
 
-A copy forgets what was charged and released after it was made. Resumed, it would release those rounds a
-second time, with new noise, and its ledger would say half of what they cost. So a count lies outside of the
-directory, and it is raised before anything leaves.
+A copy of a run directory lacks the rounds after the copy. If it were resumed, it would release those rounds a
+second time with new noise, and its ledger would state half of their cost. So a count is kept outside the run
+directory, and increased before anything is sent to clients.
 """
 
 from pathlib import Path
@@ -18,8 +18,8 @@ FOLDER = ".charged"
 class ChargedMark:
     """The number of privacy costs that one run has recorded, in a file outside the run's directory.
 
-    `run`: its directory, beside which the counts of all runs lie. `name`: of the run, the same when it is
-    resumed and in every copy of it.
+    `run`: the run directory; a folder beside it holds the counts of all runs. `name`: the run's name, which
+    stays the same when the run is resumed or copied.
     """
 
     def __init__(self, run: Path, name: str) -> None:
@@ -29,7 +29,7 @@ class ChargedMark:
     def save(self, ledger: Ledger) -> None:
         """Write how many privacy costs a run's ledger has recorded, before anything is sent.
 
-        Raises RunError: the file system refuses.
+        Raises RunError if the file system refuses.
         """
         try:
             self.path.parent.mkdir(mode=OWNERS_ALONE, exist_ok=True)
@@ -43,7 +43,7 @@ class ChargedMark:
     def check(self, ledger: Ledger) -> None:
         """Raise RunError if a run's ledger has fewer recorded costs than the run is known to have.
 
-        Raises RunError: it holds less, or nothing says how much it should hold.
+        Raises RunError also if the count is missing or cannot be read.
         """
         held = _charges_in(ledger)
         try:

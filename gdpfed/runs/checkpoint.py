@@ -26,10 +26,10 @@ class Checkpoint:
     """The state of a run after a completed round, from which it resumes.
 
     Attributes:
-        theta: the model that training goes on from, shape (d,); not what the method releases of it.
-        completed_rounds: how many rounds have changed or tried to change it.
-        sampling_key: draws the cohorts of all rounds; secret, since amplification rests on it.
-        method_state: what the method carries from round to round.
+        theta: the model from which training goes on, shape (d,); not the released model.
+        completed_rounds: how many rounds are complete, also those without a sum.
+        sampling_key: the key that draws the cohorts of all rounds; secret, since amplification relies on it.
+        method_state: arrays that the method and the run's extensions keep between rounds.
     """
 
     theta: npt.NDArray[np.float32]
@@ -53,7 +53,7 @@ class Checkpoint:
     def load(cls, directory: Path) -> "Checkpoint":
         """Read the checkpoint from the run directory.
 
-        Raises RunError: the file is missing, damaged, or of another format.
+        Raises RunError if the file is missing, damaged or of another format.
         """
         path = directory / CHECKPOINT_FILE
         try:

@@ -60,9 +60,9 @@ class Enrolment:
     """Who takes part in a run, and how tables are read; stays the same when the run is resumed.
 
     Attributes:
-        identities: the public key of every client in hexadecimal; None where no roster says whose is whose.
-        parties: what every client is called, in the order of client ids; empty where they have no names.
-        columns: how tables are read; None where the data are none.
+        identities: the public key of every client in hexadecimal; None without a roster.
+        parties: the clients' names in the order of client ids; empty if they have no names.
+        columns: how tables are read; None if the data are not tables.
     """
 
     identities: Mapping[int, str] | None = None
@@ -95,8 +95,7 @@ class RunDirectory:
     ) -> "RunDirectory":
         """Make a run's directory, readable only by its owner, since its files reveal who was sampled.
 
-        `task`: what is trained, and on which data. Raises RunError: it exists and is not empty, or cannot be
-        made.
+        `task`: the model and the data. Raises RunError if the directory is not empty or cannot be made.
         """
         require_unused(path)
         try:
@@ -122,8 +121,8 @@ class RunDirectory:
     def resume(cls, path: Path, config: Config) -> "RunDirectory":
         """Open the directory of an unfinished run that had the same configuration.
 
-        Raises RunError: no run, a damaged one, one of another format, or one of another configuration; names
-        the first difference.
+        Raises RunError if there is no run, or if it is damaged, of another format or of another
+        configuration, of which the error names the first difference.
         """
         refuse_another_run(path, config)
         return cls(path)
@@ -131,8 +130,8 @@ class RunDirectory:
     def load_name(self, plan: PrivacyPlan, enrolment: Enrolment) -> str:
         """Read the run's name from the file that assigns clients to groups.
 
-        Raises RunError: it is missing, damaged, of another format, or another assignment than the plan's; or
-        a client had another key, or tables were read by another declaration.
+        Raises RunError if the file is missing, damaged or of another format, or if it has other groups than
+        the plan, other keys or names of clients, or another declaration of columns.
         """
         path = self.path / ASSIGNMENT_FILE
         try:
@@ -162,8 +161,8 @@ class RunDirectory:
         """Read the run's privacy ledger as it was after the last recorded cost.
 
         Raises:
-            RunError: it is missing or damaged, or holds less than the run was charged.
-            PrivacyError: it belongs to another plan.
+            RunError: the ledger is missing or unreadable, or has fewer charges than the run.
+            PrivacyError: the ledger is damaged or belongs to another plan.
         """
         path = self.path / LEDGER_FILE
         try:
@@ -183,7 +182,7 @@ class RunDirectory:
     def held(self) -> Iterator[None]:
         """Lock the run against all other processes, until the ``with`` block ends.
 
-        Raises RunError: another process is at it, or has been since the ledger was read.
+        Raises RunError if another process holds the run, or has continued it since the ledger was read.
         """
         folder = os.open(self.path, os.O_RDONLY)
         try:
@@ -224,7 +223,7 @@ class RunDirectory:
     def load_counts(self, num_clients: int) -> npt.NDArray[np.float64]:
         """Read the class counts that clients released, shape (n, B).
 
-        Raises RunError: they are missing, damaged, of another format, or of another number of clients.
+        Raises RunError if they are missing, damaged, of another format or of another number of clients.
         """
         path = self.path / COUNTS_FILE
         try:
@@ -244,7 +243,7 @@ class RunDirectory:
     def completed_records(self, completed_rounds: int) -> list[RoundLogEntry]:
         """Return the log entries up to the last checkpoint.
 
-        Raises RunError: rounds are missing in it, or it is damaged or of another format.
+        Raises RunError if the log lacks rounds, is damaged or is of another format.
         """
         try:
             records = [r for r in read_rounds(self.path) if r.round <= completed_rounds]
@@ -265,7 +264,7 @@ class RunDirectory:
     def append_round(self, record: RoundLogEntry) -> None:
         """Add the entry of one round to the run's log.
 
-        Raises RunError: the file system refused, as when it is full.
+        Raises RunError if the file system refuses, for example because it is full.
         """
         path = self.path / ROUNDS_FILE
         try:
@@ -298,7 +297,7 @@ def _settings(config: Config) -> dict[str, Any]:
 def _check_identities(path: Path, saved: Any, now: dict[str, str] | None) -> None:
     """Raise RunError if the clients' public keys differ from those with which the run began.
 
-    Raises RunError: names the first client whose key is another, or the setting that is missing.
+    The error names the first client with another key, or the missing setting.
     """
     if saved == now:
         return

@@ -12,10 +12,11 @@ from gdpfed.json_files import WRONG_FORM, read_json
 R = TypeVar("R")
 
 FORMAT_VERSION = 4
-"""Written into plan.json, assignment.json, every line of rounds.jsonl, and the checkpoint's metadata."""
+"""`versioned` writes it into JSON files and lines of rounds.jsonl; the checkpoint has it too."""
 VERSION_KEY = "version"
 SETTINGS_KEY, SETTINGS_OF = "settings", ("privacy", "secagg", "training", "method")
-"""Of plan.json: the settings that it was made with, of these groups, with the seed of `run`."""
+"""The entry of plan.json with the settings of the plan, and the groups of settings that it holds; the entry
+also has the seed of the group `run`."""
 CONFIG_FILE = "config.yaml"
 PLAN_FILE = "plan.json"
 ROUNDS_FILE = "rounds.jsonl"
@@ -24,7 +25,7 @@ REWARDS_FILE = "rewards.json"
 COUNTS_FILE = "class_counts.json"
 ASSIGNMENT_FILE = "assignment.json"
 IDENTITIES, PARTIES, COLUMNS = "identities", "parties", "columns"
-"""Of the assignment, where there are some: every client's key and name, and what names the declaration."""
+"""Optional entries of assignment.json: the clients' keys, their names, and the digest of the columns."""
 MODEL_CARD_FILE = "model_card.md"
 MODEL_FILE = "model/weights.safetensors"
 DESCRIPTION_FILE = "model/model.json"
@@ -41,28 +42,28 @@ NORMS_FILE = "norm_histogram.json"
 AT_CHANCE_FILE = "at_chance.json"
 CUT_FILE = "data_cut.json"
 PERSONAL_FILE = "personal.safetensors"
+"""The clients' own models, if a method has them: one array `PERSONAL_KEY` of shape (n, d)."""
 STATISTICS_FILE, STATISTICS_PAGE = "statistics.json", "statistics.html"
-"""The second is written when somebody looks at the first, which is sealed."""
-"""The clients' own models where a method has them, one array `PERSONAL_KEY` of shape (n, d)."""
+"""The statistics, which are sealed, and an HTML page that shows them, which is not."""
 PERSONAL_KEY = "personal"
 CLIENT_STATES_FOLDER = "client_states"
-"""What simulated clients keep between their rounds, while the run lasts."""
+"""The folder with the client states of simulated clients, which exists while the run lasts."""
 ACCURACY_PICTURE = "accuracy.png"
 BUDGET_PICTURE = "budget.png"
 EVENTS_FOLDER = "tensorboard"
 SEALED = (CONFIG_FILE, PLAN_FILE, ASSIGNMENT_FILE, LEDGER_FILE, ROUNDS_FILE)
-"""What every run that has ended or pauses has, each with its hash in its seal."""
+"""Files of every run that has ended or pauses; the seal has a hash of each."""
 SEALED_AT_END = (MODEL_FILE, DESCRIPTION_FILE, MANIFEST_FILE)
-"""What it has besides when it has ended; a run that pauses has a checkpoint instead."""
+"""Further sealed files of a run that has ended; a run that pauses has a checkpoint instead."""
 SEALED_IF_THERE = (
     *(COUNTS_FILE, REWARDS_FILE, PARTS_FILE, HELD_OUT_FILE, VOTE_FILE, NORMS_FILE),
     *(PERSONAL_FILE, COLUMNS_FILE),
     *(MODEL_CARD_FILE, AT_CHANCE_FILE, CUT_FILE, ACCURACY_PICTURE, BUDGET_PICTURE),
     STATISTICS_FILE,
 )
-"""What only some runs have; so has every file in `EVENTS_FOLDER` its hash in the seal."""
+"""Sealed files that only some runs have. The files in `EVENTS_FOLDER` are sealed too."""
 WEAK_DATA = "weak data: {}"
-"""How the log of a run marks what is weak in its data."""
+"""How the output of a run marks a warning about weak data."""
 
 
 def versioned(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,8 +74,7 @@ def versioned(values: Mapping[str, Any]) -> dict[str, Any]:
 def check_version(path: Path, found: object) -> None:
     """Raise RunError if a run's file has another format version.
 
-    `path`: the file. `found`: the version that it names; None where it names none. Raises RunError: the
-    version is another than :data:`FORMAT_VERSION`.
+    `path`: the file. `found`: the version in the file, or None; it must be :data:`FORMAT_VERSION`.
     """
     if found != FORMAT_VERSION:
         named = "no format version" if found is None else f"format version {found}"
@@ -89,7 +89,7 @@ def read_versioned(path: Path) -> dict[str, Any]:
 
     Raises:
         RunError: as :func:`check_version`.
-        OSError, ValueError: it cannot be read, or is not a JSON object.
+        OSError, ValueError: the file cannot be read, or is not a JSON object.
     """
     values = read_json(path.read_text(encoding="utf-8"))
     if not isinstance(values, dict):
@@ -103,8 +103,8 @@ def read_result(
 ) -> R | None:
     """Read a result that `save_result` wrote into a run's directory; None if there is none.
 
-    `words`: what it is. `of_values`: makes it of the file's values. `error`: what a damaged file raises.
-    Raises RunError: it is of another format.
+    `words`: what the result is, for errors. `of_values`: makes the result from the file's values. `error`:
+    the class of error for a damaged file. Raises RunError for a file of another format.
     """
     if not path.is_file():
         return None
@@ -120,10 +120,7 @@ def save_result(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def check_json_file(path: Path) -> None:
-    """Raise RunError if a JSON file has another format version; unreadable files pass here.
-
-    Raises RunError: as :func:`check_version`.
-    """
+    """Raise RunError if a JSON file has another format version; unreadable files pass here."""
     try:
         content = read_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

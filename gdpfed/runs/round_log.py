@@ -15,34 +15,34 @@ class RoundLogEntry:
     """The log entry of one round: cohorts, sums, metrics and epsilon; ``round`` counts from 1.
 
     Attributes:
-        accuracy: of the model after the round, on the server's test split; None where labels are numbers, the
-            server has none, or the round was not evaluated.
-        loss: the same model's mean of what training minimises; cross-entropy is in nats.
-        metrics: the metrics that were chosen, by name in their order, the one that is shown first; empty
-            where it is accuracy alone.
-        cohort_sizes: clients of every group that were asked: those that were drawn, and those that fill.
-        filled: how many of these were not drawn and sent zeros, so that there is a sum
-            whoever was drawn; empty where nobody did.
-        reachable: clients of every group that could be reached, of which the sample is drawn; empty where
-            nobody knows any more, the round having been interrupted.
-        turns: the clients of every group whose turn it was; empty where a sample is drawn.
-        taken_back: of every requested sum, pairs of a client that took noise back in it and the round, from
-            1, in whose sum it had added it; empty where nobody did.
-        noise_shares: of every requested sum, how many members it had, those without an update included, and
-            the standard deviation of each survivor's noise in it; empty where no client adds any.
-        survivors: clients in every requested sum; 0 where there was none.
-        failures: why a sum is missing, by its name; ``round`` names what ended the whole round.
-        spent_epsilon: accounted epsilon of every group so far; None where nothing is promised.
-        epsilon_against_server: of the client that took part most often, also against members of its sums;
-            None where nothing is promised against the server.
-        upload_bytes: bytes a coordinate that a client of every requested sum has sent.
-        noise_stddevs: C sigma of every requested sum, the least noise that was asked for.
-        groups_in_sums: the groups that every requested sum was asked of.
+        accuracy: the released model's accuracy on the server's test split; None if labels are not classes, if
+            the server has no test split, or if the round was not evaluated.
+        loss: the mean test loss of the same model; cross-entropy is in nats.
+        metrics: the chosen metrics by name; the first is displayed. Empty if accuracy is the only one.
+        cohort_sizes: for each group, the number of clients in the cohort, fillers included.
+        filled: for each group, how many of them were not drawn and sent zeros, so that every round has its
+            sum; empty if there were none.
+        reachable: for each group, the number of clients that could be reached; empty if an earlier process
+            was interrupted in the round, since the number is then unknown.
+        turns: for each group, the clients that took part, if turns are scheduled; empty under sampling.
+        taken_back: for each requested sum, pairs of a client that took noise back and the earlier round (from
+            1) in whose sum it had added that noise; empty if no client did.
+        noise_shares: for each requested sum, the number of members, also those without an update, and the
+            standard deviation of each survivor's noise in the sum; empty if no client adds noise.
+        survivors: for each requested sum, the number of clients in it; 0 if there is no sum.
+        failures: why a sum is missing, by its name; the name ``round`` stands for the whole round.
+        spent_epsilon: each group's spent epsilon; None without a promise.
+        epsilon_against_server: for each group, epsilon against the server and the other members of sums, of
+            the client that took part most often; None without a promise against the server.
+        upload_bytes: for each requested sum, how many bytes a client sent for one coordinate.
+        noise_stddevs: for each requested sum, C sigma: the smallest noise that was asked for.
+        groups_in_sums: for each requested sum, the groups of its clients.
         seconds: wall time by phase.
-        clipping_norm: C(t) of adaptive clipping, the mean norm of the updates; None where it is fixed.
-        fraction_within: the part of the clients within their norm, with its noise, from which the next C
-            follows; None where there was no sum.
-        noted: what later samples follow from, made of what single clients released; empty where none do.
+        clipping_norm: C(t) of adaptive clipping, the mean of all clients' norms; None if it is fixed.
+        fraction_within: the released, noised fraction of clients within their norm, from which the next C
+            follows; None if there was no sum.
+        noted: values, computed from what single clients released, from which later samples follow; empty if
+            there are none.
     """
 
     round: int

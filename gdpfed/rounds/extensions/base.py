@@ -1,24 +1,25 @@
 """Base class of extensions; each is an optional feature of a run, such as adaptive clipping.
 
-The moments of an extension, in the order in which a run comes to them:
+The methods of an extension, in the order in which a run calls them:
 
 | when | what is called |
 |---|---|
-| before anything is written | `largest`, `check` |
-| the files are there | `opened_run`, once a process |
+| before anything is written | `asked`, `largest`, `check` |
+| the run directory exists | `opened_run`, once in each process |
 | before the first round of a process | `before_rounds` |
-| a round begins | `start`, `replaces` |
-| the cohorts are drawn | `drawn`, of the project's own alone |
-| the method asks for sums | `asked`; once they are charged `requested`, `sums_ended`, `taken` |
-| the round has made its step | `stepped`, `released`, `evaluated`, `record` |
-| the checkpoint is on the disk | `state_dict` before it, `saved` after it |
+| a round begins | `start` |
+| its cohorts are drawn | `drawn`, only in extensions of this project |
+| its cost is recorded | `replaces`, and `round` if an extension replaces the method |
+| the method asks for sums | `asked`; after they are charged `requested`, `sums_ended`, `taken` |
+| the method has made its step | `record`, `stepped`, `released`, `evaluated` |
+| the checkpoint is written | `state_dict` before it, `saved` after it |
 | after the last round of a process | `after_rounds` |
 | the run is over | `finished` |
 
-An extension is an `Observer` too, so it is told of the other moments as observers are. None of this can have
-anything summed that the ledger has not charged: what `asked` returns is checked against the plan and charged
-afterwards, a fleet takes charged sums alone, and `OpenRun.sum_once` charges before it asks anybody. An
-extension is code of the server's all the same: it sees what the server sees.
+An extension is an `Observer` too, and is told of a run's events as observers are. It cannot cause a sum that
+the ledger has not charged: the requests that `asked` returns are checked against the plan and then charged, a
+fleet accepts only charged sums, and `OpenRun.sum_once` charges before it asks clients. But an extension runs
+on the server and sees what the server sees.
 """
 
 from abc import ABC
@@ -45,13 +46,13 @@ State = dict[str, npt.NDArray[np.generic]]
 
 
 class RoundLeftOut(Exception):  # noqa: N818 - the state is the news, not the error
-    """Raised to leave out the round that begins: no client takes part, and the log entry has the text."""
+    """Raised to leave out the round that begins: no client is asked, and the log has the text as reason."""
 
 
 class Extension(Observer, ABC):
     """An optional feature of a run; each method does nothing unless a subclass overrides it.
 
-    A run that is stopped after round 5 if a public test set says so::
+    An extension that ends the training after five rounds::
 
         class StopAfterFive(Extension):
             key = "stop_after_five"
@@ -62,7 +63,7 @@ class Extension(Observer, ABC):
                 return theta
 
     Attributes:
-        key: the names of its arrays in the checkpoint begin with it and a dot.
+        key: its prefix in the checkpoint: the names of its arrays begin with the key and a dot.
     """
 
     key: ClassVar[str]
@@ -74,7 +75,7 @@ class Extension(Observer, ABC):
     def check(self, run: "PreparedRun", fleet: "Fleet", requests: Sequence[SumRequest]) -> None:
         """Raise InputError if this extension cannot work in the run; called before anything is written.
 
-        ``requests`` are those of the method over its largest cohorts. Raises InputError.
+        ``requests`` are those of the method and the extensions over the largest cohorts.
         """
 
     def opened_run(self, run: "OpenRun") -> None:
@@ -86,8 +87,9 @@ class Extension(Observer, ABC):
     def start(self, order: TrainingOrder, theta: Theta) -> Theta:
         """Return the model from which a round starts, shape (d,).
 
-        ``theta`` is the model that the round before has left. Nothing is charged yet, so it may wait. Raises
-        RoundLeftOut to go on with the next round, TrainingOver to end the training before this one.
+        ``theta`` is the model after the previous round. The round is not charged yet: this method may wait.
+        Raises RoundLeftOut to leave out the round, which is charged all the same, and TrainingOver to end the
+        training before the round.
         """
         return theta
 
@@ -120,7 +122,7 @@ class Extension(Observer, ABC):
         return theta
 
     def evaluated(self, ended: RoundEnded) -> None:
-        """Called when a round is over and evaluated, before anything of it is saved."""
+        """Called when a round is over and evaluated, before its log entry and checkpoint are saved."""
 
     def record(self) -> dict[str, Any]:
         """Return fields for the round's log entry, by their names in `RoundLogEntry`."""
@@ -130,7 +132,7 @@ class Extension(Observer, ABC):
         """Called when a round's checkpoint is on disk."""
 
     def after_rounds(self, run: "OpenRun") -> None:
-        """Called after the last round of this process, before observers are told."""
+        """Called after the last round of this process, before observers hear that the run is concluded."""
 
     def finished(self) -> None:
         """Called when the run is over and its files are written."""
@@ -152,10 +154,10 @@ class Beside:
     """What extensions add to a sum of updates: noise, earlier noise to subtract, and stored client states.
 
     Attributes:
-        noise: of a stream of sums; None where it is independent of other sums.
-        corrections: of masked sums of a stream: who takes back noise, and of which earlier rounds. It holds
-            every member without an update, of whom no noise may be due.
-        kept: by the clients of the sum between their rounds; None where they keep nothing.
+        noise: the correlated noise of the sum; None if its noise is independent of other sums.
+        corrections: for masked sums with correlated noise, client id -> the earlier rounds whose noise the
+            client takes back. Every member without an update has an entry, which may be empty.
+        kept: the client states of the sum's clients; None if clients keep no state.
     """
 
     noise: "SumNoise | None" = None
@@ -179,7 +181,7 @@ NOTHING_BESIDE = Beside()
 class SumExtension(Extension):
     """An extension that may also change a noised sum: its clients, its parameters and its noise.
 
-    What it returns decides about noise, so `run.extensions` takes none from elsewhere.
+    What it returns decides about noise. So `run.extensions` refuses such extensions from other packages.
     """
 
     def drawn(
@@ -204,7 +206,7 @@ class SumExtension(Extension):
 class Extensions(Sequence[Extension]):
     """All extensions of a run, called one after the other.
 
-    `items`: no two of one `key`, none of which begins with another's and a dot.
+    `items`: the extensions. Their keys differ, and no key begins with another key and a dot.
     """
 
     def __init__(self, items: Sequence[Extension] = ()) -> None:
@@ -293,7 +295,7 @@ class Extensions(Sequence[Extension]):
     def restore(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> State:
         """Restore each extension's state from a checkpoint; return the rest, which is the training method's.
 
-        Raises ValueError for a state that is not one of this run.
+        Raises ValueError for the state of another run.
         """
         rest = dict(state)
         for each in self:
