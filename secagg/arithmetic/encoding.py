@@ -1,8 +1,8 @@
 """Encodes real updates as integers modulo 2**b, so that no rounded update exceeds the clipping norm.
 
-The grid follows the distributed discrete Gaussian of Kairouz, Liu and Steinke (ICML 2021): fix the
-standard deviation s of a client's noise in integer steps, and let the step (the grid) follow from
-the noise the plan asks for.
+The grid follows the distributed discrete Gaussian of Kairouz, Liu and Steinke (ICML 2021): the standard
+deviation s of a client's noise is fixed in integer steps. The size of a step (the grid) follows from s and
+from the noise that the plan asks for.
 """
 
 import math
@@ -19,10 +19,10 @@ from secagg.arithmetic.packing import FEWEST_BITS, FULL_BITS
 from secagg.sum_errors import EncodingError
 
 _CHUNK = 2**16
-# BLAS shares longer products out to threads, which wait for each other where the processor is busy.
+# BLAS splits longer products among threads, which wait for each other on a busy processor.
 _DOT_TERMS = 2**13
 UNCLIPPED_GRID = 2.0**-20
-# The norm of a float32 update, summed in float32 on a GPU, is off by about 1e-6 of itself.
+# A norm that a GPU sums in float32 has a relative error of about 1e-6.
 _CLIP_SLACK = 1e-4
 
 Floats = NDArray[np.floating[Any]]
@@ -33,17 +33,18 @@ Integers = NDArray[np.int64]
 class Encoding:
     """The integer grid (step size) of one secure sum: converts updates to integers modulo 2**b, and back.
 
-    Make it with `for_sum`. Client and server compute the same one from public numbers.
+    Make it with `for_sum`. Client and server compute the same encoding from public numbers.
 
     Attributes:
-        grid: the value of one integer step, in the update's own unit.
-        num_contributors: n2, over how many clients the range was divided.
+        grid: the value of one integer step, in the unit of updates.
+        num_contributors: n2, the number of clients among which the range of integers is divided.
         dimension: d.
         clipping_norm: C, the L2 sensitivity that `encode` guarantees; inf without clipping.
-        integer_noise_stddev: s, a client's noise in steps, all parts together; 0 without noise.
+        integer_noise_stddev: the standard deviation of a client's whole noise, in steps; 0 without noise.
         modulus_bits: b; sums are taken modulo 2**b.
         levels: the parts of the noise; None without noise.
-        integer_correction_stddev: the most that one member takes back of earlier sums' noise, in steps.
+        integer_correction_stddev: the largest standard deviation of the earlier noise that one member takes
+            back, in steps.
     """
 
     grid: float
@@ -69,14 +70,14 @@ class Encoding:
 
         With noise: grid = C sigma / (sqrt(n2 - D - c) s), and s is the largest of
         `noise_levels.INTEGER_NOISE_STDDEVS` with n2 (C / grid + 1/2) + z s sqrt(n2) < 2**(b - 1), z =
-        `NOISE_TAIL`: each client brings at most C / grid of signal in a coordinate, 1/2 of rounded
-        noise, and noise of standard deviation s; beside it is what members take back of earlier noise
-        (`Corrections`). With noise in levels, the part that always stays has the s of the list and
-        grid = C sigma / (sqrt(n2 - c) s). Without noise: C / grid = 2**(b - 1) / n2 - 1. Without
-        clipping: grid = 2**-20.
+        `NOISE_TAIL`. Here each client adds to a coordinate at most C / grid steps of its update, 1/2 for
+        rounding its noise, and noise of standard deviation s; earlier noise that members take back
+        (`Corrections`) adds to this bound. With noise levels, s is that of the part that always stays, and
+        grid = C sigma / (sqrt(n2 - c) s). Without noise: C / grid = 2**(b - 1) / n2 - 1. Without clipping:
+        grid = 2**-20.
 
-        Raises EncodingError: the numbers are impossible, no s fits, or rounding `dimension` coordinates would
-        use up the whole clipping norm.
+        Raises EncodingError if the numbers are impossible, no s fits, or rounding `dimension` coordinates
+        would use up the whole clipping norm.
         """
         check_numbers(dimension, clipping_norm, noise_multiplier, modulus_bits)
         levels, half = None, 1 << modulus_bits - 1
@@ -106,8 +107,8 @@ class Encoding:
     def clipped_to(self, clipping_norm: float) -> "Encoding":
         """Return the same integer grid with the smaller clipping norm of a single member.
 
-        Its `clip_bound`, and the exact check of what it encodes, are those of C_i; range, noise and decoding
-        are those of the sum. Raises EncodingError: C_i is not in (0, C], or rounding would use it up.
+        `clip_bound` and the exact check of encoded updates use this norm C_i. Range, noise and decoding
+        are those of the sum. Raises EncodingError if C_i is not in (0, C], or if rounding would use it up.
         """
         if not 0 < clipping_norm <= self.clipping_norm:
             raise EncodingError(
@@ -127,9 +128,9 @@ class Encoding:
 
     @property
     def clip_bound(self) -> float:
-        """The norm to which updates are clipped, a little below the limit, which rounding must not exceed.
+        """The norm to which updates are clipped: a little below C, so that it stays within C after rounding.
 
-        The last part outweighs the errors of float64 in the norm, the grid and this bound.
+        Rounding adds at most grid sqrt(d) / 2. The factor 1 - 2**-36 covers the errors of float64.
         """
         return (self.clipping_norm - self.grid * math.sqrt(self.dimension) / 2) * (1 - 2.0**-36)
 
@@ -140,7 +141,7 @@ class Encoding:
 
     @property
     def coordinate_limit(self) -> int:
-        """The largest coordinate, in steps, that all contributors may send without a wrap around 2**b."""
+        """The largest coordinate, in steps, that every contributor may send without a wrap around 2**b."""
         return self._largest // self.num_contributors
 
     @property
@@ -155,10 +156,10 @@ class Encoding:
     def encode(self, update: Floats) -> Integers:
         """Round an update to integer steps z with grid * |z|_2 <= C: float[d] -> int64[d].
 
-        The update's L2 norm must be at most `clip_bound`. An excess within 1e-4 of it, which a norm summed in
-        float32 leaves, is scaled away; the norm of the integers is then checked exactly, so the sensitivity
-        is at most C whatever the floats did. Raises EncodingError: NaN or infinity, a norm or (without
-        clipping) a coordinate out of range.
+        The update's L2 norm must be at most `clip_bound`. An excess of up to 1e-4 of it, as left by clipping
+        in float32, is scaled away. The norm of the integers is then checked exactly, so the sensitivity is at
+        most C despite all floating-point errors. Raises EncodingError for NaN or infinity, and for a norm or
+        a coordinate out of range.
         """
         self._check_array(update)
         scale = 1.0
@@ -177,9 +178,9 @@ class Encoding:
     def encode_noise(self, noise: Floats) -> Integers:
         """Round a client's noise, given in the update's unit, to integer steps: float[d] -> int64[d].
 
-        What it takes back of earlier noise is in it. Raises EncodingError: NaN or infinity, or a value beyond
-        `NOISE_TAIL` standard deviations (any but 0 without noise): it was drawn in another unit than
-        `client_noise_stddev`.
+        The noise includes the earlier noise that the client takes back. Raises EncodingError for NaN or
+        infinity, and for a value beyond `NOISE_TAIL` standard deviations, as if drawn in another unit than
+        `client_noise_stddev`. If the sum has no noise, every value but 0 is refused.
         """
         self._check_array(noise)
         return _rounded(noise, 1.0, self.grid, self.noise_limit)
@@ -191,7 +192,7 @@ class Encoding:
         return min(math.ceil(NOISE_TAIL * stddev), self._largest)
 
     def to_residues(self, steps: Integers) -> NDArray[np.uint32]:
-        """Return integer steps modulo 2**32: int64[d] -> uint32[d]; the session sends the low b bits."""
+        """Return integer steps modulo 2**32: int64[d] -> uint32[d]; a session sends only the low b bits."""
         if steps.dtype != np.int64 or steps.shape != (self.dimension,):
             raise EncodingError(f"steps are int64[{self.dimension}], got {_kind(steps)}")
         return steps.astype(np.uint32)
@@ -199,14 +200,14 @@ class Encoding:
     def is_encoded(self, residues: NDArray[np.uint32]) -> bool:
         """Whether integers modulo 2**b, uint32[d], can be an update that `encode` made, without noise.
 
-        Its norm is at most C, exactly, or without clipping every coordinate within `coordinate_limit`.
+        They can if no coordinate exceeds `coordinate_limit` and, with clipping, the exact norm is at most C.
         """
         steps = residues.view(np.int32).astype(np.int64)
         if int(np.abs(steps).max()) > self.coordinate_limit:
             return False
         if math.isinf(self.clipping_norm):
             return True
-        # The norm in floats keeps the exact one below from overflowing.
+        # This bound on the norm in floats keeps the exact computation below from overflowing.
         if _norm(steps.astype(np.float64)) ** 2 > 2.0 * self.norm_limit_squared:
             return False
         return _squared_norm(steps) <= self.norm_limit_squared
@@ -220,7 +221,7 @@ class Encoding:
         buffer = np.empty(min(_CHUNK, len(residues)), np.uint32)
         for start in range(0, len(residues), _CHUNK):
             chunk = residues[start : start + _CHUNK]
-            # The shifts up and down again carry the sign bit of b bits to the others.
+            # Shifting up, then down again, copies the sign bit of b bits to the higher bits.
             shifted = np.left_shift(chunk, spare, out=buffer[: len(chunk)], dtype=np.uint32)
             centred = shifted.view(np.int32)
             np.right_shift(centred, spare, out=centred)

@@ -1,7 +1,8 @@
 """Noise in several parts, some of which the server removes after a sum; and the bits that a sum needs.
 
-XNoise (Jiang et al., Dordis, EuroSys 2024): each client adds a part that always stays, and L parts
-that the server takes out again when fewer clients dropped than the part stands ready for.
+XNoise (Jiang et al., Dordis, EuroSys 2024): each client adds one part of noise that always stays, and L
+further parts. Each further part is meant for a larger number of dropouts; if fewer clients dropped out, the
+server removes that part again.
 """
 
 import math
@@ -25,7 +26,7 @@ NAMED_VARIANCES = {
     20486.0: 512**2 * (1 + 40**2),
     FINE_STDDEV: 40**2 * (1 + 12**2),
 }
-"""The sampler's distributions by name, and their exact variance in steps**2."""
+"""The exact variance, in steps**2, of each distribution of the sampler, by the distribution's name."""
 _EXCESS_DENOMINATOR = 4096
 
 
@@ -33,13 +34,14 @@ _EXCESS_DENOMINATOR = 4096
 class NoiseLevels:
     """One client's noise in a sum, split into parts that the server can remove, in integer steps.
 
-    Part 0 is one draw of variance `NAMED_VARIANCES[base_stddev]`. Part l >= 1 is `multipliers[l-1]`
-    times a draw of the finest distribution. Up to level l they have together at least
-    variance_0 (n2 - c) / (n2 - r_l - c), so n2 - r_l survivors, c of them corrupt, carry the plan's.
+    Part 0 is one draw of variance `NAMED_VARIANCES[base_stddev]`. Part l >= 1 is `multipliers[l-1]` times a
+    draw from `FINE_STDDEV`. The variance of parts 0 to l together is at least
+    variance_0 (n2 - c) / (n2 - r_l - c). So n2 - r_l survivors carry the planned noise, even without the
+    noise of c corrupt ones.
 
     Attributes:
         base_stddev: the name of part 0's distribution.
-        bounds: r_0 = 0 < r_1 < ... < r_L = D; level l serves up to r_l dropped.
+        bounds: r_0 = 0 < r_1 < ... < r_L = D; level l suffices for up to r_l dropouts.
         multipliers: m_1 .. m_L.
     """
 
@@ -67,10 +69,8 @@ class NoiseLevels:
     def largest_excess(self, num_noisy: int) -> Fraction:
         """Return how much a sum's noise variance may exceed the planned one, as an exact fraction.
 
-        It is that of the honest noise, over all numbers of dropouts up to D.
-
-        Args:
-            num_noisy: n' = n2 - c, how many add noise that counts.
+        It is the largest excess for any number of dropouts up to D, counting only the noise of `num_noisy`:
+        n' = n2 - c, the members whose noise counts.
         """
         planned = self.variance(0) * num_noisy
         summed = (
@@ -100,12 +100,11 @@ class NoiseLevels:
 def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, most_levels: int) -> NoiseLevels:
     """Divide noise that may be removed into levels, so that a sum exceeds the plan as little as possible.
 
-    There are at most `most_levels`.
-
-    With r_{l-1} < dropped <= r_l the sum carries at most (n' - r_{l-1} - 1) / (n' - r_l) of what it needs, n'
-    = n2 - c. `base_stddev`: a name in `NAMED_VARIANCES`, coarser than the finest when there are levels.
-    `num_noisy`: n' = n2 - c, how many add noise that counts. `dropout_tolerance`: D, below n'. `most_levels`:
-    L. Raises EncodingError: levels on the finest distribution, for which no finer part exists.
+    With r_{l-1} < dropouts <= r_l the noise variance of the sum is, but for rounding, at most
+    (n' - r_{l-1} - 1) / (n' - r_l) times the planned one. `base_stddev`: a name in `NAMED_VARIANCES`; with
+    levels any but `FINE_STDDEV`. `num_noisy`: n' = n2 - c, the number of members whose noise counts.
+    `dropout_tolerance`: D, below n'. `most_levels`: L, the largest number of levels. Raises EncodingError for
+    levels with `FINE_STDDEV`, since there is no finer part.
     """
     if not most_levels:
         return NoiseLevels(base_stddev)
@@ -126,10 +125,7 @@ def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, mos
 
 
 def _bounds(num_noisy: int, most: int, levels: int) -> tuple[int, ...]:
-    """Choose the number of dropouts that each noise level serves, with the least surplus noise.
-
-    They are 0 = r_0 < ... < r_L = most.
-    """
+    """Choose the dropouts that each level serves, 0 = r_0 < ... < r_L = most, with least surplus noise."""
     low, high = 0, _EXCESS_DENOMINATOR * num_noisy
     while low < high:
         middle = (low + high) // 2
@@ -143,7 +139,7 @@ def _bounds(num_noisy: int, most: int, levels: int) -> tuple[int, ...]:
 def _greedy(num_noisy: int, most: int, excess: int) -> tuple[int, ...]:
     """Choose each noise level's number of dropouts in turn, as large as a bound on surplus noise allows.
 
-    The bound is excess / 4096 more variance than is planned.
+    The surplus variance is at most excess / 4096 of the planned variance.
     """
     bounds = [0]
     while bounds[-1] < most:
@@ -154,17 +150,17 @@ def _greedy(num_noisy: int, most: int, excess: int) -> tuple[int, ...]:
 
 
 INTEGER_NOISE_STDDEVS = tuple(NAMED_VARIANCES)
-"""Names of the choices of s, finest first: 512 sqrt(1 + 160**2), 512 sqrt(1 + 40**2), 40 sqrt(1 + 12**2).
+"""The choices of s, finest grid first: 512 sqrt(1 + 160**2), 512 sqrt(1 + 40**2), 40 sqrt(1 + 12**2).
 
-Each is what z1 + k z2 has when both come from one table of discrete Gaussians of 512 (or 40)
-steps, so that an exact sampler can draw it (Micciancio and Walter, CRYPTO 2017). The names round
-these numbers; the grid is made from the exact ones, so that the noise never falls short.
+Each is the standard deviation of z1 + k z2 for discrete Gaussians z1 and z2 of 512 (or 40) steps, which one
+table holds; so an exact sampler can draw it (Micciancio and Walter, CRYPTO 2017). The names are rounded. The
+grid follows from the exact values, so that the noise is never too small.
 """
 NOISE_TAIL = 16.0
-"""How many standard deviations of the summed noise fit below the wrap.
+"""How many standard deviations of the summed noise fit into the integers without a wrap.
 
-The summed noise has standard deviation s sqrt(n2) steps. It leaves +-16 of them with probability
-at most 2 exp(-16**2 / 2) < 2**-183 a coordinate, so over d < 2**31 coordinates below 2**-152.
+The summed noise has standard deviation s sqrt(n2) steps. It is beyond 16 of them with probability at most
+2 exp(-16**2 / 2) < 2**-183 in one coordinate, so below 2**-152 in any of d < 2**31 coordinates.
 """
 
 
@@ -173,8 +169,8 @@ class Corrections:
     """How many members may subtract earlier noise in a sum, and how much of it at most.
 
     Attributes:
-        members: how many may.
-        multiplier: the largest standard deviation of what one takes back, in clipping norms C.
+        members: how many members may subtract.
+        multiplier: the largest standard deviation of what one member subtracts, in clipping norms C.
     """
 
     members: int
@@ -189,13 +185,13 @@ class Contributors:
     """The members that send an update to a sum and add its noise, and how many of them may drop out.
 
     Attributes:
-        number: n2, how many they are.
-        dropout_tolerance: D, how many of them may vanish before the sum.
-        corrupt_tolerance: c, how many may collude; their noise counts for nothing.
-        most_noise_levels: L, in how many levels noise beyond the plan's is taken out again.
-        corrections: what members take back of earlier sums' noise beside.
+        number: n2, the number of these members.
+        dropout_tolerance: D, how many of them may drop out before the sum.
+        corrupt_tolerance: c, how many may collude; their noise does not count.
+        most_noise_levels: L, the largest number of levels of surplus noise.
+        corrections: how much earlier noise members may subtract in the sum.
 
-    Raises EncodingError: nobody would be left to add noise.
+    Raises EncodingError if no member would be left whose noise counts.
     """
 
     number: int
@@ -213,27 +209,19 @@ class Contributors:
 
     @property
     def noisy(self) -> int:
-        """The smallest number of members whose noise is in the sum and unknown to colluders.
-
-        It is n2 - D - c.
-        """
+        """n2 - D - c: the smallest number of members whose noise is in the sum and unknown to colluders."""
         return self.number - self.dropout_tolerance - self.corrupt_tolerance
 
     @property
     def staying(self) -> int:
-        """The number of members among whom the permanent noise is divided.
+        """n', the number of members among whom the permanent noise is divided.
 
-        It is n' = n2 - c with noise levels, and n2 - D - c without.
-
-        It is n' of the other formulas.
+        It is n2 - c with noise levels, and n2 - D - c without.
         """
         return self.noisy + (self.dropout_tolerance if self.most_noise_levels else 0)
 
     def norm_in_noise(self, noise_multiplier: float) -> float:
-        """Return the clipping norm in standard deviations of one client's permanent noise.
-
-        It is sqrt(n') / sigma.
-        """
+        """Return sqrt(n') / sigma: the clipping norm in standard deviations of a client's permanent noise."""
         return math.sqrt(self.staying) / noise_multiplier
 
     def levels(self, base_stddev: float) -> NoiseLevels:
@@ -258,11 +246,10 @@ class Contributors:
     def modulus_bits(self, noise_multiplier: float, noise_stddev: float = INTEGER_NOISE_STDDEVS[0]) -> int:
         """Return the smallest number of bits b with which a sum modulo 2**b does not wrap around.
 
-        The probability of a wrap anywhere is below 2**-152 (see `NOISE_TAIL`). More contributors or less
-        noise take more bits; the clipping norm cancels, for the grid is a fraction of it. `noise_multiplier`:
-        sigma, above 0; without noise 32 bits are the finest grid. `noise_stddev`: a name in
-        `INTEGER_NOISE_STDDEVS`; a coarser one takes fewer bits. Raises EncodingError: more than 32 bits would
-        be needed, or the numbers are impossible.
+        The probability of a wrap in any coordinate is below 2**-152 (see `NOISE_TAIL`). More contributors or
+        less noise need more bits; the clipping norm has no influence, since the grid is a fraction of it.
+        `noise_multiplier`: sigma, above 0. `noise_stddev`: a name in `INTEGER_NOISE_STDDEVS`; a coarser grid
+        needs fewer bits. Raises EncodingError if the sum needs more than 32 bits, or for impossible numbers.
         """
         if not noise_multiplier > 0 or noise_stddev not in NAMED_VARIANCES:
             raise EncodingError(

@@ -1,10 +1,10 @@
 """Packs integers of b bits each (residues modulo 2**b) next to each other into bytes.
 
-Sixty-four residues fill b little-endian 64-bit words, residue i from bit i b on; the last block is
-filled up with zeros. 32 bits travel as plain little-endian words.
+A block of 64 residues fills b little-endian 64-bit words; residue i begins at bit i b. The last block is
+filled up with zeros. With b = 32, residues are plain little-endian words.
 
-Two residues at a time are one number of 2 b bits. The pattern of such pairs over words repeats after
-64 / gcd(2 b, 64) of them; all repetitions are handled at once, one pair of the pattern after the other.
+The code joins two residues into one number of 2 b bits. The positions of such pairs in words repeat after
+64 / gcd(2 b, 64) pairs. For each position in this pattern, all repetitions are handled at once.
 """
 
 from collections.abc import Sequence
@@ -53,10 +53,7 @@ def pack(residues: Residues, bits: int) -> memoryview:
 
 
 def check_packed(data: memoryview, dimension: int, bits: int) -> None:
-    """Raise DecodeError for bytes that cannot be `dimension` packed residues.
-
-    Raises DecodeError: another length, or something in the padding.
-    """
+    """Raise DecodeError unless bytes have the length of `dimension` packed residues, and zero padding."""
     if len(data) != packed_bytes(dimension, bits):
         raise DecodeError(
             f"a vector of {dimension} residues of {bits} bits does not fill {len(data)} bytes: send "
@@ -71,7 +68,7 @@ def check_packed(data: memoryview, dimension: int, bits: int) -> None:
 def unpack(data: memoryview, dimension: int, bits: int) -> Residues:
     """Unpack the integers that `pack` wrote: uint32[dimension]; with 32 bits each, this is a view of `data`.
 
-    Raises DecodeError: another length, or something in the padding.
+    Raises DecodeError for another length, or padding that is not zero.
     """
     check_packed(data, dimension, bits)
     if bits == FULL_BITS:
@@ -89,8 +86,8 @@ def add_packed(
 ) -> None:
     """Unpack several vectors of d residues and add them to `total`, uint32[d], in place.
 
-    All vectors are added to one chunk of the sum while it is in cache. Raises DecodeError: a vector of
-    another length, or with something in the padding.
+    All vectors are added to one chunk of the sum while the chunk is in cache. Raises DecodeError for a vector
+    of another length, or with padding that is not zero.
     """
     views = [memoryview(vector) for vector in vectors]
     for view in views:

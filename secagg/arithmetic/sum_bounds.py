@@ -1,10 +1,10 @@
-"""Checks a decoded sum: rejects it if a sum of honest clipped updates and noise would almost surely be
-smaller.
+"""Checks the size of a decoded sum: rejects a sum that is larger than honest members could produce.
 
-Let n be the number of contributions, C_i their norms, A = C_1 + .. + C_n, and d the dimension. An honest sum
-is u + v with |u| <= A, for rounding keeps each update's norm within C_i, and v the sum of the noise.
+Let n be the number of contributions, C_i their clipping norms, A = C_1 + .. + C_n, and d the dimension. An
+honest sum is u + v. Here u is the sum of the updates, with |u| <= A, since each update has norm at most C_i
+even after rounding; v is the sum of the noise.
 
-A client's noise has in each coordinate, independently, variance s**2 in steps of the grid. Its law is
+A client's noise is independent in each coordinate, with variance s**2 in steps of the grid. Its law is
 
 * a sum of discrete Gaussians times integers: E exp(a v) <= exp(a**2 s**2 / 2) for all a, as for a Gaussian
   (Canonne, Kamath and Steinke, NeurIPS 2020: completing the square moves a sum over the integers off its
@@ -12,10 +12,10 @@ A client's noise has in each coordinate, independently, variance s**2 in steps o
 * a rounded Gaussian, v = g + r with |r| <= 1/2 of mean 0, since both laws are symmetric. By Hoeffding's
   lemma r has parameter 1/2, and by Hoelder's inequality v has s + 1/2, although g and r depend on each other.
 
-A member may take back noise of earlier sums as well, Gaussian of standard deviation r at most, in the same
-vector or alone: sqrt(s**2 + r**2) + 1/2 and r + 1/2 are below s + 1/2 and r + 1/2 together, in squares. With
-S = sqrt(n (s + 1/2)**2 + m (r + 1/2)**2) grid, m of the members taking back, v is thus sub-Gaussian with
-parameter S, and for b bits, x = b ln 2:
+m of the members may also take back noise of earlier sums: Gaussian noise of standard deviation r at most, in
+the same vector as an update or alone. The parameter is then sqrt(s**2 + r**2) + 1/2, whose square is at most
+(s + 1/2)**2 + (r + 1/2)**2, or r + 1/2. So v is sub-Gaussian with parameter
+S = sqrt(n (s + 1/2)**2 + m (r + 1/2)**2) grid. With x = b ln 2 for b bits:
 
 * P[some |v_j| > S sqrt(2 (ln(2 d) + x))] <= 2 d exp(-ln(2 d) - x) = 2**-b (Chernoff, and a union bound);
 * P[|v|**2 > S**2 (d + 2 sqrt(d x) + 2 x)] <= exp(-x) = 2**-b (Hsu, Kakade and Zhang, Electronic
@@ -23,11 +23,10 @@ parameter S, and for b bits, x = b ln 2:
   2000).
 
 So |sum| stays below A + S sqrt(d + 2 sqrt(d x) + 2 x), and each coordinate below A + S sqrt(2 (ln(2 d) + x)).
-With b = 42 for each, an honest sum is refused with probability at most 2 * 2**-42 + 2**-80 + 2**-152 <
-2**-40, where the small terms stand for the distance of the sampler from its law and for a wrap. The bounds
-are widened by 2**-22 of themselves for floating point. Without noise both are A, and hold always.
-
-The check sees the released sum and public numbers only: it is post-processing and costs no privacy.
+With b = 42 for each bound, an honest sum is refused with probability at most 2 * 2**-42 + 2**-80 + 2**-152 <
+2**-40; 2**-80 is for the distance of the sampler from its law, and 2**-152 for a wrap. The bounds are raised
+by 2**-22 of themselves for floating-point errors. Without noise both bounds are A, and an honest sum never
+exceeds them. The check uses only the released sum and public numbers, so it costs no privacy.
 """
 
 import math
@@ -69,10 +68,10 @@ def sum_bounds(
 
     Args:
         encoding: the sum's grid, with the noise of one client.
-        num_survivors: how many contributions the sum has.
-        noise_level: up to which level the noise stays in it.
-        norms: A, the sum of the survivors' norms where they are known; by default `num_survivors` times C.
-        num_correcting: m, how many members of the sum take back noise of earlier ones.
+        num_survivors: the number of updates in the sum.
+        noise_level: the last level of noise that stays in the sum.
+        norms: A, the sum of the survivors' clipping norms; by default `num_survivors` times C.
+        num_correcting: m, how many members of the sum take back earlier noise.
     """
     largest = num_survivors * encoding.clipping_norm if norms is None else norms
     if encoding.levels is None:
@@ -99,9 +98,9 @@ def check_sum(
     """Raise ImplausibleSum for a sum larger than honest members produce, except with probability 2**-40.
 
     Args:
-        total: float64[d], the decoded sum. The others are those of `sum_bounds`.
+        total: float64[d], the decoded sum. The other arguments are those of `sum_bounds`.
 
-    Raises ImplausibleSum: names the bound, the value and the limit.
+    Raises ImplausibleSum, which names the bound, the value and the limit.
     """
     if math.isinf(encoding.clipping_norm):
         return
@@ -116,10 +115,10 @@ def check_sum(
 def largest_undetected_push(encoding: Encoding) -> float:
     """Return how far one member can push a sum and still pass the checks of its size half the time.
 
-    The noise is nearly orthogonal to what is added without knowing it: a push of norm p turns the noise's
-    norm N into sqrt(N**2 + p**2), so the bound on the norm allows p = sqrt(bound**2 - N**2). Spread over the
-    coordinates it stays far below theirs. Updates of the others against its direction give it up to
-    (n - 1) C more room, those along it take as much away.
+    A push that does not depend on the noise is nearly orthogonal to it. A push of norm p thus raises the
+    noise's norm N to sqrt(N**2 + p**2), so the bound on the norm allows p = sqrt(bound**2 - N**2). Spread
+    over all coordinates, the push stays far below their bound. Updates of other members in the opposite
+    direction allow up to (n - 1) C more, and updates in the same direction reduce it as much.
     """
     bounds = sum_bounds(encoding, encoding.num_contributors, noise_level=0)
     return math.sqrt(bounds.norm**2 - bounds.noise_norm**2)

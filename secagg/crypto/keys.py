@@ -1,7 +1,7 @@
 """All keys of a secure sum: how they are agreed on and derived, and how secret shares are encrypted.
 
-Each derived key is HKDF-SHA256 (RFC 5869) with info = purpose, sid, two client ids, so clients
-that were told different things derive different keys and their masks do not cancel.
+Keys are derived by HKDF-SHA256 (RFC 5869), from the purpose, the session id sid and client ids as well. So if
+the server sends clients different values, they derive different keys, and their masks do not cancel.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ class PrivateKey:
     def agree(self, peer_public_key: bytes) -> bytes:
         """Agree on a secret with a peer: X25519(own private key, peer's public key), 32 bytes.
 
-        Raises ValueError: the peer's key has a small order, so that the result would be no secret.
+        Raises ValueError if the peer's key has a small order, so that the result would not be secret.
         """
         return self._key.exchange(X25519PublicKey.from_public_bytes(peer_public_key))
 
@@ -102,7 +102,7 @@ def pair_mask_key(
 ) -> bytes:
     """Derive s_ij, the key of the mask that two clients share; both derive the same key.
 
-    `context` names what they computed their vectors from; with another one they derive another key.
+    `context` names what a client computed its vector from; another context gives another key.
     """
     info = _MASK_PURPOSE + sid + struct.pack(">QQ", min(ids), max(ids)) + context
     return hkdf_sha256(private_key.agree(peer_public_key), info, KEY_BYTES[suite])
@@ -127,7 +127,7 @@ def noise_key(sid: bytes, seed: bytes, client_id: int) -> bytes:
 def noise_seeds(first: bytes, count: int) -> list[bytes]:
     """Derive the seeds of `count` noise parts from the first: each is the hash of the one before.
 
-    So one seed gives all later parts and none of the earlier ones.
+    So a seed reveals all later parts of the noise and no earlier part.
     """
     seeds = [first]
     while len(seeds) < count:
@@ -143,10 +143,9 @@ def noise_commitment(first: bytes, count: int) -> bytes:
 def share_commitment(sid: bytes, ends: tuple[int, int], part: int, share: bytes) -> bytes:
     """Return a member's commitment to the secret share that it gives one holder; `ends` is (dealer, holder).
 
-    The dealer is the member whose secret is shared.
-
-    Hiding, as a share is uniformly random to whoever holds fewer than t of them. `part` numbers the
-    secrets that are shared: 0 the mask seed, 1 the masking key, from 2 on the noise seeds.
+    The dealer is the member whose secret is shared. The commitment hides the share, because a share is
+    uniformly random to anyone with fewer than t shares. `part` is the number of the shared secret: 0 the mask
+    seed, 1 the masking key, from 2 on the noise seeds.
     """
     return hashlib.sha256(_SHARE_PURPOSE + sid + struct.pack(">QQB", *ends, part) + share).digest()
 
@@ -154,8 +153,8 @@ def share_commitment(sid: bytes, ends: tuple[int, int], part: int, share: bytes)
 class Sealing:
     """An encrypted channel from one member to another in a sum: an AEAD cipher with its own key.
 
-    The key holds for this sid, pair and direction; sid, source and destination are also the
-    associated data (Bonawitz et al., CCS 2017, figure 4, round 1). `ends` is (source, destination).
+    The key serves only this sid, pair and direction. The associated data are sid, source and destination
+    (Bonawitz et al., CCS 2017, figure 4, round 1). `ends` is (source, destination).
     """
 
     def __init__(
@@ -172,7 +171,7 @@ class Sealing:
         self._associated_data = sid + packed
 
     def seal(self, plaintext: bytes, nonce: bytes) -> bytes:
-        """Encrypt a message: nonce || ciphertext || tag. A random nonce keeps a repeated call harmless."""
+        """Encrypt a message: nonce || ciphertext || tag. With a random nonce, repeated calls are safe."""
         return nonce + self._cipher.encrypt(nonce, plaintext, self._associated_data)
 
     def open(self, sealed: bytes) -> bytes | None:
@@ -197,8 +196,8 @@ class PublicKeys:
     """A client's public keys for one sum: two X25519 keys and the SHA-256 of its self-mask seed.
 
     Attributes:
-        corrects: whether it brings no update and no noise, and only takes back noise of earlier sums. It is
-            said here so that it is signed and hashed with the keys: who does not add noise counts for none.
+        corrects: whether the client brings no update and no new noise, and only takes back earlier noise. It
+            is signed and hashed with the keys, so that no member counts on noise that this client never adds.
     """
 
     mask_key: bytes

@@ -1,8 +1,8 @@
 """Masks from a stream cipher: expands a key to random uint32 words, and adds them in place.
 
-A mask is the keystream of one key, read as little-endian 32-bit words, so each of the 2**32
-residues is equally likely (the PRG of Bonawitz et al., CCS 2017, section 3.2). A key serves one
-mask only; nonces therefore count the segments of the mask.
+A mask is the keystream of one key, read as little-endian 32-bit words, so all 2**32 residues are equally
+likely (the PRG of Bonawitz et al., CCS 2017, section 3.2). A key serves only one mask, so the numbers of the
+mask's segments can be the nonces.
 """
 
 import os
@@ -16,19 +16,19 @@ from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algori
 from numpy.typing import NDArray
 
 KEY_BYTES = {"aes128ctr": 16, "aes256ctr": 32, "chacha20": 32}
-"""The suites and the length of their keys; ChaCha20 is for processors without AES."""
+"""The cipher suites, with the length of their keys; ChaCha20 is for processors without AES instructions."""
 
-# The chunk, its keystream and the cipher's state stay in the second-level cache.
+# So small that a chunk, its keystream and the cipher's state stay in the second-level cache.
 _CHUNK_BYTES = 256 * 1024
 _CHUNK_WORDS = _CHUNK_BYTES // 4
 _ZEROS = bytes(_CHUNK_BYTES)
 _CACHE_LINE_BYTES = 64
 _NONCE_BYTES = 12
 SEGMENT_WORDS = 2**19
-"""Words of a mask that are expanded under one nonce, and by one thread."""
+"""How many words of a mask one thread expands under one nonce."""
 NUM_THREADS = min(2, os.cpu_count() or 1)
 """How many threads work on a long vector; the ciphers and numpy release the interpreter's lock."""
-# Of a keystream: for fewer bytes a thread is not worth its start.
+# For a keystream: fewer bytes are not worth the start of another thread.
 _PART_BYTES, _KEYSTREAM_THREADS = 4 * 2**20, min(4, os.cpu_count() or 1)
 # Bounds the memory of open cipher contexts when a server removes thousands of masks.
 _BATCH_MASKS = 512
@@ -41,7 +41,7 @@ def cipher_stream(suite: str, key: bytes, start: bytes = bytes(16)) -> CipherCon
     block of AES-CTR (NIST SP 800-38A, 6.5), or the little-endian counter and nonce of ChaCha20 (RFC 8439,
     2.3).
 
-    Raises ValueError: an unknown suite or a key of the wrong length.
+    Raises ValueError for an unknown suite or a key of the wrong length.
     """
     _check_key(suite, key)
     if suite == "chacha20":
@@ -52,10 +52,10 @@ def cipher_stream(suite: str, key: bytes, start: bytes = bytes(16)) -> CipherCon
 def mask_stream(suite: str, key: bytes, segment: int) -> CipherContext:
     """Return a cipher whose encryption of zeros is one segment of a mask.
 
-    The segment's number is the nonce, so segments can be expanded in any order and on any thread. AES counts
-    on from block (nonce, 2), as GCM does (NIST SP 800-38D, 7.1): its fused kernels use vector AES, which
-    those of plain CTR do not, and are nearly twice as fast, the tag that nobody asks for included. Raises
-    ValueError: an unknown suite or a key of the wrong length.
+    The segment's number is the nonce, so segments can be expanded in any order and on any thread. AES runs in
+    GCM (NIST SP 800-38D, 7.1), whose keystream begins at block (nonce, 2). GCM's code uses vector AES, which
+    the code for plain CTR does not, and is nearly twice as fast, although it computes a tag that is not
+    needed. Raises ValueError for an unknown suite or a key of the wrong length.
     """
     nonce = segment.to_bytes(_NONCE_BYTES, "big")
     if suite == "chacha20":
@@ -72,8 +72,8 @@ def add_masks(
 ) -> None:
     """Add the mask of each key, times its sign, to `vector` modulo 2**32, in place.
 
-    All masks are applied to one chunk of the vector while it is in cache, and each cipher writes
-    into the same buffer; mask by mask the vector would travel through memory once a mask.
+    All masks are added to one chunk of the vector while the chunk is in cache, and all ciphers write into the
+    same buffer. Adding one whole mask after the other would read the vector from memory for every mask.
 
     Args:
         vector: uint32[d], contiguous and writable.
@@ -81,7 +81,7 @@ def add_masks(
         suite: the stream cipher.
         num_threads: how many segments of the vector to work on at once; by default `NUM_THREADS`.
 
-    Raises ValueError: a wrong array, sign, suite or key.
+    Raises ValueError for a wrong array, sign, suite or key.
     """
     if vector.dtype != np.uint32 or vector.ndim != 1 or not vector.flags.c_contiguous:
         raise ValueError(f"masks are added to a contiguous uint32 vector, not to {vector.dtype}")
@@ -137,7 +137,7 @@ def _add_batch(vector: NDArray[np.uint32], batch: list[tuple[CipherContext, int]
 def _chunk_edges(vector: NDArray[np.uint32]) -> list[int]:
     """Return where a vector's chunks begin and end; all but the first begin on a cache line.
 
-    Adding into a vector that straddles lines takes up to half as long again.
+    Adding to chunks that do not begin on a cache line takes up to 50 % longer.
     """
     first = -vector.ctypes.data % _CACHE_LINE_BYTES // 4
     return sorted({0, *range(min(first, len(vector)), len(vector), _CHUNK_WORDS), len(vector)})
@@ -156,9 +156,9 @@ class Keystream:
     Args:
         key: `KEY_BYTES[suite]` secret bytes, used for nothing else.
         suite: the stream cipher, AES-256-CTR by default.
-        start: 16 bytes, as of `cipher_stream`.
+        start: 16 bytes, as for `cipher_stream`.
 
-    Raises ValueError: an unknown suite, or the key has another length.
+    Raises ValueError for an unknown suite or a key of the wrong length.
     """
 
     def __init__(self, key: bytes, suite: str = "aes256ctr", start: bytes = bytes(16)) -> None:

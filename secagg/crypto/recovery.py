@@ -1,12 +1,12 @@
 """Recovers a secret that a member split among holders, even if some holders send wrong shares.
 
 Shamir's shares are a Reed-Solomon code (McEliece and Sarwate, 1981): the values of a polynomial of degree
-t - 1 at m points are a codeword; up to floor((m - t) / 2) of them may be wrong, and no other polynomial fits
-as many of the rest. A share has several limbs, each a codeword of its own over the same holders.
+t - 1 at m points are a codeword. If at most floor((m - t) / 2) values are wrong, only the right polynomial
+fits all but so few of them. A share has several limbs, and each limb is a codeword over the same holders.
 
-With u_i = 1 / prod_{j != i} (x_i - x_j), values y are a codeword exactly if their syndromes
-S_e = sum_i u_i y_i x_i**e are 0 for e = 0 .. m - t - 1. Otherwise S_e is a sum of powers of the points
-with wrong values, and the shortest linear recurrence of the syndromes has these points as roots.
+With u_i = 1 / prod_{j != i} (x_i - x_j), values y are a codeword if and only if their syndromes
+S_e = sum_i u_i y_i x_i**e are 0 for e = 0 .. m - t - 1. Otherwise S_e is a weighted sum of powers of the
+points with wrong values, and the shortest linear recurrence of the syndromes has these points as roots.
 """
 
 from collections import Counter
@@ -31,17 +31,17 @@ from secagg.sum_errors import Cause, RemoteProtocolError, ThresholdNotMet
 class ShareRecovery:
     """Recovers secrets from `threshold` Shamir shares each, and remembers which holders sent wrong ones.
 
-    A secret counts only if it fits its commitment. If the first t shares give no such secret, those that are
-    not what the dealer committed to are left out, and the m others decoded as a Reed-Solomon code: up to
-    floor((m - t) / 2) of them may be wrong, and each is named. `threshold`: t. `blamed`: gathers whose fault
-    wrong shares are: the holder's if a share does not fit the dealer's commitment to it, else the dealer's.
+    A secret is accepted only if it fits its commitment. If the first t shares give no such secret, shares
+    that do not fit the dealer's commitments are left out. The m others are decoded as a Reed-Solomon code,
+    which finds up to floor((m - t) / 2) wrong ones. `threshold`: t. `blamed`: the set to which members at
+    fault are added: the holder if a share does not fit the dealer's commitment to it, otherwise the dealer.
     """
 
     def __init__(self, threshold: int, blamed: set[int]) -> None:
         self._threshold = threshold
         self._suspicion: Counter[int] = Counter()
         self.bad_shares: list[tuple[int, int]] = []
-        """(dealer, holder) of shares found wrong."""
+        """(dealer, holder) of each wrong share."""
         self._blamed = blamed
 
     def secret(
@@ -55,15 +55,15 @@ class ShareRecovery:
         """Recover a member's 32-byte secret from the shares that its holders send.
 
         Args:
-            dealer: whose secret it is.
+            dealer: the member whose secret it is.
             shares: holder -> share.
-            numbers: holder -> its Shamir number (from 1) with this dealer.
-            fits: whether a candidate matches what the dealer committed to.
-            is_committed: whether a holder's share is the one that the dealer committed to.
+            numbers: holder -> its Shamir number (from 1) for this dealer.
+            fits: whether a candidate for the secret fits the dealer's commitment.
+            is_committed: whether a holder's share fits the dealer's commitment to it.
 
         Raises:
-            ThresholdNotMet: fewer shares than the threshold, wrong ones of holders not counted.
-            RemoteProtocolError: the shares that the dealer committed to do not recover its secret.
+            ThresholdNotMet: fewer shares than the threshold, not counting shares that holders changed.
+            RemoteProtocolError: the shares to which the dealer committed do not recover its secret.
         """
         self._require(len(shares))
         trusted_first = sorted(shares, key=lambda holder: (self._suspicion[holder], holder))
@@ -107,11 +107,10 @@ class ShareRecovery:
 def wrong_shares(shares: dict[int, bytes], threshold: int, num_bytes: int) -> frozenset[int] | None:
     """Find the holders, by number, whose shares of one secret are wrong, or return None if too many are.
 
-    Up to floor((m - t) / 2) of m shares are found, whatever their values and their limbs. The answer is
-    checked: without these shares all others lie on polynomials of degree t - 1, and no other choice of as few
-    or fewer leaves shares that do. `shares`: holder number (from 1) -> share; at least t of them.
-    `threshold`: t. `num_bytes`: the length of the secret. Raises ValueError: fewer than t shares, or a share
-    of another length.
+    Up to floor((m - t) / 2) wrong shares among m are found. The answer is checked: all other shares lie on
+    polynomials of degree t - 1, and no other choice of at most as many shares leaves such polynomials.
+    `shares`: holder number (from 1) -> share; at least t of them. `threshold`: t. `num_bytes`: the length of
+    the secret. Raises ValueError for fewer than t shares, or a share of another length.
     """
     if len(shares) < threshold:
         raise ValueError(f"{len(shares)} shares cannot recover a secret: give at least {threshold}")
@@ -131,10 +130,7 @@ def wrong_shares(shares: dict[int, bytes], threshold: int, num_bytes: int) -> fr
 
 
 def _syndromes(points: Elements, rows: Elements, threshold: int) -> Elements:
-    """Compute the Reed-Solomon syndromes of all shares; they are zero if no share is wrong.
-
-    They are int64[m - t, limbs].
-    """
+    """Compute the Reed-Solomon syndromes, int64[m - t, limbs], which are zero if no share is wrong."""
     powers = power_matrix(points, len(points) - threshold)
     checks = powers * inverse_difference_products(points)[:, None] % PRIME
     return matmul(checks.T, rows)

@@ -1,7 +1,7 @@
 """The list of all clients' public keys (roster), agreed on before a run and signed by the consortium.
 
-A server that could choose it would choose its own keys. So the clients take it only with the signature of
-the consortium, whose public key they were given by hand.
+A server that made the roster could put keys of its own in it. So a client should read it with `from_signed`,
+which accepts only a roster that the consortium signed, given the consortium's public key.
 """
 
 import json
@@ -29,11 +29,11 @@ class Roster(Mapping[int, bytes]):
     """The Ed25519 public key of each client, by client id; it cannot be changed once made.
 
     Args:
-        keys: ids of 64 bits, keys of 32 bytes, no key under two ids.
-        number: of 64 bits; of two rosters of one consortium that with the higher number holds.
-        date: on which it was signed, as YYYY-MM-DD; for people.
+        keys: client id (64 bits) -> public key (32 bytes); no key under two ids.
+        number: 64 bits; of two rosters of one consortium, the one with the higher number is valid.
+        date: the day of the signature as YYYY-MM-DD, for people.
 
-    Raises RosterError: other ids, keys or numbers.
+    Raises RosterError for other ids, keys, numbers or dates.
     """
 
     def __init__(self, keys: Mapping[int, bytes], *, number: int = 0, date: str = "") -> None:
@@ -81,7 +81,7 @@ class Roster(Mapping[int, bytes]):
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the list's ids and public keys, 32 bytes; clients include it in all that they sign."""
+        """SHA-256 of the list's ids and public keys, 32 bytes; clients include it in everything they sign."""
         return self._digest
 
     def signed_by(self, consortium: Identity) -> bytes:
@@ -102,7 +102,7 @@ class Roster(Mapping[int, bytes]):
     def from_signed(cls, data: bytes, consortium_key: bytes) -> "Roster":
         """Read a list of public keys that `signed_by` wrote, and check the consortium's signature.
 
-        Raises RosterError: damaged, of another form, or not signed by this consortium.
+        Raises RosterError for a roster that is damaged, of another form, or not signed by this consortium.
         """
         try:
             content = json.loads(data, object_pairs_hook=_without_repeats)
@@ -154,4 +154,4 @@ def _bytes(word: Any, length: int, what: str) -> bytes:
 
 
 NOBODY = Roster({})
-"""The roster of a sum in which nobody signs."""
+"""The empty roster, for sums in which members do not sign."""

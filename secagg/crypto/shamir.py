@@ -1,8 +1,8 @@
 """Shamir's secret sharing (CACM 1979) of byte strings, over GF(p) with p = 2**31 - 1.
 
-A secret is cut into limbs of 30 bits, so each limb is a field element, and every limb gets its
-own random polynomial of degree t - 1. Holder number x (from 1) has the values at x; any t holders
-recover the values at 0, and t - 1 of them learn nothing. The field's arithmetic is exact, in numpy.
+A secret is cut into limbs of 30 bits; each limb is a field element and gets its own random polynomial of
+degree t - 1. Holder number x (from 1) gets the values at x. Any t holders can recover the values at 0, and
+t - 1 holders learn nothing. The field arithmetic is exact, in numpy.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 PRIME = 2**31 - 1
-# A product of an 11-bit piece with a field element is below 2**42; 2**11 of them add up exactly
-# in a float64 (below 2**53), and floats go through the fast matrix product.
+# An 11-bit piece times a field element is below 2**42. A float64 adds 2**11 such products exactly
+# (below 2**53), and numpy multiplies matrices of floats fast.
 _PIECE_BITS = 11
 _EXACT_TERMS = 2**11
 
@@ -83,8 +83,8 @@ def split(
 
     `secret`: the bytes to share. `num_holders`: how many shares to make; holder x in 1..num_holders gets
     entry x - 1. `threshold`: t, from 1 to num_holders. `random_bytes`: a cryptographic source, n -> n bytes.
-    Returns one share of `share_bytes(len(secret))` bytes for each holder. Raises ValueError: the threshold or
-    the number of holders is impossible.
+    Returns one share of `share_bytes(len(secret))` bytes for each holder. Raises ValueError for an impossible
+    threshold or number of holders.
     """
     if not 1 <= threshold <= num_holders < PRIME:
         raise ValueError(f"threshold {threshold} of {num_holders} holders: use 1 <= t <= holders")
@@ -99,9 +99,9 @@ def split(
 def recover(shares: dict[int, bytes], num_bytes: int) -> bytes | None:
     """Recover a secret of `num_bytes` bytes from {holder number: share}, using every given share.
 
-    Give exactly t shares. The result is only as good as the shares: compare it with a commitment. Returns the
-    secret; None when the shares interpolate to no byte string of that length, which is proof that one of them
-    is wrong. Raises ValueError: no shares, or a share of another length.
+    Give exactly t shares. Compare the result with a commitment, since a wrong share gives a wrong secret.
+    Returns None if the result is not a byte string of that length, which proves that a share is wrong. Raises
+    ValueError for no shares, or for a share of another length.
     """
     return _from_limbs(interpolate(shares, 0, num_bytes), num_bytes)
 
