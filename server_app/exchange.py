@@ -17,7 +17,8 @@ from flwr.serverapp import Grid
 from gdpfed.clients.messages import JOINED, JOINED_BYTES, REFUSAL_RECORD, STAGES, one_line
 from gdpfed.federation.server.questions import NodeReply, Records, patience
 
-# Asking costs the SuperLink a query, waiting costs time: at most a part of what has been waited anyway.
+# A pause between two questions for replies, as a part of the time waited so far: each question costs the
+# SuperLink a query, and each pause may delay the round.
 PART_OF_THE_WAIT = 0.05
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 MOST_NAMED = 20
@@ -31,9 +32,9 @@ def send_and_receive(
 ) -> list[Message]:
     """Send messages, and return the replies that come in time, in order of arrival.
 
-    ``Grid.send_and_receive`` pauses for three seconds between its questions for replies, in each exchange of
-    a round; this one for a twentieth of the time that it has waited. A message that Flower cannot send has
-    no reply. After some ``patience`` ``tell_silent`` is told once the ids of the messages that have none yet.
+    ``Grid.send_and_receive`` pauses for three seconds between its questions for replies. This function pauses
+    for a twentieth of the time waited so far, from 0.05 s to 1 s. A message that Flower cannot send gets no
+    reply. After `patience` seconds ``tell_silent`` is called once, with the ids of messages without a reply.
     """
     awaited = {message_id for message_id in grid.push_messages(list(messages)) if message_id}
     started = time.monotonic()
@@ -56,9 +57,10 @@ def send_and_receive(
 def pulled(grid: Grid, message_ids: Collection[str]) -> list[Message]:
     """Return the replies to these messages that have arrived, at most one to each.
 
-    Flower puts every reply together from the bytes that its node has sent, and raises where it cannot. Then
-    the replies are fetched one by one, so that such a node loses its own. What Flower had already fetched
-    beside it is lost too, and counts as silence. Raises httpx.HTTPError: the SuperLink is not there.
+    Flower raises an error if it cannot build a reply from the bytes that a node sent. Then the replies are
+    fetched one by one, so that only such a node loses its reply. Replies that Flower had already fetched in
+    the failed call are lost too, and their nodes count as silent. Raises httpx.HTTPError if the SuperLink
+    cannot be reached.
     """
     try:
         found = list(grid.pull_messages(message_ids))
@@ -80,9 +82,9 @@ def pulled(grid: Grid, message_ids: Collection[str]) -> list[Message]:
 class Exchanger:
     """Sends one message to each of some clients and collects the answers.
 
-    `grid`: Flower's connection to the nodes. `nodes`: node id of every client id that has one.
-    `timeout_seconds`: how long one exchange waits; who has not answered by then counts as vanished.
-    `seconds`: time spent in each kind of exchange since it was last cleared, by its leading stage.
+    `grid`: Flower's connection to the nodes. `nodes`: client id -> node id. `timeout_seconds`: how long one
+    exchange waits; a client that has not answered by then counts as dropped out. `seconds`: time spent in
+    exchanges since it was last cleared, by the leading stage of the exchange.
     """
 
     grid: Grid
@@ -93,8 +95,9 @@ class Exchanger:
     def exchange(self, contents: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
         """Send each client its records, one for each stage of a secure sum; return answers by client id.
 
-        A client that fails, stays silent or has no node is left out, with one line in the log. Whom the round
-        waits for the log says earlier. Who is asked may be a secret draw, so no status line says it.
+        A client that fails, stays silent or has no node is left out, and the server's log names it. While the
+        server waits, the log names the clients without an answer. Status lines never name clients, since the
+        cohort may be secret.
         """
         started = perf_counter()
         stages = {client_id: leading_stage(content) for client_id, content in contents.items()}

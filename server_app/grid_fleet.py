@@ -1,7 +1,7 @@
 """GridFleet: computes sums over clients by exchanging messages through Flower's grid.
 
-All sums of a wave share their exchanges, so a round costs four of them however many groups there are, and
-two where its keys were agreed during the round before.
+All sums of a wave share their exchanges. So a round with one wave needs four exchanges (five in mode active),
+whatever the number of groups, and two fewer if its keys were agreed on during the previous round.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -39,13 +39,13 @@ class GridFleet(Fleet):
     """Sends clients their instructions through Flower's grid, and returns sums of what clients compute.
 
     Attributes:
-        exchanger: sends and receives.
-        run_name: what clients know the run by in ledgers of their own.
-        roster: whose key is whose, empty where nobody signs.
-        roster_is_sent: whether clients get it from the server, as they do where they believe what is first
-            sent; those with the consortium's own file need none.
-        attendance: knows who can be reached; None takes everybody for present.
-        is_edge: whether this server is the edge of its clients, which these may trust with single updates.
+        exchanger: sends messages and receives answers.
+        run_name: the run's name in the clients' own ledgers.
+        roster: the clients' public keys; empty if clients do not sign.
+        roster_is_sent: whether the server sends the roster to clients, for clients that trust the first
+            roster they receive; clients with the consortium's roster file do not need it.
+        attendance: knows which clients can be reached; None if all clients count as reachable.
+        is_edge: whether this server is an edge, which its clients may trust with single updates.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ def stage_record(data: bytes, run_name: str, round_index: int) -> ConfigRecord:
 def answered_bytes(answers: Mapping[int, RecordDict], stage: str) -> dict[int, bytes]:
     """Return each client's answer to one stage of a secure sum; log the clients that refused.
 
-    An answer without bytes counts as empty, which nobody takes for one.
+    An answer without bytes becomes empty bytes, which every stage refuses.
     """
     data: dict[int, bytes] = {}
     for client_id, answer in answers.items():

@@ -19,7 +19,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError
 def check_mode(client_id: int, request: AdvertiseRequest, *, can_sign: bool) -> None:
     """Raise RemoteProtocolError if this client cannot take part in the sum's mode, which may need signatures.
 
-    `can_sign` says whether it has an identity and a roster.
+    `can_sign`: whether the client has an identity and a roster.
     """
     mode, member, stage = request.parameters.mode, request.member, Stage.ADVERTISE
     if mode not in TRANSITIONS["client"]:
@@ -37,7 +37,7 @@ def check_mode(client_id: int, request: AdvertiseRequest, *, can_sign: bool) -> 
 def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes, corrupt: int) -> None:
     """Raise RemoteProtocolError for members that are too few, repeat keys, or give this client another key.
 
-    `corrupt` is how many of the members this client takes for corrupt.
+    `corrupt`: how many of the members this client assumes to be corrupt.
     """
     fewest = state.sum_parameters.fewest_members_against(corrupt)
     most = state.sum_parameters.num_clients
@@ -85,7 +85,7 @@ def check_sid(state: ClientState, stage: Stage, sid: bytes) -> None:
 def check_contributors(state: ClientState, request: MaskRequest) -> None:
     """Raise RemoteProtocolError if too few members contribute, or shares from neighbours are missing.
 
-    The neighbours are those of this client's own graph, so a server that made another is refused.
+    The client computes its neighbours itself, so a server that used another graph is refused.
     """
     check_sid(state, Stage.MASK, request.sid)
     parameters, contributors = state.sum_parameters, set(request.contributors)
@@ -126,10 +126,7 @@ def check_survivors(state: ClientState, request: UnmaskRequest) -> None:
 
 
 def check_signed_survivors(state: ClientState, request: UnmaskRequest, roster: Roster) -> None:
-    """Raise RemoteProtocolError unless enough members signed the same survivors as this client did.
-
-    Enough are as many as the threshold t.
-    """
+    """Raise RemoteProtocolError unless at least t members signed the same survivors as this client did."""
     if request.survivors != state.survivors:
         reason = "other survivors than this client signed in the check stage"
         raise RemoteProtocolError(Stage.UNMASK, None, reason, Cause.SIGNATURE)
@@ -150,8 +147,8 @@ def _check_split(
 ) -> None:
     """Raise RemoteProtocolError if survivors are too few, or they and the dropped are not all contributors.
 
-    So with the threshold above half of the neighbours no server can collect both secrets of a
-    client by telling different stories (Bonawitz et al., section 6).
+    Since the threshold is above half of the neighbours, a server that sends clients different lists cannot
+    collect both secrets of a member (Bonawitz et al., section 6).
     """
     stayed, lost, contributors = set(survivors), set(dropped), set(state.contributors)
     fewest = state.sum_parameters.fewest_survivors(len(contributors))

@@ -53,8 +53,8 @@ def own_public_keys(state: ClientState) -> PublicKeys:
 def deal_shares(state: ClientState, random_bytes: Callable[[int], bytes]) -> ShareReply:
     """Split this client's secrets into shares, one set for each neighbour, encrypted and committed to.
 
-    Each secret is split over the neighbours by their Shamir number; the share under the own number is
-    thrown away, so that only others can recover it.
+    Each secret is split among the neighbours by their Shamir numbers. The share for this client's own number
+    is discarded, so that only other members can recover the secret.
     """
     holders, threshold = state.graph().holders(state.member), state.sum_parameters.threshold
     levels = state.sum_parameters.noise_levels
@@ -77,8 +77,8 @@ def deal_shares(state: ClientState, random_bytes: Callable[[int], bytes]) -> Sha
 def open_shares(state: ClientState, request: MaskRequest) -> dict[int, bytes]:
     """Decrypt the secret shares that other members sent to this client; leave out those that are invalid.
 
-    Left out is who sealed what does not open, or does not fit the dealer's own commitments: altered on
-    its way, for another sum, or made wrong.
+    Shares are invalid if they cannot be decrypted or do not fit the dealer's commitments: because they were
+    changed on the way, belong to another sum, or were made wrongly.
     """
     private_key = PrivateKey(state.seal_private_key)
     opened: dict[int, bytes] = {}
@@ -149,7 +149,7 @@ def _blaming(stage: Stage, member: int) -> Iterator[None]:
 
 
 NOISE_DOUBT_BITS = 40
-"""Noise of a caller's own is refused where noise of the right law is so small once in 2**40 times."""
+"""Noise that the caller gives is refused if correct noise is as small with probability at most 2**-40."""
 
 Steps = NDArray[np.int64]
 Noise = Steps | Literal["discrete_gaussian"] | None
@@ -158,8 +158,8 @@ Noise = Steps | Literal["discrete_gaussian"] | None
 def masked_vector(state: ClientState, steps: Steps | HeldVector, noise: Noise) -> memoryview:
     """Return this client's update with its noise and all its masks, as packed integers.
 
-    `ClientSession.mask` says what may be given; the keys of the masks with partners are in the state. Raises
-    LocalProtocolError: another dtype or shape, or noise where other noise or none belongs.
+    The arguments are those of `ClientSession.mask`; the state has the keys of the pairwise masks. Raises
+    LocalProtocolError for another dtype or shape, and for missing, wrong or unwanted noise.
     """
     parameters, masks = state.sum_parameters, signed_masks(state)
     suite, bits = parameters.suite, parameters.modulus_bits
@@ -181,7 +181,7 @@ def masked_vector(state: ClientState, steps: Steps | HeldVector, noise: Noise) -
 def noisy_steps(state: ClientState, steps: Steps, noise: Noise) -> Steps:
     """Return the update with this client's noise added, after checking both: int64[d].
 
-    Raises LocalProtocolError: another dtype or shape, or noise where other noise or none belongs.
+    Raises LocalProtocolError for another dtype or shape, and for missing, wrong or unwanted noise.
     """
     _check_vector(state, "steps", steps)
     _check_given(state, noise is not None)
@@ -252,7 +252,7 @@ def _check_noise(state: ClientState, noise: Steps) -> None:
 def _check_noise_norm(state: ClientState, squared_norm: float) -> None:
     """Raise LocalProtocolError for noise so small that chance produces it with probability below 2**-40.
 
-    |z|**2 >= s**2 (d - 2 sqrt(d x)) but for exp(-x) (Laurent and Massart, 2000, lemma 1).
+    |z|**2 >= s**2 (d - 2 sqrt(d x)), except with probability exp(-x) (Laurent and Massart, 2000, lemma 1).
     """
     dimension = state.sum_parameters.dimension
     if state.sum_parameters.noise_multiplier == 0 or state.sum_parameters.noise_levels:

@@ -1,7 +1,7 @@
 """The client's side of one secure sum: a state machine that takes and returns bytes, without a network.
 
-Double masking and Shamir recovery (Bonawitz et al., CCS 2017, figure 4), on the complete graph of
-the members or a sparse one (Bell et al., CCS 2020), with a check stage if the server may lie.
+The protocol has double masking and Shamir recovery (Bonawitz et al., CCS 2017, figure 4). The graph of the
+members is complete or sparse (Bell et al., CCS 2020). If the server may lie, there is a check stage.
 """
 
 import os
@@ -55,20 +55,20 @@ from secagg.sum_errors import Cause, DecodeError, LocalProtocolError, RemoteProt
 class ClientSession:
     """One client in one secure sum, from advertising keys to sending the shares that unmask the sum.
 
-    Call `advertise`, `share`, `accept_shares`, `mask`, in active mode `check`, and `unmask` once
-    each, in this order. After any error the session holds no secret and every further call raises.
-    Between calls it can rest as `to_bytes`; a saved state is used once: restoring an old copy and
-    answering again would answer twice.
+    Call `advertise`, `share`, `accept_shares`, `mask`, in active mode `check`, and `unmask`, each once and in
+    this order. After any error the session holds no secrets, and every further call raises an error. Between
+    calls the session can be saved with `to_bytes`. Restore each saved state at most once: a session restored
+    from an older copy would answer a stage twice.
 
     Args:
-        client_id: this client, an unsigned 64-bit number. Others see it in active mode only; in a
-            curious sum they see `member`, a number drawn for this sum.
-        policy: its own limits.
+        client_id: this client's id, an unsigned 64-bit number. Other members see it only in active mode; in
+            curious mode they see `member`, a number that is drawn for this sum.
+        policy: this client's limits.
         random_bytes: a cryptographic source, n -> n bytes.
-        identity: this client's signing key, for active mode.
-        roster: whose key is whose, for active mode. Neither rests with the session.
+        identity: this client's signing key, for active mode; it is not saved with the session.
+        roster: the clients' public keys, for active mode; it is not saved with the session.
 
-    Raises ValueError: the id does not fit 64 bits, or the roster has another key for this client.
+    Raises ValueError if the id does not fit 64 bits, or if the roster has another key for this client.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class ClientSession:
         """Stage 1: check the sum's parameters against this client's policy; answer with fresh public keys.
 
         Raises:
-            RemoteProtocolError: malformed, out of order, or against the policy.
+            RemoteProtocolError: the request is malformed, out of order, or against the policy.
             LocalProtocolError: the session has failed before.
         """
         with self._step("advertise", Stage.ADVERTISE):
@@ -155,8 +155,8 @@ class ClientSession:
         """Stage 2: take the members' public keys, and answer with encrypted shares of this client's secrets.
 
         Raises:
-            RemoteProtocolError: malformed, out of order, too few members, keys that repeat or are
-                unsound, or own keys that were changed.
+            RemoteProtocolError: the request is malformed or out of order, or has too few members, keys that
+                repeat, are unsound or not signed, or a changed key of this client.
             LocalProtocolError: the session has failed before.
         """
         with self._step("share", Stage.SHARE):
@@ -172,12 +172,13 @@ class ClientSession:
     def accept_shares(self, data: bytes) -> int:
         """Stage 3, first half: decrypt the shares that other members sent to this one.
 
-        Who sealed what does not open, or does not fit the commitments that came with it, is complained about
-        in the answer (`complaints`): this client holds no share of it, and goes on. Returns n2, how many
-        members contribute an update; it fixes the client's noise and grid.
+        If a member's shares cannot be decrypted or do not fit their commitments, this client goes on without
+        them and names the member in its answer (`complaints`). Returns n2, the number of members that
+        contribute an update; the client's noise and grid follow from it.
 
         Raises:
-            RemoteProtocolError: malformed, out of order, another sid, or too few or unknown members.
+            RemoteProtocolError: the request is malformed, out of order, of another sum (sid), or has too few
+                or unknown members.
             LocalProtocolError: the session has failed before.
         """
         with self._step("accept_shares", Stage.MASK):
@@ -206,23 +207,22 @@ class ClientSession:
         this client's noise of standard deviation `client_noise_stddev`.
 
         Args:
-            steps: int64[d], the update without noise as `encoding` gives it; of a member without one what it
-                takes back, as `encode_noise` gives it, and no noise. Or such a vector on a GPU, with noise of
-                the caller's own in it or none.
-            context: 32 bytes that name what the update was made from, as a hash of the model does. The
-                masks of members with different contexts do not cancel, so a server that shows one member
-                another model learns nothing from the sum (Pasquini et al., CCS 2022).
-            noise: int64[d], noise of the caller's own, on the same grid; or "discrete_gaussian", which the
-                session draws from its own seeds. Where the sum has noise levels nothing else will do, for
-                the server takes out parts of it. None where the sum has no noise: which law it has is
-                accounted elsewhere, so no session chooses it.
+            steps: int64[d], the update without noise, made by `Encoding.encode`. A member without an update
+                gives what it takes back, made by `Encoding.encode_noise`, and no noise. A `HeldVector` is
+                such a vector on a GPU; it may contain the caller's noise.
+            context: 32 bytes that name what the update was made from, for example a hash of the model. Masks
+                of members with different contexts do not cancel. So a server that gives one member another
+                model learns nothing from the sum (Pasquini et al., CCS 2022).
+            noise: int64[d], the caller's noise on the same grid; or "discrete_gaussian", for noise that the
+                session draws from its own seeds. A sum with noise levels needs the latter, since the server
+                removes parts of the noise. None if the sum has no noise, or `steps` contains it. There is no
+                default law, since the accounting depends on the law.
 
         Raises:
-            LocalProtocolError: another dtype or shape, a context of another length, no noise where the sum
-                has some, noise that is less than the sum's or where it has none or levels, out of order, or
-                failed before.
-            EncodingError: the noise does not fit the modulus.
-            RemoteProtocolError: a member's key that agrees on no secret.
+            LocalProtocolError: an array of another dtype or shape; a context of another length; noise that is
+                missing, too small, or not allowed in this sum; a call out of order or after a failure.
+            EncodingError: no integer grid fits the numbers of the sum.
+            RemoteProtocolError: no secret can be agreed on with a member's key.
         """
         with self._step("mask", Stage.MASK, from_server=False):
             state, parameters = self._state, self.parameters
@@ -238,8 +238,8 @@ class ClientSession:
         """Between stages 3 and 4, if the server may lie: sign the list of survivors, and sign only once.
 
         Raises:
-            RemoteProtocolError: malformed, out of order, another sid, or survivors that `unmask`
-                would refuse.
+            RemoteProtocolError: the request is malformed, out of order, of another sum (sid), or has
+                survivors that `unmask` would refuse.
             LocalProtocolError: the session has failed before.
         """
         with self._step("check", Stage.CHECK):
@@ -257,12 +257,13 @@ class ClientSession:
     def unmask(self, data: bytes) -> bytes:
         """Stage 4: return a share of each survivor's seed, and a share of each dropped member's key.
 
-        With noise levels, also a share of the first noise seed that so few dropped do not need.
+        For an orphan, a dropped member with too few shares, it is the key of the mask with it instead. With
+        noise levels, also a share of each survivor's first noise seed that is not needed for so few dropouts.
 
         Raises:
-            RemoteProtocolError: malformed, out of order, another sid, or lists that overlap, hold
-                strangers, leave someone out, miss this client or have too few survivors; in active
-                mode, a signature that fails or fewer than t of them.
+            RemoteProtocolError: the request is malformed, out of order or of another sum (sid); its lists
+                overlap, have unknown members, omit a member, or have too few survivors or not this client;
+                or, in active mode, a signature is wrong or there are fewer than t.
             LocalProtocolError: the session has failed before.
         """
         with self._step("unmask", Stage.UNMASK):
@@ -295,7 +296,7 @@ class ClientSession:
     ) -> "ClientSession":
         """Restore a session that `to_bytes` saved.
 
-        Raises LocalProtocolError: the bytes are not a saved session.
+        Raises LocalProtocolError if the bytes are not a saved session.
         """
         try:
             state = ClientState.from_bytes(data)

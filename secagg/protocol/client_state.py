@@ -30,22 +30,22 @@ class ClientState:
     """What a client's session knows so far; an empty value is unknown yet, or erased.
 
     Attributes:
-        client_id: this client, as it is known from sum to sum.
+        client_id: this client's id, the same in all sums.
         member: its number in this sum.
-        stage: what was done last.
-        parameters: the sum's, from the first stage on.
+        stage: the last completed step.
+        parameters: the sum's parameters, from the first stage on.
         mask_private_key, seal_private_key, self_seed: this client's own secrets.
-        base_noise_seed: of the noise that always stays in the sum; never shared.
-        noise_seed: of the first removable part of the noise; the others follow from it.
-        members: id -> `PublicKeys.to_bytes` of all who advertised (U1).
+        base_noise_seed: the seed of the noise that always stays in the sum; never shared.
+        noise_seed: the seed of the first removable part of the noise; the other seeds follow from it.
+        members: member -> `PublicKeys.to_bytes`, of all members that advertised keys (U1).
         sid: the session id, 32 bytes.
-        contributors: all of U2, ascending.
-        held_shares: id -> shares of its seed, its masking key, its noise seeds (neighbours in U2).
-        complaints: neighbours in U2 whose shares did not open.
-        pair_keys: neighbour in U2 -> the key of the mask with it, once this client has masked.
-        survivors: U3 as told, and signed, in the check stage.
+        contributors: the members that shared their secrets (U2), ascending.
+        held_shares: neighbour in U2 -> shares of its mask seed, its masking key and its noise seeds.
+        complaints: neighbours in U2 whose shares are invalid.
+        pair_keys: neighbour in U2 -> the key of the mask with it, after this client has masked.
+        survivors: the list of survivors (U3) that this client got, and signed, in the check stage.
         correctors: the members without an update, ascending.
-        corrects: whether this client is one of them.
+        corrects: whether this client is one of the correctors.
     """
 
     client_id: int

@@ -1,9 +1,8 @@
 """Graphs of members that share masks: complete, or a random ring with k neighbours each.
 
-The sparse graph is that of Bell, Bonawitz, Gascon, Lepoint and Raykova (CCS 2020): a Harary graph,
-in which each node is linked to the k/2 nodes on either side of it on a ring, with the members in
-random order on the ring. The order follows from the session id, thus from every member's fresh
-keys, and every client works it out for itself.
+The sparse graph is that of Bell, Bonawitz, Gascon, Lepoint and Raykova (CCS 2020), a Harary graph: members
+are on a ring in random order, and each is linked to the k/2 members on either side. The order follows from
+the session id, so from every member's fresh keys; each client computes it for itself.
 """
 
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ class Graph:
 
     Attributes:
         ring: the members in the order of the ring.
-        num_neighbours: k, even; at least len(ring) - 1 means the complete graph.
+        num_neighbours: k, even in a sparse graph; len(ring) - 1 or more means the complete graph.
     """
 
     ring: tuple[int, ...]
@@ -44,7 +43,7 @@ class Graph:
     def holders(self, dealer: int) -> dict[int, int]:
         """Return the Shamir numbers, from 1, of a member that splits its secrets and its neighbours.
 
-        Numbers go by ascending id.
+        They are numbered in ascending order of id.
         """
         if self.is_complete:
             return self._everybody
@@ -66,7 +65,7 @@ def graph_of(sid: bytes, members: frozenset[int], num_neighbours: int) -> Graph:
     ordered = np.array(sorted(members), dtype=np.uint64)
     if not num_neighbours or num_neighbours >= len(ordered) - 1:
         return Graph(tuple(ordered.tolist()), max(len(ordered) - 1, 0))
-    # Sorting by 64 random bits each: uniform but for ties, whose probability is below n**2 / 2**65.
+    # Sorted by 64 random bits each: a uniform order except for ties, of probability below n**2 / 2**65.
     words = np.frombuffer(keystream(graph_key(sid))(8 * len(ordered)), dtype="<u8")
     return Graph(tuple(ordered[np.argsort(words, kind="stable")].tolist()), num_neighbours)
 
@@ -75,11 +74,11 @@ def graph_of(sid: bytes, members: frozenset[int], num_neighbours: int) -> Graph:
 def sparse_degree(num_clients: int, corrupt_fraction: float, dropout_fraction: float) -> tuple[int, int]:
     """Return the fewest neighbours k, and threshold t, that make a sparse graph private and correct.
 
-    Private but for 2**-40: no client has t corrupt neighbours, and what is left of the ring without the
-    corrupt and the dropped hangs together. Correct but for 2**-20: each client keeps t neighbours after the
-    dropouts. k is even and t above k/2 always. `num_clients`: n. `corrupt_fraction`: at most ceil(this * n)
-    members collude with the server. `dropout_fraction`: at most ceil(this * n) members vanish at any time of
-    the sum. Raises ValueError: no k below n - 1 does; use the complete graph or tolerate less.
+    Private, except with probability 2**-40: no client has t corrupt neighbours, and the graph without corrupt
+    and dropped members is connected. Correct, except with probability 2**-20: each client keeps t neighbours
+    after the dropouts. k is even, and t is above k/2. `num_clients`: n. `corrupt_fraction`: at most
+    ceil(this * n) members collude with the server. `dropout_fraction`: at most ceil(this * n) members drop
+    out, at any time of the sum. Raises ValueError if no k below n - 1 suffices.
     """
     if num_clients < 4 or not (0 <= corrupt_fraction < 1 and 0 <= dropout_fraction < 1):
         raise ValueError(
@@ -93,7 +92,7 @@ def sparse_degree(num_clients: int, corrupt_fraction: float, dropout_fraction: f
                 continue
             if is_correct(num_clients, degree, threshold, dropped):
                 return degree, threshold
-            break  # A larger threshold is only less correct.
+            break  # A larger threshold makes the graph less correct.
     raise ValueError(
         f"no sparse graph of {num_clients} clients withstands {corrupt} corrupt and {dropped} dropped "
         f"members with 2**-{PRIVACY_BITS} and 2**-{CORRECTNESS_BITS}: use the complete graph "
@@ -105,8 +104,9 @@ def sparse_degree(num_clients: int, corrupt_fraction: float, dropout_fraction: f
 def is_private(num_clients: int, degree: int, threshold: int, corrupt: int, dropped: int) -> bool:
     """Whether a sparse graph keeps updates private, except with probability 2**-40.
 
-    The first by a union bound over n hypergeometric tails. For the second, two runs of k/2 adjacent
-    nodes, k in all, must be corrupt or gone: a union bound over the pairs of places.
+    That some client has t corrupt neighbours is bounded by a union over n hypergeometric tails. The graph
+    without corrupt and dropped members is disconnected only if two runs of k/2 adjacent members each are
+    corrupt or dropped; that is bounded by a union over the pairs of places.
     """
     ways = _tail(num_clients - 1, corrupt, degree, threshold)
     if num_clients * ways << PRIVACY_BITS > comb(num_clients - 1, degree):
@@ -117,9 +117,9 @@ def is_private(num_clients: int, degree: int, threshold: int, corrupt: int, drop
 
 @lru_cache(maxsize=256)
 def fewest_private(num_clients: int, degree: int, threshold: int, corrupt: int, dropped: int) -> int:
-    """Return the smallest number of members with which a sparse graph stays private, or n if none may miss.
+    """Return the fewest members with which a sparse graph stays private; n if no member may be absent.
 
-    The corrupt are all there, so on a smaller ring they weigh more.
+    It assumes that no corrupt member is absent, so corrupt members are a larger part of a smaller ring.
     """
     members = num_clients
     while members > num_clients - dropped:
@@ -131,10 +131,7 @@ def fewest_private(num_clients: int, degree: int, threshold: int, corrupt: int, 
 
 
 def is_correct(num_clients: int, degree: int, threshold: int, dropped: int) -> bool:
-    """Whether every client keeps enough neighbours after dropouts, except with probability 2**-20.
-
-    Enough are as many as the threshold t.
-    """
+    """Whether every client keeps at least t neighbours after dropouts, except with probability 2**-20."""
     ways = _tail(num_clients - 1, dropped, degree, degree - threshold + 1)
     return num_clients * ways << CORRECTNESS_BITS <= comb(num_clients - 1, degree)
 

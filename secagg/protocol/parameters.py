@@ -29,7 +29,7 @@ _COUNTS = (
 )
 OFF, CURIOUS, ACTIVE = "off", "curious", "active"
 MODES = (OFF, CURIOUS, ACTIVE)
-"""How far the server is trusted, from most to least: to see every update, to follow the protocol, to lie."""
+"""From most to least trust in the server: it may see every update; it follows the protocol; it may lie."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,30 +38,30 @@ class SumParameters:
 
     Attributes:
         label: names the run, round and sum; never used twice. At most 255 bytes of UTF-8.
-        num_clients: n, how many members are asked.
-        num_correctors: how many of them bring no update and no noise of their own: they take back, within the
-            masks, noise of an earlier sum.
-        threshold: t, how many of a client's k neighbours recover its secrets; k/2 < t <= k.
-        dropout_tolerance: D, how many of those with an update who shared their keys may vanish before the
-            sum; on a sparse graph, how many of those asked may vanish at any time.
-        corrupt_tolerance: c, how many of all members may collude, with an update or without; below t on the
-            complete graph. The noise of so many counts for nothing; see `known_shares`.
+        num_clients: n, the number of members asked.
+        num_correctors: how many of them send no update and no new noise, and only take back, under masks,
+            noise of an earlier sum.
+        threshold: t, how many of a client's k neighbours are needed to recover its secrets; k/2 < t <= k.
+        dropout_tolerance: D, how many members with an update may drop out after sharing their secrets; on a
+            sparse graph, how many of those asked for an update may drop out at any time.
+        corrupt_tolerance: c, how many members may collude, with an update or without; below t on the complete
+            graph. The noise of c members does not count; see `known_shares`.
         dimension: d, the length of the vector.
         clipping_norm: C, the L2 bound of one update; inf for none (then noise_multiplier is 0).
         noise_multiplier: sigma; the noise of the sum has standard deviation at least C sigma.
-        suite: the cipher of masks and sealed shares: aes128ctr, aes256ctr or chacha20.
-        num_neighbours: k, even, of a sparse graph; 0 for the complete one. See `sparse_degree`.
+        suite: the cipher of masks and encrypted shares: aes128ctr, aes256ctr or chacha20.
+        num_neighbours: k, even, of a sparse graph; 0 for the complete graph. See `sparse_degree`.
         graph_corrupt: how many corrupt members k and t of a sparse graph withstand, at least c; 0 for
             the complete graph.
-        noise_levels: L, in how many steps noise beyond the plan's is taken out again; 0 for none.
-            With L > 0 a client's noise is exactly what `ClientSession.mask` draws.
-        correction_multiplier: the largest standard deviation of what one member takes back of earlier sums'
-            noise, in clipping norms; 0 where nobody does.
-        modulus_bits: b, how many bits of a residue travel; see `Contributors.modulus_bits`.
-        mode: "curious", or "active" against a server that may lie: signed keys, signed survivors.
-            A sum in clear has parameters too, for its encoding, and mode "off".
+        noise_levels: L, in how many levels surplus noise is removed again; 0 for none. With L > 0 a client's
+            noise must be what `ClientSession.mask` draws.
+        correction_multiplier: the largest standard deviation of the earlier noise that one member takes back,
+            in clipping norms; 0 if no member takes noise back.
+        modulus_bits: b, how many bits of a residue are sent; see `Contributors.modulus_bits`.
+        mode: "curious"; or "active" against a server that may lie, with signed keys and signed survivors; or
+            "off" for a sum in clear, which needs parameters for its encoding.
 
-    Raises ValueError: a value is impossible; the message names it.
+    Raises ValueError for an impossible value, which the message names.
     """
 
     label: str
@@ -87,7 +87,7 @@ class SumParameters:
             if not isinstance(value, int) or not 0 <= value < 2**31:
                 raise ValueError(f"{name} is {value!r}: use an int from 0 to 2**31 - 1")
         self._check_names()
-        # One update that is read in clear has no neighbours.
+        # A single update that is read in clear has no neighbours.
         if not (self.num_clients == 1 and self.mode == OFF):
             self._check_members()
             self._check_graph()
@@ -174,10 +174,7 @@ class SumParameters:
         return self.mode == ACTIVE
 
     def has_two_quorums(self, corrupt: int) -> bool:
-        """Whether a lying server could collect two full sets of signatures, if corrupt members sign twice.
-
-        A full set has t signatures.
-        """
+        """Whether a lying server could collect two sets of t signatures, if corrupt members sign twice."""
         return self.signs and 2 * self.threshold <= self.num_clients + corrupt
 
     @property
@@ -196,25 +193,23 @@ class SumParameters:
 
     @property
     def known_shares(self) -> int:
-        """How many members' noise others may know, so that this noise protects nobody.
+        """How many members' noise does not count, since others may know it: max(1, c), or c in clear.
 
-        It is max(1, c), or c in a sum in clear.
-
-        A member knows its own share with no colluder at all, and up to c of them may pool theirs, each of
-        them with an update. Whoever sums in clear adds the noise itself, so there no member knows any.
+        An adversary that is a member knows its own noise, and up to c colluding members know their noise
+        together; all of them may send an update. In a sum in clear no member adds noise.
         """
         return self.corrupt_tolerance if self.mode == OFF else max(1, self.corrupt_tolerance)
 
     @property
     def lost_members(self) -> int:
-        """How many members of a sparse graph may drop out: as of the members with an update."""
+        """How many members of a sparse graph may drop out: D / num_updates of all n, rounded up."""
         return -(-self.dropout_tolerance * self.num_clients // self.num_updates)
 
     @property
     def fewest_contributors(self) -> int:
         """The smallest number of members that shared secrets (contributors) from whom a sum can be unmasked.
 
-        The bounds of a sparse graph count whoever vanishes, at any time, so there it is n - D too.
+        On a sparse graph it is at least n - `lost_members`, since its bounds count dropouts at any time.
         """
         fewest = max(self.threshold, self.dropout_tolerance + self.known_shares) + 1
         return max(fewest, self.num_clients - self.lost_members) if self.is_sparse else fewest
@@ -223,7 +218,7 @@ class SumParameters:
     def fewest_updates(self) -> int:
         """The smallest number of members that must send an update, so that the sum carries enough noise.
 
-        It is also at least half of those asked or, on a sparse graph, all but D.
+        It is also more than half of those asked for an update or, on a sparse graph, at least all but D.
         """
         most_lost = self.dropout_tolerance if self.is_sparse else (self.num_updates - 1) // 2
         noisy = self.dropout_tolerance + self.known_shares + 1
@@ -271,13 +266,11 @@ class SumParameters:
         )
 
     def client_noise_multiplier(self, num_contributors: int) -> float:
-        """Return a client's noise as a standard deviation, in clipping norms.
+        """Return a client's noise, a standard deviation in clipping norms: sigma / sqrt(n2 - D - max(1, c)).
 
-        It is sigma / sqrt(n2 - D - max(1, c)).
-
-        Whatever survivors are accepted, at least n2 - D, so many of which know their shares: what those
-        cannot subtract has standard deviation at least C sigma. Raises EncodingError: no other contributor
-        would be left.
+        At least n2 - D survivors add noise, and max(1, c) of them may know their own noise and subtract it.
+        The rest has standard deviation at least C sigma. Raises EncodingError if no member would be left
+        whose noise counts.
         """
         return self.noise_multiplier / math.sqrt(self.contributors(num_contributors).noisy)
 
@@ -312,7 +305,7 @@ class SumParameters:
         writer = Writer(_MESSAGE_TYPE).short(self.label.encode())
         for name in _COUNTS:
             writer.count(getattr(self, name))
-        # Adding 0.0 turns -0.0 into 0.0.
+        # The sum -0.0 + 0.0 is 0.0, so that equal numbers have equal bytes.
         for number in (self.clipping_norm, self.noise_multiplier, self.correction_multiplier):
             writer.number("d", number + 0.0)
         writer.short(self.suite.encode())
@@ -322,7 +315,7 @@ class SumParameters:
     def from_bytes(cls, data: bytes) -> "SumParameters":
         """Read a secure sum's parameters that `to_bytes` wrote.
 
-        Raises DecodeError: the bytes are not the canonical form of valid parameters.
+        Raises DecodeError if the bytes are not the canonical form of valid parameters.
         """
         reader = Reader(data, _MESSAGE_TYPE)
         try:

@@ -13,32 +13,33 @@ from secagg.sum_errors import Cause, RemoteProtocolError
 class ClientPolicy:
     """A client's own limits on a secure sum, checked against the sum's parameters in the first stage.
 
-    That more than half of the neighbours must help to unmask is not an option: `SumParameters`
-    cannot be made otherwise, so at least num_clients / 2 members share every sum.
+    That more than half of the neighbours must help to unmask is not an option here: `SumParameters` enforces
+    it. So on the complete graph, at least num_clients / 2 members take part in every sum.
 
     Attributes:
-        minimum_cohort: fewest members asked for an update, this client among them.
-        minimum_survivors: fewest updates in a sum that is unmasked, this client among its members.
-        minimum_bare_survivors: the same of a sum without noise. Of three, a lying server and one member
-            know what the other two add up to.
-        maximum_dropout_fraction: largest dropout_tolerance / num_clients.
-        minimum_noise_multiplier: least sigma, of the sum's noise.
-        minimum_own_noise: least sigma / sqrt(n - D - max(1, c)): this client's own noise, in clipping norms.
-            Where the server has made up all other members, that is all that is left, as long as no later sum
-            takes any of it back; then nothing is.
-        mode: the least that is accepted, in the order off < curious < active. "active" refuses a sum
-            in which keys and survivors are not signed; "off" accepts parameters of updates in clear, for
-            which there are no sessions.
-        corrupt_fraction: the share of corrupt members that this client fears. With own c = the larger of
-            ceil(this n) and the sum's corrupt_tolerance: t > own c on the complete graph, 2 t > n + own c
-            against a server that may lie, and on a sparse graph k and t must withstand own c but for 2**-40.
-            The noise of ceil(this n) members, with an update or without, must count for nothing.
-        sparse_corrupt_fraction: the same on a sparse graph, where it is larger: few neighbours who collude
-            part a client from all others there.
-        maximum_clients, maximum_neighbours, maximum_dimension: largest n, k and d.
-        maximum_clipping_norm: largest C.
+        minimum_cohort: the fewest members asked for an update.
+        minimum_survivors: the fewest updates in a sum that is unmasked.
+        minimum_bare_survivors: the same for a sum without noise. In a sum of three updates, a lying server
+            with one of the members learns the sum of the other two.
+        maximum_dropout_fraction: the largest dropout_tolerance / num_updates.
+        minimum_noise_multiplier: the smallest sigma of the sum's noise.
+        minimum_own_noise: the smallest sigma / sqrt(num_updates - D - max(1, c)): this client's own noise, in
+            clipping norms. If the server invented all other members, only this noise protects the update; if
+            a later sum also takes a part of it back, nothing does.
+        mode: the weakest accepted mode, in the order off < curious < active. With "active", keys and
+            survivors must be signed. With "off", parameters of sums in clear are accepted; such sums have no
+            sessions.
+        corrupt_fraction: the fraction of corrupt members that this client assumes. Its own c is the largest
+            of ceil(fraction n) and the sum's corrupt_tolerance and graph_corrupt. On the complete graph
+            t > own c must hold, and 2 t > n + own c against a server that may lie. On a sparse graph k and t
+            must withstand own c, except with probability 2**-40. The sum's noise must also suffice without
+            that of ceil(fraction n) members.
+        sparse_corrupt_fraction: the same fraction, but not for the noise, on a sparse graph if it is larger:
+            there, few colluding neighbours can separate a client from all others.
+        maximum_clients, maximum_neighbours, maximum_dimension: the largest n, k and d.
+        maximum_clipping_norm: the largest C.
 
-    Raises ValueError: a limit that no sum, or every sum, would meet by mistake.
+    Raises ValueError for a limit out of its range.
     """
 
     minimum_cohort: int
@@ -165,12 +166,12 @@ class ClientPolicy:
 def threshold_for(num_clients: int, fraction: float, *, corrupt: int = 0, mode: str = CURIOUS) -> int:
     """Return Shamir's threshold t on the complete graph, where each member has num_clients - 1 neighbours.
 
-    t = min(k, max(floor(k / 2), floor(fraction * k), c) + 1); for a server that may lie, at least floor((n +
-    c) / 2) + 1. Above k / 2 always, so that no two disjoint groups of neighbours can reveal both of a
-    client's secrets (Bonawitz et al., CCS 2017, section 6; Bell et al., CCS 2020, section 3), and above c, so
-    that the corrupt alone recover none. `num_clients`: n. `fraction`: of the neighbours, who must help.
-    `corrupt`: c, how many members may share all they know with the server. `mode`: "curious" or "active".
-    Raises ValueError: fewer than 2 clients or a fraction outside [0, 1].
+    t = min(k, max(floor(k / 2), floor(fraction * k), c) + 1); in mode active t is also at least
+    min(k, floor((n + c) / 2) + 1). t is above k / 2, so that two disjoint groups of neighbours cannot reveal
+    both secrets of a client (Bonawitz et al., CCS 2017, section 6; Bell et al., CCS 2020, section 3). Unless
+    k limits it, t is above c, so that corrupt members alone recover no secret. `num_clients`: n. `fraction`:
+    the part of the neighbours that must help. `corrupt`: c, how many members may collude with the server.
+    `mode`: "curious" or "active". Raises ValueError for fewer than 2 clients or a fraction outside [0, 1].
     """
     if num_clients < 2 or not 0 <= fraction <= 1:
         raise ValueError(f"{num_clients} clients, fraction {fraction}: use at least 2 clients and 0..1")

@@ -36,14 +36,14 @@ class MaskedSum:
     """The result of a secure sum: all that the server learns about the updates.
 
     Attributes:
-        total: uint32[d], the sum of the survivors' residues modulo 2**b, less the noise beyond the
-            plan's where that is taken out.
+        total: uint32[d], the sum of the survivors' residues modulo 2**b, without surplus noise that was
+            removed.
         survivors: the clients whose updates are in the sum, ascending.
-        num_contributors: n2, the count of updates that fixed every client's noise and grid.
-        correctors: the clients in the sum that bring no update, ascending. Both are U3.
-        dropped: the clients asked that are not in the sum, ascending.
-        bad_shares: (dealer, holder) of shares that were wrong and done without.
-        noise_level: up to which part the survivors' noise is still in the sum.
+        num_contributors: n2, the number of updates from which every client's noise and grid follow.
+        correctors: the clients in the sum without an update, ascending. With `survivors` they are U3.
+        dropped: the asked clients that are not in the sum, ascending.
+        bad_shares: (dealer, holder) of each wrong share.
+        noise_level: the last part of the survivors' noise that is still in the sum.
     """
 
     total: NDArray[np.uint32] = field(repr=False)
@@ -58,26 +58,26 @@ class MaskedSum:
 class ServerSession:
     """The server's part in one secure sum over the clients `client_ids`.
 
-    In each stage: send `requests`, give every reply to `receive`, then call `close_stage`; until it
-    is `done` (after four stages, five in active mode), then `result`. Who has not answered when a
-    stage closes is dropped.
+    In each stage: send `requests`, give every reply to `receive`, then call `close_stage`. Repeat this until
+    the session is `done` (after four stages, five in active mode), then read `result`. A client that has not
+    answered when a stage closes is dropped.
 
-    In a curious sum the clients are members by numbers that are drawn for this sum alone, so that
-    members do not learn from each other's messages which clients take part. In active mode they must,
-    to know each other's identities: there a member's number is its client id.
+    In curious mode, members have numbers that are drawn for this sum only, so that they do not learn from the
+    messages which clients take part. In active mode members verify each other's signatures, so a member's
+    number is its client id.
 
-    A session lives in memory and cannot rest: clients keep their secrets for one server process only,
-    so a sum that the server loses is lost, and the round that it belongs to stays charged.
+    A session exists only in memory and cannot be saved: clients keep their secrets for one server process. If
+    the process ends, the sum is lost and its round stays charged.
 
     Args:
-        parameters: the sum's public numbers.
+        parameters: the sum's public parameters.
         client_ids: the clients asked, exactly `parameters.num_clients` different ids.
-        roster: whose key is whose, of every member, in active mode.
+        roster: in active mode, the public keys of all members.
         random_bytes: a cryptographic source, n -> n bytes; the members' numbers are drawn from it.
-        correctors: those of the clients of whom no update is asked, `parameters.num_correctors` of them.
+        correctors: the clients that are not asked for an update, `parameters.num_correctors` of them.
 
-    Raises ValueError: another number of ids or correctors, ids that repeat or exceed 64 bits, mode "off", or
-    some not in the roster in active mode.
+    Raises ValueError for another number of ids or correctors, ids that repeat or exceed 64 bits, mode "off",
+    and, in active mode, clients that are not in the roster.
     """
 
     def __init__(
@@ -137,9 +137,9 @@ class ServerSession:
     def blamed(self) -> frozenset[int]:
         """The clients that are certainly at fault in this sum so far, even if the sum has failed.
 
-        Those whose reply was refused, who gave another share than its dealer committed to, who dealt shares
-        that lie on no polynomial, about whom more than half of the neighbours complain, or who complain
-        about more than half of theirs.
+        They are clients whose reply was refused, that sent a share against its dealer's commitment,
+        that dealt wrong shares, about which more than half of their neighbours complain, or that complain
+        about more than half of their neighbours.
         """
         return frozenset(self._clients[member] for member in self._state.blamed)
 
@@ -147,7 +147,7 @@ class ServerSession:
     def disputed(self) -> dict[int, frozenset[int]]:
         """Clients left out because of complaints, with those who complained; either may be at fault.
 
-        Of so few complaints either they are false, or the client dealt invalid shares to these alone.
+        Either the few complaints are false, or the client dealt invalid shares only to those who complain.
         """
         of = self._clients
         return {
@@ -158,11 +158,11 @@ class ServerSession:
     def bind(self, context: bytes) -> None:
         """Set the 32 bytes that name what vectors are made from; others are refused.
 
-        It is bound into the masks (`ClientSession.mask`); a vector made from something else is refused.
+        The masks depend on this context (`ClientSession.mask`), and a vector with another context is refused.
 
         Raises:
-            ValueError: not 32 bytes.
-            LocalProtocolError: the members have their masks already.
+            ValueError: the context does not have 32 bytes.
+            LocalProtocolError: a masked vector has arrived already, or the stage is over.
         """
         if len(context) != CONTEXT_BYTES:
             raise ValueError(f"a context of {len(context)} bytes: give {CONTEXT_BYTES}")
@@ -175,7 +175,7 @@ class ServerSession:
     def requests(self) -> dict[int, bytes]:
         """Return, for each client that has not answered yet, the message to send it in this stage.
 
-        Raises LocalProtocolError: the sum is done or has failed.
+        Raises LocalProtocolError if the sum is done or has failed.
         """
         self._following("requests")
         if self._stage in (Stage.ADVERTISE, Stage.MASK):
@@ -195,9 +195,9 @@ class ServerSession:
         """Take one client's reply in this stage; raise RemoteProtocolError if the reply is invalid.
 
         Raises:
-            RemoteProtocolError: the reply is malformed (its sender is dropped), or nobody awaits
-                one from this client: it was not asked, was dropped, or has answered already (then
-                its first answer stands). The session goes on.
+            RemoteProtocolError: the reply is invalid, and its sender is dropped; or no reply of this client
+                is awaited, because it was not asked, was dropped, or has answered already (its first answer
+                is kept). The session goes on.
             LocalProtocolError: the sum is done or has failed.
         """
         self._following("receive")
@@ -218,8 +218,8 @@ class ServerSession:
         """End the stage with the clients that have answered, and open the next stage.
 
         Raises:
-            ThresholdNotMet: too few answered. Nothing was unmasked; the session has failed.
-            RemoteProtocolError: a client's secret cannot be recovered from the shares; failed.
+            ThresholdNotMet: too few clients answered; nothing was unmasked, and the session has failed.
+            RemoteProtocolError: shares do not recover a client's secret; the session has failed.
             LocalProtocolError: the sum is done or has failed.
         """
         after = self._following("close_stage")
@@ -285,7 +285,7 @@ class ServerSession:
             fewest = min(state.num_neighbours(member, there) for member in stayed)
             self._require(fewest, parameters.threshold)
         elif self._stage is Stage.MASK:
-            # Checked before anyone is asked to unmask: a smaller set carries too little noise.
+            # Checked before any member is asked to unmask: a smaller sum would carry too little noise.
             need = parameters.fewest_survivors(len(state.contributors))
             self._require(len(stayed), need)
             state.total = np.zeros(parameters.dimension, dtype=np.uint32)
@@ -332,5 +332,5 @@ def _numbered(asked: Sequence[int], random_bytes: Callable[[int], bytes], *, own
     """Map member numbers to client ids: in random order from 0, or each client's id itself."""
     if own_ids:
         return {client_id: client_id for client_id in asked}
-    # Sorting by 128 random bits each: uniform but for ties, whose probability is below n**2 / 2**129.
+    # Sorted by 128 random bits each: a uniform order except for ties, of probability below n**2 / 2**129.
     return dict(enumerate(sorted(asked, key=lambda _: random_bytes(16))))

@@ -1,6 +1,6 @@
 """The server's state during one secure sum, and its checks of clients' replies.
 
-Members go by their numbers in the sum.
+Members are named by their numbers in the sum.
 """
 
 from collections import Counter
@@ -36,24 +36,24 @@ class ServerState:
     """What the server's session of one secure sum knows so far; empty sets are unknown yet, or erased.
 
     Attributes:
-        parameters: the sum's public numbers.
-        roster: whose key is whose; empty unless clients sign.
-        correctors: the members of whom no update is asked.
-        members: number -> `PublicKeys.to_bytes` of all who advertised (U1).
+        parameters: the sum's public parameters.
+        roster: the clients' public keys; empty unless clients sign.
+        correctors: the members that are not asked for an update.
+        members: number -> `PublicKeys.to_bytes`, of all members that advertised keys (U1).
         signatures: number -> the signature of those keys.
-        taken_keys: all public keys so far, none of which may come twice.
-        sid, graph: fixed when the members are.
-        dealt: dealer -> the shares it dealt, and its commitments to them.
-        contributors: U2, ascending.
-        masked: number -> its masked vector, until it is known who is in the sum.
-        survivors: U3, ascending.
-        complaints: survivor -> the members whose shares it could not open.
-        orphans: members of U2 less U3 of whom fewer than t survivors hold shares.
+        taken_keys: all public keys so far; a key that comes twice is refused.
+        sid, graph: the session id and the graph, known when the members are.
+        dealt: dealer -> the encrypted shares that it dealt, and its commitments to them.
+        contributors: the members that shared their secrets (U2), ascending.
+        masked: number -> the masked vector, until the survivors are known.
+        survivors: the members in the sum (U3), ascending.
+        complaints: survivor -> the members whose shares it found invalid.
+        orphans: members of U2 but not U3 for which fewer than t survivors hold valid shares.
         survivor_signatures: number -> signature of U3.
-        unmask_replies: number -> the shares it revealed.
-        blamed: members whose fault is certain.
-        disputed: members that complaints left out -> who complained, where either may be at fault.
-        context: names what the members make their vectors from.
+        unmask_replies: number -> the shares that the member revealed.
+        blamed: members that are certainly at fault.
+        disputed: member left out because of complaints -> who complained; either may be at fault.
+        context: 32 bytes that name what the members make their vectors from.
         total: uint32[d], the sum of the survivors' masked vectors.
     """
 
@@ -109,9 +109,10 @@ class ServerState:
     def fix_survivors(self, fewest: int) -> None:
         """Choose the survivors U3 among the members whose vectors came, and add up their vectors.
 
-        Who complains about more than half of its neighbours is left out, and its complaints with it. So is
-        a member whose secrets fewer than t could give back: it would keep the sum from being unmasked. Of
-        those lost, these are the orphans. Nothing is added up if fewer than `fewest` are left.
+        A member that complains about more than half of its neighbours is left out, and its complaints are
+        ignored. A member for whose secrets fewer than t present members hold valid shares is left out too,
+        since the sum could not be unmasked with it. Lost members with so few shares are the orphans. Nothing
+        is added up if fewer than `fewest` are left.
         """
         there = frozenset(self.contributors)
         self.complaints = {member: frozenset(reply.complaints) for member, reply in self.masked.items()}
@@ -166,8 +167,8 @@ def take_reply(state: ServerState, stage: Stage, member: int, data: bytes) -> No
     """Decode a client's reply, check it, and store its content.
 
     Raises:
-        DecodeError: malformed.
-        RemoteProtocolError: it does not fit this sum, stage or sender.
+        DecodeError: the reply is malformed.
+        RemoteProtocolError: the reply does not fit this sum, stage or sender.
     """
     parameters = state.parameters
     if stage is Stage.ADVERTISE:

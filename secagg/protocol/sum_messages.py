@@ -1,8 +1,8 @@
 """The messages of each stage of a secure sum, as immutable objects with exactly one form in bytes.
 
-A request goes from the server to a client, a reply back. Every reply names its sender, and each
-message carries what binds it to its sum (the parameters' hash, then the sid), so that one from
-another client or round is refused. `decode` raises only DecodeError, whatever the bytes.
+A request goes from the server to a client, a reply from a client to the server. A reply names its sender and
+its sum (by the hash of the parameters, later by the session id sid), so that a reply of another client or sum
+is refused. `decode` raises only DecodeError, whatever the bytes are.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ class AdvertiseRequest:
     """Stage 1, server to client: the parameters of the sum, and the number of this member in it.
 
     Attributes:
-        corrects: whether no update is asked of this member, and only that it takes back earlier noise.
+        corrects: whether this member is not asked for an update, and only takes back earlier noise.
     """
 
     parameters: SumParameters
@@ -111,8 +111,8 @@ class ShareRequest:
     """Stage 2, server to client: the public keys of all members, this client included.
 
     Attributes:
-        members: id -> `PublicKeys.to_bytes`.
-        signatures: id -> the signature that came with them; empty unless the server may lie.
+        members: member -> `PublicKeys.to_bytes`.
+        signatures: member -> the signature of its keys; empty unless the server may lie.
     """
 
     members: dict[int, bytes]
@@ -133,8 +133,8 @@ class ShareRequest:
 class ShareReply:
     """Stage 2, client to server: encrypted shares of the client's secrets, one bundle for each neighbour.
 
-    `sealed`: holder -> sealed shares. `commitments`: holder -> what the dealer commits to each of them by,
-    see `share_commitment`. `noise_commitment`: of the noise seeds; empty without noise levels.
+    `sealed`: holder -> encrypted shares. `commitments`: holder -> the commitments to these shares
+    (`share_commitment`). `noise_commitment`: the commitment to the noise seeds; empty without noise levels.
     """
 
     sender: int
@@ -164,8 +164,8 @@ class ShareReply:
 class MaskRequest:
     """Stage 3, server to client: who shared secrets (U2), and the neighbours' shares for this client.
 
-    `contributors`: U2, ascending. `sealed`: dealer -> sealed shares. `commitments`: dealer -> its commitments
-    to them.
+    `contributors`: U2, ascending. `sealed`: dealer -> encrypted shares. `commitments`: dealer -> the
+    commitments to these shares.
     """
 
     sid: bytes
@@ -193,11 +193,11 @@ class MaskReply:
     """Stage 3, client to server: the masked vector, packed with `bits` bits for each coordinate.
 
     Attributes:
-        context: names what the vector was made from. It is in the keys of the masks already, and travels
-            so that a server can leave out a member that was shown something else.
-        complaints: neighbours whose shares this client could not open, ascending.
-        packed: the vector, `packed_bytes(dimension, bits)` bytes; in a reply that was read, a view of it.
-        proof: the place of a proof that the vector's norm is at most C; empty, for there is none yet.
+        context: names what the vector was made from. The masks depend on it; it is sent so that the server
+            can leave out a member with another context.
+        complaints: neighbours whose shares are invalid, ascending.
+        packed: the vector, `packed_bytes(dimension, bits)` bytes; in a decoded reply, a view of the message.
+        proof: reserved for a proof that the vector's norm is at most C; always empty in this version.
     """
 
     sender: int
@@ -274,9 +274,9 @@ class UnmaskRequest:
     """Stage 4, server to client: who is in the sum (U3), and who dropped out (U2 without U3).
 
     Attributes:
-        orphans: those lost members whose shares too few could open, so that no key of theirs comes back;
-            the masks with them are asked of those who share them.
-        signatures: id -> signature of U3; empty unless the server may lie.
+        orphans: dropped members whose key cannot be recovered, since too few members hold valid shares of it;
+            their neighbours send the keys of the masks with them instead.
+        signatures: member -> signature of U3; empty unless the server may lie.
     """
 
     sid: bytes
@@ -303,9 +303,9 @@ class UnmaskRequest:
 class UnmaskReply:
     """Stage 4, client to server: the shares that the client holds of its neighbours' secrets.
 
-    `seed_shares`: survivor -> share of its self-mask seed. `key_shares`: dropped -> share of its masking
-    private key. `noise_shares`: survivor -> share of the first noise seed beyond the level that is needed;
-    empty if there is none. `pair_keys`: orphan -> the key of the mask with it, `pair_mask_key`.
+    `seed_shares`: survivor -> share of its self-mask seed. `key_shares`: dropped member -> share of its
+    private masking key. `noise_shares`: survivor -> share of its first noise seed above the needed level;
+    empty if no noise is removed. `pair_keys`: orphan -> the key of the mask with it (`pair_mask_key`).
     """
 
     sender: int

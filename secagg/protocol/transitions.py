@@ -1,7 +1,8 @@
 """The order of a secure sum: which calls server and client may make in each stage, and what stage follows.
 
-One table for both roles and all modes, after h11's `_state.py`. A missing entry is the error: a session
-refuses what is not in it. Nothing leads out of ERROR, and mode "off" has no entry, for it has no sessions.
+One table has the calls of both roles in all modes, after the example of h11's `_state.py`. A session refuses
+every call that is not in the table. No call is allowed in ERROR. Mode "off" has no entry, since it has no
+sessions.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from secagg.protocol.parameters import ACTIVE, CURIOUS
 class Stage(StrEnum):
     """The stages of a secure sum at the server (Bonawitz et al., CCS 2017, figure 4), and its two ends.
 
-    `CHECK` takes place only where the server may lie.
+    `CHECK` takes place only if the server may lie.
     """
 
     ADVERTISE = "advertise"
@@ -42,7 +43,7 @@ class ClientStage(StrEnum):
 
 AnyStage = TypeVar("AnyStage", Stage, ClientStage)
 Calls = Mapping[str, Mapping[AnyStage, AnyStage]]
-"""Call -> stage in which it is allowed -> stage that follows."""
+"""Call -> stage in which the call is allowed -> stage that follows."""
 
 
 class Transitions(TypedDict):

@@ -1,8 +1,8 @@
 """The last step of a secure sum: the server removes masks that did not cancel, and surplus noise.
 
-The sum of the survivors' vectors still holds every survivor's own mask PRG(b_i), and the pair masks with
-those who were lost (Bonawitz et al., CCS 2017, figure 4, round 4). Noise comes out in integers, as it was
-added.
+The sum of the survivors' vectors still contains each survivor's own mask PRG(b_i), and the masks that
+survivors share with dropped members (Bonawitz et al., CCS 2017, figure 4, round 4). Noise is removed in
+integers, exactly as it was added.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,12 +37,12 @@ def remove_masks(state: ServerState, recovery: ShareRecovery) -> None:
     """Turn the sum of masked vectors, `state.total`, in place into the sum of the survivors' vectors.
 
     Args:
-        state: of a sum in which every reply that came is kept.
-        recovery: recovers the secrets, and notes the shares that were wrong and done without.
+        state: the state of a sum in its last stage, with all replies that arrived.
+        recovery: recovers the secrets, and records wrong shares.
 
     Raises:
-        ThresholdNotMet: a secret has fewer shares than the threshold.
-        RemoteProtocolError: no secret that fits its commitment comes out of the shares.
+        ThresholdNotMet: there are fewer shares of a secret than the threshold, or a mask key is missing.
+        RemoteProtocolError: the shares do not give a secret that fits its commitment.
     """
     seeds = {dealer: _seed(state, recovery, dealer) for dealer in state.survivors}
     with_keys = [dealer for dealer in state.lost if dealer not in state.orphans]
@@ -54,8 +54,8 @@ def remove_masks(state: ServerState, recovery: ShareRecovery) -> None:
 def remove_noise(state: ServerState, recovery: ShareRecovery) -> int:
     """Subtract surplus noise, which members added in case more of them would drop out.
 
-    A survivor whose noise seed does not come back keeps all its noise in the sum, which is then more than the
-    plan's; recovery notes whose fault it is. Returns the level up to which the noise stays.
+    If a survivor's noise seed cannot be recovered, all its noise stays, so the sum has more noise than
+    planned; `recovery` records who is at fault. Returns the last level of noise that stays in the sum.
     """
     levels, level = state.parameters.noise_level(len(state.contributors), len(state.lost))
     if levels is None:
@@ -139,9 +139,8 @@ def _remaining_masks(
 def _masks_with_orphans(state: ServerState) -> Iterator[tuple[bytes, int]]:
     """Yield the key of each mask that a survivor shares with a lost member without enough shares (an orphan).
 
-    With the key comes the sign that removes the mask.
-
-    Raises ThresholdNotMet: a survivor that shares one has not answered.
+    With each key comes the sign that removes the mask. Raises ThresholdNotMet if a survivor that shares such
+    a mask has not answered.
     """
     replies = state.unmask_replies
     for orphan in state.orphans:

@@ -1,8 +1,8 @@
 """A strict binary format for messages: big-endian integers, exact lengths, one form for each value.
 
-Every message is a frame: version byte, type byte, body, 16-byte checksum. The checksum finds
-damage in transit (a flipped bit in a masked vector would otherwise pass as a wrong sum). It
-authenticates nothing: its key is public.
+Every message is a frame: version byte, type byte, body, 16-byte checksum. The checksum detects damage in
+transit; otherwise a flipped bit in a masked vector would give a wrong sum. It does not authenticate a
+message, since its key is public.
 """
 
 import struct
@@ -26,7 +26,7 @@ MAX_CLIENTS = 2**16 - 1
 def checksum(*parts: Buffer) -> bytes:
     """Compute a 16-byte checksum that detects changes: GMAC under a fixed, public key.
 
-    GMAC because it keeps up with AES-CTR: a hash would cost more than the masks of a small cohort.
+    GMAC is as fast as AES-CTR; a hash would take longer than the masks of a small cohort.
     """
     mac = Cipher(algorithms.AES(_CHECKSUM_KEY), modes.GCM(bytes(12))).encryptor()
     for part in parts:
