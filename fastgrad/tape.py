@@ -115,11 +115,11 @@ class RecordTape(TorchFunctionMode):
         return form(self, *args, **given)
 
     def gradients(self, losses: torch.Tensor) -> list[tuple[Note, torch.Tensor]]:
-        """Return every recorded use with the gradient of the records' losses with respect to its output.
+        """Return every noted layer call, each with the gradient of the records' losses by the call's output.
 
         Places come before entries in the gradient's shape.
 
-        Raises NotOnTapeError: the losses depend on none of the notes.
+        Raises NotOnTapeError if the losses depend on no noted call.
         """
         if not losses.requires_grad:
             raise NotOnTapeError("the loss depends on none of the parameters whose uses were recorded")

@@ -70,7 +70,7 @@ class Event:
         return self
 
     def continuous(self, share: float) -> "Event":
-        """Return the event with continuous Gaussian noise, of `share` times its standard deviation.
+        """Return the same privacy event with continuous Gaussian noise, of `share` times its stddev.
 
         Raises PrivacyError for an event that has continuous noise only.
         """

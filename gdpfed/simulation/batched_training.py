@@ -76,7 +76,7 @@ class Batches:
 
     @classmethod
     def draw(cls, order: TrainingOrder, clients: Sequence[int], *, with_keys: bool = False) -> "Batches":
-        """Draw the batches that these clients would draw on their nodes, with dropout keys if needed."""
+        """Draw the batches that these clients would draw on their nodes, with keys for dropout layers."""
         width = min(order.training.batch_size, order.task.largest_part())
         shape = (order.training.local_steps, len(clients), width)
         positions, weights = np.zeros(shape, np.int64), np.zeros(shape, np.float32)

@@ -209,7 +209,7 @@ class StepsRule(ChargedGroups):
 
 
 class RecordSumsRule(StepsRule):
-    """Audits DP-SGD with a configured clipping norm, where budgets decide the number of steps."""
+    """Recomputes the epsilon of runs that sum steps of DP-SGD on the clients' records."""
 
     def exact(self, index: int) -> dict[str, float]:
         group, records = self.plan["groups"][index], self.records(index)

@@ -122,7 +122,7 @@ def _last_crossing(ends: Counts, above: Counts) -> float:
 
 
 def records(blocks: list[Counts], stddev: float) -> Figure:
-    """Estimate the number of records as a mean over blocks of cells; each block counts every record once.
+    """Estimate the number of records from noised counts: each column's counts add up to it, so take a mean.
 
     The mean of the totals T_b, each weighted by 1 / J_b, with noise s / sqrt(sum 1 / J_b).
     """

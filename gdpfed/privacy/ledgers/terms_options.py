@@ -1,4 +1,4 @@
-"""Optional parts of a run's conditions, one class each, and defaults for conditions without them.
+"""Optional parts of a run's conditions (terms), one class each, and defaults for terms without them.
 
 Terms derive from `Terms` and from those of these classes that they need. Who asks for such a thing asks by a
 function below, or by ``isinstance``, and never by the name of a mechanism.
