@@ -89,11 +89,6 @@ class Federation:
     parameters: int = RESNET18_PARAMETERS
 
     @property
-    def guarded(self) -> bool:
-        """Whether each node has a guard, a process that keeps its data and ledger from the Flower app."""
-        return not self.unguarded
-
-    @property
     def signed_apps(self) -> bool:
         """Whether nodes only run Flower apps that the consortium (all parties together) has signed."""
         return not self.unsigned_apps

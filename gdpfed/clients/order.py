@@ -84,9 +84,7 @@ class TrainingOrder:
     Attributes:
         device: the server's wish; ``auto`` lets the client choose.
         noise: the law of the noise that the client adds, gaussian or discrete_gaussian.
-        work: what the client computes: ``update``, its model's change by local training; ``dp_sgd``, the
-            same by noised steps on its records; ``noised_update``, the first with noise of its own;
-            ``gradient_sum``, a batch's clipped gradients.
+        work: what the client computes, by the name of its file in `gdpfed.clients.works`, such as ``update``.
         clipping_norm: w_i C_i, the L2 bound on this client's contribution; infinite where it is the sum's.
         weight: w_i, of what the client computes; clipping comes after it.
         fills: whether this client sends zeros under its noise, and reads no example.

@@ -154,7 +154,7 @@ def project_on_principal_subspace(
     V is never formed: with the eigenvectors U and eigenvalues s^2 of the Gram matrix H H^T, of shape (h, h),
     V^T is U^T H / s. Directions in which the history holds next to nothing are left out, so the result lies
     in the span of the history whatever the rank. `vector`: shape (d,). `history`: H, shape (h, d). `rank`: at
-    most this many directions. Returns A new vector of shape (d,).
+    most this many directions. Returns a new vector of shape (d,).
     """
     gram = np.zeros((len(history), len(history)))
     products = np.zeros(len(history))

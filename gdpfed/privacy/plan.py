@@ -93,6 +93,11 @@ class PrivacyPlan:
         return sum(len(group.clients) for group in self.groups)
 
     @property
+    def clients(self) -> list[int]:
+        """The ids of all clients, group by group."""
+        return [client for group in self.groups for client in group.clients]
+
+    @property
     def messages_a_round(self) -> float:
         """The mean number of messages for sums in a round, including those that only subtract old noise."""
         mechanism, masked = self.mechanism, self.sums_hidden

@@ -65,6 +65,8 @@ class SumOnce(ABC):
     work: ClassVar[Once]
     entry: ClassVar[str]
     """Its name among the entries of terms."""
+    sent_as: ClassVar[str]
+    """Its name in the entry of a run in a client's own ledger, once the client has sent its part."""
     asked_of: ClassVar[str]
     time: ClassVar[str]
     """When a plan has it."""
@@ -162,6 +164,7 @@ class HeldOutCounts(SumOnce):
 
     work = "held_out_counts"
     entry = "held_out"
+    sent_as = "counted"
     asked_of = "records that are held out are counted"
     time = "its clients count on held-out records once, after its last round"
     before_rounds = False
@@ -187,6 +190,7 @@ class Vote(SumOnce):
 
     work = "vote"
     entry = "vote"
+    sent_as = "voted"
     asked_of = "settings are voted on"
     time = "its clients vote on settings once, before its first round"
     before_rounds = True
@@ -216,6 +220,7 @@ class NormHistogram(SumOnce):
 
     work = "norm_histogram"
     entry = "norm_histogram"
+    sent_as = "norm_counted"
     asked_of = "norms of updates are counted"
     time = "the norms of its clients' updates counted once, before its first round"
     before_rounds = True

@@ -10,7 +10,7 @@ from scipy.special import softmax
 from scipy.stats import rankdata
 
 from gdpfed.learning.labels.classes import DEFAULT, auc
-from gdpfed.learning.labels.intervals import Z, area_interval, share_interval
+from gdpfed.learning.labels.intervals import NORMAL_QUANTILE, area_interval, share_interval
 
 Scores = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -42,7 +42,9 @@ class Figure:
     @classmethod
     def around(cls, value: float, error: float, least: float = 0.0) -> "Figure":
         """Return a metric with the interval of +- 1.96 standard errors, limited to [least, 1]."""
-        return cls(value, max(least, value - Z * error), min(1.0, value + Z * error))
+        return cls(
+            value, max(least, value - NORMAL_QUANTILE * error), min(1.0, value + NORMAL_QUANTILE * error)
+        )
 
     @classmethod
     def share(cls, right: Mask) -> "Figure":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gdpfed.learning.labels.intervals import Z
+from gdpfed.learning.labels.intervals import NORMAL_QUANTILE
 from gdpfed.methods import METHODS
 from gdpfed.report.class_figures import AREA
 from gdpfed.report.comparison import Line
@@ -69,7 +69,7 @@ def difference(worth: Worth, model: str, other: str, figure: str) -> Difference:
     variance = float(by_person @ by_person)
     if len(found) > 1:
         variance += float(found.var(ddof=1)) / len(found)
-    mean, half = float(found.mean()), Z * math.sqrt(variance)
+    mean, half = float(found.mean()), NORMAL_QUANTILE * math.sqrt(variance)
     return Difference(mean, mean - half, mean + half)
 
 

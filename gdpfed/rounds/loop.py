@@ -33,7 +33,7 @@ EvaluateModel = Callable[[Theta], Evaluation]
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What the log says about a round's clients: cohort sizes, survivors, failures."""
+    """What a round's log entry says about its clients and sums, besides the metrics of the model."""
 
     cohort_sizes: list[int]
     failures: dict[str, str]

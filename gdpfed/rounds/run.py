@@ -275,7 +275,7 @@ class OpenRun:
         """
         plan, fleet = self.prepared.method.plan, self.loop.fleet
         present = present_for_a_round(plan, fleet, round_index, self.loop.files.path)
-        everybody = [client for group in plan.groups for client in group.clients]
+        everybody = plan.clients
         return [client for client in everybody if present is None or client in present]
 
     def sum_once(self, request: SumRequest, index: int) -> ClientSum:

@@ -84,7 +84,7 @@ class Job:
         return own_held_out(own_data, task.form)
 
 
-class Work(Protocol):
+class WorkModule(Protocol):
     """The functions in the module of each kind of client computation (work)."""
 
     @staticmethod
@@ -92,7 +92,7 @@ class Work(Protocol):
         """Return the client's update before weighting and clipping: shape (d,), float64."""
 
 
-WORKS: Registry[Work] = TABLE
+WORKS: Registry[WorkModule] = TABLE
 """The files of works, each imported when it is asked for."""
 
 

@@ -20,7 +20,7 @@ stats = late_import("scipy.stats")
 
 FEWEST = 30
 """With fewer examples of a party nothing is shown: from this number a share is known within 17 points."""
-Z = 1.959963984540054
+NORMAL_QUANTILE = 1.959963984540054
 """The 97.5th percentile of the normal distribution."""
 REDRAWN = 200
 TINY = 1e-9
@@ -55,7 +55,7 @@ def area_interval(area: float, members: int, others: int) -> Ends:
     """
 
     def excess(other: float) -> float:
-        return abs(area - other) - Z * auc_error(other, members, others)
+        return abs(area - other) - NORMAL_QUANTILE * auc_error(other, members, others)
 
     # At 0 and 1 the error is 0, and beside them it is larger than what lies between.
     within = min(max(area, TINY), 1 - TINY)

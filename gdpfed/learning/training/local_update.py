@@ -97,7 +97,7 @@ def with_indicator(updates: torch.Tensor, bounds: torch.Tensor, share: float) ->
 
     Source: Andrew et al., "Differentially Private Learning with Adaptive Clipping", arXiv:1905.03871,
     Algorithm 1, with the indicator b - 1/2, so that whoever is absent counts for neither side. `updates`:
-    Delta_i, shape (clients, d), float64. `bounds`: B_i, shape (clients, 1). `share`: rho. Returns Shape
+    Delta_i, shape (clients, d), float64. `bounds`: B_i, shape (clients, 1). `share`: rho. Returns shape
     (clients, d + 1), float64.
     """
     norms = torch.linalg.vector_norm(updates, dim=1, keepdim=True)

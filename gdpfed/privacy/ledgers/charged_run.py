@@ -8,13 +8,10 @@ from typing import Any
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.ledgers.terms_options import noise_taps, paid_first
+from gdpfed.privacy.sums_once import ONCE
 from gdpfed.record_steps import Once
 
-SENT: Mapping[Once, str] = {
-    "held_out_counts": "counted",
-    "vote": "voted",
-    "norm_histogram": "norm_counted",
-}
+SENT: Mapping[Once, str] = {work: kind.sent_as for work, kind in ONCE.items()}
 """The entry of a run that has had a sum beside its rounds, by the work of the sum."""
 TAKEN_BACK = "taken_back"
 """The entry of a run, where there is one, that holds pairs of a turn and a later round."""

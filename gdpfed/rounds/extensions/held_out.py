@@ -228,7 +228,7 @@ class CountsAfterRounds(Extension):
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
         """Return the request for the sum of counts, with all clients in the cohort."""
-        everybody = [client for group in run.method.plan.groups for client in group.clients]
+        everybody = run.method.plan.clients
         return [self._request(run, everybody, flatten(run.task.build_model()))]
 
     def after_rounds(self, run: "OpenRun") -> None:

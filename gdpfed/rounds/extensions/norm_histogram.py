@@ -27,7 +27,7 @@ class NormsBeforeRounds(Extension):
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
         """Return the request for the histogram, with all clients in the cohort."""
-        everybody = [client for group in run.method.plan.groups for client in group.clients]
+        everybody = run.method.plan.clients
         return [norm_request(run.method, flatten(run.task.build_model()), everybody)]
 
     def before_rounds(self, run: "OpenRun") -> None:

@@ -8,12 +8,11 @@ from typing import Self
 
 import numpy as np
 
+from gdpfed.learning.labels.intervals import NORMAL_QUANTILE
 from gdpfed.methods.base import ClientSum
 from gdpfed.record_steps import NORM_MULTIPLES
 from gdpfed.runs.file_formats import NORMS_FILE, read_result, save_result
 
-NORMAL_QUANTILE = 1.959963984540054
-"""Of 97.5 %, for intervals of 95 %."""
 IN_WORDS = {1 / 8: "an eighth of", 1 / 4: "a quarter of", 1 / 2: "half of", 1.0: ""}
 MOST = 0.9
 """Of first updates: where more are within a multiple of C, few are clipped, and later ones, which are longer,

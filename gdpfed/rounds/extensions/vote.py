@@ -33,7 +33,7 @@ class ClientVote(Extension):
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
         """Return the request for the sum of votes, with all clients in the cohort."""
-        everybody = [client for group in run.method.plan.groups for client in group.clients]
+        everybody = run.method.plan.clients
         return [vote_request(run.method, flatten(run.task.build_model()), everybody, run.config)]
 
     def before_rounds(self, run: "OpenRun") -> None:
