@@ -259,7 +259,7 @@ def test_else_shares_deal_them_out_by_largest_remainders_and_the_seed():
         record_groups(data_of(4), 3, (), 0, 0)
 
 
-class Given:
+class Given(PoissonBatches):
     """Batches that are given, of an expected size that is."""
 
     def __init__(self, batch, expected_size):
