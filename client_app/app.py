@@ -1,8 +1,8 @@
 """Flower's ClientApp, which a run sends to nodes; it passes messages to the node's guard process, if any.
 
-Whoever submits a run sends this code. Of a node with a guard it sees neither data nor ledger nor keys, only
-messages and the guard's answers, and it loads next to nothing. A node without a guard, as in simulation, has
-its messages answered by this code itself (:mod:`client_app.node_app`).
+The person who submits a run sends this code. On a node with a guard, it sees only messages and the guard's
+answers: no data, no ledger and no keys. On a node without a guard, as in simulation, this code answers the
+messages itself (:mod:`client_app.node_app`).
 """
 
 from flwr.app import Context, Message
@@ -20,8 +20,7 @@ class NodeClientApp(ClientApp):
     def __call__(self, message: Message, context: Context) -> Message:
         """Answer a message of the server for this node.
 
-        Raises:
-            GuardError: the guard does not answer it, or is not all that the node's configuration names.
+        Raises GuardError: the guard does not answer, or the node has other settings beside the guard.
         """
         if GUARD_KEY in context.node_config:
             return relayed(message, context)

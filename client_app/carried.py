@@ -86,7 +86,7 @@ def values_in(content: RecordDict, name: str) -> Mapping[str, Any] | None:
 def parted(content: RecordDict) -> RecordDict:
     """Undo the server's joining of small records in a message; return the original records.
 
-    What it raises where a server has not made them so is of any kind.
+    Raises an exception of any type if the records do not have the form that a server gives them.
     """
     found: dict[str, dict[str, Any]] = {}
     for word, value in (values_in(content, JOINED) or {}).items():
@@ -116,7 +116,7 @@ def told_in(content: RecordDict) -> dict[str, Values]:
 def stage_request(content: RecordDict, stage: str) -> StageRequest:
     """Return a message's request for one stage of a secure sum.
 
-    Raises RemoteProtocolError: its record lacks the bytes or does not say which round it is of.
+    Raises RemoteProtocolError: the stage's record lacks the bytes, or does not name its run and round.
     """
     fields = values_in(content, stage) or {}
     data, run, index = (fields.get(name) for name in (DATA, RUN, ROUND))
@@ -150,15 +150,15 @@ def terms_in(content: RecordDict) -> Terms:
 def in_flowers_simulation() -> bool:
     """Whether this process is a Ray actor, in which Flower's simulation backend runs ClientApps.
 
-    A node that an operator starts must not take itself for a simulated one, which has no settings and may
-    send its update in clear (`secagg=off`). So the sign is one that no message, configuration of a run or
-    node, or environment variable makes. Flower 1.41 calls a simulated ClientApp in a Ray actor
-    (`flwr.simulation.ray_transport.ray_actor`), and that of a SuperNode in a program of its own,
-    `flwr-clientapp`, which starts no Ray. A process is an actor only if Ray's worker program started it; code
-    that calls `ray.init` becomes a driver. The app's own code could pretend, but whoever sends it could as
-    well send an app without this check (docs/privacy.md, *whoever may submit runs*).
+    A simulated node has no settings and may send its update in clear (`secagg=off`). So a node that an
+    operator starts must not be taken for a simulated one, and no message, configuration or environment
+    variable can change the answer. Flower 1.41 calls a simulated ClientApp in a Ray actor
+    (`flwr.simulation.ray_transport.ray_actor`). It calls a SuperNode's ClientApp in another program,
+    `flwr-clientapp`, which does not start Ray. A process is an actor only if Ray's worker program started it;
+    code that calls `ray.init` becomes a driver. The app's own code could still imitate an actor, but its
+    sender could as well send an app without this check (docs/privacy.md, *whoever may submit runs*).
     """
-    # Ray is not imported: in its own actors it is there, and elsewhere it takes a second to load.
+    # Ray is not imported here: its actors have it loaded, and elsewhere loading it takes a second.
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return False

@@ -1,10 +1,10 @@
 """Answer every message of the server for a node; if something fails, the answer is a refusal.
 
-An exception that left a handler would lose the erasure of the session, and its text, which may tell of
-the data, would travel to the server in clear.
+No exception may leave a handler: Flower would not store that the session was erased, and would send the
+server the exception's text, which may tell of the data.
 
-It runs in the node's guard (:mod:`client_app.guard`), or, of a node without one, in the process that Flower
-starts for each message. That loads what its handler needs: only those that train import torch.
+This code runs in the node's guard (:mod:`client_app.guard`). On a node without a guard, it runs in the
+process that Flower starts for each message, and imports torch only if the message orders training.
 """
 
 from collections.abc import Callable
@@ -76,8 +76,8 @@ app = ClientApp()
 
 Query = Callable[[Message, Context], RecordDict]
 
-# Their texts tell of the protocol, of the node's configuration and of the terms of this run. They tell
-# neither of data nor of what other runs have cost. An error of encoding is none of them: it may name a
+# The server may read the texts of these errors. They tell of the protocol, the node's configuration and this
+# run's terms, and not of the data or the cost of other runs. An EncodingError is excluded: it may name a
 # coordinate.
 PUBLIC_ERRORS = (SecAggError, NodeConfigError, PrivacyError, StandInError)
 SECRET_ERRORS = (EncodingError,)
@@ -130,8 +130,8 @@ def _note(context: Context, asked: str, run: str, cause: str, reason: str = "") 
 def join(message: Message, context: Context) -> RecordDict:
     """Answer the server's request to join: client id, own budget and, if asked, a proof of the node's key.
 
-    Limits, data and ledger are checked first: a node that could send nothing is not to charge a run. Where
-    the run protects records, it says how many it brings.
+    The node checks its limits, data and ledger first, so that a node that cannot take part does not charge a
+    run. If the run protects records, the answer states the number of the node's records.
     """
     node = node_of(context)
     answer = ConfigRecord({"client_id": node.settings.client_id, **said_here()})
@@ -159,7 +159,7 @@ def join(message: Message, context: Context) -> RecordDict:
 def _terms(message: Message, context: Context) -> Terms:
     """Return the conditions of a run (terms) in a message, after checking them against the node's settings.
 
-    Raises NodeConfigError: updates are to leave in clear, and the node was not started for that.
+    Raises NodeConfigError: the terms do not name the task, or ask for updates in clear without permission.
     """
     terms = terms_in(message.content)
     if not terms.task:
@@ -215,7 +215,7 @@ def begin(message: Message, context: Context) -> RecordDict:
     if own:
         terms, data = _terms(message, context), settings_of(context).data
         if data is not None:
-            # A server that let nobody join finds out here, and not by who answers a round.
+            # Again, for a server that sent no request to join: an error in a round would tell of the data.
             keep_number(node_of(context), number_of_records(usable_data(data)))
             tell_cut(data)
         refuse_other_data(settings_of(context), terms.run)
@@ -232,7 +232,7 @@ def begin(message: Message, context: Context) -> RecordDict:
 def end(message: Message, context: Context) -> RecordDict:
     """Tell the program behind this node, such as an edge server, that the run has ended.
 
-    Raises NodeConfigError: nothing stands in for it.
+    Raises NodeConfigError: this node has no such program, or the message does not name the run.
     """
     stand_in, said = settings_of(context).stand_in, values_in(message.content, CLIENT_RECORD)
     if stand_in is None or said is None:
@@ -244,7 +244,8 @@ def end(message: Message, context: Context) -> RecordDict:
 def answer_stages(message: Message, context: Context) -> Message:
     """Answer all stages of a secure sum that a message asks for, each in its own record.
 
-    A sum that was masked is unmasked in the next exchange or never, so a message that does neither ends it.
+    A masked sum is unmasked in the node's next exchange or not at all. A message that asks for neither the
+    check nor the unmasking therefore erases the session of the masked sum.
     """
     content, answers = RecordDict(), RecordDict()
     try:

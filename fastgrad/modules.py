@@ -1,12 +1,12 @@
 """Layers that torch lacks or computes slowly, and the loss whose gradient compiled loops compute.
 
-A model is built of them where a program or a closed form is to know it; pooling is the exception.
+Models use these layers, since compiled programs and closed forms recognise them.
 
-torch's dropout draws from a generator of the process, which no seed of a run sets, and draws otherwise for
-many models at once than for one. In `DrawnDropout`, entry number e of a batch is left out if the top bits of
-a mixed integer are below the rate p:
+torch's dropout draws from a generator of the process, which a run's seed does not set. It also draws
+different numbers for many models at once than for one model. `DrawnDropout` drops entry number e of a batch
+if the top bits of a mixed integer are below the rate p:
 
-    h(k, l, e) = mix(mix(k + l g) + (e + 1) g),   left out if floor(h / 2^40) < p 2^24
+    h(k, l, e) = mix(mix(k + l g) + (e + 1) g),   dropped if floor(h / 2^40) < p 2^24
 
 k is the key of the client's step, l the number of the layer in the model, mix the finaliser of SplitMix64 and
 g its increment (Steele, Lea, Flood, OOPSLA 2014), all modulo 2^64.
@@ -25,14 +25,14 @@ from fastgrad.im2col import pair
 from fastgrad.lstm_scan import Scan, checked_scan, states_of
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""(outputs, targets) to losses, one figure a record: (n, ...) and (n, ...) to (n,). It couples no records."""
+"""(outputs, targets) to the loss of each record: (n, ...) and (n, ...) to (n,). It couples no records."""
 
 INCREMENT = -0x61C8864680B583EB
-"""The odd number next to 2^64 over the golden ratio, as a signed integer of 64 bits, as are the others."""
+"""The odd number nearest to 2^64 / golden ratio. It and the factors below are signed 64-bit integers."""
 FIRST_FACTOR, SECOND_FACTOR = -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 BITS, SHIFT = 24, 40
 LARGEST_WINDOW = 4
-"""Wider windows are left to torch, since they would take too many operations."""
+"""torch pools wider windows, since `SlicePooling` would need too many operations for them."""
 
 
 def mixed(z: Any) -> Any:
@@ -45,7 +45,7 @@ def mixed(z: Any) -> Any:
 def stays(base: Any, entry: Any, threshold: int) -> Any:
     """Whether dropout keeps an entry, that is, whether a hash of ``base`` and its number reaches `threshold`.
 
-    ``base``: mix(k + l g), of the module's docstring. ``entry``: e + 1. Both are what `mixed` takes.
+    ``base``: mix(k + l g), of the module's docstring. ``entry``: e + 1. Their types are those of `mixed`.
     """
     return (mixed(base + entry * INCREMENT) >> SHIFT & 2**BITS - 1) >= threshold
 
@@ -53,7 +53,7 @@ def stays(base: Any, entry: Any, threshold: int) -> Any:
 def offset_of(number: int) -> int:
     """Return the number that is added to the key for one dropout layer, so that layers draw differently.
 
-    It is l g of the module's docstring, as a signed integer.
+    It is l g in the formula of the module's docstring, as a signed integer.
     """
     return (number * INCREMENT + 2**63) % 2**64 - 2**63
 
@@ -76,8 +76,8 @@ def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 class DrawnDropout(nn.Module):
     """`nn.Dropout` that draws from a given key; without a key it draws from torch's generator.
 
-    `rate`: the probability p that an entry is left out. `number`: of this layer in its model. `key`: of the
-    step, a buffer without dimensions, int64. `by_key`: whether it draws by the key.
+    `rate`: the probability p that an entry is dropped. `number`: this layer's number l in the model. `key`:
+    the key k of the local step, an int64 buffer without dimensions. `by_key`: whether the key is used.
     """
 
     key: torch.Tensor
@@ -99,8 +99,8 @@ class DrawnDropout(nn.Module):
 class LSTMLayer(nn.Module):
     """One LSTM layer (Hochreiter and Schmidhuber, 1997), written in operations that torch.func can vmap.
 
-    ``torch.nn.LSTM`` cannot be vmapped over its parameters. As there, the gates are input, forget, cell and
-    output; there is one bias where cuDNN has two, and the forget gate's starts at 1 (Jozefowicz, 2015).
+    ``torch.nn.LSTM`` cannot be vmapped over its parameters. It has the same gates: input, forget, cell,
+    output. This layer has one bias where cuDNN has two; the forget gate's starts at 1 (Jozefowicz, 2015).
     """
 
     def __init__(self, input_size: int, hidden_units: int) -> None:
@@ -125,7 +125,7 @@ class LSTMLayer(nn.Module):
 def fuse_recurrences(model: nn.Module, device: torch.device) -> None:
     """Make a model's LSTM layers use the device's fused kernels, if a check finds them right.
 
-    Their gradients can be taken once, so those of single records go by the layers' own lines.
+    They can be differentiated only once, so gradients of single records use the layer's plain operations.
     """
     layers = [layer for layer in model.modules() if isinstance(layer, LSTMLayer)]
     # Another map, such as a product of two matrices, has no weight to hand over.
@@ -141,9 +141,10 @@ def fuse_recurrences(model: nn.Module, device: torch.device) -> None:
 class SlicePooling(TorchFunctionMode):
     """A context in which CPUs compute maximum pooling by slices, where this gives the same numbers.
 
-    torch compares the pixels of a window one after the other, and notes which is largest. A test needs only
-    the largest, so rows, then columns are compared whole: k - 1 vector operations each for windows of k x k.
-    Left to torch: tensors on a GPU, gradients, padding, dilation, sizes rounded up, indices, wide windows.
+    torch compares the pixels of a window one after the other, and keeps the index of the largest. Evaluation
+    needs only the value, so this class compares whole rows and then whole columns: k - 1 vector operations
+    each for windows of k x k. Cases left to torch: GPUs, gradients, padding, dilation, ceil_mode, indices,
+    and windows wider than `LARGEST_WINDOW`.
     """
 
     def __torch_function__(
@@ -203,9 +204,8 @@ class LastPosition(nn.Module):
 class UnitInputs(nn.Module):
     """Scales every input to L2 norm 1 and appends a constant b, so that its norm is sqrt(1 + b^2).
 
-    An input of zeros keeps its zeros, so that its norm is b.
-
-    `constant`: b, in place of a bias: r^2 = 1 + b^2.
+    An input of zeros stays zero before b is appended, so its norm is b. `constant`: b; its weights in the
+    next layer take the place of a bias.
     """
 
     def __init__(self, constant: float) -> None:

@@ -1,7 +1,7 @@
 """Write files so that a crash never leaves a part of one; refuse to read or write links and pipes.
 
-Some lie in folders that another process writes too. So no link is followed there, and a pipe, which would
-keep its reader waiting, is not read.
+Another process may write to the same folder and put a link or a pipe there. A link could lead to another
+file, and a pipe would make its reader wait.
 """
 
 import os
@@ -28,12 +28,12 @@ def open_regular(path: Path, flags: int) -> int:
     """Open a regular file that has no second hard link; return its descriptor.
 
     Raises:
-        NoRegularFileError: it is something else, or has a second name.
+        NoRegularFileError: it is not a regular file, or has a second hard link.
         OSError: the file system refuses.
     """
     if path.is_symlink():
         raise NoRegularFileError(path)
-    # Opening a pipe would wait for its other end.
+    # Without O_NONBLOCK, opening a pipe would wait for a process at its other end.
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, PRIVATE_MODE)
     found = os.fstat(descriptor)
     if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
@@ -46,7 +46,7 @@ def read_regular(path: Path) -> bytes:
     """Read a regular file that has no second hard link.
 
     Raises:
-        NoRegularFileError: it is something else, or has a second name.
+        NoRegularFileError: it is not a regular file, or has a second hard link.
         OSError: the file system refuses.
     """
     with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
@@ -56,7 +56,7 @@ def read_regular(path: Path) -> bytes:
 def create_file(path: Path, data: bytes, mode: int = PRIVATE_MODE) -> None:
     """Write a new file to disk; it has its final permissions from the first byte on.
 
-    Raises OSError: it exists, or the file system refuses.
+    Raises OSError: the file exists, or the file system refuses.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     with os.fdopen(descriptor, "wb") as file:
@@ -68,8 +68,8 @@ def create_file(path: Path, data: bytes, mode: int = PRIVATE_MODE) -> None:
 def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
     """Write a file so that a crash leaves either the old or the new content, never a part.
 
-    When this returns the new one is on the disk, its name included. Raises OSError: the file system refused,
-    as when it is full; the old file is untouched.
+    When this function returns, the new content and the file's name are on the disk. Raises OSError: the file
+    system refuses, for example because it is full; the old file is unchanged.
     """
     draft = path.with_name(f".{path.name}.tmp")
     draft.unlink(missing_ok=True)
@@ -85,7 +85,7 @@ def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
 def save_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
     """Write a file of a run so that it is whole at any time.
 
-    Raises RunError: the file system refused, as when it is full; the old file is untouched.
+    Raises RunError: the file system refuses, for example because it is full; the old file is unchanged.
     """
     try:
         write_whole(path, data, mode=mode)
@@ -96,7 +96,7 @@ def save_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
 def save_output(path: Path, data: bytes) -> None:
     """Write a file that the user names, readable by its owner only; raise RunError if it is a link.
 
-    Raises RunError: it is a link or no regular file, or the file system refused.
+    Raises RunError: it is a link or another thing than a regular file, or the file system refuses.
     """
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise RunError(f"{path} cannot be written: it is a link or no regular file; name a file of its own")

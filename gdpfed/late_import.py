@@ -1,7 +1,7 @@
 """Import modules when one of their attributes is first used, and name packages that are missing.
 
-In a deployment every message starts a fresh process, and most messages neither train nor account. Where parts
-of this project are used alone, torch and others need not be installed.
+In a deployment, every message starts a new process, and most messages need neither torch nor scipy. A program
+that uses only a part of this project need not install the packages of the other parts.
 """
 
 import gc
@@ -20,8 +20,8 @@ from gdpfed.installed import how_to_get
 class LateModule:
     """Stands in for a module, and imports it when one of its attributes is first used.
 
-    It is not in ``sys.modules``: what looks through those, as ``inspect`` does while torch is loaded,
-    asks every one for its file, and would load it.
+    It is not in ``sys.modules``. ``inspect``, for example, asks every module there for its file while torch
+    is loaded, and that question would import the module.
     """
 
     def __init__(self, name: str) -> None:
@@ -44,9 +44,8 @@ def late_import(name: str) -> Any:
 def loaded_for_good(name: str) -> Iterator[None]:
     """Exclude from garbage collection what a ``with`` block imports; does nothing if the module is loaded.
 
-    What a large module makes lives as long as the process, and the collector would look through it again and
-    again, at the end of the process too: a third of the processor time of one that loads torch for a
-    message. Nothing is done where the module is there already.
+    The objects of a large module live as long as the process. The collector would search them many times,
+    also at the process's end: this took a third of the time of a process that loads torch for one message.
     """
     if name in sys.modules or not gc.isenabled():
         yield

@@ -1,6 +1,6 @@
 """The parameters of DP-SGD on records: number of steps, batch rates, clipping bound and noise.
 
-A client that noises its whole update by itself is told the same of that, as of one step.
+A client that adds its own noise to its whole update gets the same parameters, for one step.
 """
 
 from collections.abc import Mapping
@@ -38,13 +38,14 @@ LEAST_NORM = 1e-12
 class WorkKind:
     """The properties of one kind of client computation (a "work"), such as whether it uses records.
 
-    `on_records`: it is made of steps on records. `own_noise`: it is private before it leaves its client,
-    whoever sees it. `window`: of several steps without noise only the end is released, of a convex loss or
-    of steps that are clipped each. `held_out`: it is made of records that are never trained on, as counts, of
-    which one record moves two by one each, or over their number, of norm 1 at most for a whole client.
-    `once`: it is summed beside the rounds. A vote is 1 for one setting of several, which steps on records or
-    rounds of local training are tried with, and 0 for the others; a norm histogram the same of bins, for the
-    one that the norm of the client's update is in.
+    `on_records`: the client takes steps on records. `own_noise`: the client adds noise itself, so that the
+    result is private against everyone who sees it. `window`: the client takes several steps without noise and
+    releases only the model after the last step: "convex", of a convex loss; "window", where every step is
+    clipped. `held_out`: the client counts answers on records that it never trains on. One record changes two
+    counts by 1 each; counts divided by their number have norm at most 1 for a whole client. `once`: the sum
+    that is made once in a run, outside of the rounds. A vote is 1 for one of several training settings and 0
+    for the others; the client tries the settings by steps on records or by rounds of local training. A norm
+    histogram is 1 for the bin of the update's norm and 0 for the others.
     """
 
     on_records: bool
@@ -94,8 +95,8 @@ PLAIN = WorkKind(on_records=False)
 def kind_of(work: str) -> WorkKind:
     """Return the properties of one kind of client computation (a work) by its name.
 
-    Raises PrivacyError: it stands in no table, so nobody knows what it costs, or its package does not say it
-    as a `WorkKind`.
+    Raises PrivacyError: no table has the work, so its privacy cost is unknown, or its package gives something
+    else than a `WorkKind`.
     """
     if work in KINDS:
         return KINDS[work]
@@ -115,7 +116,7 @@ def kind_of(work: str) -> WorkKind:
 def require_record_work(name: str, work: str, *, by_steps: bool = False) -> None:
     """Raise PrivacyError unless clients compute noisy steps on records (`by_steps`: each released).
 
-    `name`: what the work is of, in the error. Raises PrivacyError: it is another work, or as in `kind_of`.
+    `name`: the setting that the error names. Raises PrivacyError: it is another work, or as in `kind_of`.
     """
     kind = kind_of(work)
     if not kind.on_records or (by_steps and kind.window is not None):
@@ -128,21 +129,20 @@ def require_record_work(name: str, work: str, *, by_steps: bool = False) -> None
 class RecordSteps:
     """The DP-SGD steps of one client in one round: number, batch rates, clipping norm and noise.
 
-    A step draws every record on its own, clips the gradient of each to L2 norm C, and adds them up.
-
-    In a window of steps C is the bound on a record's gradient (convex_steps), or on a whole step's
-    (window_steps), in which single gradients are not clipped. Of a noised update C is the bound on the whole
-    update, which is one step of all records.
+    A step draws records independently of each other, clips each drawn record's gradient to L2 norm C, and
+    adds the gradients up. For convex_steps, C is the bound on a record's gradient. For window_steps, C is the
+    bound on a whole step, and single gradients are not clipped. For a noised update, C is the bound on the
+    whole update, which is one step on all records.
 
     Attributes:
         num_steps: tau.
-        batch_rates: q, the probability that a step draws a record: one rate for every group of records, in
-            the order of the groups; a single one where all records are alike.
+        batch_rates: q, the probability that a step draws a record: one rate for each group of records, in the
+            order of the groups, or one rate for all records.
         clipping_norm: C.
-        noise_multiplier: sigma; the client adds noise of standard deviation C sigma to every step's sum. 0
-            where the client's sum goes into one of many clients, which carries the noise.
+        noise_multiplier: sigma; the client adds noise of standard deviation C sigma to every step's sum. It
+            is 0 if the noise is that of the sum over many clients.
 
-    Raises PrivacyError: a number that is out of range.
+    Raises PrivacyError: a number is out of range.
     """
 
     num_steps: int
@@ -173,6 +173,6 @@ class RecordSteps:
 def record_move(work: str, steps: RecordSteps) -> float:
     """Return how far one record can move what a client computes, before weighting.
 
-    C, once a step in which it is met; of a window of m clipped steps 2 C m, from the first step on.
+    It is C for each step that draws the record. For window_steps with m steps, it is 2 C m in total.
     """
     return (2 * steps.num_steps if kind_of(work).window == "window" else 1) * steps.clipping_norm

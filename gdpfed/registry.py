@@ -17,16 +17,16 @@ OF_PYTHON = "python."
 class Registry(Generic[T]):
     """Items of one kind by name: built-in ones, optional parts (extras), and those of installed packages.
 
-    An item that is registered exists in the process that registered it. One that a package declares as an
-    entry point exists in every process of the environment, so also in Flower's nodes and Ray's workers::
+    A registered item exists only in the process that registered it. An item that a package declares as an
+    entry point exists in every process of the environment, also in Flower's nodes and Ray's workers::
 
         [project.entry-points."gdpfed.datasets"]
         mine = "my_package.my_module:load"
 
-    `kind`: what an item is called in an error, as in "data set". `entry_point_group`: the group whose entry
-    points belong here, as in "gdpfed.datasets". `built_in`: the project's own items that are loaded as entry
-    points are, as in ``{"mine": "my_package.my_module:load"}``. `error`: the exception that a name that
-    cannot be used is answered with.
+    `kind`: the word for an item in error messages, such as "data set". `entry_point_group`: the group of the
+    entry points, such as "gdpfed.datasets". `built_in`: items of this project, in the form of entry points,
+    such as ``{"mine": "my_package.my_module:load"}``. `error`: the exception that is raised for a name that
+    cannot be used.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Registry(Generic[T]):
     def register(self, name: str, item: T) -> T:
         """Add an item under an unused name, which the configuration can then choose; return the item.
 
-        Raises error: the name is taken by another item.
+        Raises error: another item has the name.
         """
         if self._items.get(name, item) is not item:
             raise self._error(f"there is a {self.kind} '{name}' already: register yours under another name")
@@ -57,14 +57,14 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """Return the item of the registry with this name; it is loaded only now.
 
-        Raises error: no item of that name, two of them, or an entry point that cannot be imported.
+        Raises error: no item or several items have the name, or the entry point cannot be imported.
         """
         return self._item(name, self._declared())
 
     def items(self) -> dict[str, T]:
         """Return all items of the registry by name, in alphabetical order; all are loaded.
 
-        Raises error: one of them cannot be had, as in :meth:`get`.
+        Raises error: an item cannot be loaded, as in :meth:`get`.
         """
         declared = self._declared()
         return {name: self._item(name, declared) for name in self._names(declared)}

@@ -202,8 +202,8 @@ class PrivacyConfig:
         for epsilon in () if self.budgets == CLIENTS else self.budgets:
             require(
                 0 < epsilon < inf,
-                f"privacy.budgets={self.budgets} has {epsilon}: every budget must be above 0 and finite, as in "
-                "privacy.budgets=[1,3,6]",
+                f"privacy.budgets={self.budgets} has {epsilon}: every budget must be above 0 and finite, as "
+                "in privacy.budgets=[1,3,6]",
             )
         for key in ("client_budgets", "group_edges"):
             require(

@@ -79,7 +79,7 @@ class SecAggConfig:
     def refuse_roster(self) -> None:
         """Raise ConfigError if a file of the nodes' public keys (roster) is set in a simulation.
 
-        Raises ConfigError: one is set.
+        Raises ConfigError: secagg.roster_file is set.
         """
         require(
             self.roster_file is None,

@@ -48,7 +48,7 @@ def task_of(config: Config) -> Task:
 def training_of(config: Config, round_index: int) -> LocalTraining:
     """Return how clients train in a round: optimizer, steps, batch size and learning rate.
 
-    Raises LearningError: an optimizer or a schedule that there is not, or that does not take its options.
+    Raises LearningError: optimizer or schedule is unknown, or the optimizer does not take its options.
     """
     own = config.training
     training = LocalTraining(
@@ -67,7 +67,7 @@ def training_of(config: Config, round_index: int) -> LocalTraining:
 def learning_rate_of(config: Config, round_index: int) -> float:
     """Return the learning rate of a round: eta_t = eta decay^t s(t, T), with the schedule s.
 
-    Raises LearningError: no schedule of that name, or one that is not positive and finite.
+    Raises LearningError: no schedule has that name, or its factor is not positive and finite.
     """
     own, num_rounds = config.training, config.run.num_rounds
     factor = SCHEDULES.get(own.schedule)(round_index, num_rounds)
@@ -93,8 +93,8 @@ def order_of(config: Config, task: Task) -> TrainingOrder:
 def record_counts(config: Config) -> npt.NDArray[np.int64]:
     """Return D_i, the number of records of every client, shape (num_clients,).
 
-    Where records are protected these numbers are public: a neighbouring data set has one record's gradient
-    zeroed, and as many records. Raises ConfigError: counts that are not one of at least 1 a client.
+    If records are protected, these numbers are public: in a neighbouring run, one record's gradient is zero,
+    and the numbers are the same. Raises ConfigError: not one count for each client, or a count is 0.
     """
     given, num_clients = config.privacy.client_records, config.dataset.num_clients
     if given is None:
@@ -119,7 +119,7 @@ def record_counts(config: Config) -> npt.NDArray[np.int64]:
 def require_classes(labels: LabelKind, dataset: str) -> None:
     """Raise ConfigError unless every record's label is exactly one class.
 
-    Raises ConfigError: a label is something else than one class.
+    Raises ConfigError: a label is a number, a set of labels or something else than one class.
     """
     if not labels.is_one_class:
         raise ConfigError(

@@ -36,7 +36,7 @@ def law_of(
 def new_share(parameters: SumParameters, num_contributors: int) -> KeyedNoise:
     """Draw a fresh key for a client's own part of a sum's noise.
 
-    Where the masks are of ChaCha20, which a GPU computes, the noise is drawn from it as well.
+    If the masks use ChaCha20, which a GPU can compute, the noise uses ChaCha20 as well.
     """
     suite = CHACHA20 if parameters.suite == CHACHA20 else AES
     return KeyedNoise(os.urandom(KEY_BYTES), parameters.client_noise_stddev(num_contributors), suite)
@@ -51,12 +51,11 @@ def own_noise(
 ) -> npt.NDArray[np.int64] | Literal["discrete_gaussian"] | None:
     """Return a client's Gaussian noise for a sum, in steps, int64[d]; else the name of other noise, or None.
 
-    None where the sum has none; the word for the law where the order wants discrete noise, which a session
-    draws.
+    It is None if the sum has no noise, and "discrete_gaussian" for discrete noise, which the session draws.
 
     Args:
-        share: the noise that is new; by default under a fresh key of the operating system.
-        taken_back: parts of earlier shares, which are rounded together with it.
+        share: the new noise; by default it has a fresh key of the operating system.
+        taken_back: parts of earlier noise to subtract; new and old noise are rounded together.
     """
     law = law_of(order, parameters)
     if law != "gaussian":
@@ -70,9 +69,8 @@ def noise_steps(
 ) -> npt.NDArray[np.int64]:
     """Draw one client's own part of a sum's noise, in integer steps, shape (d,).
 
-    Its standard deviation is C sigma / sqrt(n2 - D - c).
-
-    A rounded Gaussian drawn on the training device, or a discrete one drawn in integers.
+    It is a Gaussian, drawn on the training device and rounded, or a discrete Gaussian, drawn in integers;
+    without noise levels its standard deviation is C sigma / sqrt(n2 - D - max(1, c)).
     """
     noise = own_noise(order, parameters, num_contributors)
     if noise is not None and not isinstance(noise, str):
@@ -109,7 +107,7 @@ def keyed_noise(
 ) -> torch.Tensor:
     """Draw the noise of the keys `new` and subtract that of the keys `taken_back`: float64[dimension].
 
-    It is not rounded yet; of no keys it is zeros. `draw`: as many draws from a key.
+    It is not rounded; without keys it is zeros. `draw`: returns the noise of a key, of shape (dimension,).
     """
     noise = torch.zeros(dimension, dtype=torch.float64)
     for sign, parts in ((1, new), (-1, taken_back)):
@@ -120,7 +118,7 @@ def keyed_noise(
 
 
 GRID = 2.0**-10
-"""What is released is a multiple of this, so that its last digits tell nothing."""
+"""Released counts are rounded to multiples of this number, so that their last digits tell nothing."""
 
 
 def noised_counts(
@@ -128,10 +126,10 @@ def noised_counts(
 ) -> npt.NDArray[np.float64]:
     """Add noise N(0, s^2) to each class count that a client releases, and round: shape (B,).
 
-    One record that is replaced moves two counts by one each, or none: sqrt 2 in norm, so that it costs 1 /
-    s^2 zCDP. Values may lie below 0; who uses them clips them, which is post-processing. `counts`: records of
-    every class, shape (B,). `noise_stddev`: s, above 0. `random_bytes`: the client's secret source of bits.
-    Raises PrivacyError: no noise.
+    Replacing one record changes no count, or two counts by 1 each: sqrt(2) in norm. The release therefore
+    costs 1 / s^2 zCDP. Values may be below 0; code that uses them clips them, which is post-processing.
+    `counts`: records of each class, shape (B,). `noise_stddev`: s. `random_bytes`: the client's secret source
+    of bits. Raises PrivacyError: s is not above 0.
     """
     if not noise_stddev > 0:
         raise PrivacyError(

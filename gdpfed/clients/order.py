@@ -30,18 +30,18 @@ ROUND_FIELDS = (
 )
 LIST_FIELDS = ("taps", "settings")
 RECORD_FIELDS = {f"record_{field.name}": field.name for field in fields(RecordSteps)}
-"""What the fields of `RecordSteps` are called among an order's values, where it has some."""
+"""The names of the fields of `RecordSteps` among the plain values of an order with steps on records."""
 
 LARGEST_RATIO = 10.0
-"""Between the largest and the smallest bound, or weight, of the members of a sum.
+"""The largest allowed ratio of two clipping norms, or of two weights, in one sum.
 
-A server that lets the others count for next to nothing would learn one member's update from the sum.
+With a larger ratio, a server could make all members but one count for almost nothing, and learn its update.
 """
 MOST_WORK = 1e13
-"""Examples that a client trains on in a round, times parameters: some hours of one core."""
+"""The largest number of examples that a client trains on in a round, times parameters: hours on one core."""
 MOST_ROUNDING = 0.1
-"""Of what a client sends, or of a record's part in it: rounding may take no more of it."""
-# Between a product of norm and weight on the server and the same on the client there is rounding.
+"""The largest part of a client's vector, or of a record's effect on it, that rounding may take."""
+# The product of norm and weight may be rounded differently on the server and on the client.
 ROUNDING = 1e-9
 
 
@@ -52,7 +52,8 @@ class OrderError(InputError):
 def stands_out_of_zeros(noise_multiplier: float) -> str:
     """Say why one update among zeros would stand out of a sum with this noise, or return "" if it would not.
 
-    Noise is then all that hides it. It may be as much smaller than the bound as other members' updates may.
+    Among zeros, only the noise hides an update. It suffices if it is at least 1 / `LARGEST_RATIO` of the
+    bound, as the other members' updates may be.
     """
     if noise_multiplier * LARGEST_RATIO >= 1:
         return ""
@@ -66,9 +67,9 @@ def stands_out_of_zeros(noise_multiplier: float) -> str:
 class ClientPart:
     """One client's own values in a sum: its clipping norm, its weight, and its DP-SGD steps.
 
-    `clipping_norm`: w_i C_i, the L2 bound on the contribution; infinite where it is that of the sum.
-    `weight`: w_i. `records`: what it is told of DP-SGD on its records; None where a client is the unit.
-    `fills`: whether it was not drawn and sends zeros, so that the sum has enough members.
+    `clipping_norm`: w_i C_i, the L2 bound on the contribution; infinite if the sum's bound holds. `weight`:
+    w_i. `records`: the parameters of its DP-SGD steps, or of its own noise; None without either. `fills`:
+    whether it was not drawn and sends zeros, so that the sum has enough members.
     """
 
     clipping_norm: float = inf
@@ -82,24 +83,23 @@ class TrainingOrder:
     """The server's instruction to a client in one round: task, local training, clipping norm and weight.
 
     Attributes:
-        device: the server's wish; ``auto`` lets the client choose.
+        device: the device that the server asks for; ``auto`` lets the client choose.
         noise: the law of the noise that the client adds, gaussian or discrete_gaussian.
         work: what the client computes, by the name of its file in `gdpfed.clients.works`, such as ``update``.
-        clipping_norm: w_i C_i, the L2 bound on this client's contribution; infinite where it is the sum's.
-        weight: w_i, of what the client computes; clipping comes after it.
+        clipping_norm: w_i C_i, the L2 bound on this client's contribution; infinite if the sum's bound holds.
+        weight: w_i, the factor of what the client computes; clipping comes after it.
         fills: whether this client sends zeros under its noise, and reads no example.
-        may_fill: whether members of the sum may be told to fill it; all of them are told the same.
-        smallest_norm: no client of the sum has a smaller bound; infinite where all have the sum's.
-        smallest_weight, largest_weight: the same of the weights.
-        norm_factor: F; what the client computes is divided by it before it is clipped.
-        indicator_share: rho; the contribution has one coordinate more than the model, of rho times its bound
-            where the update was within the rest of it, and the opposite where it was clipped. 0 for none.
-        records: this client's steps on its records, where a record is the unit, or what it noises its whole
-            update with.
-        window: of the round, from 0, where clients train several times in it.
-        announced: digest of what clients were told before the plan was made; empty where nothing was.
-        taps: which parts of this round's noise the next rounds take back; none where noise is independent.
-        settings: of a vote, the values of `VOTABLE` in each, one after the other; none for other works.
+        may_fill: whether the server may tell members to fill the sum; the same for all members.
+        smallest_norm: a lower bound on the clipping norms in the sum; infinite if all have the sum's.
+        smallest_weight, largest_weight: bounds on the weights in the sum.
+        norm_factor: F; what the client computes is divided by F before it is clipped.
+        indicator_share: rho; if above 0, the contribution has one more coordinate, which says whether the
+            update was clipped (`gdpfed.learning.training.local_update.with_indicator`).
+        records: the parameters of this client's steps on records, or of its own noise on its whole update.
+        window: the number of the training within the round, from 0, if clients train several times in it.
+        announced: digest of what clients were told before the plan was made; empty if they were told nothing.
+        taps: the parts of this round's noise that later rounds subtract; empty if noise is independent.
+        settings: the settings of a vote, one after the other, each with its values of `VOTABLE`.
     """
 
     task: Task
@@ -139,8 +139,8 @@ class TrainingOrder:
         """Return the number of model parameters, for a contribution with this number of coordinates.
 
         Raises:
-            OrderError: coordinates that are not those of counts, of a vote, or of bins of norms.
-            LearningError: a model or labels that cannot be counted with.
+            OrderError: the number of coordinates does not fit the counts, the vote or the bins of norms.
+            LearningError: the model cannot be built, or answers for its labels cannot be counted.
         """
         if self.kind.vote:
             if dimension * len(VOTABLE) != len(self.settings):
@@ -202,10 +202,10 @@ class TrainingOrder:
     def context(self, theta: npt.NDArray[np.float32]) -> bytes:
         """Hash the server's instruction and the model; clients that compute the same get the same hash.
 
-        A client's own bound, weight and steps are left out, as those of one sum may differ, and whether it
-        fills; the ranges that everybody's are in are hashed, and whether anybody may fill. So a client that
-        finds its own in them knows that the others count for as much as the ranges say (`check_part`), or
-        that they may be zeros, and does not learn which of them has which.
+        The client's own norm, weight, steps and `fills` are left out, since they differ between the clients
+        of a sum. The ranges of all norms and weights, and `may_fill`, are hashed. So a client whose values
+        lie in the ranges (`check_part`) knows how little the others may count, and whether they may be zeros.
+        It does not learn which client has which value.
         """
         scalars = json.dumps(self.for_part(ClientPart()).to_scalars(), sort_keys=True)
         return sha256(scalars.encode() + fingerprint(theta)).digest()
@@ -225,9 +225,9 @@ class TrainingOrder:
     def check_part(self, parameters: SumParameters) -> None:
         """Raise OrderError if the weights or zeros in a sum would make this client's contribution stand out.
 
-        Where a contribution is private by itself, weights may be as far apart as they like. Raises
-        OrderError: own bound or weight outside the ranges of the sum, or ranges wider than `LARGEST_RATIO`,
-        or, without noise, ranges of more than one value, or zeros of others under too little noise.
+        If the client's own noise makes its contribution private, the ratio of weights is not limited. Raises
+        OrderError: this client's norm or weight is outside the ranges; a range is wider than `LARGEST_RATIO`,
+        or than one value if the sum has no noise; or others may send zeros under too little noise.
         """
         if self.may_fill and (little := stands_out_of_zeros(parameters.noise_multiplier)):
             raise OrderError(little)
@@ -239,7 +239,7 @@ class TrainingOrder:
             "weight": (self.smallest_weight, self.weight, self.largest_weight),
         }
         for name, (low, value, high) in ranges.items():
-            # Not the other way round: a NaN is in no range.
+            # The comparison is written so that a NaN is refused.
             if not low * (1 - ROUNDING) <= value <= high * (1 + ROUNDING):
                 raise OrderError(
                     f"{name} {value:.6g} is not in the range of the sum, {low:.6g} to {high:.6g}: plan the "
@@ -256,8 +256,8 @@ class TrainingOrder:
     def from_scalars(cls, scalars: dict[str, Any]) -> Self:
         """Read the server's instruction from the flat mapping that :meth:`to_scalars` returned.
 
-        Raises KeyError, ValueError, TypeError: a value is missing or of another form. Raises OrderError:
-        whether a client fills is neither true nor false.
+        Raises KeyError, ValueError, TypeError: a value is missing or has a wrong form. Raises OrderError:
+        `fills` or `may_fill` is neither true nor false.
         """
         for name in FILL_FIELDS:
             if type(scalars[name]) is not bool:

@@ -1,7 +1,8 @@
 """Checks of the server's instruction to train (order), which a client makes before it looks at its examples.
 
-Once a round is charged, an error that depends on examples would tell of them: whether a node refuses is seen
-by its server, by name, outside of every epsilon. So all that an order alone can have wrong is found here.
+The server sees which node refuses a request, and no epsilon covers that. After the node has charged a round,
+an error that depends on its examples would therefore tell of them. So all errors that do not depend on the
+examples are found here, before the charge.
 """
 
 from functools import lru_cache
@@ -18,7 +19,7 @@ from gdpfed.learning.training.optimizers import check_training
 from gdpfed.record_steps import PLAIN
 from secagg import Encoding
 
-# Where a process outlives a message, as in simulation, the architecture is built once.
+# A process that answers many messages, as in simulation, builds the model only once.
 built_model = lru_cache(maxsize=1)(Task.build_model)
 
 ROWS_OF_PERSONS = (
@@ -37,13 +38,13 @@ def check_order(
 ) -> None:
     """Raise an error if a client could not carry out the server's instruction, whatever its data are.
 
-    `order`: the client's own. `theta`: the model, shape (d,). `encoding`: of the sum. `client_id`: whose.
-    `trains_here`: whether it builds the model itself.
+    `order`: the instruction for this client. `theta`: the model, shape (d,). `encoding`: the sum's integer
+    grid. `client_id`: the client's number. `trains_here`: whether this process builds the model.
 
     Raises:
-        OrderError: numbers that are out of range or do not go with the work, or a grid too coarse for it.
-        EncodingError: a clipping norm that is none of this sum's.
-        LearningError: a model, loss, optimizer or device that there is not, or one that couples records.
+        OrderError: a number is out of range or does not fit the work, or the grid is too coarse for the work.
+        EncodingError: the clipping norm does not fit the sum.
+        LearningError: the model, loss, optimizer or device is unknown, or the model couples records.
     """
     check_numbers(order)
     choose_device(order.device)
@@ -67,12 +68,12 @@ def check_model(task: Task) -> None:
 def check_source(order: TrainingOrder, own_data: OwnData | None) -> None:
     """Raise an error if the instruction to train does not fit the client's data, or names no known data set.
 
-    `own_data`: where its own examples lie, which are not read; None for its part of the data set, which is
-    published, or the server's own in a simulation.
+    `own_data`: where the client's own examples lie; they are not read. None if it trains on its part of the
+    task's data set, which is published, or is the server's in a simulation.
 
     Raises:
-        OrderError: an order without the form of examples, or about rows where persons are declared.
-        LearningError: no such data set, or a table without a declaration.
+        OrderError: the order lacks the form of examples, or is about rows although persons are declared.
+        LearningError: the data set is unknown, or a table has no declaration.
     """
     if own_data is None:
         order.task.load()

@@ -29,14 +29,13 @@ def update_steps(
 ) -> npt.NDArray[np.int64]:
     """Compute a client's contribution to a sum: its update, weighted, clipped, in integer steps (d,).
 
-    F is the order's norm factor; with an indicator share there is one coordinate more (`with_indicator`).
-
-    It is clipped to ``clip_bound``, a hair below w_i C_i, so that after rounding to the grid its L2 norm is
-    at most w_i C_i: the order's clipping norm, which may not be above the sum's. The noise of the sum is not
-    in it; that of ``dp_sgd`` and ``noised_update``, which is the client's own, is. Arguments and errors:
+    It is w_i / F times the update, with the order's weight w_i and norm factor F; an indicator share adds one
+    coordinate (`with_indicator`). It is clipped to ``clip_bound``, slightly below the order's clipping norm
+    w_i C_i, so that after rounding its L2 norm is at most w_i C_i. It does not contain the sum's noise, but
+    it contains the client's own noise of ``dp_sgd`` and ``noised_update``. Arguments and errors:
     :func:`update_of`.
 
-    Raises EncodingError: a clipping norm that is none of this sum's; it tells nothing of the data.
+    Raises EncodingError: the clipping norm does not fit the sum; this tells nothing of the data.
     """
     update = update_of(order, theta, encoding, client_id, own_data, bits=bits, added=added)
     return contribution_steps(order, update, encoding)
@@ -55,17 +54,17 @@ def update_of(
     """Compute a client's update before weighting: shape (d,), float64, on the training device.
 
     Args:
-        order: what to compute, for this client.
+        order: the server's instruction for this client.
         theta: the model to start from, shape (d,).
-        encoding: of the sum.
-        client_id: whose contribution it is.
-        own_data: this client's own examples, or where they lie; without its part of the data set.
-        bits: the source of batches and noise of works on records, and of noise of its own.
-        added: to every gradient of an update, shape (d,); None for nothing.
+        encoding: the sum's integer grid.
+        client_id: the client's number.
+        own_data: the client's own examples, or where they lie; None for its part of the task's data set.
+        bits: the secret source of batches and noise for works on records, and of the client's own noise.
+        added: a vector that is added to every gradient of an update, shape (d,); None for no such vector.
 
     Raises:
-        OrderError: a work that there is not, numbers that do not go with it, or a weight that is none.
-        LearningError: a model that couples records in a work on records.
+        OrderError: the work is unknown, or a number of the order does not fit it or is out of range.
+        LearningError: the work is on records, and the model couples records.
     """
     check_numbers(order)
     job = Job(order, theta, encoding, client_id, choose_device(order.device), bits, own_data, added)
@@ -77,9 +76,8 @@ def steps_without_examples(
 ) -> npt.NDArray[np.int64]:
     """Return what a client sends if its examples cannot be used: zeros in integer steps, shape (d,).
 
-    It carries the noise of any other, so nobody sees that it is zeros: that of the sum, which is added later,
-    or its own. `order`, `encoding`, `client_id`, `bits`: as in :func:`update_of`. `records`: how many it
-    brings, which is public.
+    Noise hides that these are zeros: the sum's noise, which is added later, or the client's own. `order`,
+    `encoding`, `client_id`, `bits`: as in :func:`update_of`. `records`: how many the client brings.
     """
     update = update_without_examples(order, encoding, client_id, bits=bits, records=records)
     return contribution_steps(order, update, encoding)
@@ -88,7 +86,7 @@ def steps_without_examples(
 def filling_steps(encoding: Encoding) -> npt.NDArray[np.int64]:
     """Return zeros in integer steps, shape (d,), for a client that was not drawn but sends all the same.
 
-    Nothing of the client is in it, an indicator of its norm included. Noise comes to it as to any other.
+    They hold nothing of the client, not even an indicator of its norm. The sum's noise is added as usual.
     """
     return np.zeros(encoding.dimension, dtype=np.int64)
 
@@ -111,7 +109,7 @@ def contribution_steps(
 ) -> npt.NDArray[np.int64]:
     """Weight an update of shape (d,), clip it to the client's own norm, and encode it in integer steps.
 
-    Raises EncodingError for a clipping norm that is none of this sum's.
+    Raises EncodingError if the clipping norm does not fit the sum.
     """
     return encoded_anyway(*weighed(order, update, encoding))
 
@@ -119,7 +117,7 @@ def contribution_steps(
 def weighed(order: TrainingOrder, update: torch.Tensor, encoding: Encoding) -> tuple[torch.Tensor, Encoding]:
     """Weight an update of shape (d,); return it with the encoding for the client's own clipping norm.
 
-    Raises EncodingError for a clipping norm that is none of this sum's.
+    Raises EncodingError if the clipping norm does not fit the sum.
     """
     own = encoding if isinf(order.clipping_norm) else encoding.clipped_to(order.clipping_norm)
     values = order.weight / order.norm_factor * update
@@ -132,8 +130,8 @@ def weighed(order: TrainingOrder, update: torch.Tensor, encoding: Encoding) -> t
 def encoded_anyway(update: torch.Tensor, encoding: Encoding) -> npt.NDArray[np.int64]:
     """Clip an update and round it to integer steps; never raise an error, since that could reveal data.
 
-    One that is not finite is zero, as is one that cannot be encoded at all. A coordinate beyond the range
-    of the sum, which there is without clipping only, is put on the edge of that range.
+    An update that is not finite, or cannot be encoded, becomes zeros. Without clipping, a coordinate beyond
+    the range of the sum is set to the end of the range.
     """
     values = clip(update, encoding.clip_bound)
     if isinf(encoding.clipping_norm):

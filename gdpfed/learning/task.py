@@ -35,13 +35,13 @@ class Task:
     """One learning task (data, model, partition, loss), the same for server and clients.
 
     Attributes:
-        loss: by name; what local training minimises.
-        class_weights: declared, one a class or a label; empty where all weigh the same.
-        form: what its examples look like; None where the data set has to be asked.
-        record_shares: of the groups of records, where the data does not say the group of a record.
+        loss: the name of the loss that local training minimises.
+        class_weights: one weight for each class or label; empty if all have the same weight.
+        form: the shapes and types of examples; None if they must be read from the data set.
+        record_shares: the shares of the groups of records, if the data does not name each record's group.
         by_person: whether a training record is a person with all its rows.
-        local_parameters: patterns of parameters that theta does not stand for: in training they stay as they
-            are built, and each party fits its own afterwards.
+        local_parameters: patterns of names of parameters that theta leaves out: training does not change
+            them, and each party fits its own afterwards.
     """
 
     source: DataSource
@@ -81,7 +81,7 @@ class Task:
         weights = tuple(float(weight) for weight in settings.pop("class_weights"))
         form = settings.pop("form")
         if form is not None:
-            # What a node has compared with its own file is the source's: no other file is read.
+            # The source's encoder is the one whose file a node has checked, so no other file is read.
             form = replace(ExampleForm.from_values(form), encoder=source.file_encoder)
         shares = tuple(map(float, settings.pop("record_shares", ())))
         local = tuple(map(str, settings.pop("local_parameters", ())))
@@ -117,7 +117,7 @@ class Task:
     def weights(self) -> WeightsFile | None:
         """The file of weights that the model or its feature transform needs; None if there is none.
 
-        Raises LearningError: settings that name none.
+        Raises LearningError: the settings of the file are incomplete or wrong.
         """
         return self.source.weights_file
 
@@ -133,7 +133,7 @@ class Task:
     def dimension(self) -> int:
         """d, the number of parameters of the task's model, computed without building it.
 
-        Raises LearningError: a model that cannot be built.
+        Raises LearningError: the model cannot be built.
         """
         form = self.known_form
         return count_parameters(
@@ -148,7 +148,7 @@ class Task:
     def build_model(self) -> nn.Module:
         """Build the task's model with its initial parameters.
 
-        Raises LearningError: it cannot be built, or scores other positions than the loss learns.
+        Raises LearningError: it cannot be built, or its outputs are for other positions than the loss needs.
         """
         form = self.known_form
         model = build_model(
@@ -198,7 +198,7 @@ class Task:
     def client_data(self, client_id: int) -> Split:
         """Return the examples that one client has; there may be none.
 
-        Raises LearningError: no such client, or a partition that does not fit the data.
+        Raises LearningError: the client does not exist, or the partition does not fit the data.
         """
         return self.load().train.take(self.client_indices(client_id))
 
@@ -218,7 +218,7 @@ class Task:
     def check_record_groups(self) -> None:
         """Raise LearningError if the data declares another number of record groups than there are budgets.
 
-        Raises LearningError: names both numbers.
+        Raises LearningError: the error names both numbers.
         """
         declared, wanted = self.load().record_groups, len(self.record_shares)
         if declared and wanted and declared != wanted:
@@ -254,7 +254,7 @@ class Task:
     def class_counts(self) -> npt.NDArray[np.int64]:
         """Count the examples of each class or label at every client, shape (num_clients, num_classes).
 
-        Numbers are one class.
+        If labels are numbers, all examples count as one class.
         """
         data = self.load()
         kind, labels = data.labels, data.train.y
@@ -265,9 +265,8 @@ class Task:
 def choose_device(name: str) -> torch.device:
     """Return the device to train on; ``auto`` means CUDA if available.
 
-    Convolutions there are in float32 from then on: PyTorch alone would take TF32 for them.
-
-    Raises LearningError: CUDA was asked for and there is none.
+    On CUDA it also switches TF32 off for convolutions, so that they are computed in float32. Raises
+    LearningError: CUDA is asked for and is not available.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"

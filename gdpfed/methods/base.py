@@ -1,8 +1,8 @@
 """The base class of all federated methods, which plan privacy, request sums, and update the model.
 
-The round loop knows nothing else of a method. It draws the cohorts as the plan says, charges the round, and
-calls :meth:`Method.round`, which asks for its sums: all at once (the default) or one after the other, from a
-model each. Every request goes through the ledger, which refuses what the plan has not charged.
+The round loop uses a method only through this class. It draws the cohorts by the plan, charges the round, and
+calls :meth:`Method.round`. This asks for the round's sums: all at once (the default), or one after the other,
+each from another model. The ledger checks every request, and refuses what the plan has not charged.
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gdpfed.methods.choose import Proposal
 
 _CACHED = 2**16
-"""Coordinates of a step that are computed at once, so that its terms stay in a core's cache."""
+"""The number of coordinates of a step that are computed at once, so that they stay in a core's cache."""
 
 Theta = npt.NDArray[np.float32]
 
@@ -39,13 +39,13 @@ class SumRequest(Release):
 
     Attributes:
         start: the model that clients start from, shape (d,).
-        training: how they train; None for the run's own training at the round's learning rate.
-        window: tells sums of one round apart in which clients train in turn; from 0.
-        norm_factor: F, in units of which norms and noise are; clients divide what they compute by it.
-        indicator_share: rho, for a last coordinate that says whether the update was clipped; 0 for none.
-            See `gdpfed.privacy.plan.AdaptiveClipping`, by which the run sets both.
-        coordinates: how many a contribution has; None for those of the model.
-        settings: of a vote, one after the other.
+        training: how clients train; None for the run's own training at the round's learning rate.
+        window: the number of the training, from 0, if clients train several times in one round.
+        norm_factor: F, the unit of norms and noise; clients divide what they compute by F.
+        indicator_share: rho, for a last coordinate that says whether the update was clipped; 0 for no such
+            coordinate. The run sets F and rho by `gdpfed.privacy.plan.AdaptiveClipping`.
+        coordinates: the number of coordinates of a contribution; None for the model's number.
+        settings: the settings of a vote, one after the other.
     """
 
     start: Theta
@@ -73,15 +73,15 @@ class ClientSum:
     """The result of one requested sum: the sum itself, or None if too few clients were left for it.
 
     Attributes:
-        total: float64[d], y_m; or None.
-        survivors: how many clients are in it.
-        failure: why there is none, in one line.
-        upload_bytes: what a client sent for it, in bytes a coordinate.
-        noise_stddev: C sigma, the standard deviation of the noise that was asked for, at least.
-        groups, members: whose cohorts it was asked of, and the ids of those clients.
-        share_stddev: the standard deviation of each one's noise in it; 0 where the server adds the noise.
-        asked: how many members it had where they share the noise, those without an update included.
-        taken_back: who took noise back in it, and of which earlier round: pairs.
+        total: float64[d], the sum y_m; or None.
+        survivors: the number of clients whose contribution is in the sum.
+        failure: why there is no sum, in one line.
+        upload_bytes: the bytes for each coordinate that a client sent.
+        noise_stddev: C sigma, the least standard deviation of the noise that was asked for.
+        groups, members: the groups of the sum, and the ids of the clients whose contribution is in it.
+        share_stddev: the standard deviation of each client's noise in it; 0 if the server adds the noise.
+        asked: if clients add the noise, the number of members, those without an update included.
+        taken_back: pairs of a client that subtracted noise in it, and the earlier round of that noise.
     """
 
     name: str
@@ -107,11 +107,11 @@ class PlanTable:
     """A table in which a method shows its privacy plan to the user: title, headings, rows and notes.
 
     Attributes:
-        title: above it.
-        headings: of its columns.
-        rows: one cell a heading; a cell may have several lines.
-        notes: below it, a paragraph each.
-        text_columns: headings of columns with words, which begin at the left; figures end at the right.
+        title: the text above the table.
+        headings: the headings of its columns.
+        rows: one cell for each heading; a cell may have several lines.
+        notes: paragraphs below the table.
+        text_columns: headings of columns that are aligned to the left; the others are aligned to the right.
     """
 
     title: str
@@ -122,10 +122,10 @@ class PlanTable:
 
 
 RunOption = Literal["adaptive clipping", "any optimizer", "client state", "turns", "vote"]
-"""What a method may allow a run: that one factor moves all norms, as a round is one sum of updates under one
-noise; that clients step otherwise than by SGD, as no bound and no step of the server follows from it; that
-clients keep something between their rounds, as these are sums of updates; that the plan holds against
-everyone, by turns (`Method.make_turn_plan`); that clients vote on settings, as each can try a run alone."""
+"""What a method may allow a run. adaptive clipping: one factor scales all clipping norms; a round must be one
+sum of updates. any optimizer: clients use another optimizer than SGD; no bound may depend on SGD. client
+state: clients keep values between rounds; the sums must be of updates. turns: the plan holds against everyone
+(`Method.make_turn_plan`). vote: clients vote on settings; each client must be able to try a run alone."""
 
 CurveStyle = tuple[str, Any, str]
 """Colour, dash and marker of a curve, as matplotlib takes them."""
@@ -135,19 +135,19 @@ class Method(ABC):
     """A federated method: it makes the privacy plan, requests sums, and computes the next model.
 
     Attributes:
-        name: what it is chosen by, as in ``method=<name>``.
-        label: its name in print; where it is empty, its name.
-        curve: colour, dash and marker of its curves, the same in every picture; None for what is free.
-        config_class: the dataclass of its options, which stand in ``conf/method/<name>.yaml``.
-        unit: whose presence its plans protect; None for one that goes with any, as without a promise.
-        compared: whether its plans have one sum of a client a round, and so stand beside those of others.
-        differences: values of ``method.heterogeneous`` that are compared where records are protected.
-        private: whether it promises anything; privacy.against has no meaning for one that does not.
-        usually_against_everyone: whether it does so by default, whatever the data set recommends.
-        goes_with: which options of a run it allows, see `RunOption`.
-        clients_are_edges: whether clients are edges with runs of their own, which hear when this one ends.
-        announced: digest of what clients were told before the plan was made; empty where nothing was.
-        reads_alone: whether the server reads every contribution alone, so that one client is enough.
+        name: the method's name in ``method=<name>``.
+        label: its name in print; if empty, `name`.
+        curve: colour, dash and marker of its curves in all pictures; None for any unused style.
+        config_class: the dataclass of its options, whose defaults are in ``conf/method/<name>.yaml``.
+        unit: the privacy unit of its plans; None if it works with any unit, such as a method without privacy.
+        compared: whether a client is in one sum a round, so that plans can be compared with other methods'.
+        differences: the values of ``method.heterogeneous`` that are compared if records are protected.
+        private: whether it promises privacy; without a promise, privacy.against has no meaning.
+        usually_against_everyone: whether privacy.against is everyone by default, for all data sets.
+        goes_with: the options of a run that it allows, see `RunOption`.
+        clients_are_edges: whether clients are edges with their own runs; they are told when this run ends.
+        announced: digest of what clients were told before the plan was made; empty if they were told nothing.
+        reads_alone: whether the server reads every contribution separately, so that one client is enough.
     """
 
     name: ClassVar[str]
@@ -177,7 +177,8 @@ class Method(ABC):
     def resolve(cls, config: Config) -> Config:
         """Return the configuration with all open settings chosen; by default, return it unchanged.
 
-        It may choose settings from public quantities. What is resolved resolves to itself, for a resumed run.
+        It may choose settings from public numbers only. A resolved configuration must resolve to itself,
+        since a resumed run resolves it again.
         """
         return config
 
@@ -263,10 +264,10 @@ class Method(ABC):
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
         """Return the next round's requests that are already known, so that clients can agree on keys early.
 
-        Clients agree on the keys of these sums while the round before is still running, which saves two
-        of its four exchanges. A request that then comes otherwise agrees on keys of its own. A method
-        that asks for its sums one after the other returns those it asks for first, or []; ``draw`` draws
-        the next round's cohorts, before anybody else does. Of where it starts only the length is known yet.
+        Clients agree on the keys of these sums while the round before is still running, which saves two of
+        four exchanges. If the request of the next round differs, its clients agree on new keys. A method that
+        asks for its sums one after the other returns the first ones, or []. ``theta`` is not the next round's
+        model: only its length is right. ``draw`` draws the next round's cohorts ahead of time.
         """
         return self.requests(theta, round_index, draw())
 
@@ -294,8 +295,8 @@ class Method(ABC):
     def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
         """Return the next model, theta + server_learning_rate * sum_m omega_m * transform_m(y_m).
 
-        It is float32[d] -> float32[d]. y_m is the released sum of group m, and omega_m its weight. A group
-        whose sum is missing contributes nothing.
+        It is float32[d] -> float32[d]. y_m: the released sum of group m; omega_m: its weight. A missing sum
+        counts as 0.
         """
         released = [
             (weight, self.transform(index, each.total))
@@ -326,15 +327,15 @@ class Method(ABC):
     def released(self, theta: Theta) -> Theta:
         """Return the model that is evaluated, saved and described in the model card; by default theta itself.
 
-        It is made of theta and of what :meth:`state_dict` holds, so of released sums only: post-processing,
-        which costs no privacy. It changes neither, and may be asked for twice.
+        It is computed from theta and the values in :meth:`state_dict`, so from released sums only. This is
+        post-processing and costs no privacy. The call changes neither, and may be repeated.
         """
         return theta
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
         """Return the method's state between rounds, computed from released sums only; empty by default.
 
-        It is part of every checkpoint, so that a resumed run goes on as if it had never stopped.
+        It is part of every checkpoint, so that a resumed run continues as without the stop.
         """
         return {}
 
@@ -350,7 +351,7 @@ class ConfiguredMethod(Method):
     """A method that keeps the run's configuration, since it needs settings in every round.
 
     Attributes:
-        config: of the run.
+        config: the run's configuration.
     """
 
     def __init__(self, plan: PrivacyPlan, config: Config) -> None:

@@ -75,8 +75,8 @@ class GDPFed(Method):
 class GDPFedOp(Method):
     """GDPFed-op: one noised sum for each group of clients, with its own budget and optimised sampling rate.
 
-    The rates solve the paper's Problem 1.
-    Against everyone they are turns, those with the least noise for the step under the weights of the sums.
+    The rates solve the paper's Problem 1. Against everyone, numbers of turns take the place of rates; they
+    are chosen so that the noise of the weighted step is least.
     """
 
     name: ClassVar[str] = "gdpfed_op"
@@ -123,7 +123,7 @@ class GDPFedPlus(GDPFedOp):
     def make_weighting(cls, config: Config, plan: PrivacyPlan) -> Weighting:
         """Return the weights of the groups' sums, and the fraction of each sum's entries that top-k keeps.
 
-        Raises ConfigError: another number of fractions than of groups.
+        Raises ConfigError: the number of fractions is not the number of groups.
         """
         fractions = config.method.keep_fraction
         if fractions is None:
@@ -143,8 +143,8 @@ class GDPFedPlus(GDPFedOp):
 def keep_largest(vector: npt.NDArray[np.float64], keep_fraction: float) -> npt.NDArray[np.float64]:
     """Keep exactly k = max(1, round(keep_fraction * d)) entries of largest magnitude; others become 0.
 
-    Of entries with equal magnitude those of lower index are kept. Works on what is already released, so it
-    costs no privacy (post-processing).
+    Among entries of equal magnitude, those of lower index are kept. The vector is already released, so this
+    is post-processing and costs no privacy.
 
     Args:
         vector: float64[d].

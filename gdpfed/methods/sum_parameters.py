@@ -32,9 +32,9 @@ def parameters_of(
 ) -> SumParameters:
     """Return the public parameters of a requested secure sum.
 
-    `corrections` counts members that have no update and only subtract a part of earlier noise. An edge that
-    is trusted adds the noise itself, whoever colludes. Raises RunError: noise of which nobody is to add any.
-    Raises ValueError: a sum that cannot be.
+    `corrections`: the members that send no update and only subtract a part of earlier noise. A trusted edge
+    adds the noise itself, so no member counts as corrupt. Raises RunError: the request has noise and does not
+    say who adds it. Raises ValueError: no sum is possible with these parameters.
     """
     if request.noise_at is NoiseAt.NOWHERE and request.noise_multiplier != 0:
         raise RunError(
@@ -68,11 +68,11 @@ def sum_parameters(
 ) -> SumParameters:
     """Return the public parameters of a secure sum over ``num_clients`` updates.
 
-    `corrections` are members that have no update and only subtract earlier noise.
-    Fractions become counts. Of all members, or of ``most_members`` that a schedule has where these are more,
-    ceil(corrupt_tolerance n) are corrupt: they may all be among those with an update. Of the clients with an
-    update floor(dropout_tolerance n) may drop out, but never so many that too few would be left to unmask. On
-    a sparse graph the dropouts are those that its bounds were made for, ceil(dropout_tolerance n).
+    `corrections`: the members that send no update and only subtract earlier noise. `most_members`: the number
+    of members that a schedule has; 0 without a schedule. Fractions become counts. ceil(corrupt_tolerance
+    n) members may be corrupt, with n the larger of the sum's members and ``most_members``; all of them may be
+    among the clients with an update. Of the u clients with an update, floor(dropout_tolerance u) may drop
+    out, but fewer if too few would be left to unmask; on a sparse graph ceil(dropout_tolerance u).
     """
     updates, n = num_clients, num_clients + corrections.members
     corrupt = ceil(secagg.corrupt_tolerance * max(n, most_members))
@@ -124,8 +124,8 @@ def tolerated_dropouts(secagg: SecAggConfig, num_clients: int) -> int | None:
 def size_to_lose_one(secagg: SecAggConfig, num_clients: int) -> int:
     """Return the smallest number of members, up to `num_clients`, with which a sum survives one dropout.
 
-    Where `secagg.dropout_tolerance` is 0, the smallest one that stands if all stay. `num_clients` where no
-    sum may lose a member; 0 where none stands.
+    If `secagg.dropout_tolerance` is 0, it is the smallest number with which a sum is possible. If no sum
+    survives a dropout, it is `num_clients`, or 0 if a sum of all these is not possible.
     """
 
     def stands(size: int) -> bool:
@@ -141,7 +141,7 @@ def size_to_lose_one(secagg: SecAggConfig, num_clients: int) -> int:
 def filled_size(plan: PrivacyPlan, secagg: SecAggConfig, expected: float, reachable: int) -> int:
     """Return the number of members to which a sum is filled up with clients that send zeros.
 
-    `expected`: how many are drawn for it on average. `reachable`: of how many; it has no more members.
+    `expected`: the mean number of drawn clients. `reachable`: the number of clients that can be asked.
     """
     size = size_to_lose_one(secagg, reachable)
     if secagg.same_size and can_sum(secagg, reachable):
@@ -152,15 +152,15 @@ def filled_size(plan: PrivacyPlan, secagg: SecAggConfig, expected: float, reacha
 def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int, corrupt: int) -> tuple[int, int, int]:
     """Return a secure sum's graph degree (0: complete graph), threshold, and tolerated corrupt members.
 
-    Of all members as large a part may vanish as of those with an update, rounded up. A large cohort that no
-    sparse graph serves gets the complete one: it protects more and costs more.
+    The fraction of all members that may drop out is that of the clients with an update, rounded up to whole
+    clients. If no sparse graph is private for a large cohort, the complete graph is used, which costs more.
     """
     if num_clients == 1:
-        # An update that is read alone: nothing is masked, and nothing shared.
+        # The server reads this client's update separately, without masks and shares.
         return 0, 1, 0
     dropped, fraction = secagg.dropout_tolerance, corrupt / num_clients
     if num_clients > num_updates:
-        # A count of the updates first, so its part of all members may be a little larger.
+        # Rounded up to whole clients among the updates, so the fraction may become a little larger.
         dropped = ceil(dropped * num_updates) / num_updates
     if secagg.mode == "curious" and num_clients >= secagg.complete_below:
         fraction = max(fraction, secagg.sparse_corrupt_fraction)

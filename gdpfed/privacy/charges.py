@@ -33,7 +33,7 @@ class Charge:
 def charge_from_dict(data: object) -> Charge:
     """Return the privacy cost (charge) that `to_dict` wrote.
 
-    Raises PrivacyError for data that is incomplete, unknown or out of range.
+    Raises PrivacyError if the data is incomplete, unknown or out of range.
     """
     if not isinstance(data, Mapping) or set(data) != {"event", "count", "unit"}:
         raise PrivacyError(f"a charge is {data!r}; it must be a mapping of event, count and unit")

@@ -1,7 +1,7 @@
 """Events: kinds of release (such as a noised sum), with all numbers that privacy accounting needs.
 
-An event has every quantity that its accounting needs, in its own units, so that no reader needs an
-accountant's convention. `gdpfed.privacy.accountants` turns a list of charges into epsilon.
+An event states each number in its own unit, so that a reader need not know an accountant's conventions.
+`gdpfed.privacy.accountants` computes epsilon from a list of charges.
 """
 
 import math
@@ -21,14 +21,14 @@ Unit = Literal["client", "record"]
 """Whose presence is protected: a client with all it holds, or one record of a client."""
 
 Sampling = Literal["poisson", "fixed_size", "allocation", "scheduled"]
-"""poisson: every client on its own with probability q_m. fixed_size: exactly round(q_m |G_m|). allocation:
-every client on its own, in one round of each block. scheduled: by turns that everybody may know, and that
-hide nobody."""
+"""poisson: each client is drawn independently with probability q_m. fixed_size: exactly round(q_m |G_m|)
+clients are drawn. allocation: each client is in one round of each block, drawn independently and in secret.
+scheduled: clients have turns, which are not secret."""
 SECRET_SAMPLINGS: tuple[Sampling, ...] = ("poisson", "fixed_size")
-"""By these, who takes part is secret, and sums cost less."""
+"""The samplings of `SampledGaussian`: who takes part in a round is secret, and so a sum costs less."""
 
 Adjacency = Literal["zero_out", "replace_one"]
-"""What a neighbouring run changes: one client's update becomes zero, or any other of norm <= C."""
+"""What differs in a neighbouring run: one client's update becomes zero, or another update of norm <= C."""
 
 WindowBound = Literal["convex", "window"]
 """What bounds how far a record moves the end of a window of local steps."""
@@ -43,7 +43,7 @@ class Event:
     kinds: ClassVar[dict[str, type["Event"]]] = {}
     kind: ClassVar[str]
     unit: ClassVar[Unit | None] = None
-    """The only unit that the event makes sense in; None for any."""
+    """The only privacy unit to which the event applies; None for any."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -72,7 +72,7 @@ class Event:
     def continuous(self, share: float) -> "Event":
         """Return the same privacy event with continuous Gaussian noise, of `share` times its stddev.
 
-        Raises PrivacyError for an event that has continuous noise only.
+        Raises PrivacyError if the event's noise is always continuous.
         """
         raise PrivacyError(f"{self.kind} has continuous noise only; use privacy.noise=gaussian")
 
@@ -85,10 +85,10 @@ class Event:
 class SampledGaussian(Event):
     """One round of one group: sample clients, sum clipped updates, add N(0, noise_stddev^2).
 
-    Contributions have L2 norm at most `clipping_norm` (C), the *sum* carries noise of standard deviation
-    `noise_stddev` per coordinate, in the units of C. `sampling_rate` is q_m and `group_size` |G_m|; with
-    fixed_size sampling the rate that counts is round(q_m |G_m|) / |G_m|. `num_sums` sums, each with noise
-    of its own, are released over the one cohort that is drawn.
+    Contributions have L2 norm at most `clipping_norm` (C). The *sum* has noise of standard deviation
+    `noise_stddev` in each coordinate, in the unit of C. `sampling_rate` is q_m and `group_size` is |G_m|;
+    under fixed_size sampling the actual rate is round(q_m |G_m|) / |G_m|. `num_sums` sums over the same
+    cohort are released, each with independent noise.
     """
 
     kind: ClassVar[str] = "sampled_gaussian"
@@ -118,8 +118,8 @@ class SampledGaussian(Event):
     def noise_multiplier(self) -> float:
         """A round's noise in units of the clipping norm, sigma_m / sqrt(num_sums), under any adjacency.
 
-        k sums over one cohort are one release in k d coordinates, which a client moves by sqrt(k) C; they
-        are at most that also if a later one depends on what an earlier one released.
+        k sums over one cohort cost at most as much as one release of k d coordinates, which a client moves by
+        sqrt(k) C. This also holds if a later sum depends on an earlier released one.
         """
         return self.noise_stddev / self.clipping_norm / math.sqrt(self.num_sums)
 
@@ -195,10 +195,10 @@ class Gaussian(Event):
 class DPSGDSteps(Event):
     """`num_steps` steps of DP-SGD on one client's records, released together.
 
-    Each step draws every record with probability `batch_rate` on the client, clips its gradient to C and
-    adds noise of standard deviation `noise_multiplier` C to the batch's sum. A neighbour has one record's
-    gradient zeroed. The draw is secret from everybody, the server included. Where a person may be a record of
-    up to `parties` clients, each client's step is a release: docs/records.md has the proof.
+    In each step the client draws every record with probability `batch_rate`, clips its gradient to C, and
+    adds noise of standard deviation `noise_multiplier` C to the batch's sum. In a neighbouring run, one
+    record's gradient is zero. The draw is secret, also from the server. If a person may be a record of up to
+    `parties` clients, each of these clients' steps counts as a release: docs/records.md has the proof.
     """
 
     kind: ClassVar[str] = "dp_sgd_steps"
@@ -232,8 +232,8 @@ class DPSGDSteps(Event):
 class GaussianMixture(Event):
     """A noised sum that one client or record changes by sensitivities[k] with probability weights[k].
 
-    A subset drawn with chance q_1, of whose draws the unit is part with others, makes such a mixture:
-    dp-accounting's mixture of Gaussians (Choquette-Choo et al., arXiv:2312.17341).
+    For example, a unit that is part of a random number of the draws in a sum moves the sum by a random
+    distance. It is the mixture of Gaussians of dp-accounting (Choquette-Choo et al., arXiv:2312.17341).
     """
 
     kind: ClassVar[str] = "gaussian_mixture"
@@ -271,13 +271,14 @@ class GaussianMixture(Event):
 class LocalWindows(Event):
     """Local training in windows of `window_steps` steps; the model at each window's end is released, noised.
 
-    Every step draws each record with probability `batch_rate` q, in secret. `num_steps` are those of all
-    windows together; noise is that of one window's end, `noise_multiplier` z in units of the `bound`:
+    Every step draws each record with probability `batch_rate` q, in secret. `num_steps` counts the steps of
+    all windows; a window has m = `window_steps`. `noise_multiplier` z is the noise of one window's release,
+    in units of the `bound`:
 
-    * convex: the loss is convex and the steps short enough to bring no two models further apart, so a record
-      that is met j times moves the end by at most j units, j ~ Binomial(m, q);
-    * window: every step is clipped, so one that is first met in step j moves the end by at most
-      (m - j + 1) / m units.
+    * convex: the loss is convex, and steps are so short that they bring no two models further apart. So a
+      record that is drawn j times moves the released model by at most j units, j ~ Binomial(m, q);
+    * window: every step is clipped. So a record that is first drawn in step j moves the released model by at
+      most (m - j + 1) / m units.
 
     Source: docs/h2fdp.md, with proofs.
     """
@@ -331,13 +332,13 @@ class LocalWindows(Event):
 
 
 RecordEvent = DPSGDSteps | LocalWindows
-"""What steps on records cost; all have a `batch_rate`, a `noise_multiplier`, `num_steps` and `parties`."""
+"""The events of steps on records; all have `batch_rate`, `noise_multiplier`, `num_steps` and `parties`."""
 
 
 def fixed_cohort_size(sampling_rate: float, group_size: int) -> int:
     """Return round(q_m |G_m|), the cohort size under fixed-size sampling.
 
-    Raises PrivacyError where that is zero clients: the group would never take part.
+    Raises PrivacyError if it is 0, since the group would then never take part.
     """
     count = round(sampling_rate * group_size)
     if count < 1:

@@ -13,10 +13,10 @@ BUDGET_TOLERANCE = 1e-12
 class RoundRange:
     """Consecutive rounds in which a group has the same sampling rate, clipping norm and noise.
 
-    `sampling_rate` is q_m as it is drawn, `clipping_norm` C_m the L2 bound on a contribution,
-    `noise_multiplier` sigma_m: the noise of the sum that it is in has standard deviation sigma_m C_m.
-    `record_steps` is tau, the steps of DP-SGD that every record pays for in each of these rounds; 0 in the
-    plan of a client's privacy, and for clients that rest.
+    `sampling_rate` is q_m as the sampling law rounds it, `clipping_norm` is C_m, the L2 bound on a
+    contribution, and `noise_multiplier` is sigma_m: the sum's noise has standard deviation sigma_m C_m.
+    `record_steps` is the number of DP-SGD steps that each record pays for in a round; it is 0 if whole
+    clients are protected, and in rounds that the plan leaves the group out of.
     """
 
     num_rounds: int
@@ -40,11 +40,11 @@ class RoundRange:
 class GroupPlan:
     """The plan of one group of clients: its budget, sampling rates, clipping norms and noise.
 
-    `epsilon` is their budget, `epsilon_accounted` what the whole training costs against everybody
-    who knows neither who nor how many were sampled, `epsilon_against_server` what it costs against the server
-    a client that takes part in `participations_p99` rounds (inf: no bound). `ranges` are the rounds in
-    order; the properties without a round are those of the first one, and of all where there is one range.
-    What a mechanism needs besides is in the mechanism, group by group.
+    `epsilon` is the clients' budget. `epsilon_accounted` is the cost of the whole training against those who
+    know neither who was sampled nor how many. `epsilon_against_server` is the cost against the server for a
+    client that takes part in `participations_p99` rounds; inf without a bound. `ranges` are the rounds in
+    order; properties that take no round are those of the first range. Other numbers of a group are in the
+    mechanism.
     """
 
     epsilon: float
@@ -60,7 +60,7 @@ class GroupPlan:
     def at(self, round_index: int) -> RoundRange:
         """Return the group's sampling rate, clipping norm and noise in a round, counted from 0.
 
-        Raises PrivacyError for a round beyond the plan.
+        Raises PrivacyError if the plan has no such round.
         """
         position = 0
         for round_range in self.ranges:

@@ -1,12 +1,13 @@
 """A privacy mechanism: how a run samples, clips and adds noise, and how much privacy that costs.
 
-A plan is its groups and one mechanism. Plan, ledger, terms and reports ask the mechanism and never which one
-it is. What it costs is a function of a history: how many rounds were released, and in which of them a client
-took part. So steps that differ, releases that depend on earlier ones and noise that is correlated over rounds
-have a place here.
+A plan has groups and one mechanism. Plan, ledger, terms and reports call the mechanism's methods and do not
+depend on its class. The cost is a function of a history: how many rounds were released, and in which of them
+a client took part. So a mechanism may have rounds that differ, releases that depend on earlier ones, and
+noise that is correlated over rounds.
 
-`Mechanism` has what all of them have. What only some have is in `gdpfed.privacy.mechanism_options`: a class a
-thing, from which a mechanism derives as well. Mechanisms are in `gdpfed.privacy.mechanisms`, a folder each.
+`Mechanism` has the methods of all mechanisms. Optional features are classes in
+`gdpfed.privacy.mechanism_options`, from which a mechanism also derives. Each mechanism has a folder in
+`gdpfed.privacy.mechanisms`, or is in an extra.
 """
 
 from abc import ABC, abstractmethod
@@ -35,8 +36,8 @@ class History:
     """How many rounds were released and, if the cost depends on it, in which of them a client took part.
 
     Attributes:
-        rounds: how many rounds were released, from the first on.
-        turns: in which of them a client took part, from 0; None where that is not known.
+        rounds: the number of released rounds, from the first round on.
+        turns: the rounds in which a client took part, counted from 0; None if they are not known.
     """
 
     rounds: int
@@ -49,9 +50,9 @@ class PromisedRun:
 
     Attributes:
         num_rounds: T.
-        common: the entries that the terms of every mechanism have.
-        client: whose terms they are; None where all clients of a group have the same.
-        seed: of the run.
+        common: the entries that the terms of all mechanisms have.
+        client: the client of the terms; None if all clients of a group have the same terms.
+        seed: the run's seed.
     """
 
     num_rounds: int
@@ -69,23 +70,23 @@ class Mechanism(ABC):
     Attributes:
         kind: its name in a plan's file.
         sampling: the law by which cohorts are drawn.
-        adjacency: what neighbouring runs differ in.
+        adjacency: how neighbouring runs differ.
         noise: the law of the noise.
-        unit: whose presence is protected.
-        works: what clients may be asked to compute.
-        sums_per_round: in how many sums of a round a client may be.
-        one_sum: whether a round releases one sum of all groups' cohorts, in place of one sum a group.
+        unit: the privacy unit.
+        works: the kinds of computation that clients may be asked for.
+        sums_per_round: the largest number of sums of one round that a client may be in.
+        one_sum: whether a round releases one sum of all groups' cohorts, in place of one sum for each group.
     """
 
     kind: ClassVar[str]
     against_everyone: ClassVar[bool] = False
-    """Whether its one epsilon holds against all who see sums, those who know the cohorts included."""
+    """Whether its epsilon holds against all who see the sums, also against those who know the cohorts."""
     small_cohorts_are_charged: ClassVar[bool] = False
-    """Whether a cohort of which no sum can be made is charged all the same, as epsilon counts on the draw."""
+    """Whether a cohort that is too small for a sum is also charged, since epsilon counts on the draw."""
     adds_own_noise: ClassVar[bool] = False
-    """Whether a client noises its own contribution fully, so that nobody else needs to hide it."""
+    """Whether a client's own noise makes its contribution private, so that no mask needs to hide it."""
     no_canaries: ClassVar[str] = ""
-    """Why its epsilon cannot be measured with canaries; "" where it can."""
+    """Why its epsilon cannot be measured with canaries; "" if it can be."""
 
     sampling: Sampling
     adjacency: Adjacency = "zero_out"
@@ -123,8 +124,8 @@ class Mechanism(ABC):
     ) -> tuple[Charge, ...]:
         """Return the privacy cost of the rounds so far, for a client of a group or one of its records.
 
-        `record_group` is the number of a group of records. It is the cost against those who do not know the
-        cohorts.
+        It is the cost against those who do not know the cohorts. `record_group`: the number of the record's
+        group, if records are protected.
         """
 
     @abstractmethod
@@ -158,13 +159,13 @@ class Mechanism(ABC):
     ) -> str:
         """Return how a request for a sum (norms, noise or steps) breaks the plan; "" if it does not.
 
-        By default it compares the noise of the sum and the norms with the plan's.
+        By default it compares the clients' norms and the sum's noise with the plan.
 
         Args:
-            groups: of the plan.
-            group_of: the number of the group of every client that was drawn in the round.
-            round_index: from 0.
-            request: what is asked for.
+            groups: the plan's groups.
+            group_of: the number of the group of each client that was drawn in the round.
+            round_index: the round, counted from 0.
+            request: the requested sum.
         """
         if broken := broken_place(self, group_of, request):
             return broken
@@ -191,7 +192,7 @@ class Mechanism(ABC):
     def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> "Terms":
         """Return the conditions of a run that the server promises to a client of a group.
 
-        Raises PrivacyError where a node cannot check what it would be promised.
+        Raises PrivacyError if a node could not check the promise.
         """
 
     def group_dict(self, m: int, group: GroupPlan) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Optional features of privacy mechanisms, one class each, and defaults for mechanisms without them.
 
-A mechanism derives from `Mechanism` and from those of these classes that it needs. Who asks for such a thing
-asks by a function below, or by ``isinstance``, and never by the name of a mechanism.
+A mechanism derives from `Mechanism` and from the classes of its features. Other code reads a feature by a
+function below, or by ``isinstance``, and not by the mechanism's name.
 """
 
 import math
@@ -35,7 +35,7 @@ class KeepsTurns(ABC):
     ) -> float:
         """Return the largest epsilon of any client in a group, given the rounds in which each took part.
 
-        `paid`: what all have paid before the first round.
+        `paid`: the charges of every client for sums before the first round.
         """
 
 
@@ -54,7 +54,7 @@ class HasTurns(KeepsTurns):
     def messages(self, m: int, group: GroupPlan, *, masked: bool) -> float:
         """Return the mean number of messages for sums that a group's clients send in a round.
 
-        `masked` says that members add the noise, and so take it back themselves.
+        `masked`: whether the sums are masked; then members add the noise, and must subtract it themselves.
         """
 
     @abstractmethod
@@ -74,8 +74,8 @@ class OwnTotals(KeepsTurns):
     """A mechanism in which each client has its own total budget; sampling may depend on released values.
 
     Attributes:
-        rule: by which samples follow from releases; None where a secret key draws them.
-        counts_rho: the zCDP of the class counts that each client releases once before round 1; 0 if none.
+        rule: the rule by which released values decide who is sampled; None if a secret key decides.
+        counts_rho: the zCDP cost of the class counts that each client releases before round 1; 0 if none.
     """
 
     @property
@@ -97,7 +97,7 @@ class OwnTotals(KeepsTurns):
 
 
 COUNTS_DISTANCE = math.sqrt(2)
-"""How far class counts move when one record is replaced: one class has one less, another one more."""
+"""The L2 distance of class counts if one record is replaced: one count is 1 less, and another is 1 more."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,7 @@
 """The privacy plan: all privacy parameters of a training, fixed before it begins.
 
-A plan is groups and one mechanism. Sampler, noise, requests and ledgers are all derived from it, so that what
-is drawn, what is added and what is accounted for cannot disagree. How a method weighs what is released is not
-part of it.
+A plan has groups and one mechanism. Sampling, noise, requests and ledgers all follow from it, so that they
+cannot disagree. The weights of the released sums in the model update are not part of it.
 """
 
 import hashlib
@@ -34,11 +33,11 @@ M = TypeVar("M", bound=Mechanism)
 class AdaptiveClipping:
     """Adaptive clipping: one factor F(t) moves all clipping norms to a quantile of the updates' norms.
 
-    C_m(t) = C_m F(t), F(0) = 1.
-    Sums are in units of F(t), in which norms and noise are the plan's in every round. A contribution of norm
-    B_m has a last coordinate of +- rho B_m, `indicator_share` rho: + where the update was within C_m(t) and -
-    where it was clipped. With b the released fraction of those within, `learning_rate` eta and `quantile`
-    gamma, F(t + 1) = F(t) exp(- eta (b - gamma)).
+    C_m(t) = C_m F(t), F(0) = 1. Sums are in units of F(t); in this unit, norms and noise are the plan's in
+    every round. A contribution of norm B_m has the last coordinate rho B_m if the update's norm was at most
+    C_m(t), and -rho B_m if it was clipped (`indicator_share` rho). Let b be the released fraction of updates
+    that were not clipped. With `learning_rate` eta and `quantile` gamma, F(t + 1) = F(t) exp(- eta (b -
+    gamma)).
     """
 
     quantile: float
@@ -55,15 +54,14 @@ class AdaptiveClipping:
 class PrivacyPlan:
     """All privacy parameters of a training, fixed before it begins: groups, mechanism and delta.
 
-    `delta` belongs to every epsilon. `sampling_rate` is the overall q, `clipping_norm` C, the mean of C_m
-    over all clients. `private` is False for training without clipping and noise: then every epsilon and
-    `clipping_norm` are inf and `accountant` is "none". `sums_hidden` is False where single updates, which
-    carry only a share of the noise, reach the server. With `adaptive_clipping` a group's norm is that of a
-    whole contribution, B_m, in units of F(t), and C that of the updates in the first round. `held_out` is
-    what records pay for that are never trained on, where records are protected and clients count on them.
-    `first` is what everybody pays for one sum before the first round, of votes or norms: every epsilon of
-    the plan holds for it and the rounds together. `record_is` says what a record is: one row, or a person
-    with all its rows.
+    `delta` belongs to every epsilon. `sampling_rate` is the overall q, and `clipping_norm` is C, the mean of
+    C_m over all clients. `private` is False for training without clipping and noise: then every epsilon and
+    `clipping_norm` are inf, and `accountant` is "none". `sums_hidden` is False if the server sees single
+    updates, which have at most a share of the noise. With `adaptive_clipping`, a group's norm is B_m, that of
+    a whole contribution in units of F(t), and C is for the updates of the first round. `held_out` is the sum
+    of counts on held-out records, if records are protected; only these records pay for it. `first` is one sum
+    before the first round, of votes or norms: every epsilon of the plan covers it and the rounds together.
+    `record_is` says what a record is: one row, or a person with all its rows.
     """
 
     groups: tuple[GroupPlan, ...]
@@ -144,7 +142,7 @@ class PrivacyPlan:
     def absent_clients_count(self) -> bool:
         """Whether unreachable clients count as drawn, since the accounting assumes full cohorts.
 
-        No figure about records rests on the size of a cohort.
+        If records are protected, no epsilon depends on the size of a cohort.
         """
         return self.law.absent_clients_count and not self.about_records
 
@@ -195,8 +193,9 @@ class PrivacyPlan:
     ) -> tuple[Charge, ...]:
         """Return a client's privacy cost of the first `rounds` rounds, or of all rounds if None.
 
-        A sum before them is `first`. Where records are protected it is what they cost a record of one group
-        of records. There are none where every client has totals of its own, which are in the mechanism.
+        The cost of a sum before the rounds is in `first`. If records are protected, it is the cost for a
+        record of one group of records. It is empty if each client has its own total, which is in the
+        mechanism.
         """
         history = History(self.num_rounds if rounds is None else rounds)
         return self.mechanism.charges(group_index, self.groups[group_index], history, record_group)
@@ -204,7 +203,8 @@ class PrivacyPlan:
     def epsilon_after(self, group_index: int, rounds: int, record_group: int = 0) -> float:
         """Return a group's epsilon after this many rounds.
 
-        The schedule of a plan is fixed before training, so its own accountant composes it. `first` is before.
+        It includes the sum `first`. A plan is fixed before training, so its own accountant composes the
+        rounds.
         """
         history = History(require_count("rounds", rounds, at_least=0))
         if not self.private:
@@ -223,7 +223,8 @@ class PrivacyPlan:
     def epsilon_against_server(self, group_index: int, participations: int) -> float:
         """Return epsilon against the server, for a client that took part K times; inf without a bound.
 
-        What clients noise themselves is private before it leaves, whoever sees it.
+        A contribution with the client's own noise is private before it leaves, so it has a bound even if the
+        server sees it.
         """
         if (
             participations
@@ -236,9 +237,9 @@ class PrivacyPlan:
     def epsilon_against_members(self, group_index: int, participations: int) -> float:
         """Return epsilon against the other clients in its sums, for a client that took part K times.
 
-        They are told who is in a sum, or how many, so no sampling is accounted. Where rounds differ, all K
-        are taken for those that cost most. Batches of records are drawn on the client, unknown to everybody
-        else, and so cost the same against everybody.
+        They know who is in a sum, or how many are, so sampling does not reduce the cost. If rounds differ,
+        all K count as the most expensive ones. The batches of DP-SGD are secret from all others, so their
+        cost is the same against everyone.
         """
         if not self.private:
             return math.inf if participations else 0.0
@@ -260,7 +261,7 @@ class PrivacyPlan:
     ) -> InferenceBound:
         """Bound the success of membership inference about a client or record after some rounds.
 
-        The attacker sees the models and is told nothing of the cohorts.
+        The adversary sees the models, and does not know the cohorts.
         """
         if not self.private:
             return NO_BOUND
@@ -272,7 +273,7 @@ class PrivacyPlan:
     def inference_bound_of_members(self, group_index: int, participations: int) -> InferenceBound:
         """Bound membership inference by the other clients in its sums, for a client that took part K times.
 
-        It holds against the server as well where `sums_hidden`.
+        It also holds against the server if `sums_hidden`.
         """
         if not self.private:
             return NO_BOUND

@@ -13,7 +13,7 @@ from gdpfed.privacy.events import NoiseLaw, Unit
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.record_steps import RecordSteps, Work
 
-# Between a product of sigma and C and the plan's there is rounding.
+# A product of sigma and C may be rounded differently than in the plan.
 ROUNDING = 1e-9
 
 Vector = npt.NDArray[np.float64]
@@ -31,31 +31,31 @@ class NoiseAt(Enum):
 class Release:
     """Privacy parameters of one requested sum: its clients, clipping norms, weights and noise.
 
-    Client i contributes w_i clip(x_i, C_i), x_i being what its work computes.
+    Client i contributes w_i clip(x_i, C_i), where x_i is the result of its work.
 
     Attributes:
-        name: unique in the round, bound into the masks of the sum.
+        name: a name that is unique in the round; the masks of the sum depend on it.
         clients: ids of the cohort.
-        clipping_norm: C, the L2 bound on every contribution; infinite for none.
-        noise_multiplier: sigma; the sum carries noise of variance at least C^2 sigma^2 a coordinate.
-        noise_at: who adds it; an edge, only where the plan trusts one.
-        client_clipping_norms: C_i of every client, in the order of ``clients``; None for C each.
-        client_weights: w_i of every client; None for 1 each.
-        least_norm: no client that could have been drawn contributes less than this bound; None for the
-            least of those that were. Clients are told it, so the second says who was drawn.
-        weight_range: the same of the weights, least and largest.
+        clipping_norm: C, the L2 bound on every contribution; infinite for no bound.
+        noise_multiplier: sigma; the sum's noise has variance at least C^2 sigma^2 in each coordinate.
+        noise_at: who adds the noise; an edge adds it only if the plan trusts that edge.
+        client_clipping_norms: C_i of every client, in the order of ``clients``; None if each is C.
+        client_weights: w_i of every client; None if each is 1.
+        least_norm: a lower bound on w_i C_i for all clients that could be drawn; None for the least of the
+            drawn clients. Clients are told it, so with None it tells of who was drawn.
+        weight_range: bounds on the weights, least and largest, in the same way.
         noise: the law of the noise.
-        work: what clients compute.
-        unit: whose presence is protected.
-        records: the steps of DP-SGD of every client, in the order of ``clients``; none where whole clients
-            are protected.
-        taps: g_1, ..., g_p: so much of the noise of the last p rounds' sums of this name is taken back in
-            this one; none where noise is not correlated.
-        alone: whether it is one client's update, to be read in clear.
-        scheduled_members: how many members the plan's schedule has in it, those without an update included;
-            0 where nobody has a turn.
+        work: the kind of computation of the clients.
+        unit: the privacy unit.
+        records: the DP-SGD steps of each client, or the parameters of its own noise, in the order of
+            ``clients``; empty without either.
+        taps: g_1, ..., g_p: the parts of the noise of the last p rounds' sums of this name that this sum
+            subtracts; empty if noise is independent.
+        alone: whether it is one client's update, which the server reads in clear.
+        scheduled_members: the number of members by the schedule, correctors included; 0 without turns.
 
-    Raises PrivacyError: norms, weights or steps that are not one a client, or norms and weights not positive.
+    Raises PrivacyError: not one norm, weight or steps for each client, or a norm or weight is not positive,
+    not finite or outside its range.
     """
 
     name: str
@@ -138,7 +138,7 @@ class CountsRequest:
     """A request for the class counts of every client, each with noise that the client adds.
 
     Attributes:
-        noise_stddev: of the noise in every count.
+        noise_stddev: the standard deviation of the noise in each count.
     """
 
     noise_stddev: float

@@ -1,12 +1,12 @@
 """What a client may compute for a sum; each kind of computation (work) has one file in this folder.
 
-A file is named after its work, which is what an order asks for. Its function `work` returns the update of a
-job, of shape (d,) in float64. What follows is the same for all works (`gdpfed.clients.update`): the update is
-weighed, clipped, rounded to a grid and hidden. Three more functions may be in the file:
+A file has the name of its work, which is also the name in orders. Its function `work` returns the update for
+a job, of shape (d,) in float64. The next steps are the same for all works (`gdpfed.clients.update`): the
+update is weighted, clipped, rounded to a grid and masked. The file may define three more functions:
 
-* ``check(order, theta, encoding, client_id)`` refuses an order that no examples make right, before a charge;
-* ``check_grid(encoding)`` refuses a sum whose grid is too coarse for the work, before a run;
-* ``without_examples(job)`` returns what is sent where examples cannot be used, which is zeros otherwise.
+* ``check(order, theta, encoding, client_id)`` raises an error, before the charge, for an invalid order;
+* ``check_grid(encoding)`` raises an error, before the run, if the sum's grid is too coarse for the work;
+* ``without_examples(job)`` returns the update if the examples cannot be used; without it, zeros are sent.
 """
 
 from collections.abc import Callable
@@ -34,15 +34,15 @@ class Job:
     """What one client has to compute for one sum: the server's instruction, the model and the client's data.
 
     Attributes:
-        order: what to compute, for this client.
+        order: the server's instruction for this client.
         theta: the model to start from, shape (d,).
-        encoding: of the sum.
-        client_id: whose contribution it is.
-        device: to compute on.
-        bits: makes the secret source of bits of a client.
-        own_data: the client's own examples, or where they lie; None for its part of the data set.
-        added: to every gradient of an update, shape (d,); None for nothing.
-        records: how many the client brings, where its examples cannot be used.
+        encoding: the sum's integer grid.
+        client_id: the client's number.
+        device: the device to compute on.
+        bits: makes the secret source of bits for a client's number.
+        own_data: the client's own examples, or where they lie; None for its part of the task's data set.
+        added: a vector that is added to every gradient of an update, shape (d,); None for no such vector.
+        records: the number of records that the client brings, for when its examples cannot be used.
     """
 
     order: TrainingOrder
@@ -69,7 +69,7 @@ class Job:
         last = max(1, len(task.record_shares)) - 1
         if own.groups is None:
             return own
-        # A group without a budget counts as the strictest: to refuse it would tell of the data.
+        # A record of a group without a budget joins the strictest group: an error would tell of the data.
         return replace(own, groups=np.where((own.groups >= 0) & (own.groups <= last), own.groups, 0))
 
     def held_out(self) -> Split:
@@ -93,7 +93,7 @@ class WorkModule(Protocol):
 
 
 WORKS: Registry[WorkModule] = TABLE
-"""The files of works, each imported when it is asked for."""
+"""The files of works, each imported when its work is first used."""
 
 
 def function_of(work: str, name: str) -> Any:

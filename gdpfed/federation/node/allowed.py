@@ -1,8 +1,8 @@
 """What a node's operator allows runs to do: change settings, choose models, files or weights, show counts.
 
-Overrides are allowed in one line of words, which the consortium may write too. ``run.num_rounds`` allows a
-setting with any value, ``method=gdpfed`` with this value alone, ``run.*`` all settings below ``run``, and
-``*`` everything. What no word allows is refused, also where it is not an override.
+One line of words says which overrides are allowed; the consortium may have such a line as well.
+``run.num_rounds`` allows a setting with any value, ``method=gdpfed`` only this value, ``run.*`` all settings
+below ``run``, and ``*`` everything. Only ``*`` allows entries of the run's configuration besides overrides.
 """
 
 import shlex
@@ -18,7 +18,7 @@ from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.learning.weights_file import WeightsFile, keep_own
 
 OF_EACH_PARTY = "_by_party"
-"""The end of the names of models that hold figures of each client alone."""
+"""The end of the names of models that show separate figures for each client."""
 
 if TYPE_CHECKING:
     from gdpfed.federation.node.node_settings import NodeSettings
@@ -31,7 +31,7 @@ EVERYTHING = "*"
 def refused_override(run_config: Mapping[str, Any], allowed: str) -> str | None:
     """Return the first setting that a run changes without this node's permission, or None.
 
-    `run_config`: as Flower hands it to a node, the overrides in one string. `allowed`: words between blanks.
+    `run_config`: Flower's run configuration, with the overrides in one string. `allowed`: a line of words.
     """
     words = allowed.split()
     if EVERYTHING in words:
@@ -49,9 +49,7 @@ def refused_override(run_config: Mapping[str, Any], allowed: str) -> str | None:
 def check_overrides(config: Mapping[str, Any], run_config: Mapping[str, Any]) -> None:
     """Raise NodeConfigError if a run changes a setting that the node's operator does not allow.
 
-    Without a list of the operator's, all are allowed.
-
-    Raises NodeConfigError: it has one.
+    Without the setting allowed-overrides, all are allowed. Raises NodeConfigError: the list lacks a setting.
     """
     refuse_overrides(
         run_config, config.get("allowed-overrides", EVERYTHING), "allowed-overrides", NodeConfigError
@@ -81,8 +79,8 @@ def _is_allowed(word: str, allowed: Iterable[str]) -> bool:
 def check_refused(settings: "NodeSettings", model: str) -> None:
     """Raise NodeConfigError if the node's operator forbids the run's model, for example one for statistics.
 
-    Names may have * for any letters. One that ends in _by_party holds figures of each client alone, which the
-    operator must have allowed. Raises NodeConfigError: it is refused, or not allowed.
+    Forbidden names may contain * for any letters. A model whose name ends in _by_party shows separate figures
+    for each client, which the operator must allow. Raises NodeConfigError: it is forbidden, or not allowed.
     """
     if model.endswith(OF_EACH_PARTY):
         check_by_party(settings)
@@ -97,7 +95,7 @@ def check_refused(settings: "NodeSettings", model: str) -> None:
 def check_by_party(settings: "NodeSettings") -> None:
     """Raise NodeConfigError if a run would show this node's own noised counts without permission.
 
-    Raises NodeConfigError: the operator does not.
+    Raises NodeConfigError: the node was not started with counts-by-party=true, and is not simulated.
     """
     if not settings.simulated and not settings.given.counts_by_party:
         raise NodeConfigError(
@@ -110,12 +108,11 @@ def check_by_party(settings: "NodeSettings") -> None:
 def check_weights(settings: "NodeSettings", wanted: str, named: str | None = None) -> None:
     """Raise NodeConfigError unless the node's file of model weights has the SHA-256 that the run names.
 
-    `wanted`: the SHA-256 that the run names. `named`: where it says that the file lies; only a simulated
-    node without a file of its own reads that.
+    `wanted`: that SHA-256. `named`: the path that the run names; only simulated nodes without a file read it.
 
     Raises:
-        NodeConfigError: the node has none, or another one; which one is for its log to say.
-        LearningError: of a simulated node, as in `WeightsFile.tensors`.
+        NodeConfigError: the node has no file or another one; only the node's log names that file.
+        LearningError: on a simulated node, as in `WeightsFile.tensors`.
     """
     own = settings.given.weights
     if own is None and settings.simulated:
@@ -141,8 +138,7 @@ def check_weights(settings: "NodeSettings", wanted: str, named: str | None = Non
 def check_named_file(settings: "NodeSettings", source: "DataSource") -> None:
     """Raise NodeConfigError if the server names a file for the node to open; only the node's operator may.
 
-    Raises:
-        NodeConfigError: the node has nothing of its own to train on in its place.
+    Raises NodeConfigError: a file is named, and the node is not simulated, without data and stand-in.
     """
     named = source.named_file
     if named is not None and trains_on_a_part(settings):

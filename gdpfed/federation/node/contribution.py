@@ -1,7 +1,7 @@
 """Computes a node's contribution to a sum, after checking the server's instruction to train and the model.
 
-Torch is imported here and only where a message orders a training: each message of a deployment starts a
-fresh process, and loading torch takes longer than what the other messages ask for.
+torch is imported only when a message orders training: in a deployment each message starts a new process, and
+loading torch takes longer than the answer to any other message.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +20,8 @@ from gdpfed.federation.node.stand_ins import StandIn, StandInError, Vector
 from gdpfed.late_import import loaded_for_good
 from secagg import ClientSession, Encoding, SumParameters
 
-# A larger order would keep this node busy for as long as the server likes. A configuration has these limits
-# too, so that no run is begun of which every node refuses every round.
+# Without limits, a server could keep this node busy for as long as it likes. A run's configuration is checked
+# for the same limits, so that no run begins whose orders all nodes would refuse.
 MOST = {"local_steps": MOST_STEPS, "batch_size": MOST_BATCH}
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ def checked_order(
 ) -> tuple["TrainingOrder", Vector]:
     """Check the instruction to train and the model in a message, and return both as typed values.
 
-    Raises:
-        OrderError: records are missing, the model has another size than the client agreed to, or the training
-            is larger than any.
+    Raises OrderError: a record is missing, the model's size is wrong, or a number is outside its limits.
     """
     with loaded_for_good("torch"):
         from gdpfed.clients.order import OrderError, TrainingOrder
@@ -80,12 +78,12 @@ class Contributor:
 
     Attributes:
         client_id: its number.
-        run: of the server, as clients know it.
-        own_data: where its own examples lie; None for its part of the data set.
-        stand_in: what answers for it, as where a client is an edge: its devices train, and it sends how far
-            they moved the model; or the train function of its user's own app.
-        unusable: is told why its examples could not be used, for the operator of this node alone.
-        records: how many records it brings, as it said when it joined.
+        run: the name by which clients know the server's run.
+        own_data: where its own examples lie; None for its part of the task's data set.
+        stand_in: the object that gives the update in its place: an edge server, whose devices train, or the
+            train function of a user's app; None if this node trains.
+        unusable: receives the error if its examples cannot be used; only the node's operator sees it.
+        records: the number of records that it brings, as it said when it joined.
     """
 
     client_id: int
@@ -98,8 +96,7 @@ class Contributor:
     def check(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> None:
         """Raise an error for an instruction to train that cannot be carried out, before any cost is recorded.
 
-        Raises:
-            InputError: as in `check_order` and `check_source`, and for a work that is not for an edge.
+        Raises InputError: as in `check_order` and `check_source`, or a stand-in cannot do the work.
         """
         from gdpfed.clients.order_checks import check_order, check_source
 
@@ -118,13 +115,10 @@ class Contributor:
         """Compute the client's contribution by the server's accepted instruction, in integer steps, shape
         (d,).
 
-        It is charged by now, and its server sees whether it answers. So nothing that its examples do to a
-        model ends in an error: zeros are sent then, under the noise of any other. A client that fills the sum
-        sends zeros in any case, and reads no example.
-
-        Raises:
-            StandInError: what stands in for it has not done its part, which tells of no data: it says so
-                where devices are away.
+        The round is charged already, and the server sees whether the client answers. So an error that depends
+        on the examples is not raised: the client sends zeros, under the same noise as any update. A client
+        that fills the sum always sends zeros, and reads no example. Raises StandInError: the stand-in gave no
+        update, for example since devices are away; this tells of no data.
         """
         from gdpfed.clients.update import (
             contribution_steps,

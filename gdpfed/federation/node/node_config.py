@@ -1,7 +1,7 @@
 """The settings of a node, given by ``--node-config``: each is a field with its allowed values.
 
-A setting that nobody knows is refused, as one with a wrong value is: a limit that is misspelt would be none.
-A setting ``max-participations`` is the field ``max_participations``.
+An unknown setting or a wrong value is refused, since a misspelt limit would limit nothing. The field
+``max_participations`` is the setting ``max-participations``.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,9 +30,9 @@ class Kind:
     """The values that a node's setting may have, and how errors describe them.
 
     Attributes:
-        wanted: in words, for an error.
-        fits: whether a value is one of them.
-        read: makes of one that fits what the node goes by.
+        wanted: the allowed values in words, for an error.
+        fits: whether a value is allowed.
+        read: converts an allowed value to the value that the node uses.
     """
 
     wanted: str
@@ -155,19 +155,20 @@ class NodeConfig(SumLimits, BudgetLimits):
     """The settings that a node was started with; None where a setting is not given.
 
     Attributes:
-        partition_id: which client it is.
-        num_partitions: Flower gives it in simulations, and nothing reads it.
-        epsilon, delta, epsilon_record, delta_record: budgets of the client and of its records.
-        ledger, ledger_copy: the file with what is spent, and the folder with a copy of it.
-        aversion, first_budget: what it answers games and prices with.
+        partition_id: the number of the client that the node answers for.
+        num_partitions: a setting that Flower gives in simulations; nothing reads it.
+        epsilon, delta, epsilon_record, delta_record: the budgets of the client and of its records.
+        ledger, ledger_copy: the file that records the spent budget, and the folder with a copy of it.
+        aversion, first_budget: the node's preferences in games and for prices (`Player`).
         data, held_out_data, held_out_share: its own examples, and which of them are never trained on.
-        weights: the file of weights that it builds models on.
-        secagg_mode: how much it trusts the server.
-        edge_trusted: whether the server is an edge that it trusts with single updates.
-        counts_by_party: whether noised counts of its own may be shown.
-        refused_models: names of models, between commas. allowed_overrides: words, between blanks.
-        session_file, session_seconds: where open sessions lie, and how long they may stay open.
-        identity_file, roster_file, consortium_key: by what it signs and knows who signs.
+        weights: the node's file of model weights.
+        secagg_mode: how much the node trusts the server.
+        edge_trusted: whether the server is an edge server that may see single updates.
+        counts_by_party: whether a run may show this node's own noised counts.
+        refused_models: names of models, separated by commas. allowed_overrides: words, separated by blanks.
+        session_file, session_seconds: the file with the keys of open sessions, and how long they stay open.
+        identity_file, roster_file, consortium_key: the node's signing key, all clients' public keys, and the
+            key that signed these.
     """
 
     partition_id: Annotated[int, whole(0, 2**63 - 1)] | None = None
@@ -191,7 +192,7 @@ class NodeConfig(SumLimits, BudgetLimits):
     session_seconds: Positive | None = None
     edge_trusted: YesOrNo | None = None
     identity_file: File | None = None
-    # A path or a word, which is told apart before it is one.
+    # A path, or the word first-seen; so it stays a text here.
     roster_file: Annotated[str, replace(path(), read=str)] | None = None
     consortium_key: Annotated[str, text()] | None = None
     allowed_overrides: Annotated[str, text()] | None = None
@@ -222,16 +223,15 @@ def _kind_in(annotation: Any) -> Kind:
 
 
 OWN_SETTINGS: Mapping[str, Kind] = _settings_of(NodeConfig)
-"""Every setting of a node, without those of stand-ins."""
+"""All settings of a node, except those of stand-ins."""
 SETTING_OF: Mapping[Unit, str] = {"client": "epsilon", "record": "epsilon-record"}
-"""By which setting a node gives the budget of each unit."""
+"""The name of the setting with the budget of each privacy unit."""
 
 
 def check_settings(config: Mapping[str, Any]) -> None:
     """Raise NodeConfigError for an unknown setting of a node, or for a wrong value.
 
-    Raises:
-        NodeConfigError: an unknown setting, with the nearest known one, or a value that it does not take.
+    Raises NodeConfigError: for an unknown setting, it names the nearest known one.
     """
     known = OWN_SETTINGS
     if config.keys() - known.keys():

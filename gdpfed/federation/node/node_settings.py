@@ -24,17 +24,17 @@ from secagg import ClientPolicy
 from secagg.protocol.parameters import ACTIVE, CURIOUS, OFF
 
 DEFAULT_DELTA = 1e-5
-# Of two members each would know the other's update, but for the noise.
+# In a sum of two members, each member knows the other's update, apart from the noise.
 DEFAULT_LIMITS: dict[str, Any] = {
     "minimum_cohort": 3,
     "minimum_bare_survivors": 3,
     "maximum_dropout_fraction": 0.5,
-    # As servers have it (secagg.sparse_corrupt_fraction): a ring of two neighbours withstands nobody.
+    # The server's default, too: with 0, a graph may be a ring, which withstands no corrupt member.
     "sparse_corrupt_fraction": 0.1,
 }
-# There may be two edges, or two devices of an edge that is trusted with single updates.
+# A run may have only two edges, and a trusted edge may have only two devices.
 OF_EDGES: dict[str, Any] = {"minimum_cohort": 2, "minimum_bare_survivors": 2}
-# With three members, one of whom helps a lying server, the sum of the other two has no noise to hide them.
+# In a sum of three without noise, a lying server and one member learn the sum of only two updates.
 LEAST_BARE = 4
 DEFAULT_SESSION_SECONDS = 86400.0
 SESSIONS_SUFFIX = ".sessions"
@@ -45,12 +45,11 @@ class NodeSettings:
     """The settings that one node was started with.
 
     Attributes:
-        config: the words as they were given, checked by `check_settings`, those of stand-ins among them.
-        simulated: whether nobody started this node, as in Flower's simulation backend.
-        trains_by: the function of an app of its user's own; None for a node that trains the order's model.
+        config: the settings as given, also those of stand-ins; `check_settings` has accepted them.
+        simulated: whether Flower's simulation backend started this node, and not an operator.
+        trains_by: the train function of a user's app; None for a node that trains the order's model.
 
-    Raises:
-        NodeConfigError: by a property whose settings are missing or contradict each other.
+    A property raises NodeConfigError if its settings are missing or contradict each other.
     """
 
     config: Mapping[str, Any]
@@ -77,8 +76,8 @@ class NodeSettings:
     def mode(self) -> str:
         """How much the node trusts the server in secure aggregation: off, curious or active.
 
-        What its operator says counts, and without a word it is curious. A node that trusts its edge is one
-        that says off. Off, which lets updates leave in clear, is also the mode of a simulated node.
+        It is the operator's secagg-mode; the default is curious, and off for a simulated node. With
+        edge-trusted=true it is off. The mode off allows the node to send updates in clear.
         """
         said = self.given.secagg_mode
         if self.trusts_edge:
@@ -111,8 +110,7 @@ class NodeSettings:
     def stand_in(self) -> StandIn | None:
         """The object that gives updates in place of the node's own data, such as an edge server; else None.
 
-        Raises:
-            NodeConfigError: it has two.
+        Raises NodeConfigError: it has two.
         """
         chosen = None if self.config.keys() <= OWN_SETTINGS.keys() else stand_in_of(self.config)
         if chosen is not None and self.trains_by is not None:
@@ -123,8 +121,7 @@ class NodeSettings:
     def policy(self) -> ClientPolicy:
         """The node's own limits on sums under secure aggregation.
 
-        Raises:
-            NodeConfigError: limits that no sum, or every sum, would meet by mistake.
+        Raises NodeConfigError: no sum, or every sum, would keep the limits.
         """
         usual = DEFAULT_LIMITS | ({"minimum_bare_survivors": LEAST_BARE} if self.signs else {})
         if self.stand_in is not None or self.trusts_edge:
@@ -149,8 +146,7 @@ class NodeSettings:
     def data(self) -> OwnData | None:
         """Where the node's own examples are, or None if it trains on a part of the run's data set.
 
-        Raises:
-            NodeConfigError: something is held out of data that the node does not have.
+        Raises NodeConfigError: examples are to be held out, and data is missing, or two settings say which.
         """
         path, held_out = self.given.data, self.given.held_out_data
         share = self.given.held_out_share or 0.0
@@ -166,8 +162,8 @@ class NodeSettings:
         """Complete a run's agreed conditions with what the node states of held-out records and persons.
 
         Raises:
-            LearningError: a table without a declaration.
-            NodeConfigError: its persons may be at more parties than the terms pay for.
+            LearningError: the data is a table without a declaration.
+            NodeConfigError: the data's persons may be at more parties than the terms allow for.
         """
         own = self.data
         if not isinstance(terms, RecordBudgets) or own is None:
@@ -189,11 +185,9 @@ class NodeSettings:
     def budgets(self) -> Budgets:
         """The node's own privacy budgets, for clients and for records; empty if its operator gave none.
 
-        The settings are ``epsilon``, of the client, or ``epsilon-record``, of its records, and ``ledger``,
-        which belong together, and with them ``delta``, ``delta-record`` and those of `BudgetLimits`.
-
-        Raises:
-            NodeConfigError: settings without those they need.
+        A budget needs ``epsilon`` (for the client) or ``epsilon-record`` (for its records), and ``ledger``.
+        Optional are ``delta``, ``delta-record`` and the settings of `BudgetLimits`. Raises NodeConfigError: a
+        setting is given without another one that it needs.
         """
         given, first = self.given, next((key for key in BUDGET_KEYS if key in self.config), None)
         if first is None:
@@ -242,8 +236,7 @@ class NodeSettings:
     def player(self) -> Player | None:
         """The node's preferences for choosing its privacy budget, in a game or for a price, or None.
 
-        Raises:
-            NodeConfigError: a first budget without an aversion.
+        Raises NodeConfigError: first-budget is given without aversion.
         """
         aversion, first = self.given.aversion, self.given.first_budget
         if aversion is None:
@@ -260,9 +253,9 @@ class Node:
     """One node in a run: its settings, and the state that it keeps between messages.
 
     Attributes:
-        settings: what it was told at its start.
-        state: what it keeps from message to message of this run; records of plain values by name.
-        run: by which the transport knows the run.
+        settings: the settings that it was started with.
+        state: what it keeps between the messages of this run: records of plain values, by name.
+        run: the transport's id of the run.
     """
 
     settings: NodeSettings

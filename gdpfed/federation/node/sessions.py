@@ -1,10 +1,11 @@
 """A client's secure-aggregation sessions, stored between messages and erased at their end.
 
-There are at most two: one whose vector is masked and whose sum is being unmasked, and one that has agreed
-on keys only, for that round or the next.
+A client has at most two sessions. One has sent its masked vector, and its sum is being unmasked. The other
+has only agreed on keys, for the same round or the next.
 
-A node with a session file (:mod:`gdpfed.federation.node.session_file`) seals what it keeps, so that a state
-from before an answer is of no use. A node without one, as in simulation, keeps its sessions open there.
+A node with a session file (:mod:`gdpfed.federation.node.session_file`) encrypts a session before it stores
+it, so that a copy of the state from before an answer cannot be used. A node without such a file, as in
+simulation, stores its sessions unencrypted.
 """
 
 import time
@@ -24,7 +25,7 @@ AGREEING = "secagg-session-agreeing"
 MASKED_SLOT = "secagg-session-masked"
 HANDLE, OPENED = "handle", "opened"
 SHARES = "noise-shares"
-# A guard whose stand-in may wait answers several messages at once.
+# A guard answers several messages at once if its stand-in may wait.
 _TAKEN_BY_ONE = Lock()
 
 
@@ -33,9 +34,9 @@ class StoredSession:
     """A session of secure aggregation as the node's state stores it between two messages.
 
     Attributes:
-        data: the session, sealed where there is a handle.
-        handle: of its key in the session file, empty without one.
-        opened: when it began, in seconds since 1970.
+        data: the session's bytes, encrypted if there is a handle.
+        handle: the name of its key in the session file; empty without such a file.
+        opened: when the session began, in seconds since 1970.
     """
 
     data: bytes
@@ -70,13 +71,13 @@ def stored_session(
 ) -> Iterator[ClientSession]:
     """Yield the session that an earlier message of this round stored; afterwards, store it again or end it.
 
-    Afterwards it is kept in the slot ``then``, or ends where there is none; with a session file that is on
-    the disk when this returns. Whatever goes wrong in between, the session has ended. A message of another
-    round does not touch it.
+    After the ``with`` block, the session is stored in the slot ``then``, or ends if ``then`` is None. With a
+    session file, this is then on the disk. After any error in the block, the session has ended. A message of
+    another round does not change it.
 
     Raises:
-        LocalProtocolError: there is none, as after a restart of the node, or it is of another round, too old
-            or one that has been answered with.
+        LocalProtocolError: there is no session, for example after a restart of the node; or it is of another
+            round, too old, or has answered this stage already.
         SessionFileError: the session file cannot be used.
     """
     with _TAKEN_BY_ONE:

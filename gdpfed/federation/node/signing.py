@@ -1,13 +1,13 @@
 """A client's signing key and the list of all clients' public keys, for sums under a server that may lie.
 
-The roster says which key is whose, so the server must not choose it. A node is started with its own key, with
-the roster that the consortium has signed, and with the consortium's public key::
+The list of public keys (roster) says which key belongs to which client, so the server must not choose it. A
+node is started with its own key, the roster that the consortium signed, and the consortium's public key::
 
     identity-file='/keys/node-3.key' roster-file='/keys/roster.json' consortium-key='/keys/consortium.pub'
 
-With ``roster-file=first-seen`` in their place it takes the first roster that the server sends in a run, and
-refuses every other one: against a server that lies from the start that is nothing. In Flower's simulation
-backend, where nobody starts nodes, that is what holds. A node that was told none of these signs nothing.
+With ``roster-file=first-seen`` instead, a node accepts the first roster that the server sends in a run and
+refuses any other. This gives no protection against a server that lies from the start. Nodes of Flower's
+simulation backend do the same. Other nodes without these settings sign nothing.
 """
 
 import json
@@ -35,7 +35,7 @@ REMEDY = (
     "server sends"
 )
 
-# Of a node without a file of its own: in the state of the run, and gone with it.
+# Names in the run's state, where a node without key or roster file stores its key and roster for one run.
 IDENTITY_KEY = "secagg-identity"
 ROSTER_KEY = "secagg-roster"
 ROSTER_SUFFIX = ".roster"
@@ -46,8 +46,8 @@ class RosterTrust:
     """Which keys a node trusts: its own, and those in the consortium's list or in the first list sent to it.
 
     Attributes:
-        identity: its own key; None draws one in each run.
-        roster: the consortium's; None takes the first that the server sends.
+        identity: its own key; None to draw a new key in each run.
+        roster: the consortium's roster; None to accept the first one that the server sends.
     """
 
     identity: Identity | None
@@ -57,9 +57,8 @@ class RosterTrust:
 def trust_of(settings: NodeSettings) -> RosterTrust | None:
     """Read from a node's settings which keys it signs with and trusts, or return None if it signs nothing.
 
-    Raises:
-        NodeConfigError: settings without those that they need, files that cannot be used, a roster that the
-            consortium has not signed, or one that has not this node's key for this client.
+    Raises NodeConfigError: a setting is missing, a file cannot be used, the consortium did not sign the
+    roster, or the roster has another key for this client.
     """
     words = settings.given
     signing = (words.identity_file, words.roster_file, words.consortium_key)
@@ -96,7 +95,7 @@ def trust_of(settings: NodeSettings) -> RosterTrust | None:
 def _keep_highest(settings: NodeSettings, roster: Roster) -> None:
     """Raise NodeConfigError for a list of public keys that is older than the newest one this node has seen.
 
-    The consortium has signed it once, and perhaps a key in it was stolen since.
+    The consortium signed the older list as well, but a key in it may have been stolen since then.
     """
     beside = settings.kept_beside(ROSTER_SUFFIX)
     if beside is None:
@@ -127,10 +126,8 @@ def _keep_highest(settings: NodeSettings, roster: Roster) -> None:
 def prove(node: Node, question: Mapping[str, Any]) -> dict[str, bytes]:
     """Prove the node's identity to the server: return its public key and a signature.
 
-    Nothing where neither the server nor the node itself wants signatures.
-
-    Raises:
-        NodeConfigError: a node that has no identity where one is wanted, or goes by another roster.
+    The result is empty if the server asks for no proof. Raises NodeConfigError: the node needs a key and has
+    none, or the server uses another roster.
     """
     trust = trust_of(node.settings)
     challenge, digest = question.get(CHALLENGE), question.get(ROSTER_DIGEST)
@@ -169,8 +166,7 @@ def signing_of(node: Node) -> tuple[Identity | None, Roster | None]:
 def accept_roster(node: Node, record: Mapping[str, Any] | None) -> None:
     """Accept the first list of public keys that a message brings; raise RemoteProtocolError for another.
 
-    Raises:
-        RemoteProtocolError: another roster than before, or than the consortium's.
+    Raises RemoteProtocolError: the message's roster is not the consortium's, or not the one accepted before.
     """
     trust = trust_of(node.settings)
     if record is None or trust is None:

@@ -51,12 +51,12 @@ class StageRequest:
     """A request of the server to a client in one stage of a secure sum.
 
     Attributes:
-        data: the bytes for the session.
-        round_of_run: what it is part of.
-        order: how to train, as plain values; None where the message says nothing of it.
-        theta: the model; None where the message holds none.
-        roster: whose key is whose, as plain values; None where the message holds none.
-        correction: what noise of earlier rounds is to be taken back; None where the message says none.
+        data: the server's bytes for the session.
+        round_of_run: the run and round of the sum.
+        order: the instruction to train, as plain values; None if the message has none.
+        theta: the model; None if the message has none.
+        roster: all clients' public keys, as plain values; None if the message has none.
+        correction: which noise of earlier rounds to subtract; None if the message does not say.
     """
 
     data: bytes
@@ -70,7 +70,7 @@ class StageRequest:
 def advertise(request: StageRequest, node: Node) -> bytes:
     """Stage 1: accept the parameters of a secure sum, and answer with fresh public keys.
 
-    Nothing is charged: keys tell nothing of the data, and those agreed ahead may never be used.
+    Nothing is charged: keys tell nothing of the data, and keys that are agreed ahead may stay unused.
     """
     accept_roster(node, request.roster)
     session = open_session(node)
@@ -94,8 +94,8 @@ def share(request: StageRequest, node: Node) -> bytes:
 def mask(request: StageRequest, node: Node) -> bytes:
     """Stage 3: train, clip, add noise, round to integer steps, and answer with the masked vector.
 
-    A member without an update answers with noise of earlier rounds that it takes back. What is taken back is
-    written down, as a turn is, before the vector leaves.
+    A member without an update only subtracts noise of earlier rounds. Like the cost of a turn, the subtracted
+    noise is recorded on disk before the vector leaves the node.
     """
     with stored_session(node, AGREEING, request.round_of_run, then=MASKED_SLOT) as session:
         num_contributors, parameters = session.accept_shares(request.data), session.parameters
@@ -153,9 +153,9 @@ def plain(request: StageRequest, node: Node) -> bytes:
     """Stage without masks: send the clipped update in clear to a server that the operator trusts to add
     noise.
 
-    The operator of this node trusts the server with the update itself, so its own noise would protect
-    nothing: a server that is not trusted could ask for a sum of so many members that a share of the noise
-    is next to none. Steps of DP-SGD, which are private before they leave, are within a budget all the same.
+    The node adds no share of the sum's noise, since its operator trusts the server with the update itself.
+    Against other servers a share would not help: they could state so many members that it is almost 0. Work
+    with noise of its own, such as DP-SGD steps, is private before it leaves; the node's budget covers it.
     """
     own = node.settings.budgets
     if own:
@@ -175,7 +175,7 @@ def _order_and_model(
 ) -> tuple["TrainingOrder", npt.NDArray[np.float32]]:
     """Return a request's instruction and model; raise an error if the operator forbids the model or a file.
 
-    Which files a node opens is for its operator to say: a path that the server names is not read.
+    The operator decides which files a node opens. Only a simulated node reads a path that the server names.
     """
     order, theta = checked_order(request.order, request.theta, parameters)
     source, own = order.task.source, node.settings
@@ -224,13 +224,12 @@ def answer_stage(stage: str, request: Callable[[], StageRequest], node: Node) ->
     """Answer one stage of a secure sum, as bytes for the server.
 
     Args:
-        stage: of `STAGES`.
-        request: reads the request, and is not called where the stage is refused unread.
-        node: that answers.
+        stage: a name in `STAGES`.
+        request: a function that reads the request; it is not called if the stage is refused.
+        node: the node that answers.
 
-    Raises:
-        RemoteProtocolError: an update in clear is asked of a node that was not started for that. Nothing of
-            the message is read then: what it says of a mode does not count.
+    Raises RemoteProtocolError: the stage asks for an update in clear, and the node does not allow it. The
+    message is then not read, so it cannot change the node's mode.
     """
     if stage == PLAIN and not node.settings.sends_in_clear:
         reason = f"an update in clear is asked, and this node was not started with secagg-mode={OFF}"

@@ -19,19 +19,19 @@ MOST_FAREWELL_SECONDS = 30.0
 class Attendance:
     """Keeps track of which clients can be reached, and admits nodes that come late.
 
-    A node that is no longer online has left. One that comes, for the first time or again, is asked once which
-    client it is. It takes part from the next round on if that client id is free and the node accepts the
-    terms of its group; where nodes prove keys, only under the key that the others know.
+    A node that is no longer online has left. A node that comes, for the first time or again, is asked for its
+    client id. It takes part in the next rounds if no other node has that id and the node accepts its group's
+    terms. If nodes prove keys, its key must be the known key of that client.
 
     Args:
-        joined: the nodes so far; kept up to date.
-        terms_of: the terms, from a round on, of those clients that have a budget of their own.
-        refusals_of: why clients cannot take part with the records that they bring.
-        questions: which a node answers before it takes part.
-        history: where it is written down that a client has charged the run.
-        patience: how many nodes have to be there before a round, and how many seconds it waits for them, or
-            for so many that a sum can be made. It is more than 0 nodes for edges, whose devices are charged
-            for what they do although the mean is none without the others.
+        joined: the nodes that have joined; this object keeps it up to date.
+        terms_of: returns the terms, from a round on, for the clients with a budget of their own.
+        refusals_of: returns the clients that cannot take part with the number of their records, and why.
+        questions: the questions that a node answers before it takes part.
+        history: the record of clients that have charged the run.
+        patience: the number of nodes that must be online before a round, and the most seconds to wait for
+            them and for a sum to be possible. The number is above 0 only for edges: their devices pay for a
+            round even if too few edges answer.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Attendance:
     def present(self, round_index: int, suffices: Callable[[Collection[int]], bool]) -> frozenset[int]:
         """Return the clients that can be reached for a round; wait a limited time until there are enough.
 
-        It waits until they suffice, or for as long as it has patience.
+        `suffices`: whether a sum can be made with these clients.
         """
         enough, seconds = self._patience
         deadline, told = time.monotonic() + seconds, False
@@ -105,7 +105,7 @@ class Attendance:
     def _agree(self, late: Joined, round_index: int) -> None:
         """Have a late node agree to the conditions of the remaining rounds, and record their cost.
 
-        Raises NodeRefusedError: it does not, or may not.
+        Raises NodeRefusedError: the node refuses, or its number of records does not fit the plan.
         """
         _refuse(self._refusals_of(late))
         terms = self._terms_of(late, round_index)
@@ -115,7 +115,7 @@ class Attendance:
     def _checked(self, answer: NodeAnswer) -> Joined:
         """Return a late node's answer; raise NodeRefusedError if it may not be the client it claims to be.
 
-        Raises NodeRefusedError: it may not.
+        Raises NodeRefusedError: another node is this client, or the node proves another key than before.
         """
         if answer.client_id in self._joined.nodes:
             raise NodeRefusedError(

@@ -1,9 +1,9 @@
 """The server's record of its clients' runs, from which a node notices that its ledger is an old copy.
 
-A node checks its ledger by its lock, and sees nothing where both are put back together. Its server has
-received the updates, so it tells each client, with the terms, its own earlier runs on this server, and the
-node compares (`gdpfed.federation.node.told_history`). A client is known by its key in the consortium's
-roster, or else by its number.
+A node compares its ledger with the hash in the ledger's lock file. If both files are old copies, it notices
+nothing. The server has received the updates, so with the terms it sends each client its earlier runs on this
+server, and the node compares them with its ledger (`gdpfed.federation.node.told_history`). The server
+identifies a client by its key in the consortium's roster, or without a roster by its number.
 """
 
 import json
@@ -23,16 +23,16 @@ HISTORY_FILE = "client_history.json"
 VERSION = 1
 
 Rounds = dict[str, dict[str, int]]
-"""In how many rounds of each run an update was received, by client and by the run's name, in order."""
+"""The number of rounds in which an update was received, by client and by the run's name, oldest run first."""
 
 
 class ClientHistory:
     """The server's file with the past runs of its clients, opened for one run.
 
     Args:
-        folder: where the server's run directories are; the file lies beside them, for its owner alone.
-        run: the name that clients know this run by.
-        keys: the public key of every client; None where no roster says whose is whose.
+        folder: the folder of the server's run directories; the file is in it, readable by its owner only.
+        run: the name by which clients know this run.
+        keys: the public key of every client; None without a consortium's roster.
     """
 
     def __init__(self, folder: Path, run: str, keys: Mapping[int, str] | None) -> None:

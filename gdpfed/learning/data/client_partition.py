@@ -1,6 +1,6 @@
 """Divides examples among clients, and a client's records among groups with a privacy budget each.
 
-Every node computes them from one seed.
+Every node computes the same division from the run's seed.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flwr_datasets.partitioner import Partitioner
 
 Positions = npt.NDArray[np.int64]
-"""Where examples lie in the training split."""
+"""Positions of examples in the training split."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Partition:
     """How the training split is divided among clients.
 
     Attributes:
-        name: one of `OF_ONE_CLIENT`, or of `PARTITIONS` (`gdpfed.learning.data.named_partitions`).
-        dirichlet_alpha: concentration, for dirichlet: the smaller, the fewer classes a client has.
-        shards: how many of them a client has, for shards.
-        options: of a partition of `PARTITIONS`, by name.
+        name: a name in `OF_ONE_CLIENT` or `PARTITIONS` (`gdpfed.learning.data.named_partitions`).
+        dirichlet_alpha: the concentration, for dirichlet; a smaller one gives a client fewer classes.
+        shards: the number of shards of a client, for shards.
+        options: the options of a partition in `PARTITIONS`, by name.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Partition:
     def indices(self, data: Dataset, client_id: int) -> Positions:
         """Return the positions of one client's examples in ``data.train``; there may be none.
 
-        Raises LearningError: a client outside ``range(num_clients)``, or a partition that does not fit.
+        Raises LearningError: the client is outside ``range(num_clients)``, or the partition does not fit.
         """
         if not 0 <= client_id < self.num_clients:
             raise LearningError(
@@ -115,11 +115,9 @@ class Partition:
 def _shard_indices(data: Dataset, num_clients: int, client_id: int, seed: int, shards: int) -> Positions:
     """Return the positions of one client's examples when examples, sorted by label, are dealt out in shards.
 
-    The examples in the order of their labels are cut into ``num_clients`` times ``shards`` runs, and every
-    client is given so many of them, drawn without replacement: about as many labels as shards, or fewer
-    (McMahan, Moore, Ramage, Hampson, Aguera y Arcas, AISTATS 2017, section 3).
-
-    Raises LearningError: more runs than examples.
+    The sorted examples are cut into ``num_clients`` times ``shards`` shards, and each client gets ``shards``
+    of them, drawn without replacement: about ``shards`` different labels, or fewer (McMahan, Moore, Ramage,
+    Hampson, Aguera y Arcas, AISTATS 2017, section 3). Raises LearningError: more shards than examples.
     """
     order, count = _by_label(data, seed), num_clients * shards
     if count > len(order):
@@ -157,11 +155,9 @@ def _by_label(data: Dataset, seed: int) -> Positions:
 def _dirichlet_indices(data: Dataset, num_clients: int, client_id: int, seed: int, alpha: float) -> Positions:
     """Return the positions of one client's examples when each class is divided by a Dirichlet distribution.
 
-    For every class k, shares p_k ~ Dir(alpha, ..., alpha) over the clients say how its examples are cut
-    (Yurochkin et al., 2019, through flwr-datasets' DirichletPartitioner). Every example goes to exactly
-    one client; how many a client gets is left to chance, and it can be none.
-
-    Raises LearningError: more clients than examples, or labels that are numbers.
+    The examples of class k are divided by shares p_k ~ Dir(alpha, ..., alpha) over the clients (Yurochkin et
+    al., 2019, by flwr-datasets' DirichletPartitioner). Every example goes to exactly one client. The number
+    of a client's examples is random and can be 0. Raises LearningError: there are more clients than examples.
     """
     if num_clients > len(data.train):
         raise LearningError(
@@ -188,9 +184,8 @@ def _partitioner(data: Dataset, num_clients: int, seed: int, alpha: float) -> "P
 def _natural_indices(data: Dataset, num_clients: int, client_id: int) -> Positions:
     """Return the positions of one client's examples in the natural partition: each client is a data owner.
 
-    Where the data has more owners than there are clients, those with most examples take part.
-
-    Raises LearningError: data without clients of its own, or with fewer than asked for.
+    If the data has more owners than there are clients, the owners with most examples take part. Raises
+    LearningError: the data has no owners, or fewer owners than there are clients.
     """
     if data.owners is None:
         raise LearningError(
@@ -203,7 +198,7 @@ def _natural_indices(data: Dataset, num_clients: int, client_id: int) -> Positio
 def client_of_owner(data: Dataset, num_clients: int) -> Positions:
     """Return the client number of each data owner in the natural partition; -1 for owners that are left out.
 
-    Raises LearningError: data without clients of its own, or with fewer than asked for.
+    Raises LearningError: the data has fewer owners than there are clients.
     """
     taken = _taken(data, num_clients)
     clients = np.full(len(_sizes(data)), -1, dtype=np.int64)
@@ -214,7 +209,7 @@ def client_of_owner(data: Dataset, num_clients: int) -> Positions:
 def client_names(data: Dataset, num_clients: int) -> tuple[str, ...]:
     """Return the clients' names in the natural partition (client = data owner); () if owners have no names.
 
-    Raises LearningError: data with fewer clients than asked for.
+    Raises LearningError: the data has fewer owners than there are clients.
     """
     if data.owners is None or not data.owner_names:
         return ()
@@ -239,7 +234,7 @@ def _taken(data: Dataset, num_clients: int) -> Positions:
     return np.sort(np.argsort(-sizes, kind="stable")[:num_clients])
 
 
-# Keeps these draws apart from those of batches and partitions by the same seed.
+# Makes these draws independent of those of batches and partitions, which use the same seed.
 _PURPOSE = 0x6EC0
 
 
@@ -248,15 +243,15 @@ def record_groups(
 ) -> npt.NDArray[np.int64]:
     """Return the number, from 0, of the privacy group of each of a client's records, shape (n,).
 
-    They are the data's own where it says them. Else a permutation by the seed and the client's number deals
-    out shares[k] n records to group k, rounded by largest remainders.
+    The data's own groups are used if it has them. Otherwise group k gets the part shares[k] / sum(shares) of
+    the n records, rounded by largest remainders; the seed and the client's number decide which records.
 
     Args:
         split: the client's records.
-        num_groups: how many there are.
-        shares: of the groups; they are read as parts of their sum.
+        num_groups: the number of groups.
+        shares: the shares of the groups.
 
-    Raises LearningError: a record of a group that there is not, or no share for every group.
+    Raises LearningError: a record's group is not below `num_groups`, or not one share for each group.
     """
     own = split.groups
     if own is not None:

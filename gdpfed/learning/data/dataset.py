@@ -15,7 +15,7 @@ from gdpfed.learning.labels import LabelKind, Labels, labels_of
 
 Inputs = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 CHUNK = 4096
-"""Examples that are hashed at once where they are made as they are taken."""
+"""The number of examples that are hashed at once if `Examples.take` must first make their arrays."""
 
 
 class Examples(Protocol):
@@ -36,12 +36,12 @@ class Split:
     """Inputs and labels of some examples, as arrays that a model takes.
 
     Attributes:
-        x: inputs of shape (N, ...), float32, or int64 where they are positions in a vocabulary.
-        y: their labels of shape (N, ...), as their kind has them (`gdpfed.learning.labels`): class numbers
-            as int64 of shape (N,), numbers in [-1, 1] as float32 of shape (N,), sets of labels, or pictures.
-            Of texts that are learnt at every position, the token after each, shape (N, L).
-        groups: where records have budgets of their own, the number of each one's group; shape (N,), int64.
-        persons: where several rows may be about one person, what stands for each one's; shape (N,), int64.
+        x: inputs of shape (N, ...): float32, or int64 for token numbers.
+        y: labels of shape (N, ...), by their kind (`gdpfed.learning.labels`): class numbers as int64 of shape
+            (N,), numbers in [-1, 1] as float32 of shape (N,), sets of labels, or pictures. For texts that are
+            learnt at every position: the token after each position, shape (N, L).
+        groups: the number of each record's privacy group, shape (N,), int64; None without such groups.
+        persons: a number for each row's person, shape (N,), int64; None if no persons are declared.
     """
 
     x: Inputs
@@ -80,7 +80,7 @@ class Pictures:
 def scaled(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     """Scale pixels for the model: x = pixel / 127.5 - 1, equally for every picture and data set.
 
-    A mean and a deviation taken from the training pictures would be a statistic of the clients' data.
+    The mean and standard deviation of the training pictures are not used: they tell of the clients' data.
     """
     return pixels.astype(np.float32) / np.float32(127.5) - 1
 
@@ -90,31 +90,29 @@ class Dataset:
     """A data set: clients train on one split, and the server evaluates on the other.
 
     Attributes:
-        num_classes: of labels that are class numbers, or labels in a set; 1 where a label is a number.
-        owners: where the data has clients of its own, which of them (0, 1, ...) holds each training
-            example; shape (N,), int64. The numbers must say nothing about the clients, since groups of
-            equal budget are ranges of them.
-        test_owners: which of them each test example comes from; shape (N,), int64. None where test examples
-            are nobody's.
-        owner_names: what each of them is called; empty where they have no names.
-        target_range: what -1 and 1 of a label that is a number stand for, in its own unit.
-        record_groups: how many groups of records are declared; 0 where none are.
-        columns: the declaration that a table was read by; None where it is not a table.
-        features: the transform that pictures went through, by name; None where there was none.
-        picture_shape: of an example before it.
-        encoder: where that transform is an encoder from a file.
+        num_classes: the number of classes, or of labels in a set; 1 if a label is a number.
+        owners: the number (0, 1, ...) of the data owner of each training example, shape (N,), int64; None
+            without owners. The numbers must tell nothing of the owners: clients of one budget are a range.
+        test_owners: the data owner of each test example, shape (N,), int64; None if they have no owners.
+        owner_names: the data owners' names; empty if they have no names.
+        target_range: for labels that are numbers, the numbers for which the labels -1 and 1 stand.
+        record_groups: the number of declared privacy groups of records; 0 if no groups are declared.
+        columns: the declaration of a table's columns; None if the data is not a table.
+        features: the name of the transform of the inputs; None without a transform.
+        picture_shape: the shape of an example before the transform.
+        encoder: the transform, if it is an encoder from a file.
         by_person: whether a training record is a person with all its rows (`gdpfed.learning.data.persons`).
-        vocabulary: how many tokens there are, where inputs are tokens and labels are not; else None.
-        label_kind: by name; "" for numbers where there is one class, and else for classes.
-        class_names: what classes are called, in the order of their numbers; empty where they have no names.
-        notes: what lies beside the data and was not read, one line each.
-        picture_form: what names the declaration of its pictures; None where it has none.
-        pixels: whether features were made of pictures that are kept as bytes.
-        read_as: the fingerprints of what was read; None where that is what is here.
-        cut_labels: how many labels of the training split lie beyond their declared range, and count as its
-            end. Those of the test split are as they are.
-        left_out: how many rows of a table are left out, as its declaration says.
-        cut_inputs: how many numbers in its columns lie beyond their declared range, and count as its end.
+        vocabulary: the number of tokens, if inputs are tokens and labels are not; else None.
+        label_kind: the name of the kind of labels; "" for classes, or for numbers if num_classes is 1.
+        class_names: the classes' names, in the order of their numbers; empty if they have no names.
+        notes: files beside the data that were not read, one line each.
+        picture_form: the hash of the declaration of the pictures; None without a declaration.
+        pixels: whether the inputs are features of pictures that are stored as bytes.
+        read_as: the fingerprints of the data before the transform; None without a transform.
+        cut_labels: how many training labels lie outside their declared range and were set to its end. Test
+            labels are not changed.
+        left_out: how many rows of a table are left out, by its declaration.
+        cut_inputs: how many inputs of a table lie outside their declared range and were set to its end.
     """
 
     train: Examples
@@ -158,7 +156,8 @@ class Dataset:
     def fingerprints(self) -> tuple[str, str]:
         """Hashes of the training examples and of the test examples, each with their data owners.
 
-        Of transformed examples it is what they were made of: last bits may differ between machines.
+        For transformed examples, these are the hashes before the transform, since the last bits of its result
+        may differ between machines.
         """
         if self.read_as is not None:
             return self.read_as
@@ -180,7 +179,7 @@ class Dataset:
     def labels(self) -> LabelKind:
         """The object for the data set's kind of labels (classes, numbers, ...).
 
-        Raises LearningError: no kind of that name.
+        Raises LearningError: no kind has that name.
         """
         shape = self.test.take(np.zeros(0, dtype=np.int64)).y.shape[1:]
         return labels_of(self.label_kind, self.num_classes, shape)
@@ -204,18 +203,18 @@ class ExampleForm:
     """The shapes and types of an example and its label; a model can be built from them without the data set.
 
     Attributes:
-        input_shape: of one example.
-        input_dtype: float32, or int64 for positions in a vocabulary.
-        num_classes: labels run from 0 to one less, or a set has so many; 1 where a label is a number.
-        columns: what names the declaration of the run's table; None where it has no table.
-        features: the transform that pictures go through; None where there is none.
-        picture_shape: of an example before it.
+        input_shape: the shape of one example.
+        input_dtype: float32, or int64 for token numbers.
+        num_classes: the number of classes, or of labels in a set; 1 if a label is a number.
+        columns: the hash of the declaration of the run's table; None without a table.
+        features: the name of the transform of the inputs; None without a transform.
+        picture_shape: the shape of an example before the transform.
         by_person: whether a training record is a person with all its rows.
-        vocabulary: how many tokens there are, where inputs are tokens and labels are not; else None.
-        encoder: where the transform is an encoder from a file.
-        label_kind: by name, as in `Dataset`.
-        label_shape: of one label; () for one value.
-        pictures: what names the declaration of the run's pictures; None where it has none.
+        vocabulary: the number of tokens, if inputs are tokens and labels are not; else None.
+        encoder: the transform, if it is an encoder from a file.
+        label_kind: the name of the kind of labels, as in `Dataset`.
+        label_shape: the shape of one label; () for one value.
+        pictures: the hash of the declaration of the run's pictures; None without a declaration.
     """
 
     input_shape: tuple[int, ...]
@@ -252,7 +251,7 @@ class ExampleForm:
     def labels(self) -> LabelKind:
         """The object for the kind of labels (classes, numbers, ...).
 
-        Raises LearningError: no kind of that name.
+        Raises LearningError: no kind has that name.
         """
         return labels_of(self.label_kind, self.num_classes, self.label_shape)
 
@@ -265,7 +264,7 @@ class ExampleForm:
     def from_values(cls, values: Mapping[str, Any]) -> "ExampleForm":
         """Make an `ExampleForm` from a dictionary that was read from JSON.
 
-        Raises TypeError, KeyError: they are those of no form.
+        Raises TypeError, KeyError: an entry is missing, unknown or of a wrong type.
         """
         said = values.get("encoder")
         shapes = {

@@ -20,23 +20,23 @@ class DataSource:
     """The settings of a data set; None for a default or for a setting that it does not have.
 
     Attributes:
-        name: of the loader.
-        path: file or directory with the data.
-        image_size: edge in pixels that pictures are resized to.
+        name: the name of the loader.
+        path: the file or directory with the data.
+        image_size: the width and height in pixels to which pictures are resized.
         channels: 1 for grey, 3 for colour.
-        test_fraction: share that is held out for testing where the data has no test split of its own.
-        sequence_length: characters that the next one is predicted from.
-        min_characters: a role with fewer is left out.
-        test_stride: characters from one test window to the next.
-        columns: file that declares the columns of a table.
-        test_path: file or folder of the test split of a table.
+        test_fraction: the share of the data that is held out for testing, if it has no test split.
+        sequence_length: the number of characters from which the next one is predicted.
+        min_characters: a role of a play with fewer characters is left out.
+        test_stride: the number of characters from one test window to the next.
+        columns: the file that declares the columns of a table.
+        test_path: the file or folder of the test split of a table.
         complete_rows: whether rows with a missing value are left out.
-        features: public transform that pictures go through, by name.
-        train_stride: characters from one training window to the next.
-        vocabulary: how many tokens there are, where the arrays of inputs hold tokens.
-        weights: the safetensors file that the model is built on.
-        weights_sha256: its SHA-256 in hexadecimal.
-        encoder: the architecture and sizes of an encoder with these weights, for ``features`` of a file.
+        features: the name of a public transform of the inputs.
+        train_stride: the number of characters from one training window to the next.
+        vocabulary: the number of tokens, if inputs are arrays of tokens.
+        weights: the safetensors file with weights for the model or the encoder.
+        weights_sha256: the file's SHA-256 in hexadecimal.
+        encoder: the architecture and sizes of an encoder with these weights, for features=file.
     """
 
     name: str
@@ -61,7 +61,7 @@ class DataSource:
     def from_values(cls, values: dict[str, Any]) -> "DataSource":
         """Make the settings from a dictionary that was read from JSON.
 
-        Raises TypeError: they are those of no source.
+        Raises TypeError: an entry is unknown or missing.
         """
         said = values.get("encoder")
         return cls(**values | {"encoder": None if said is None else tuple((str(k), v) for k, v in said)})
@@ -89,7 +89,7 @@ class DataSource:
     def weights_file(self) -> WeightsFile | None:
         """The file of weights that the settings name; None without one.
 
-        Raises LearningError: settings that name none.
+        Raises LearningError: only one of path and SHA-256 is set, or the SHA-256 is malformed.
         """
         if self.weights is None and self.weights_sha256 is None:
             return None
@@ -99,7 +99,7 @@ class DataSource:
     def file_encoder(self) -> Encoder | None:
         """The frozen network that transforms examples; None without one.
 
-        Raises LearningError: settings of one without its file, or without a use.
+        Raises LearningError: dataset.encoder is set without dataset.features=file, or as in `weights_file`.
         """
         file = self.weights_file
         if self.features != FILE:
@@ -114,7 +114,7 @@ class DataSource:
     def allow(self, *settings: str) -> None:
         """Raise LearningError for a setting that the data set's loader does not use.
 
-        Raises LearningError: names the setting.
+        Raises LearningError: the error names the setting.
         """
         for field in fields(self):
             value = getattr(self, field.name)
@@ -156,7 +156,7 @@ def placed_dataset(source: DataSource) -> Dataset | None:
 def load_dataset(source: DataSource) -> Dataset:
     """Load a data set by the name of its loader; cached in each process.
 
-    Raises LearningError: no loader of that name, or data that cannot be used.
+    Raises LearningError: no loader has that name, or the data cannot be used.
     """
     if source in _PLACED:
         return _PLACED[source]

@@ -18,7 +18,7 @@ special = late_import("scipy.special")
 stats = late_import("scipy.stats")
 
 BINS = 15
-"""Of confidences, for their calibration."""
+"""The number of bins of confidences in the calibration error."""
 DEFAULT, NEXT_TOKEN = "accuracy", "next_token"
 
 
@@ -44,10 +44,9 @@ class Classes(LabelKind):
 def next_token(outputs: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
     """Return -log softmax(outputs)[token] in nats: outputs (n, L, tokens) and tokens (n, L) to (n, L).
 
-    It is a loss of classes, and no kind of labels of its own: a text has one label, the token after it, by
-    which a model is tested and used. Training alone takes more of the same text, the token after every
-    position; the text stays one record with one loss, their mean. Of outputs (n, tokens) and tokens (n,), as
-    in a test, it is the cross-entropy.
+    It is a loss for labels that are classes. In tests a text has one label, the token after its end; with
+    outputs (n, tokens) and tokens (n,), this is the cross-entropy. Training uses the token after every
+    position. A text is one record; its loss is the mean over its positions, which `make_loss` computes.
     """
     return functional.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none")
 
@@ -70,8 +69,9 @@ def macro_f1(outputs: Outputs, targets: Targets) -> float | None:
 def area(scores: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float:
     """Return the area under the ROC curve of one class against the rest, from scores of shape (N,).
 
-    The probability that one of its own has a larger score than another one, ties counted half: (sum of ranks
-    - n (n + 1) / 2) / (n m) with n of its own and m others, one or more of each (Hanley and McNeil, 1982).
+    It is the probability that a record of the class has a larger score than another record; ties count half:
+    (sum of ranks - n (n + 1) / 2) / (n m), with n >= 1 records of the class and m >= 1 others (Hanley and
+    McNeil, 1982).
     """
     n, m = int(own.sum()), int((~own).sum())
     return float((stats.rankdata(scores)[own].sum() - n * (n + 1) / 2) / (n * m))
@@ -85,7 +85,7 @@ def auc(outputs: Outputs, targets: Targets) -> float | None:
     classes = np.unique(targets)
     if len(classes) < 2:
         return None
-    # Of two classes the difference of outputs has the same order, and is not rounded to 1.
+    # For two classes, the difference of outputs orders records like the probability, and is not rounded to 1.
     two = outputs.shape[1] == 2
     scores = outputs[:, [0, 1]] - outputs[:, [1, 0]] if two else special.softmax(outputs, axis=1)
     return float(np.mean([area(scores[:, int(k)], targets == k) for k in classes]))

@@ -1,10 +1,10 @@
 """The interface that each kind of labels implements, and the registries of losses and metrics by name.
 
-A loss is a function ``(outputs, targets) -> losses`` of n records: outputs of shape (n, ...), targets of
-shape (n, ...), losses of shape (n,), or of the targets' shape, one figure for each label of a record; then
-their mean is the record's loss. It couples no records: clipping bounds what a record adds to a batch's sum of
-gradients, and says nothing of how it moves the gradients of others. A metric is one figure of the outputs of
-a model on all test examples. Other packages add both as entry points of the groups ``gdpfed.losses`` and
+A loss is a function ``(outputs, targets) -> losses`` of n records. Outputs and targets have shape (n, ...).
+Losses have shape (n,), or the targets' shape: one loss for each label of a record, whose mean is the record's
+loss. A loss must not couple records: clipping bounds what a record adds to a batch's sum of gradients, but
+not how it changes the gradients of other records. A metric is one number, computed from a model's outputs on
+all test examples. Other packages add both as entry points of the groups ``gdpfed.losses`` and
 ``gdpfed.metrics``, or for one process with ``LOSSES.register`` and ``METRICS.register``.
 """
 
@@ -37,9 +37,9 @@ Names = npt.NDArray[np.object_] | npt.NDArray[np.int64] | npt.NDArray[np.float64
 class Metric:
     """One metric of a model, computed from outputs of shape (N, ...) and targets of shape (N, ...).
 
-    `of`: the figure; None where it is not defined on such targets. `words`: what it is called in print.
-    `percent`: whether it lies in [0, 1] and is shown in percent. `labels`: the kind of the targets; numbers
-    are in their own unit, and outputs likewise.
+    `of`: computes the metric; it returns None if the metric is not defined on the targets. `words`: its name
+    in print. `percent`: whether it lies in [0, 1] and is shown in percent. `labels`: the kind of labels that
+    it is for; if labels are numbers, targets and outputs are in the labels' own unit.
     """
 
     of: Callable[[Outputs, Targets], float | None]
@@ -52,17 +52,17 @@ class Metric:
 class LabelKind(ABC):
     """One kind of labels: which labels are valid, and what a model must output for them.
 
-    `num_classes`: how many classes there are, or labels in a set; 1 where a label is a number. `shape`: of
-    the label of a record; () for one value.
+    `num_classes`: the number of classes, or of labels in a set; 1 if a label is a number. `shape`: the shape
+    of a record's label; () for one value.
 
     Attributes:
-        name: of the kind.
-        dtype: of a label.
-        loss, metric: that are proposed, and taken if no metric is chosen.
-        weighed: what has a class weight each, a class or a label; empty where nothing has.
-        unlearnt_words: what is wrong with what `unlearnt` finds.
-        is_one_class: whether a label is one class, so that classes can be counted, shared out and told apart.
-        shown_as: what predictions and their probabilities are called in a table.
+        name: the name of the kind.
+        dtype: the data type of a label.
+        loss, metric: the names of the usual loss and metric; the metric is used if no metric is chosen.
+        weighed: the word for what has a class weight, class or label; empty if class weights have no meaning.
+        unlearnt_words: the text of a warning about a class that `unlearnt` finds.
+        is_one_class: whether a label is exactly one class.
+        shown_as: the headings of predictions and their probabilities in a table.
     """
 
     name: ClassVar[str]
@@ -128,7 +128,7 @@ class LabelKind(ABC):
     def check_weights(self, number: int) -> None:
         """Raise LearningError if class weights are given, but not one for each class or label.
 
-        Raises LearningError: names both.
+        Raises LearningError: the error names both numbers.
         """
         wanted = f"give {self.num_classes}, one a {self.weighed}"
         if not self.weighed:
@@ -138,7 +138,7 @@ class LabelKind(ABC):
 
 
 LABEL_KINDS: Registry[type[LabelKind]] = Registry("kind of labels", "gdpfed.label_kinds", error=LearningError)
-# torch is imported by whoever trains, and by no one who reads a table.
+# cross_entropy is given as an entry point, so that code without training need not import torch.
 LOSSES: Registry["Loss"] = Registry(
     "loss",
     "gdpfed.losses",
@@ -151,6 +151,6 @@ METRICS: Registry[Metric] = Registry("metric", "gdpfed.metrics", error=LearningE
 def labels_of(kind: str, num_classes: int, shape: tuple[int, ...] = ()) -> LabelKind:
     """Return the kind of labels with this name; "" means classes, or numbers if num_classes is 1.
 
-    Raises LearningError: no kind of that name.
+    Raises LearningError: no kind has that name.
     """
     return LABEL_KINDS.get(kind or ("numbers" if num_classes == 1 else "classes"))(num_classes, shape)

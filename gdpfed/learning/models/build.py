@@ -21,7 +21,7 @@ from gdpfed.learning.weights_file import WeightsFile
 from gdpfed.registry import Registry
 
 KEYS = 2**63
-"""A key is a whole number from 0 to below this."""
+"""A key is a whole number from 0 to below this number."""
 
 _DRAWING = RLock()
 
@@ -30,10 +30,10 @@ _DRAWING = RLock()
 def draws_by(seed: int) -> Iterator[None]:
     """Seed torch's CPU generator inside the block; afterwards its earlier state is restored.
 
-    All threads of a process share that generator, so one thread at a time is within.
+    All threads of a process share that generator, so only one thread at a time runs the block.
     """
     with _DRAWING, torch.random.fork_rng(devices=[]):
-        # torch.manual_seed keeps a note for each kind of device that has not begun yet, with the stack.
+        # torch.manual_seed would also store a call, with its stack, for each kind of device not in use yet.
         torch.default_generator.manual_seed(seed)
         yield
 
@@ -57,7 +57,7 @@ def draw_keys(num_steps: int, rng: np.random.Generator) -> npt.NDArray[np.int64]
 class DropoutKeys:
     """Sets the key by which all dropout layers of a model decide what they drop.
 
-    `names`: of the keys among the model's buffers.
+    `names`: the names of the keys among the model's buffers.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -76,10 +76,10 @@ class DropoutKeys:
             layer.key.fill_(key)
 
 
-# A builder takes (input_shape, num_classes) and options of its own: keyword-only numbers or texts, or one
-# keyword-only dataclass of them, `options`. One that takes `given` is told that as well.
+# A builder takes (input_shape, num_classes) and options: keyword-only numbers or texts, or one keyword-only
+# argument `options`, a dataclass of them. It may also have the argument `given`.
 Builder = Callable[..., nn.Module]
-# Pairs and no mapping, since a task is hashed.
+# Pairs in place of a mapping, since a task must be hashable.
 Options = tuple[tuple[str, int | float | str], ...]
 
 
@@ -87,7 +87,7 @@ Options = tuple[tuple[str, int | float | str], ...]
 class Given:
     """What a model may need besides its options and the data's shape: a weights file and a vocabulary size.
 
-    `vocabulary`: of inputs that are tokens, where classes are none. `weights`: the file that it begins with.
+    `vocabulary`: the number of tokens, if inputs are tokens and classes are not. `weights`: initial weights.
     """
 
     vocabulary: int | None = None
@@ -112,11 +112,10 @@ def build_model(
 ) -> nn.Module:
     """Build a model whose initial parameters depend only on ``seed`` and given weights.
 
-    `outputs`: the shape of what it must say of a record; None where that is not looked at, nor is it of one
-    that scores every position.
-
-    Raises LearningError: no model of that name, an option that it does not have, examples that it cannot
-    take, outputs of another shape, or buffers that change in training.
+    `outputs`: the shape that its outputs for a record must have; None for any shape. It is not checked for a
+    model that scores every position. Raises LearningError: the model or an option is unknown, the model
+    cannot take such examples, its outputs have another shape, training changes its buffers, or it has no
+    trainable parameter.
     """
     build = _builder(name, options, given)
     example = torch.from_numpy(np.zeros((2, *input_shape), dtype=input_dtype))
@@ -149,7 +148,7 @@ def build_model(
 def said(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
     """Return a model's outputs for some records, shape (n, ...); for texts only those at the last position.
 
-    Of one that scores every position of a text, what it says of the last, with all of the text before it.
+    A model that scores every position of a text computes the last output from the whole text.
     """
     outputs: torch.Tensor = model(x)
     return outputs[:, -1] if scores_every_position(model) else outputs
@@ -175,14 +174,13 @@ def count_parameters(
 ) -> int:
     """Return d, the number of parameters, without allocating them, however large the model is.
 
-    `local`: patterns of parameters that theta does not stand for.
-
-    Raises LearningError: no model of that name, an option that it does not have, or one that cannot be built.
+    `local`: patterns of names of parameters that theta leaves out. Raises LearningError: the model or an
+    option is unknown, or the model cannot be built.
     """
     shapes = (name, input_shape, num_classes, options)
     if given.weights is not None or not isinstance(MODELS.get(name), FunctionType):
         return _counted(*shapes, local, given)
-    # An option 1 is equal to 1.0, which a model may refuse.
+    # The options' text is part of the cache's key: 1 equals 1.0, which a model may refuse.
     return _known_count(MODELS.get(name), repr(options), *shapes, local, given)
 
 
@@ -214,7 +212,7 @@ def count_numbers(
 ) -> int:
     """Return how many numbers a model's weights have in a file, trained and untrained.
 
-    Like :func:`count_parameters` it takes no memory. Raises LearningError: as there.
+    Like :func:`count_parameters` it allocates no weights. Raises LearningError: as there.
     """
     model = _without_memory(name, input_shape, num_classes, options, given)
     return sum(each.numel() for each in model.state_dict().values())
@@ -239,8 +237,7 @@ def _without_memory(
 def check_model(name: str, options: Options) -> Builder:
     """Return the builder of a model, after checking the options for it.
 
-    Raises LearningError: no model of that name, an option that it does not have, or a value of another kind
-    than the option's default.
+    Raises LearningError: the model or an option is unknown, or a value has another type than the default.
     """
     builder = MODELS.get(name)
     own = _own_options(builder)
@@ -277,7 +274,7 @@ def _own_options(builder: Builder) -> Mapping[str, Any]:
 def _builder(name: str, options: Options, given: Given) -> Builder:
     """Return a model's builder with its options and given values filled in.
 
-    Raises LearningError: as in :func:`check_model`, or something is given that the model does not take.
+    Raises LearningError: as in :func:`check_model`, or the model does not take a given value.
     """
     builder = check_model(name, options)
     keywords = _keywords(builder)
@@ -303,13 +300,11 @@ def _in_words(options: Options) -> str:
 def refuse_changing_buffers(model: nn.Module, example: torch.Tensor) -> None:
     """Raise LearningError if training changes buffers of a model, such as BatchNorm's running statistics.
 
-    Buffers are not trainable parameters: they are neither clipped nor covered by the noise, so a client
-    that sent them would break the guarantee, and one that did not would train another model than the
-    one evaluated.
+    Buffers are not trainable parameters, so clipping and noise do not cover them. A client that sent them
+    would break the privacy guarantee; without them, another model is trained than the one that is evaluated.
 
     `model`: any module; its buffers are restored afterwards. `example`: a small batch to run through it.
-
-    Raises LearningError: names the buffers.
+    Raises LearningError: the error names the buffers.
     """
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     if not before:

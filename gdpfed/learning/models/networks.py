@@ -95,8 +95,7 @@ def resnet18(input_shape: tuple[int, ...], num_classes: int, *, channels_per_gro
     """torchvision's ResNet-18 (He et al., 2016) for 32x32 pixels, with two changes.
 
     GroupNorm (Wu and He, 2018) takes the place of BatchNorm, whose running statistics neither clipping nor
-    noise covers.
-    The first convolution is 3x3 of stride 1 and not followed by pooling, as is usual for 32x32 pixels.
+    noise covers. The first convolution is 3x3 of stride 1 and without pooling, as usual for 32x32 pixels.
     """
     from torchvision.models import resnet18 as torchvision_resnet18
 
@@ -120,9 +119,8 @@ def lstm(
 ) -> nn.Module:
     """LEAF's model for Shakespeare (Caldas et al., 2018): an embedding, LSTM layers, and a linear layer.
 
-    The linear layer takes the last position.
-
-    Inputs are positions in a vocabulary that is also what is predicted: shape (B, sequence length), int64.
+    The linear layer takes the last position's features. Inputs are tokens, of shape (B, sequence length),
+    int64; the classes are the same tokens.
     """
     sizes = [embedding_size] + [hidden_units] * num_layers
     embedding = nn.Embedding(num_classes, embedding_size)
@@ -138,9 +136,8 @@ def lstm(
 def ngram(input_shape: tuple[int, ...], num_classes: int, *, characters: int = 3) -> nn.Module:
     """Logistic regression on the last characters, which is convex and so learns in few rounds.
 
-    Each of the last characters adds a row of scores of its own: d = characters classes^2.
-    Inputs are positions in a vocabulary that is also what is predicted: shape (B, sequence length), int64.
-    All scores begin at 0.
+    Each of the last characters has a table of scores and adds one row of it: d = characters classes^2. All
+    scores begin at 0. Inputs are tokens, shape (B, sequence length), int64; the classes are the same tokens.
     """
     if not 1 <= characters <= input_shape[0]:
         raise ValueError(f"characters={characters} must be from 1 to {input_shape[0]}, the sequence length")
@@ -187,8 +184,8 @@ def softmax(input_shape: tuple[int, ...], num_classes: int, *, bias_input: float
 class ConvexBounds:
     """Bounds on the gradient norm and smoothness of a record's cross-entropy, for a convex model.
 
-    `gradient_norm`: C_x, which no gradient's norm is above. `smoothness`: beta, of the loss in the
-    parameters.
+    `gradient_norm`: C_x, the largest norm of a record's gradient. `smoothness`: beta, a Lipschitz constant of
+    the gradient in the parameters.
     """
 
     gradient_norm: float
@@ -209,7 +206,7 @@ class ConvexBounds:
 def convex_bounds(model: nn.Module) -> ConvexBounds | None:
     """Bound gradient norm and smoothness of a model made by `softmax`; None for other models.
 
-    The gradient is (p - y) times the input, and ||p - y|| <= sqrt(2); the Hessian in the scores is diag(p) -
+    The gradient is (p - y) times the input, and ||p - y|| <= sqrt(2). The Hessian in the scores is diag(p) -
     p p^T, whose largest eigenvalue is at most 1/2.
     """
     layers = list(model.children()) if type(model) is nn.Sequential else []

@@ -1,7 +1,7 @@
 """A model's trainable parameters as one flat vector theta, shape (d,).
 
-Trainable are those with ``requires_grad``, in the model's order. A frozen one is part of the architecture: it
-is as the model is built, at everybody, and is neither sent nor clipped nor noised.
+The vector holds the parameters with ``requires_grad``, in the model's order. Other parameters are frozen:
+server and clients build them with the same values, and they are not sent, clipped or noised.
 """
 
 from collections.abc import Collection
@@ -25,7 +25,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 def names_of(model: nn.Module, patterns: Collection[str]) -> list[str]:
     """Return the names of a model's parameters that match a pattern, such as ``*.bias``.
 
-    Raises LearningError: a pattern that no parameter matches.
+    Raises LearningError: a pattern matches no parameter.
     """
     names = [name for name, _ in model.named_parameters()]
     for pattern in patterns:
@@ -37,7 +37,7 @@ def names_of(model: nn.Module, patterns: Collection[str]) -> list[str]:
 def leave_out(model: nn.Module, patterns: Collection[str]) -> None:
     """Freeze a model's parameters whose names match a pattern, so that the vector theta leaves them out.
 
-    Raises LearningError: a pattern that none matches, or nothing is left.
+    Raises LearningError: a pattern matches no parameter, or no trainable parameter is left.
     """
     for name in names_of(model, patterns):
         model.get_parameter(name).requires_grad = False

@@ -28,9 +28,9 @@ class Evaluation:
     """The metrics and loss of a model on test examples.
 
     Attributes:
-        accuracy: share of examples classified rightly; None where labels are not classes, or none are tested.
-        loss: mean of what training minimises; None where nothing is tested.
-        metrics: the chosen metrics by name, in their order; None where one is not defined.
+        accuracy: the share of right answers; None without test examples, or if labels are not classes.
+        loss: the mean of the training loss; None without test examples.
+        metrics: the chosen metrics by name, in their order; None for a metric that is not defined.
     """
 
     accuracy: float | None
@@ -42,8 +42,8 @@ class Evaluation:
 class PartMetrics:
     """The metrics of a model on a part of the test examples.
 
-    `metrics`: by name; None where one is not defined. `intervals`: their ends at 95 %; None where they have
-    none.
+    `metrics`: by name; None for a metric that is not defined. `intervals`: the ends of the metrics' 95 %
+    intervals; None for a metric without an interval.
     """
 
     metrics: Mapping[str, float | None]
@@ -62,8 +62,8 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a model with parameters ``theta``, shape (d,), on ``data``.
 
-    `metrics`: by name; accuracy if they are None. `target_range`: what -1 and 1 stand for where labels are
-    numbers.
+    `metrics`: by name; None for accuracy. `target_range`: for labels that are numbers, the numbers for which
+    -1 and 1 stand.
     """
     outputs, mean_loss = model_outputs(model, theta, data, loss, device)
     chosen = {DEFAULT: METRICS.get(DEFAULT)} if metrics is None else metrics
@@ -81,8 +81,8 @@ def model_outputs(
 ) -> tuple[Outputs, float]:
     """Return the model's outputs for all examples, shape (N, ...), and their mean loss.
 
-    `batch_size`: how many are computed together, which the last digits of what is said of each depend on; 1
-    where what is said of an example must depend on nothing but it.
+    `batch_size`: how many examples are computed together. The last digits of an output depend on it; with 1,
+    an example's output depends on no other example.
     """
     model.to(device).eval()
     assign(model, torch.from_numpy(theta.copy()).to(device))
@@ -166,8 +166,8 @@ def central_evaluation(
 ) -> "CentralEvaluation":
     """Return the object that evaluates a task's model on its test examples.
 
-    Raises LearningError: a loss, class weights or metrics that do not fit the labels of the data set, or a
-    metric that is not defined on its test split.
+    Raises LearningError: the loss, class weights or metrics do not fit the data set's labels, it has no test
+    examples, or a metric is not defined on its test split.
     """
     data = task.load()
     check_loss(task.loss, data.labels, task.class_weights)

@@ -30,10 +30,10 @@ def local_update(
     Args:
         model: the architecture; its parameters are overwritten.
         theta: float32[d], the global parameters.
-        data: the client's own examples; with none of them the update is that of what is added, if anything.
-        rng: chooses the batches, and then what dropout leaves out.
-        loss: one figure a record; a step descends their mean.
-        added: to every gradient, float32[d] on ``device``; None for nothing.
+        data: the client's own examples; without examples, the steps follow only ``added``, if there is one.
+        rng: draws the batches, and after them the keys of dropout.
+        loss: returns one loss for each record; a step follows the gradient of their mean.
+        added: a vector that is added to every gradient, float32[d] on ``device``; None for no such vector.
 
     Returns:
         float64[d], the update, on ``device``; it may hold NaN where training diverged.
@@ -64,7 +64,7 @@ def draw_batches(
     """Draw tau batches, passing over the data in random orders: positions, int64[tau, batch size]."""
     size = min(training.batch_size, num_examples)
     passes = -(-training.local_steps * size // num_examples)
-    # The same bits as a permutation for each pass, in one call.
+    # One call draws the same permutations as one call for each pass would.
     orders = rng.permuted(np.tile(np.arange(num_examples), (passes, 1)), axis=1)
     return orders.reshape(-1)[: training.local_steps * size].reshape(training.local_steps, size)
 
@@ -72,8 +72,8 @@ def draw_batches(
 def clip(update: torch.Tensor, clipping_norm: float) -> torch.Tensor:
     """Scale an update to L2 norm at most ``clipping_norm``: the factor is min(1, C / ||Delta||).
 
-    An all-zero update stays zero. An update that is not finite becomes zero, so that a client whose
-    training diverged neither breaks the sum nor stands out.
+    A zero update stays zero. An update that is not finite becomes zero, so that a client whose training
+    diverged neither makes the sum useless nor can be recognised.
 
     Args:
         update: float64[d].
@@ -91,14 +91,14 @@ def clip(update: torch.Tensor, clipping_norm: float) -> torch.Tensor:
 def with_indicator(updates: torch.Tensor, bounds: torch.Tensor, share: float) -> torch.Tensor:
     """Clip each update, and append a coordinate whose sign says whether clipping changed the update.
 
-    The update is clipped to norm sqrt(1 - rho^2) B_i, and rho B_i appended, or -rho B_i if it was changed. So
-    rows of the result have norm at most B_i, and nothing clips them again. An update that is not finite
-    becomes zero, and counts as clipped.
+    The update is clipped to norm sqrt(1 - rho^2) B_i. The last coordinate is rho B_i, or -rho B_i if clipping
+    changed the update. So each row of the result has norm at most B_i, and later clipping does not change it.
+    An update that is not finite becomes zero, and counts as clipped.
 
     Source: Andrew et al., "Differentially Private Learning with Adaptive Clipping", arXiv:1905.03871,
-    Algorithm 1, with the indicator b - 1/2, so that whoever is absent counts for neither side. `updates`:
-    Delta_i, shape (clients, d), float64. `bounds`: B_i, shape (clients, 1). `share`: rho. Returns shape
-    (clients, d + 1), float64.
+    Algorithm 1, with b - 1/2 in place of the indicator b, so that an absent client counts for neither side.
+    `updates`: Delta_i, shape (clients, d), float64. `bounds`: B_i, shape (clients, 1). `share`: rho. Returns
+    shape (clients, d + 1), float64.
     """
     norms = torch.linalg.vector_norm(updates, dim=1, keepdim=True)
     most = bounds * (1 - share**2) ** 0.5

@@ -1,11 +1,11 @@
 """Optimizers for local training and schedules for its learning rate, by name.
 
-An optimizer is a function ``(parameters, lr, **options) -> torch.optim.Optimizer``, as torch's own classes
-are. Its parameters are vectors of shape (d,), one a client, in no particular order, which must not act on
-each other; its options are numbers. A schedule is a function ``(round_index, num_rounds) -> factor``.
+An optimizer is a function ``(parameters, lr, **options) -> torch.optim.Optimizer``, like torch's own classes.
+Its parameters are vectors of shape (d,), one for each client, in any order; a vector must not influence
+another one. Its options are numbers. A schedule is a function ``(round_index, num_rounds) -> factor``.
 Another package adds one as an entry point of the group ``gdpfed.optimizers`` or ``gdpfed.schedules``, or for
-one process with ``register``. Whatever they make of gradients is clipped and noised after them, or was noised
-before: no accounting depends on them.
+one process with ``register``. No privacy accounting depends on them: the result of training is clipped and
+noised afterwards, or the gradients were noised before.
 """
 
 import json
@@ -33,8 +33,8 @@ SCHEDULES: Registry[Callable[[int, int], float]] = Registry(
 class LocalTraining:
     """The settings of local training in one round: tau steps at this round's learning rate eta_t.
 
-    `optimizer`, by name, with `optimizer_options` as JSON of numbers by name, which may be empty. `proximal`:
-    mu of FedProx (Li et al., arXiv:1812.06127), which adds mu (theta_i - theta) to every gradient.
+    `optimizer`: its name. `optimizer_options`: JSON with numbers by name; "" without options. `proximal`: mu
+    of FedProx (Li et al., arXiv:1812.06127), which adds mu (theta_i - theta) to every gradient.
     """
 
     local_steps: int
@@ -54,8 +54,8 @@ class LocalTraining:
 class Descent:
     """Takes one round's optimizer steps on the parameters of one client, (d,), or of several, (clients, d).
 
-    `parameters` are changed in place, and what every client starts from is in them. `added`: to every
-    gradient, of the shape of the parameters; None for nothing.
+    `parameters`: the start models of the clients; the steps change them in place. `added`: added to every
+    gradient, of the shape of `parameters`; None for nothing.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Descent:
     def step(self, gradient: torch.Tensor, among: Rows = slice(None)) -> None:
         """Take one step along gradients, for all clients or only for those in `among`.
 
-        As torch.optim.SGD without options: v <- momentum * v + g, p <- p - eta v.
+        For sgd without options, it is the step of torch.optim.SGD: v <- momentum * v + g, p <- p - eta v.
         """
         whole = isinstance(among, slice)
         ours = self._parameters if whole else self._parameters[among]
@@ -106,7 +106,7 @@ class Descent:
 def make_optimizer(rows: Vectors, training: LocalTraining) -> torch.optim.Optimizer:
     """Make the optimizer that the settings name, for parameter vectors of shape (d,), one for each client.
 
-    Raises LearningError: no optimizer of that name, or options that it does not take.
+    Raises LearningError: no optimizer has that name, or it does not take these options.
     """
     options = json.loads(training.optimizer_options or "{}")
     if training.momentum:

@@ -17,8 +17,8 @@ from gdpfed.learning.models.build import draws_by
 def make_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ()) -> Loss:
     """Return the loss with this name, as one number for each record.
 
-    With weights, the loss of a label is multiplied by the weight of its class. The weights are not divided by
-    those of a batch: that would couple the records in it. Raises LearningError: no loss of that name.
+    With weights, the loss of a label is multiplied by the weight of its class. It is not divided by the sum
+    of a batch's weights, which would couple the batch's records. Raises LearningError: no loss has that name.
     """
     each = LOSSES.get(name)
     if not class_weights and not labels.shape and name != NEXT_TOKEN:
@@ -37,15 +37,15 @@ def make_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ())
 def check_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ()) -> None:
     """Raise LearningError if a loss or its class weights do not fit the labels of a data set.
 
-    Raises LearningError: no loss of that name, one that is not a figure for each record of such labels or for
-    each of its labels, or class weights that do not fit.
+    Raises LearningError: no loss has that name, the loss does not give one number for each record or for each
+    label, or the class weights do not fit.
     """
     each = LOSSES.get(name)
     labels.check_weights(len(class_weights))
     targets = labels.drawn((3,), torch.Generator().manual_seed(0))
     try:
         with warnings.catch_warnings():
-            # torch warns of shapes that a loss would broadcast; such a loss is refused below.
+            # torch warns if a loss broadcasts shapes; such a loss is refused below.
             warnings.simplefilter("ignore", UserWarning)
             shape = each(torch.zeros(3, *labels.outputs), targets).shape
     except (RuntimeError, IndexError, TypeError, ValueError):
@@ -65,7 +65,7 @@ def check_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ()
 def chosen_metrics(names: Sequence[str] | None, labels: LabelKind) -> dict[str, Metric]:
     """Return the metrics with these names, by default the usual ones for the kind of labels.
 
-    Raises LearningError: no metric of a name, the same one twice, or one that does not fit the labels.
+    Raises LearningError: a name is unknown or given twice, or a metric does not fit the labels.
     """
     chosen: dict[str, Metric] = {}
     for name in names or [labels.metric]:
@@ -88,10 +88,10 @@ TRIALS = 3
 def refuse_coupled_records(model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> None:
     """Raise LearningError if, in this model, one record of a batch changes the loss of another.
 
-    Layers that are known to couple records are found by their type; others by trying: one record of the batch
-    is replaced, and the losses of all others have to stay as they are. `model`: in whichever mode; it is
-    tried in training mode, and left as it was. `loss`: of shape (n,), one figure a record. `x`, `y`: some
-    records to try with, at least two; they need not be anybody's. Raises LearningError: names the layer, or
+    BatchNorm layers are found by their type. Other coupling is found by a trial: the first record of the
+    batch is replaced, and the losses of all other records must stay the same. `model`: it is tried in
+    training mode, and then put back into its mode. `loss`: returns one loss for each record, shape (n,). `x`,
+    `y`: at least two records for the trial; they may be random. Raises LearningError: names the layer, or
     says that the records are coupled.
     """
     for name, layer in model.named_modules():
@@ -122,7 +122,7 @@ def refuse_coupled_records(model: nn.Module, loss: Loss, x: torch.Tensor, y: tor
 
 
 def _losses(model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    # Each time the same draws, so that a layer that draws, such as dropout, draws the same for all.
+    # Layers that draw random numbers, such as dropout, make the same draws in each trial.
     with draws_by(0):
         return loss(model(x), y)
 

@@ -1,8 +1,9 @@
 """The secret random draws of DP-SGD: Poisson batches and Gaussian noise, from a secure source of bits.
 
-The amplification of DP-SGD rests on batches that nobody knows, so they do not come from a run's seed. torch's
-CPU generator keeps 32 bits of its seed, so whoever sees the noise of a few coordinates could search for all
-of it. Here every bit comes from the caller's source, a keystream keyed by the operating system.
+Privacy amplification in DP-SGD needs batches that are secret, so they are not drawn from a run's seed.
+torch's CPU generator uses only 32 bits of its seed: an adversary who sees the noise of a few coordinates
+could find the seed by trying all, and so all the noise. Here every bit comes from the caller's source, a
+keystream whose key comes from the operating system.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 RandomBytes = Callable[[int], bytes]
-"""Returns that many secret, uniform bytes; each of them once."""
+"""Takes a number and returns that many secret, uniform bytes; it never returns a byte twice."""
 
 _WORD_BYTES = 8
 _RECORDS_AT_ONCE = 2**20
@@ -23,9 +24,9 @@ _RECORDS_AT_ONCE = 2**20
 class PoissonBatches:
     """Draws a client's batches; record j is in each with probability q_j, independently of others.
 
-    A record is drawn where a word of 64 random bits is below q_j 2^64, rounded down: for a rate q of at least
-    2^-11 the probability is q exactly, below that it is at most 2^-64 smaller. `rates`: q of every group of
-    records. `groups`: the group of every record, shape (n,).
+    A record is drawn if 64 random bits, read as a number, are below q_j 2^64, rounded down. The probability
+    is exactly q_j if q_j is at least 2^-11; else it is less than 2^-64 smaller. `rates`: q of each group of
+    records. `groups`: the group of each record, shape (n,).
     """
 
     def __init__(self, rates: Sequence[float], groups: npt.NDArray[np.int64]) -> None:
@@ -60,12 +61,12 @@ def gaussian_noise(
 ) -> torch.Tensor:
     """Draw independent N(0, noise_stddev^2) for each coordinate, by Box-Muller in float64.
 
-    `dimension`: d. `noise_stddev`: standard deviation in the unit of the update; 0 gives zeros, and takes no
-    bits. `random_bytes`: returns that many secret, uniform bytes.
+    `dimension`: d. `noise_stddev`: the standard deviation in the unit of the update; for 0 the result is
+    zeros, and no bits are used. `random_bytes`: the secret source of bits.
 
     Returns:
-        float64[dimension], on ``device``. The largest value that can come out is 8.6 standard deviations,
-        the 2**-53 quantile.
+        float64[dimension], on ``device``. No value is larger than 8.6 standard deviations; exact Gaussian
+        noise would exceed that with a probability below 2**-53.
     """
     if noise_stddev == 0:
         return torch.zeros(dimension, dtype=torch.float64, device=device)
@@ -98,7 +99,7 @@ def fill(words: torch.Tensor, random_bytes: RandomBytes) -> None:
 
 def normal_of(words: torch.Tensor, dimension: int) -> torch.Tensor:
     """Turn random 64-bit words into independent N(0, 1): (..., 2, ceil(d / 2)) to float64 (..., d)."""
-    # A shift of a signed word fills up with its sign.
+    # A right shift of a signed word adds copies of its sign bit; the mask removes them.
     uniform = (words >> (64 - _UNIFORM_BITS)).bitwise_and_(2**_UNIFORM_BITS - 1).double()
     radius = uniform[..., 0, :].add_(1.0).mul_(2.0**-_UNIFORM_BITS).log_().mul_(-2.0).sqrt_()
     angle = uniform[..., 1, :].mul_(2.0 * pi * 2.0**-_UNIFORM_BITS)
@@ -108,8 +109,8 @@ def normal_of(words: torch.Tensor, dimension: int) -> torch.Tensor:
 def gaussian_of_words(words: torch.Tensor, dimension: int, noise_stddev: float) -> torch.Tensor:
     """Turn secret random words on a device into Gaussian noise on the same device: float64[dimension].
 
-    Sums, products and roots are the same on all devices, logarithm, sine and cosine to the last place or two.
-    `words`: int64[m], uniform and secret; m is `dimension`, or one more if that is odd.
+    Devices agree on sums, products and roots; logarithms, sines and cosines may differ in the last two
+    places. `words`: int64[m], uniform and secret; m is `dimension`, or one more if that is odd.
     """
     return normal_of(words.view(noise_shape(dimension)), dimension).mul_(noise_stddev)
 
@@ -119,8 +120,8 @@ def gaussians_at(words: torch.Tensor, places: torch.Tensor, noise_stddev: float)
 
     Args:
         words: int64[m], on any device.
-        places: int64[k], there.
-        noise_stddev: standard deviation in the unit of the update.
+        places: int64[k], the coordinates, on the same device.
+        noise_stddev: the standard deviation in the unit of the update.
     """
     pairs, count = len(words) // 2, len(places)
     at = places % pairs

@@ -1,7 +1,7 @@
 """Accountants: each computes the epsilon of a repeated event, by a method of proof of its own.
 
-`rdp`, `pld` and `theorem1` are what a run can be planned with; `gdpfed.privacy.accountants.composition`
-composes lists of charges with them.
+A run can be planned with `rdp`, `pld` or `theorem1`. `gdpfed.privacy.accountants.composition` uses them to
+compose lists of charges.
 """
 
 import math
@@ -39,7 +39,7 @@ class Accountant(Protocol):
     def epsilon(self, event: Event, count: int, delta: float) -> float:
         """Return an epsilon for which `count` releases of an event are (epsilon, delta)-DP; inf if none.
 
-        Raises PrivacyError for an event that this accountant has no valid bound for, saying what would work.
+        Raises PrivacyError if this accountant has no valid bound for the event; the error says what has.
         """
 
 
@@ -87,8 +87,8 @@ class _DiscreteAccountant:
 def make_accountant(name: str, renyi_orders: RenyiOrders = "fine") -> Accountant:
     """Return the accountant `theorem1`, `rdp` or `pld` for continuous noise.
 
-    `renyi_orders` "whole" keeps rdp to orders 2, 3, ...: never a smaller epsilon, up to 4 % more
-    variance where the best order is small, and what the paper's table has at its own rates.
+    `renyi_orders` "whole" limits rdp to the orders 2, 3, ..., as in the paper's table. Its epsilon is never
+    smaller; the planned noise has up to 4 % more variance if the best order is small.
     """
     require_choice("accountant", name, _BOUNDS)
     require_choice("renyi_orders", renyi_orders, get_args(RenyiOrders))
@@ -100,8 +100,8 @@ def make_accountant(name: str, renyi_orders: RenyiOrders = "fine") -> Accountant
 def discrete_accountant(name: str) -> Accountant:
     """Return the `rdp` (integer orders) or `pld` accountant for discrete Gaussian noise.
 
-    Its `epsilon` takes the standard deviation of the sum's noise in the unit of C, and the full delta; above
-    `MOST_EPSILON` it returns inf. Raises PrivacyError for `theorem1`, whose proof is about continuous noise.
+    Its `epsilon` takes events with the sum's actual noise, and the full delta. It returns inf for an epsilon
+    above `MOST_EPSILON`. Raises PrivacyError for `theorem1`, whose proof is only about continuous noise.
     """
     require_choice("accountant", name, ("theorem1", "rdp", "pld"))
     if name == "theorem1":
@@ -115,7 +115,7 @@ def discrete_accountant(name: str) -> Accountant:
 def accountant_for(noise: NoiseLaw, name: str, renyi_orders: RenyiOrders) -> Accountant:
     """Return the named accountant (rdp, pld, theorem1) for this law of noise, continuous or discrete.
 
-    Raises PrivacyError for a name or a law that there is not, and for a proof that does not cover the law.
+    Raises PrivacyError if the name or the law is unknown, or the accountant's proof does not cover the law.
     """
     require_choice("noise", noise, get_args(NoiseLaw))
     if noise == "discrete_gaussian":

@@ -1,15 +1,15 @@
 """Composition: the joint epsilon of a list of releases, whether fixed beforehand or chosen adaptively.
 
-* **fixed**: every event of the list was fixed before the first release. Privacy loss distributions compose
-  then, as do Renyi divergences and, for releases without sampling, zero-concentrated DP; the least figure
-  holds, or that of the accountant that is named.
-* **adaptive**: later events may depend on what earlier ones released, so the budget is kept by a *privacy
-  filter*. Renyi divergences, added order by order, are one: somebody is (epsilon, delta)-DP as long as, at
-  some order, the sum converts to at most epsilon (Feldman and Zrnic, "Individual Privacy Accounting via a
-  Renyi Filter", NeurIPS 2021, Theorem 3.1; for a set of orders Lecuyer, arXiv:2103.01379, Theorem 3.3).
-  Composed privacy loss distributions are tighter, but proved for events that are fixed beforehand.
+* **fixed**: all events of the list were fixed before the first release. Then privacy loss distributions and
+  Renyi divergences compose, and for releases without sampling also zero-concentrated DP. The result is the
+  least epsilon of these proofs, or the epsilon of the named accountant.
+* **adaptive**: later events may depend on what earlier ones released, so a *privacy filter* must keep the
+  budget. Renyi divergences, added order by order, are a filter: the releases are (epsilon, delta)-DP as long
+  as, at some order, the sum converts to at most epsilon (Feldman and Zrnic, "Individual Privacy Accounting
+  via a Renyi Filter", NeurIPS 2021, Theorem 3.1; for a set of orders Lecuyer, arXiv:2103.01379, Theorem 3.3).
+  Privacy loss distributions give a smaller epsilon, but are proved only for fixed events.
 
-Figures of different units cannot be added: such a list is refused.
+Charges of different privacy units cannot be added, so such a list is refused.
 """
 
 import math
@@ -57,11 +57,11 @@ def compose(
 ) -> Bound:
     """Return the joint epsilon at delta of all releases; 0 without releases, inf if one has no noise.
 
-    Sampling counts as it stands in an event. So the figure holds against those who are told nothing of the
-    samples: neither who is in one nor how many. `compose_against_server` is for the others. `accountant` None
-    takes the least figure of all proofs that cover a fixed schedule; an adaptive one has the Renyi filter
-    only. A figure under replace_one holds under zero_out as well, so it may stand beside others in one list,
-    where it has a proof there. Raises PrivacyError for charges of different units, or events without a proof.
+    The sampling of an event reduces its cost. So epsilon holds against those who know neither who is in a
+    sample nor how many are; for others use `compose_against_server`. With `accountant` None, a fixed schedule
+    has the least epsilon of all proofs that cover it; an adaptive schedule always uses the Renyi filter. A
+    bound under replace_one also holds under zero_out, so events of both may be in one list. Raises
+    PrivacyError if charges have different units, or no proof covers an event.
     """
     require_delta(delta)
     _refuse_mixed_units(charges)
@@ -80,7 +80,7 @@ def compose(
 def compose_runs(runs: Sequence[Sequence[Charge]], delta: float) -> Bound:
     """Return epsilon at delta of several runs together; later runs may depend on results of earlier ones.
 
-    The terms of a run may depend on what earlier ones released. One run alone is a fixed schedule.
+    The terms of a run may depend on what earlier runs released. A single run is a fixed schedule.
     """
     if len(runs) == 1:
         return compose(runs[0], delta, schedule="fixed")
@@ -90,12 +90,12 @@ def compose_runs(runs: Sequence[Sequence[Charge]], delta: float) -> Bound:
 def compose_against_server(charges: Sequence[Charge], delta: float) -> float:
     """Return epsilon at delta against those who know in which releases a client took part.
 
-    They are the server, and members of the same sums: sampling of clients is not accounted against them. K_i
-    sums of noise multiplier sigma_i compose to one Gaussian of (sum_i K_i / sigma_i^2)^(-1/2), with
-    sigma_i / 2 in place of sigma_i where one client's update may be replaced by any other. Gaussian
-    mechanisms are exactly their own worst case, so the figure is a filter as well (Smith and Thakurta,
-    "Fully Adaptive Composition for Gaussian Differential Privacy", arXiv:2210.17520). Steps of DP-SGD are
-    drawn on the client, so they cost against the server what they cost against everybody.
+    They are the server and the members of the same sums; against them, sampling of clients does not reduce
+    the cost. K_i sums of noise multiplier sigma_i compose to one Gaussian of (sum_i K_i / sigma_i^2)^(-1/2),
+    with sigma_i / 2 in place of sigma_i under replace_one. A Gaussian mechanism is its own worst case, so
+    this epsilon also holds under adaptive composition (Smith and Thakurta, "Fully Adaptive Composition for
+    Gaussian Differential Privacy", arXiv:2210.17520). The batches of DP-SGD are drawn on the client, so their
+    cost against the server is that against everyone; the Renyi filter composes charges with such steps.
     """
     require_delta(delta)
     _refuse_mixed_units(charges)
@@ -117,9 +117,9 @@ def compose_against_server(charges: Sequence[Charge], delta: float) -> float:
 def inference_bound(charges: Sequence[Charge]) -> InferenceBound:
     """Bound membership inference by an attacker who sees all releases but not who was sampled.
 
-    By privacy loss distributions, whatever accountant planned them, except for fixed_size sampling, which has
-    Renyi divergences only. Charges are fixed beforehand, as in a plan. Raises PrivacyError for charges of
-    different units, and for events that neither proof covers.
+    It uses privacy loss distributions, whichever accountant the plan has. Under fixed_size sampling, it uses
+    Renyi divergences. The charges must be fixed beforehand, as in a plan. Raises PrivacyError if charges have
+    different units, or neither proof covers an event.
     """
     _refuse_mixed_units(charges)
     if not charges:
@@ -127,7 +127,7 @@ def inference_bound(charges: Sequence[Charge]) -> InferenceBound:
     if not all(charge.event.is_noisy for charge in charges):
         return NO_BOUND
     merged = _merged(charges)
-    # delta pays for a distance t of the noise from its law as (1 + e^epsilon) t, so a chance does, too.
+    # In delta, a distance t of the noise from its law costs (1 + e^epsilon) t; this reserve covers t as well.
     slack = DELTA_RESERVE if _discrete_releases(merged) else 0.0
     if not all(has_losses(each.event) for each in merged):
         return renyi_inference_bound(_renyi_total(merged, "fine"), slack)
@@ -241,7 +241,7 @@ def _bounded(epsilon: float, discrete: int) -> float:
 class AfterRelease:
     """An accountant that includes the cost of one earlier Gaussian release, `paid`, in every epsilon.
 
-    So whoever calibrates by it, be it noise, rates or numbers of steps, keeps the whole within the budget.
+    So noise, rates or numbers of steps that are calibrated with it keep the total within the budget.
     """
 
     accountant: Accountant

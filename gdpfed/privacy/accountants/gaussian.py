@@ -1,12 +1,13 @@
 """Gaussian releases without sampling: exact epsilon, the noise for an epsilon, and zCDP.
 
-Balle and Wang, arXiv:1805.06530, Theorem 8: with noise sigma over the distance of neighbours
+Balle and Wang, arXiv:1805.06530, Theorem 8, with sigma the noise over the distance of neighbouring sums:
 
     delta(epsilon) = Phi(1/(2 sigma) - epsilon sigma) - e^epsilon Phi(-1/(2 sigma) - epsilon sigma)
 
 A sum that one unit moves by Delta, with noise of standard deviation s, is rho-zCDP with rho = Delta^2 / (2
-s^2); this holds for continuous noise (Bun, Steinke, arXiv:1605.02658, Proposition 1.6) and for discrete noise
-(Canonne, Kamath, Steinke, arXiv:2004.00010v4, Theorem 4), and rhos add up, in adaptive composition too.
+s^2). This holds for continuous noise (Bun, Steinke, arXiv:1605.02658, Proposition 1.6) and for discrete noise
+(Canonne, Kamath, Steinke, arXiv:2004.00010v4, Theorem 4). The rhos of several releases add up, also in
+adaptive composition.
 """
 
 import math
@@ -32,16 +33,16 @@ special = late_import("scipy.special")
 
 TOLERANCE = 1e-13
 NO_NOISE = 1e-150
-"""Below it, epsilon is beyond what a number can hold."""
+"""With less noise than this, epsilon is too large for a float."""
 SMALLEST_SHARE = 1e-300
-"""What a difference of two probabilities is taken for that rounding makes nothing."""
+"""The least difference of two probabilities; it replaces a difference that rounding makes 0."""
 
 
 @lru_cache(maxsize=1024)
 def gaussian_epsilon(sigma: float, delta: float) -> float:
     """Return epsilon at delta of one Gaussian release; 0 if delta alone suffices, inf without noise.
 
-    `sigma`: the noise over the distance of neighbours, from 0 to inf. `delta`: in (0, 1].
+    `sigma`: the noise divided by the distance of neighbouring sums, from 0 to inf. `delta`: in (0, 1].
     """
     if sigma < NO_NOISE:
         return math.inf if delta < 1 else 0.0
@@ -83,7 +84,7 @@ def _crossing(excess: Callable[[float], float]) -> float:
 def zcdp_rho(charges: Sequence[Charge]) -> float:
     """Return rho, the zCDP cost, of all releases together.
 
-    Raises PrivacyError for events other than sums that everybody is part of.
+    Raises PrivacyError if an event is not a `Gaussian`, which has no sampling.
     """
     rho = 0.0
     for charge in charges:
@@ -96,9 +97,9 @@ def zcdp_rho(charges: Sequence[Charge]) -> float:
 def zcdp_epsilon(charges: Sequence[Charge], delta: float) -> float:
     """Return epsilon at delta of all releases together, from their total zCDP.
 
-    It is the least rho alpha + log(1 - 1/alpha) - log(delta alpha) / (alpha - 1) over alpha > 1:
-    Canonne, Kamath, Steinke, arXiv:2004.00010v4, Proposition 12, as rho-zCDP is (alpha, rho alpha)-RDP at
-    every order. The least is searched for; every alpha gives a valid bound.
+    It is the least rho alpha + log(1 - 1/alpha) - log(delta alpha) / (alpha - 1) over alpha > 1 (Canonne,
+    Kamath, Steinke, arXiv:2004.00010v4, Proposition 12), since rho-zCDP is (alpha, rho alpha)-RDP at every
+    order. The minimum is found numerically; every alpha gives a valid bound.
     """
     require_delta(delta)
     rho = zcdp_rho(charges)
@@ -132,10 +133,10 @@ def epsilon_against_server(
 ) -> float:
     """Return the exact epsilon of K noised sums that a client is known to be part of.
 
-    K Gaussians of noise multiplier sigma compose to one of sigma / sqrt(K), whose epsilon is
-    exact (Balle and Wang, arXiv:1805.06530, Theorem 8). `noise_multiplier` is std / C; under
-    replace_one a sum moves by 2 C. No amplification by sampling. It holds where the server sees
-    sums only, not single updates. K = 0 costs nothing; no noise gives inf.
+    K Gaussians of noise multiplier sigma compose to one of sigma / sqrt(K), whose epsilon is exact (Balle and
+    Wang, arXiv:1805.06530, Theorem 8). `noise_multiplier` is std / C; under replace_one, a client moves a sum
+    by 2 C. Sampling does not reduce the cost. It holds if the server sees only sums, and no single updates.
+    For K = 0 it is 0; without noise it is inf.
     """
     require_count("participations", participations, at_least=0)
     require_delta(delta)
@@ -170,7 +171,7 @@ def server_epsilon(
 def participations_quantile(num_rounds: int, sampling_rate: float, probability: float = 0.99) -> int:
     """Return the number of rounds that a sampled client takes part in at most, with this probability.
 
-    With probability 0.99 it is the number of rounds that 99 of 100 clients stay within.
+    With probability 0.99, about 99 of 100 clients take part in no more rounds than this.
     """
     require_count("num_rounds", num_rounds)
     require_rate("sampling_rate", sampling_rate)

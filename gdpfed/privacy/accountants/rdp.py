@@ -1,18 +1,18 @@
 """Renyi differential privacy: divergences by order, and the epsilon that they prove.
 
-* Poisson sampling under zero_out has the noise multiplier std / C.
-* Fixed-size sampling has a bound for a unit that is replaced by another one, by std over the *distance of two
-  updates*, std / (2 C). The same holds for zero_out: where a client is not drawn another stands in its place,
-  so the bound compares two real updates as well. std / C would promise far too much there.
+* Poisson sampling under zero_out uses the noise multiplier std / C.
+* The bound for fixed-size sampling is for a unit that is replaced by another one. It uses std over the
+  *distance of two updates*, std / (2 C), also under zero_out: if a client is not drawn, another client is
+  drawn in its place, so the bound compares two real updates. With std / C, epsilon would be far too small.
 
-Its source is Wang, Balle, Kasiviswanathan, "Subsampled Renyi Differential Privacy and Analytical Moments
-Accountant", arXiv:1808.00087, Theorem 27:
+Source of the bound for fixed-size sampling: Wang, Balle, Kasiviswanathan, "Subsampled Renyi Differential
+Privacy and Analytical Moments Accountant", arXiv:1808.00087, Theorem 27:
 
     (a - 1) D_a <= log(1 + C(a, 2) q^2 min(4 (e^v - 1), 2 e^v) + sum_{j=3..a} C(a, j) q^j T_j)
     T_j = min(4 sqrt(B_2floor(j/2) B_2ceil(j/2)), 2 exp((j - 1) j v / 2)),    v = 1/sigma^2
 
-B_l is the moment E[(r - 1)^l] of the likelihood ratio r = exp((2 x - 1) v / 2), x drawn from N(0, sigma^2).
-It equals an alternating sum, of which rounding would leave nothing; so it is integrated, by positive terms.
+B_l is the moment E[(r - 1)^l] of the likelihood ratio r = exp((2 x - 1) v / 2), with x drawn from N(0,
+sigma^2). It is integrated with positive terms, since rounding would ruin the alternating sum that it equals.
 """
 
 import math
@@ -28,7 +28,7 @@ from gdpfed.privacy.events import DPSGDSteps, Event, Gaussian, SampledGaussian
 
 special = late_import("scipy.special")
 
-# Fractional orders of the fixed-size bound are interpolated between whole ones and cost as much.
+# For fixed-size sampling, fractional orders are interpolated between whole ones and take as long; see below.
 POISSON_ORDERS = (
     *(1 + tenth / 10 for tenth in range(1, 100)),
     *range(11, 64),
@@ -36,7 +36,7 @@ POISSON_ORDERS = (
 )
 LAST_TERM = 1000
 SERIES_LENGTHS = (60, LAST_TERM)
-"""How many terms of a fractional order's series are added, at first and if that does not do."""
+"""The numbers of terms of a fractional order's series that are tried, one after the other."""
 LAST_OF_FIRST = 63
 FIRST_ORDERS = tuple(order for order in POISSON_ORDERS if order == int(order) and order <= LAST_OF_FIRST)
 LATER_ORDERS = tuple(order for order in POISSON_ORDERS if order not in FIRST_ORDERS)
@@ -46,10 +46,10 @@ FIXED_SIZE_ORDERS = (
     *(36, 40, 44, 48, 56, 64, 80, 96, 128, 192, 257, 384, 512, 1024),
 )
 ROUGH_ORDERS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 44, 64)
-"""Enough to compare: the time of a fixed-size bound grows with the square of its order."""
+"""Few orders for a quick bound: the time of a fixed-size bound grows with the square of its order."""
 
-# The sums are 1 + O(q^2) in floating point. At tiny rates rounding can leave a divergence
-# below the true one, or below zero, which it then takes for epsilon = 0; this much is added back.
+# The sums are 1 + O(q^2) in floating point. At tiny rates, rounding can make a divergence too small, or
+# negative, and epsilon 0. This slack is added to every divergence.
 RENYI_ROUNDING_SLACK = 1e-13
 
 
@@ -62,8 +62,8 @@ def rdp_epsilon(
 ) -> float:
     """Return epsilon of `count` releases by Renyi DP, converted by arXiv:2004.00010v4, Proposition 12.
 
-    Fractional and high orders take most of the time. Those that cannot give the least epsilon are left out,
-    which does not change the result.
+    Fractional and high orders take most of the time. Under Poisson sampling, orders that cannot give the
+    least epsilon are left out, which does not change the result.
     """
     if isinstance(event, SampledGaussian) and (event.sampling, event.adjacency) == ("poisson", "zero_out"):
         return _poisson_epsilon(event, count, delta, keeps)
@@ -88,7 +88,7 @@ def _poisson_epsilon(
 
     curve = all_rounds(FIRST_ORDERS)
     best = epsilon_of_renyi(curve, delta)
-    # Pinsker's inequality for the divergence at order 1, the least of all.
+    # Pinsker's inequality gives a lower bound at order 1, where the divergence is least.
     at_least = count * 2 * (rate * math.erf(1 / (math.sqrt(8) * sigma))) ** 2
     later = tuple(
         order
@@ -102,7 +102,8 @@ def _poisson_epsilon(
 def _least_renyi(first: Mapping[float, float], order: float) -> float:
     """Return a lower bound on the Renyi divergence at an order, from the divergences at the lowest orders.
 
-    (order - 1) times it is convex and 0 at the orders 0 and 1, so it lies above the chords beside it.
+    (order - 1) times the divergence is convex in the order, and 0 at the orders 0 and 1. So it lies above the
+    lines through two neighbouring whole orders beside it.
     """
 
     def convex(n: int) -> float:
@@ -121,7 +122,7 @@ def epsilon_of_renyi(curve: Mapping[float, float], delta: float) -> float:
 
 
 def _epsilon_of_order(order: float, renyi: float, delta: float) -> float:
-    # Divergences grow with the order, so each bounds that of order 1, and by it delta at epsilon = 0.
+    # Divergences grow with the order, so each one bounds that of order 1, which bounds delta at epsilon = 0.
     if delta**2 > -math.expm1(-renyi):
         return 0.0
     return max(0.0, renyi + math.log1p(-1 / order) - math.log(delta * order) / (order - 1))
@@ -131,8 +132,8 @@ def _epsilon_of_order(order: float, renyi: float, delta: float) -> float:
 def renyi_curve(event: Event) -> dict[float, float]:
     """Return an upper bound on one release's Renyi divergence at each order that has a bound.
 
-    A new event registers its own. Raises PrivacyError for an event that has no such bound: poisson sampling
-    under replace_one, and mixtures.
+    Each type of event registers its own function. Raises PrivacyError if an event has no such bound: Poisson
+    sampling under replace_one, mixtures, and windows of local steps.
     """
     raise PrivacyError(f"the rdp accountant has no bound for {event.kind}; use the pld accountant")
 
@@ -171,7 +172,7 @@ def _with_slack(
 def _fixed_size_renyi(
     mechanism: SampledGaussian, orders: tuple[float, ...] = FIXED_SIZE_ORDERS
 ) -> tuple[float, ...]:
-    # With everybody drawn nobody stands in, and zero_out moves the sum by C only.
+    # If all clients are drawn, no other client is drawn in the place of one, and zero_out moves the sum by C.
     everybody = mechanism.cohort_size == mechanism.group_size
     distance = 1.0 if everybody and mechanism.adjacency == "zero_out" else 2.0
     multiplier = mechanism.noise_multiplier / distance
@@ -210,9 +211,9 @@ def _whole_order_renyi(noise_multiplier: float, sampling_rate: float, order: int
 def _fractional_order_renyi(noise_multiplier: float, sampling_rate: float, order: float) -> float:
     """Return the Renyi divergence of one Poisson-sampled round at a fractional order.
 
-    It is one integral below z and one above it.
-    Each is a series, whose terms are added by their absolute values: an upper bound. It ends where terms fall
-    and are below e^-30 of the sum; inf where it does not within 1,000 terms.
+    It is the sum of two integrals, below z and above z, each of which is a series. The absolute values of the
+    terms are added, which gives an upper bound. The series ends where terms fall and are below e^-30 of the
+    sum. If it does not end within 1,000 terms, the result is inf.
     """
     log_rate, log_rest = math.log(sampling_rate), math.log1p(-sampling_rate)
     z = noise_multiplier**2 * (log_rest - log_rate) + 0.5
@@ -249,14 +250,14 @@ def _known_divergences(noise_multiplier: float, sampling_rate: float) -> dict[fl
 Floats = npt.NDArray[np.float64]
 
 HIGHEST_WITH_MOMENTS = 256
-"""Above it only the second part of T_j is taken, which is the smaller one at high orders."""
+"""Above this order only the second part of T_j is computed, which is smaller at high orders."""
 STEPS_A_SIGMA = 8
-"""The integrand is a sum of normal densities: at these many points a sigma no digit is lost."""
+"""Points of the integral for each sigma; the integrand is a sum of normal densities, so 8 lose no digit."""
 SIGMAS_BEYOND = 12
 LEAST_WITH_MOMENTS = 0.7
-"""Below this noise, too: B_j > exp((j - 1) j v / 2) / 2 there."""
+"""Below this noise, too, only the second part is computed, since B_j > exp((j - 1) j v / 2) / 2 there."""
 HIGHEST_AT_ONCE = (32, HIGHEST_WITH_MOMENTS)
-"""Moments are made up to one of these orders."""
+"""Moments are computed up to one of these orders."""
 
 
 @lru_cache(maxsize=256)
@@ -265,9 +266,9 @@ def without_replacement_renyi(
 ) -> tuple[float, ...]:
     """Return bounds on the Renyi divergences of one round with fixed-size sampling, at orders above 1.
 
-    Between whole orders (a - 1) D_a is convex, so that the chord is a bound (their Corollary 10). `sigma`:
-    the noise over the distance of two units' updates. `cohort_size`: how many are drawn. `group_size`: out of
-    how many. `orders`: Renyi orders.
+    Between whole orders (a - 1) D_a is convex, so that the chord is an upper bound (Corollary 10 of the
+    source). `sigma`: the noise divided by the distance of two clients' updates. `cohort_size`: the number of
+    clients that are drawn. `group_size`: the number of clients in the group. `orders`: Renyi orders.
     """
     if cohort_size == group_size:
         return tuple(order / (2 * sigma**2) for order in orders)
@@ -305,15 +306,15 @@ def _log_moment(sigma: float, rate: float, order: int) -> float:
 def _log_even_moments(sigma: float, highest: int) -> Floats:
     """Return log B_0, log B_2, ..., the even moments of the bound for fixed-size sampling.
 
-    The trapezium rule over x. Where noise is small, the integrand of B_l is a bell around x = l; where it is
-    large, two bells around x = -sigma sqrt(l) and x = sigma sqrt(l).
+    It uses the trapezium rule over x. If the noise is small, the integrand of B_l is a bell around x = l; if
+    it is large, it is two bells around x = -sigma sqrt(l) and x = sigma sqrt(l).
     """
     step, beyond = sigma / STEPS_A_SIGMA, (math.sqrt(highest) + SIGMAS_BEYOND) * sigma
     x = np.arange(-beyond, highest + beyond, step)
     log_densities = -((x / sigma) ** 2) / 2 + math.log(step / (sigma * math.sqrt(2 * math.pi)))
     exponents = (2 * x - 1) / (2 * sigma**2)
     with np.errstate(divide="ignore"):
-        # log |e^u - 1|, which would be too large itself
+        # The logarithm of |e^u - 1|, since the value itself could overflow.
         logs = np.maximum(exponents, 0.0) + np.log(-np.expm1(-abs(exponents)))
     evens = np.arange(2, highest + 1, 2)
     terms = log_densities + evens[:, None] * logs
