@@ -212,7 +212,7 @@ class Gate:
                 del self._busy[asker]
 
     async def _healthy(self, request: Request) -> Response:
-        """Answer a health check: 503 if the SuperLink does not answer or no new caller has room."""
+        """Answer a health check: 503 if the SuperLink does not answer or the gate is full."""
         with self._taken(None, request.scope["client"]) as share:
             if share is None:
                 return Response(status_code=UNAVAILABLE)

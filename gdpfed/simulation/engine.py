@@ -39,7 +39,7 @@ class Cohort:
         return [self.encoding if norm is None else own[norm] for norm in norms]
 
     def order_of(self, client_id: int, order: TrainingOrder) -> TrainingOrder:
-        """Return the server's instruction for the sum with one client's own norm, weight and steps."""
+        """Put a client's own clipping norm, weight and steps into the server's instruction; return it."""
         return order.for_part(self.parts.get(client_id, ClientPart()))
 
     def weights(self, clients: Sequence[int]) -> list[float]:

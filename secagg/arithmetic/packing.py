@@ -112,7 +112,7 @@ def _add_chunk(total: Residues, views: Sequence[memoryview], bits: int, start: i
 
 
 def _pattern(bits: int) -> tuple[int, int, list[tuple[int, int]]]:
-    """Return after how many pairs and 64-bit words the packing repeats, and where each pair lies."""
+    """Return the layout of pairs of numbers in 64-bit words: its period, and the place of each pair."""
     pairs = 64 // gcd(2 * bits, 64)
     return pairs, 2 * bits * pairs // 64, [divmod(2 * bits * pair, 64) for pair in range(pairs)]
 

@@ -51,7 +51,7 @@ COORDINATES_OF_THEIR_OWN = "--kind dirac, in which nobody trains"
 
 
 def program_checks(runs: Sequence[Transcript], plan: PrivacyPlan, significance: float) -> Looked:
-    """Make all checks; if the program follows its plan, any of them fails with probability `significance`.
+    """Make all checks. If the program follows its plan, one or more fail with probability `significance`.
 
     What could not be looked at is in the list as well, with what would compute it.
     """

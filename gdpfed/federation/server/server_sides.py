@@ -51,7 +51,7 @@ class ServerSide:
         return False
 
     def with_answers(self, config: Config, nodes: JoinedNodes) -> Config:
-        """Ask the nodes, and return the configuration with their answers."""
+        """Send the plug-in's question to all nodes, and return the configuration with their answers."""
         return config
 
     def told_at_join(self, config: Config) -> Values | None:

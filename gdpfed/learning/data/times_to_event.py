@@ -62,7 +62,7 @@ class TimesToEvent:
         return dict.fromkeys(self.censored, 0) | dict.fromkeys(self.happened, 1)
 
     def labels(self, times: npt.NDArray[np.float64], happened: npt.NDArray[np.int64]) -> Positions:
-        """Return the positions of times among the intervals, and events as 0 or 1:
+        """Make labels of survival data, the interval that a time lies in and whether the event happened:
         float64[N], int64[N] -> float32[N,2].
 
         NaN where a time is below 0 or none, or `happened` is below 0.

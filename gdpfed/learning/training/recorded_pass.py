@@ -28,7 +28,7 @@ EMPTY = -1
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a recorded part (pass) of a DP-SGD step; its CUDA graph is cached under them.
+    """The tensor sizes for which a part (pass) of a DP-SGD step is recorded as one CUDA graph.
 
     `steps`: whose noise it holds at once, and as many passes. `examples`: shapes and kinds of inputs and
     targets, and where they lie if they stay there.

@@ -35,7 +35,7 @@ ACTIVE_BOUND_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class _Problem:
-    """The GDPFed paper's Problem 1 (best sampling rates), in the groups' shares of a cohort.
+    """Problem 1 of the GDPFed paper, the best sampling rates, by the groups' shares of a cohort.
 
     The shares are w_m = r_m / (q n), and sum to one.
     With squared_participation weights p_m = q n omega_m = w_m^2 / sum_j w_j^2 and Theorem 1's

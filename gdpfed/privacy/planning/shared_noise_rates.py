@@ -1,10 +1,10 @@
-"""Sampling rates or clipping norms for groups in one noised sum, which use up budgets or learn most.
+"""Computes sampling rates and clipping norms of groups that share one noised sum.
 
-Source of the first: Boenisch, Mühl, Dziedzic, Rinberg, Papernot, "Have it your way: Individualized Privacy
-Assignment for DP-SGD", NeurIPS 2023, arXiv:2303.17046, Scale (section 4.2) and Sample (section 4.1), with
-clients in place of examples.
+Some use up every budget. Their source: Boenisch, Mühl, Dziedzic, Rinberg, Papernot, "Have it your way:
+Individualized Privacy Assignment for DP-SGD", NeurIPS 2023, arXiv:2303.17046, Scale (section 4.2) and Sample
+(section 4.1), with clients in place of examples.
 
-The second maximise the signal-to-noise ratio of one joint sum, with norms to match. One noise of standard
+The others maximise the signal-to-noise ratio of one joint sum, with norms to match. One noise of standard
 deviation s serves all groups; group m is drawn at rate q_m and clipped to C_m = s / sigma_m(q_m), the largest
 norm that its budget allows at that rate. An update that all clients agree on then moves the sum by
 sum_m q_m |G_m| C_m, in units of s by sum_m |G_m| f_m(q_m), f_m(q) = q / sigma_m(q). That is what the rates

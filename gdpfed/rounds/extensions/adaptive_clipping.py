@@ -88,7 +88,7 @@ class NormFactor(Extension):
         return math.fsum(group.expected_cohort_size * group.clipping_norm for group in self._plan.groups)
 
     def state_dict(self) -> State:
-        """Return the factor F as the state to save."""
+        """Return the state to save: the factor F by which the clipping norm has changed."""
         return {FACTOR: np.array(self._factor)}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:

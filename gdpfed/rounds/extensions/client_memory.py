@@ -64,10 +64,7 @@ class ClientMemory(SumExtension):
         return cls(run.config, run.method.plan, run.path)
 
     def check(self, run: "PreparedRun", fleet: Fleet, requests: Sequence[SumRequest]) -> None:
-        """Raise RunError if the clients cannot keep states, or if a request's sum cannot update the states.
-
-        Raises RunError: the fleet keeps nothing, or clients have weights or a training of their own.
-        """
+        """Raise RunError if clients cannot keep state, or have weights or a training of their own."""
         if CAN_KEEP not in fleet.clients_can:
             raise RunError(NO_CLIENT_STATES.format(self.kind))
         for request in requests:

@@ -84,7 +84,7 @@ class Fill(SumExtension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return this extension for a run; None if a missing sum could reveal no secret sample of clients."""
+        """Return this extension if a round without a sum could reveal the run's secret samples; or None."""
         method = run.method
         return cls(method.plan) if fills_cohorts(method.plan) and not method.reads_alone else None
 

@@ -41,7 +41,7 @@ class UpdateNorms:
 
     @classmethod
     def of(cls, clipping_norm: float, summed: ClientSum) -> Self | None:
-        """Compute the result from a noised sum of bins; None without a sum."""
+        """Make the result from the noised histogram of updates' norms; None if there is no such sum."""
         if summed.total is None:
             return None
         counts, noise, clients = summed.total.tolist(), summed.noise_stddev, summed.survivors
@@ -124,7 +124,7 @@ def shares_within(counts: Sequence[float], noise_stddev: float, clients: int) ->
 
 
 def points_open(noise_stddev: float, clients: int) -> float:
-    """Return the uncertainty, in percentage points, of the share of updates within half the norm."""
+    """Return the error of the share of updates that are shorter than C / 2, in percentage points."""
     last, bins = NORM_MULTIPLES.index(1 / 2) + 1, len(NORM_MULTIPLES) + 1
     return 100 * _half_width(noise_stddev, clients, last, bins)
 

@@ -228,7 +228,7 @@ class StepTerms(TermsOfRecords):
     def spent_charges(
         self, turns: Sequence[int], other: Terms | None = None, record_group: int | None = None
     ) -> tuple[Charge, ...]:
-        """Return the cost of all steps, at the highest batch rate if `other` groups records differently."""
+        """Return the cost of all steps; at the highest batch rate if `other` has other groups of records."""
         alike = isinstance(other, TermsOfRecords) and self.record_groups == other.record_groups
         return self.step_charges(self.num_steps, record_group if alike else None)
 
