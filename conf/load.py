@@ -170,10 +170,16 @@ def _explain(overrides: Sequence[str], error: Exception) -> str:
     cause = error.__cause__
     unread = _UNREAD.search(f"{error} {cause}")
     if unread is not None:
-        given = next(
-            (each for each in reversed(overrides) if each.endswith(f"={unread['value']}")), unread["value"]
-        )
-        return f"{given} is not {_KINDS.get(unread['kind'], unread['kind'])}"
+        # Of 1e3, say, the error has 1000.0: then the setting is known by its key.
+        found = re.search(r"full_key: (\S+)", f"{error} {cause}")
+        named = "" if found is None else f"{found[1]}="
+        given = [
+            each
+            for each in overrides
+            if each.endswith(f"={unread['value']}") or (named and each.startswith(named))
+        ]
+        value = given[-1] if given else unread["value"]
+        return f"{value} is not {_KINDS.get(unread['kind'], unread['kind'])}"
     lines = [str(error), str(cause) if cause else ""]
     return ": ".join(" ".join(text.partition("full_key")[0].split()) for text in lines if text)
 

@@ -13,7 +13,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from gdpfed.decimal_numbers import counted
 from gdpfed.errors import ReportError
+from gdpfed.json_files import read_json
 from gdpfed.report.comparison_tables import whom_it_holds_against
 from gdpfed.report.console import Table
 from gdpfed.report.evaluated import Result
@@ -113,6 +115,7 @@ class RunStatus:
         settings, plan = read_whole_settings(path), read_plan(path)
         try:
             records = read_rounds(path)
+            _check_charged(path, len(records))
             changed = max((path / name).stat().st_mtime for name in (CONFIG_FILE, ROUNDS_FILE))
             return cls._of(path, plan, records, changed, shows=cohorts_shown(plan, settings))
         except (OSError, ValueError, LookupError, TypeError) as error:
@@ -194,7 +197,9 @@ class RunStatus:
     def _failures(self) -> Iterator[RenderableType]:
         if not self.failed:
             return
-        yield Text(f"{self.failed} sums failed; {self.without_a_sum} rounds have none")
+        yield Text(
+            f"{counted(self.failed, 'sum')} failed; {counted(self.without_a_sum, 'round')} without any sum"
+        )
         if self.cohorts is None:
             yield Text(WITHOUT_A_SUM)
             return
@@ -208,6 +213,14 @@ def _run_in(path: Path) -> Path:
     if not runs and path.is_dir():
         raise ReportError(f"{path} is not a run and holds none: name a run's directory, or the folder")
     return max(runs, key=lambda run: (run / CONFIG_FILE).stat().st_mtime, default=path)
+
+
+def _check_charged(path: Path, logged: int) -> None:
+    """Raise ValueError if the ledger has charged more rounds than the log has, beyond the one under way."""
+    ledger = read_json((path / LEDGER_FILE).read_bytes()) if (path / LEDGER_FILE).is_file() else {}
+    charged = ledger.get("charged_rounds", logged)
+    if charged > logged + 1:
+        raise ValueError(f"{LEDGER_FILE} has {charged} rounds charged and {ROUNDS_FILE} has {logged}")
 
 
 def _state(path: Path) -> str:

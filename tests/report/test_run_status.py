@@ -163,6 +163,10 @@ def test_states_and_the_newest_run_of_a_folder(tmp_path, capsys):
         (lambda run: (run / "plan.json").write_text("{}"), "no format version"),
         (lambda run: (run / "rounds.jsonl").write_text("x\n"), "is a damaged run"),
         (lambda run: (run / "rounds.jsonl").unlink(), "is a damaged run"),
+        (
+            lambda run: (run / "ledger.json").write_text('{"charged_rounds": 4}'),
+            "ledger.json has 4 rounds charged and rounds.jsonl has 2; restore it from a copy",
+        ),
     ],
 )
 def test_what_is_no_run_is_one_line(tmp_path, capsys, spoil, said):

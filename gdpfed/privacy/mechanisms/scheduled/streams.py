@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,8 @@ Weigh = Callable[[Floats], Floats]
 FIRST_TAPS = np.linspace(0.0, 0.99, 100)
 SAFE_SHARE = 1 - 1e-9
 """Of mu, so that rounding takes nobody above its budget."""
+MOST_ROUNDS = 5000
+"""Planning turns takes memory and time that grow with the square of the rounds."""
 MOST_UNITS = 4000
 """Into how many units messages are divided where turns are handed out."""
 ROUNDING = 1e-9
@@ -82,6 +85,11 @@ class TurnBudget:
         if not self.groups:
             raise PrivacyError("groups is empty; give at least one group")
         require_count("num_rounds", self.num_rounds)
+        if self.num_rounds > MOST_ROUNDS:
+            raise PrivacyError(
+                f"run.num_rounds={self.num_rounds} is too large against everyone, where turns are planned "
+                f"for {MOST_ROUNDS} rounds at most: use fewer rounds, or privacy.against=outsiders"
+            )
         require_rate("sampling_rate", self.sampling_rate)
         require_positive("clipping_norm", self.clipping_norm)
         require_delta(self.delta)
@@ -270,21 +278,20 @@ def _best_group_turns(asked: TurnBudget, weigh: Weigh) -> tuple[int, ...]:
     def figures(each: npt.NDArray[np.int64]) -> Floats:
         return _group_figures(asked, weigh, each, table[each - 1])
 
-    least = float(figures(turns))
+    least, numbers = float(figures(turns)), np.arange(1, asked.num_rounds + 1)
     while True:
-        tried = [turns]
-        for changed in range(len(turns)):
-            for other in range(len(turns)):
-                for number in range(1, asked.num_rounds + 1):
-                    each = turns.copy()
-                    each[changed] = number
-                    if other != changed:
-                        each[other] = 0
-                        free = asked.most_updates - float((asked.sizes * each).sum())
-                        each[other] = min(int(free // asked.sizes[other]), asked.num_rounds)
-                    if (each >= fewest).all() and (asked.sizes * each).sum() <= asked.most_updates:
-                        tried.append(each)
-        found = figures(np.array(tried))
+        candidates = [turns[None]]
+        for changed, other in product(range(len(turns)), repeat=2):
+            each = np.repeat(turns[None], asked.num_rounds, axis=0)
+            each[:, changed] = numbers
+            if other != changed:
+                each[:, other] = 0
+                free = asked.most_updates - each @ asked.sizes
+                each[:, other] = np.minimum(free // asked.sizes[other], asked.num_rounds)
+            possible = (each >= fewest).all(axis=1) & (each @ asked.sizes <= asked.most_updates)
+            candidates.append(each[possible])
+        tried = np.concatenate(candidates)
+        found = figures(tried)
         if not found.min() < least * (1 - ROUNDING):
             return tuple(turns.tolist())
         turns, least = tried[int(found.argmin())], float(found.min())
