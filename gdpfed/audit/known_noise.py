@@ -13,17 +13,23 @@ from typing import Any
 from gdpfed.audit.run_files import RunFiles
 
 
+def noised_by_members(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[int, int, float]]:
+    """For each sum whose members add the noise, yield its number, its members, and each one's stddev."""
+    for number, (members, share) in enumerate(record.get("noise_shares", ())):
+        groups = [files.plan["groups"][index] for index in record["groups_in_sums"][number]]
+        # An edge that is trusted adds all of the noise, of which no member knows a share.
+        by_edge = all(group.get("trust") == "trusted" for group in groups)
+        if record["survivors"][number] and record["noise_stddevs"][number] and not by_edge:
+            yield number, members, share
+
+
 def sums_with_shares(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[int, float, float]]:
     """For each secure sum, yield its number, the noise unknown to colluders, and the planned noise."""
     tolerated = Fraction(str(files.config["secagg"]["corrupt_tolerance"]))
-    for number, (members, share) in enumerate(record.get("noise_shares", ())):
-        survivors, owed = record["survivors"][number], record["noise_stddevs"][number]
-        groups = [files.plan["groups"][index] for index in record["groups_in_sums"][number]]
-        # An edge that is trusted adds all of the noise, of which no member knows a share.
-        if not survivors or not owed or all(group.get("trust") == "trusted" for group in groups):
-            continue
+    for number, members, share in noised_by_members(files, record):
         known = max(1, math.ceil(tolerated * members))
-        yield number, share * math.sqrt(max(0, survivors - known)), owed
+        left = share * math.sqrt(max(0, record["survivors"][number] - known))
+        yield number, left, record["noise_stddevs"][number]
 
 
 def part_left(files: RunFiles, index: int) -> float:
@@ -52,9 +58,9 @@ def check_known_noise(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
     if shared and any(record["survivors"]) and logged != len(record["noise_stddevs"]):
         yield f"round {record['round']} does not say what noise the members of its sums have added"
         return
-    for number, (members, _) in enumerate(record.get("noise_shares", ())):
+    for number, members, _ in noised_by_members(files, record):
         asked = sum(record["cohort_sizes"][index] for index in record["groups_in_sums"][number])
-        if members < asked and record["survivors"][number]:
+        if members < asked:
             yield (
                 f"round {record['round']} has {members} members in sum {number}, of whom some may collude, "
                 f"and {asked} clients were asked for it"
