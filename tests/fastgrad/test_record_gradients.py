@@ -229,6 +229,18 @@ def test_no_record_adds_more_than_the_clipping_norm(name, scale):
         assert alone.norm() <= 0.3
 
 
+@pytest.mark.parametrize("norm", [1e-6, 1e-5, 1e-2])
+def test_no_norm_vanishes_where_the_squares_of_its_parts_do(norm):
+    """Activations of 1e19 times errors of 1e-23, whose squares are 0 in float32, are a gradient of 1e-4."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
+    first, _, last, _ = parameters = [torch.zeros_like(each) for each in model.parameters()]
+    first[0, 0], last[0, 0] = 1e19, 53e-19
+    gradients = record_gradients(model, cross_entropy, torch.rand(3, 4), torch.tensor([0, 1, 0]), device=CPU)
+    theta = torch.cat([each.reshape(-1) for each in parameters])
+    total = ours(gradients, theta, torch.eye(4)[:1], torch.zeros(1, dtype=torch.int64), norm).norm()
+    assert 0 < total <= norm
+
+
 @pytest.mark.parametrize("name", ["mlp", "cnn2"])
 def test_a_form_whose_sum_is_not_clipped_right_is_not_taken(name, monkeypatch):
     model, form = built(name)
