@@ -20,7 +20,6 @@ from gdpfed.clients.record_forms import built_gradients, built_graphs
 from gdpfed.clients.works import Job
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.client_partition import record_groups
-from gdpfed.learning.data.persons import rows_to_take
 from gdpfed.learning.labels import Labels
 from gdpfed.learning.models.networks import ConvexBounds
 from gdpfed.learning.task import choose_device
@@ -108,8 +107,7 @@ def holder_of(
         groups = np.zeros(len(records), dtype=np.int64)
     else:
         groups = record_groups(load(), num_groups, task.record_shares, task.seed, client_id)
-    rows = None if labels is None else lambda places: rows_to_take(labels[places])
-    return RecordHolder(records, steps, PoissonBatches(steps.batch_rates, groups), bits(client_id), rows)
+    return RecordHolder(records, steps, PoissonBatches(steps.batch_rates, groups), bits(client_id), labels)
 
 
 def checked_steps(order: TrainingOrder) -> RecordSteps:

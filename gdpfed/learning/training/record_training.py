@@ -24,6 +24,8 @@ import torch
 from torch import nn
 
 from fastgrad.modules import Loss
+from gdpfed.learning.data.persons import rows_to_take
+from gdpfed.learning.labels import Labels
 from gdpfed.learning.training.local_update import clip
 from gdpfed.learning.training.optimizers import Descent, LocalTraining, Rows
 from gdpfed.learning.training.secret_draws import PoissonBatches, RandomBytes, gaussian_noise
@@ -106,15 +108,15 @@ class RecordHolder:
     """A client that takes part in DP-SGD: its records, its steps, and its secret random bits.
 
     `records`: where its records lie among the examples, shape (n,). `steps`: what it is told. `batches`:
-    draws from its records. `random_bytes`: its secret source of batches and noise. `rows`: returns how
-    many rows to take of the examples at some positions, if a record is a person; else None.
+    draws from its records. `random_bytes`: its secret source of batches and noise. `labels`: of all
+    examples, if a record is a person, of whom as many rows are taken as have one; else None.
     """
 
     records: Positions
     steps: RecordSteps
     batches: PoissonBatches
     random_bytes: RandomBytes
-    rows: Callable[[Positions], npt.NDArray[np.int64]] | None = None
+    labels: Labels | None = None
 
     def draw(self) -> Positions:
         """Draw the client's next batch, as positions in its examples."""
@@ -256,9 +258,15 @@ def _passes(
         ]
     at_once = gradients.records_at_once(least_bytes=least_bytes)
     cut = list(_shared_passes(batches, at_once, gradients.most_clients))
-    if (rows := holders[0].rows) is None:
-        return [(*one, 0) for one in cut]
-    return [(clients, places, present, int(rows(places.ravel()).max())) for clients, places, present in cut]
+    return [
+        (clients, places, present, int(_rows_of(holders[0], places.ravel()).max()))
+        for clients, places, present in cut
+    ]
+
+
+def _rows_of(holder: RecordHolder, places: Positions) -> npt.NDArray[np.int64]:
+    """Return how many rows to take of the persons at these positions; 0 where a record is a row."""
+    return np.zeros(len(places), np.int64) if holder.labels is None else rows_to_take(holder.labels[places])
 
 
 def _steady_passes(
@@ -268,7 +276,7 @@ def _steady_passes(
 
     Places that no record is left for repeat another record, and are not present.
     """
-    rows_of = np.zeros(len(batch), np.int64) if holder.rows is None else holder.rows(batch)
+    rows_of = _rows_of(holder, batch)
     for rows in np.unique(rows_of).tolist():
         width = gradients.steady_width(holder.batches.expected_size, least_bytes, rows)
         alike = batch[rows_of == rows]
