@@ -156,7 +156,7 @@ def in_flowers_simulation() -> bool:
     (`flwr.simulation.ray_transport.ray_actor`). It calls a SuperNode's ClientApp in another program,
     `flwr-clientapp`, which does not start Ray. A process is an actor only if Ray's worker program started it;
     code that calls `ray.init` becomes a driver. The app's own code could still imitate an actor, but its
-    sender could as well send an app without this check (docs/privacy.md, *whoever may submit runs*).
+    sender could also send an app without this check (docs/privacy.md, *a person who may submit runs*).
     """
     # Ray is not imported here: its actors have it loaded, and elsewhere loading it takes a second.
     ray = sys.modules.get("ray")
