@@ -96,6 +96,7 @@ def test_how_many_rows_are_taken_follows_from_a_person_alone(counts, width):
         kept = together.x[person, : min(count, 20), 0]
         # The first ones, as they stand in the table.
         assert kept.tolist() == np.flatnonzero(persons == person)[:20].tolist()
+    assert rows_to_take(together.y[:0]).tolist() == [], "a Poisson draw may hold nobody"
 
 
 def test_a_person_with_very_many_rows_changes_no_gradient_of_another(settings):

@@ -68,7 +68,7 @@ def rows_to_take(y: Labels) -> npt.NDArray[np.int64]:
     person's own rows alone, whoever else is there, and few shapes need buffers.
     """
     there = ~np.isnan(y) if y.dtype.kind == "f" else y != NO_ROW
-    counts = there.reshape(*y.shape[:2], -1).any(axis=2).sum(axis=1)
+    counts = there.any(axis=tuple(range(2, y.ndim))).sum(axis=1)
     return _rounded_up(counts, y.shape[1])
 
 
