@@ -72,7 +72,9 @@ def _values(override: str) -> list[str]:
     words = value.filter(list(options(key))) if isinstance(value, Glob) else parsed.sweep_string_iterator()
     found = [f"{key}={word}" for word in words]
     if not found:
-        raise ConfigError(f"'{override}' stands for no value: the options are {', '.join(options(key))}")
+        known = ", ".join(options(key))
+        remedy = f"the options are {known}" if known else f"list them, as in {key}=1,2"
+        raise ConfigError(f"'{override}' stands for no value: {remedy}")
     return found
 
 

@@ -1,6 +1,7 @@
 """``gdpfed metrics``: serve metrics of a run, for monitoring by Prometheus."""
 
 import argparse
+import sys
 from functools import partial
 
 from gdpfed.cli.command import Command, add_watching, user_path
@@ -22,6 +23,8 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.report.exported import Source, certificate_sources, run_figures
     from gdpfed.report.figures_server import serve
 
+    if not options.run.exists():
+        print(f"gdpfed: {options.run} is not there yet: figures are served once it is", file=sys.stderr)
     run = Source(str(options.run), partial(run_figures, options.run))
     serve([run, *certificate_sources(options.certificate)], options.listen, names=options.name)
     return 0

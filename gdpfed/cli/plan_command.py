@@ -62,9 +62,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--most-rounds",
         type=whole_number,
-        default=200,
         metavar="T",
-        help="with --choose: consider at most this many rounds (default: %(default)s)",
+        help="with --choose: consider at most this many rounds (default: 200)",
     )
 
 
@@ -83,6 +82,10 @@ def _execute(options: argparse.Namespace) -> int:
     asked = [f"--{name}" for name in (*QUESTIONS, *PLAN_QUESTIONS.names()) if getattr(options, name)]
     if len(asked) > 1:
         raise InputError(f"{' and '.join(asked)} are given: each is a question of its own, ask one at a time")
+    if options.most_rounds is not None and not options.choose:
+        raise InputError(
+            f"--most-rounds {options.most_rounds} needs --choose: add it, or leave this option out"
+        )
     picture: Path | None = options.output
     if picture is not None:
         check_picture(picture)
@@ -145,11 +148,11 @@ def _choose(config: "Config", options: argparse.Namespace) -> int:
     from conf.load import load
     from gdpfed.cli.show_plan import show_plan
     from gdpfed.methods import make_method, resolve
-    from gdpfed.methods.choose import choose
+    from gdpfed.methods.choose import MOST_ROUNDS, choose
     from gdpfed.report.plan_table import choice_report
 
     with planning():
-        choice = choose(config, options.overrides, options.most_rounds)
+        choice = choose(config, options.overrides, options.most_rounds or MOST_ROUNDS)
         config = resolve(load([*options.overrides, *choice.overrides]))
         method = make_method(config)
     if options.json:

@@ -43,6 +43,8 @@ def _execute(options: argparse.Namespace) -> int:
     require_runs(options.runs)
     if options.html and (options.markdown or options.latex):
         raise ConfigError("--html writes a page, and --markdown and --latex print tables: choose one")
+    if options.markdown and options.latex:
+        raise ConfigError("--markdown and --latex each print the tables: choose one")
     from gdpfed.cli.sealed_runs import require_sealed
     from gdpfed.report.comparison import lines_of
     from gdpfed.report.finished_run import UnfinishedError, read_run, run_paths

@@ -58,6 +58,7 @@ def _execute(options: argparse.Namespace) -> int:
     plan, waiting = method.plan, "starting Flower and its workers ..."
     shown = RunProgress(console, plan.num_rounds, plan.budgets, waiting=waiting, against=plan.against)
     with launch, shown as progress:
+        progress.go_on_after(read_rounds(directory))
         while launch.running():
             progress.update(read_rounds(directory))
         log = launch.check()

@@ -73,6 +73,7 @@ def train(console: "Console", overrides: Sequence[str]) -> Path:
                     console.print(norms.summary)
                 progress.update(records)
 
+            progress.go_on_after(read_rounds(prepared.path))
             simulate_prepared(prepared, observe=show, announce=console.print)
     except KeyboardInterrupt:
         if not (prepared.path / CHECKPOINT_FILE).exists():

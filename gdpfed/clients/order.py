@@ -9,13 +9,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from conf.limits import VOTABLE
 from gdpfed.errors import InputError
 from gdpfed.learning.models import fingerprint
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.held_out_counts import counts_dimension
 from gdpfed.learning.training.optimizers import LocalTraining
-from gdpfed.record_steps import NORM_MULTIPLES, WORKS, RecordSteps, WorkKind, kind_of
+from gdpfed.record_steps import WORKS, RecordSteps, WorkKind, kind_of
 from secagg import SumParameters
 
 Scalar = str | int | float | list[float]
@@ -99,7 +97,7 @@ class TrainingOrder:
         window: the number of the training within the round, from 0, if clients train several times in it.
         announced: digest of what clients were told before the plan was made; empty if they were told nothing.
         taps: the parts of this round's noise that later rounds subtract; empty if noise is independent.
-        settings: the settings of a vote, one after the other, each with its values of `VOTABLE`.
+        settings: the settings of a vote, one after the other, each with its values of `conf.limits.VOTABLE`.
     """
 
     task: Task
@@ -126,52 +124,18 @@ class TrainingOrder:
     @property
     def kind(self) -> WorkKind:
         """The kind of computation that the server asks for; raises OrderError for an unknown name."""
+        self.check_kind()
+        return kind_of(self.work)
+
+    def check_kind(self) -> None:
+        """Raise OrderError if clients know no work of the name that the server asks for."""
         if self.work not in WORKS.names():
             raise OrderError(f"the order's work is {self.work!r}; clients compute {', '.join(WORKS.names())}")
-        return kind_of(self.work)
 
     @property
     def more_coordinates(self) -> int:
         """The number of coordinates that a client's contribution has besides those of the model."""
         return int(self.indicator_share > 0)
-
-    def model_dimension(self, dimension: int) -> int:
-        """Return the number of model parameters, for a contribution with this number of coordinates.
-
-        Raises:
-            OrderError: the number of coordinates does not fit the counts, the vote or the bins of norms.
-            LearningError: the model cannot be built, or answers for its labels cannot be counted.
-        """
-        if self.kind.vote:
-            if dimension * len(VOTABLE) != len(self.settings):
-                raise OrderError(
-                    f"a vote on {len(self.settings)} values cannot have {dimension} coordinates: give one "
-                    "for each setting that is compared"
-                )
-            return self.task.dimension
-        if self.kind.once == "norm_histogram":
-            if dimension != len(NORM_MULTIPLES) + 1:
-                raise OrderError(
-                    f"norms are counted in {len(NORM_MULTIPLES) + 1} bins, not {dimension}: ask for as many "
-                    "numbers"
-                )
-            return self.task.dimension
-        if not self.kind.held_out:
-            return dimension - self.more_coordinates
-        classes = self.task.classes_counted
-        counts = counts_dimension(classes, rates=self.work == "held_out_rates")
-        if dimension != counts and not self.counts_by_party(dimension):
-            raise OrderError(
-                f"{self.work} of {classes} classes are {counts} numbers, not {dimension}: ask for as "
-                "many numbers"
-            )
-        return self.task.dimension
-
-    def counts_by_party(self, dimension: int) -> bool:
-        """Whether a sum with this number of coordinates holds separate counts for every client."""
-        if self.work != "held_out_counts" or self.task.form is None or self.task.num_clients == 1:
-            return False
-        return dimension == self.task.num_clients * counts_dimension(self.task.classes_counted)
 
     def to_scalars(self) -> dict[str, Scalar]:
         """Return the server's instruction as one flat mapping of plain values; the task becomes JSON."""

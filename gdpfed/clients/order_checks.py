@@ -59,6 +59,19 @@ def check_order(
         check(order, theta, encoding, client_id)
 
 
+def model_dimension(order: TrainingOrder, dimension: int) -> int:
+    """Return the number of model parameters d, for a contribution with this number of coordinates.
+
+    Raises:
+        OrderError: the work is unknown, or its contribution has another number of coordinates.
+        LearningError: the model cannot be built, or answers for its labels cannot be counted.
+    """
+    order.check_kind()
+    if (of_work := function_of(order.work, "model_dimension")) is not None:
+        return int(of_work(order, dimension))
+    return dimension - order.more_coordinates
+
+
 def check_model(task: Task) -> None:
     """Raise LearningError for an unknown model or loss."""
     built_model(task)

@@ -84,6 +84,14 @@ class RunProgress:
     def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
+    def go_on_after(self, records: Sequence[RoundLogEntry]) -> None:
+        """Say which rounds a run that goes on has already; no line tells of them again."""
+        if records:
+            done, self.shown = f"{records[-1].round}/{self.num_rounds}", len(records)
+            self._began = self._said = monotonic()
+            self._progress.update(self._task, completed=records[-1].round)
+            self.console.print(f"round {done} was the last one recorded: the run goes on after it")
+
     def update(self, records: Sequence[RoundLogEntry]) -> None:
         """Show the newest log entries of the run."""
         if len(records) > self.shown:

@@ -13,7 +13,7 @@ import torch
 from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.order import MOST_WORK, ClientPart, OrderError, TrainingOrder
-from gdpfed.clients.order_checks import check_order
+from gdpfed.clients.order_checks import check_order, model_dimension
 from gdpfed.clients.update import contribution_steps, steps_without_examples, update_of, update_steps
 from gdpfed.clients.works.norm_histogram import histograms
 from gdpfed.learning.models import flatten
@@ -80,10 +80,10 @@ def test_both_engines_send_what_a_node_sends():
 
 def test_an_order_that_no_examples_make_right_is_refused_before_a_charge():
     assert TrainingOrder.from_scalars(ORDER.to_scalars()) == ORDER
-    assert ORDER.model_dimension(5) == len(THETA)
+    assert model_dimension(ORDER, 5) == len(THETA)
     check_order(ORDER, THETA, ENCODING, 0)
     with pytest.raises(OrderError, match="5 bins, not 6"):
-        ORDER.model_dimension(6)
+        model_dimension(ORDER, 6)
     with pytest.raises(OrderError, match="does not state the updates' clipping norm"):
         check_order(replace(ORDER, records=None), THETA, ENCODING, 0)
     long = replace(ORDER.training, local_steps=int(MOST_WORK))

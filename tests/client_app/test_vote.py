@@ -11,6 +11,7 @@ import torch
 from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
+from gdpfed.clients.order_checks import model_dimension
 from gdpfed.clients.update import contribution_steps, update_steps
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import flatten
@@ -101,7 +102,7 @@ def test_an_order_with_other_settings_is_refused(settings):
     with pytest.raises(OrderError, match="settings are"):
         update_steps(order, THETA, encoding_of(6.0, settings=max(1, len(settings) // 3)), 0)
     with pytest.raises(OrderError, match="coordinates"):
-        order.model_dimension(18)
+        model_dimension(order, 18)
 
 
 @pytest.fixture(params=["classes at every position", "label_sets", "pixels"])

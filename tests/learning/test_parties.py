@@ -59,12 +59,14 @@ def test_there_are_as_many_clients_as_tables_or_parties_unless_it_is_said(tmp_pa
 
 def test_where_nobody_says_whose_rows_are_it_is_asked_for(tmp_path, capsys):
     path = table(tmp_path / "t" / "a.csv", rows_of(12))
-    words = "num_clients is not set, and .*a.csv does not say which party has which rows: set it, "
+    words = r"a.csv does not say which party has which rows: declare party in columns.yaml, or "
     with pytest.raises(LearningError, match=words):
         clients(path)
     assert clients(path, "dataset.num_clients=4") == 4
     assert main(["plan", "dataset=csv", f"dataset.path={path}"]) == 2
-    assert "dataset.num_clients is not set, and" in " ".join(capsys.readouterr().err.split())
+    assert "dealt to parties by dataset.partition=iid" in " ".join(capsys.readouterr().err.split())
+    assert main(["plan", "dataset=csv"]) == 2
+    assert "dataset.path is not set: name the tables" in " ".join(capsys.readouterr().err.split())
     (tmp_path / "t" / "columns.yaml").write_text("label: [")
     with pytest.raises(LearningError, match=r"columns.yaml"):
         clients(path)

@@ -176,6 +176,12 @@ def test_a_first_declaration_takes_no_range_from_the_rows_unless_asked(tmp_path,
     assert main(words) == 0
     assert "numeric:\n  Age: [-1000000, 1000000]\n" in coarse.read_text()
     assert "LOW" not in coarse.read_text()
+    path.write_text("0,1,2\n71,3,1\n64,5,0\n")
+    (tmp_path / "columns.yaml").unlink()
+    assert main(["columns", str(path), "--label", "2"]) == 0
+    path.write_text("71,3,1\n64,5,0\n")
+    assert main(["columns", str(path), "--label", "1", "--output", str(tmp_path / "none.yaml")]) == 2
+    assert "has numbers in place of names: write one above it" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_table_that_is_wide_or_packed_without_measure_is_one_line(tmp_path, monkeypatch):

@@ -73,3 +73,15 @@ def test_off_a_terminal_every_tenth_round_of_a_long_run_is_told(capsys):
         progress.update([replace(RECORD, round=number, failures={}) for number in range(1, 26)])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines[1:]] == ["1/25", "10/25", "20/25", "25/25"]
+
+
+def test_a_run_that_goes_on_tells_of_no_round_again(capsys):
+    rounds = [replace(RECORD, round=number, failures={}) for number in (1, 2, 3)]
+    with RunProgress(Console(width=100), 3, [1.0, None], waiting="training ...", against="") as progress:
+        progress.go_on_after([])
+        progress.go_on_after(rounds[:2])
+        progress.update(rounds)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "round 2/3 was the last one recorded: the run goes on after it",
+        "round 3/3  accuracy 50.0 %  epsilon 0.25/1",
+    ]

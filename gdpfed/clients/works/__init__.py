@@ -2,11 +2,14 @@
 
 A file has the name of its work, which is also the name in orders. Its function `work` returns the update for
 a job, of shape (d,) in float64. The next steps are the same for all works (`gdpfed.clients.update`): the
-update is weighted, clipped, rounded to a grid and masked. The file may define three more functions:
+update is weighted, clipped, rounded to a grid and masked. The file may define five more functions:
 
 * ``check(order, theta, encoding, client_id)`` raises an error, before the charge, for an invalid order;
 * ``check_grid(encoding)`` raises an error, before the run, if the sum's grid is too coarse for the work;
-* ``without_examples(job)`` returns the update if the examples cannot be used; without it, zeros are sent.
+* ``without_examples(job)`` returns the update if the examples cannot be used; without it, zeros are sent;
+* ``model_dimension(order, dimension)`` returns the number of model parameters for a contribution of this many
+  coordinates; without it, the contribution is a change of the model;
+* ``by_party(order, dimension)`` says whether the sum shows every client's numbers apart, which a node allows.
 """
 
 from collections.abc import Callable

@@ -44,7 +44,7 @@ def of_records(job: Job, data: Split) -> torch.Tensor:
     """Return the counts of right and wrong answers on these records, slightly reduced for rounding."""
     order, dimension = job.order, job.encoding.dimension
     counts = counted(job, data)
-    if order.counts_by_party(dimension):
+    if by_party(order, dimension):
         blocks = np.zeros((order.task.num_clients, len(counts)))
         blocks[job.client_id] = counts
         counts = blocks.reshape(-1)
@@ -67,15 +67,49 @@ def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.flo
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
     """Raise OrderError if the number of classes is missing, or a place for this client's counts."""
-    if order.task.form is None:
-        raise OrderError(
-            "the order does not state the number of classes: state it, since nothing can be counted without"
-        )
-    if order.counts_by_party(encoding.dimension) and not 0 <= client_id < order.task.num_clients:
+    check_classes(order)
+    if by_party(order, encoding.dimension) and not 0 <= client_id < order.task.num_clients:
         raise OrderError(
             f"the order counts for clients 0 to {order.task.num_clients - 1}, and this is client "
             f"{client_id}: give the order the number of clients"
         )
+
+
+def check_classes(order: TrainingOrder) -> None:
+    """Raise OrderError if the number of classes is missing."""
+    if order.task.form is None:
+        raise OrderError(
+            "the order does not state the number of classes: state it, since nothing can be counted without"
+        )
+
+
+def model_dimension(order: TrainingOrder, dimension: int) -> int:
+    """Return the number of model parameters d; raise OrderError unless each count has one coordinate."""
+    return dimension_of_counts(order, dimension, by_party=by_party(order, dimension))
+
+
+def dimension_of_counts(
+    order: TrainingOrder, dimension: int, *, by_party: bool = False, rates: bool = False
+) -> int:
+    """Return the number of model parameters d; raise OrderError for another number of counts, or of `rates`.
+
+    `by_party`: whether each client has counts of its own, and their number is right.
+    """
+    classes = order.task.classes_counted
+    counts = counts_dimension(classes, rates=rates)
+    if dimension != counts and not by_party:
+        raise OrderError(
+            f"{order.work} of {classes} classes are {counts} numbers, not {dimension}: ask for as many "
+            "numbers"
+        )
+    return order.task.dimension
+
+
+def by_party(order: TrainingOrder, dimension: int) -> bool:
+    """Whether a sum with this number of coordinates holds separate counts for every client."""
+    if order.task.form is None or order.task.num_clients == 1:
+        return False
+    return dimension == order.task.num_clients * counts_dimension(order.task.classes_counted)
 
 
 def check_grid(encoding: Encoding) -> None:

@@ -4,14 +4,24 @@ from math import isinf
 
 import torch
 
+from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.works import Job
-from gdpfed.clients.works.held_out_counts import check as check
-from gdpfed.clients.works.held_out_counts import counted
+from gdpfed.clients.works.held_out_counts import check_classes, counted, dimension_of_counts
 
 
 def work(job: Job) -> torch.Tensor:
     """Return the fractions of right and wrong answers, scaled to a norm within the sum's bound."""
-    check(job.order, job.theta, job.encoding, job.client_id)
+    check_classes(job.order)
     shares = counted(job, job.held_out(), rates=True)
     bound = min(job.order.smallest_norm, job.encoding.clipping_norm)
     return torch.from_numpy(shares * ((1.0 if isinf(bound) else bound) / job.order.weight))
+
+
+def check(order: TrainingOrder, *sum_of: object) -> None:
+    """Raise OrderError if the number of classes is missing."""
+    check_classes(order)
+
+
+def model_dimension(order: TrainingOrder, dimension: int) -> int:
+    """Return the number of model parameters d; raise OrderError unless each fraction has one coordinate."""
+    return dimension_of_counts(order, dimension, rates=True)

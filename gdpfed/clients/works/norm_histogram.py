@@ -62,6 +62,15 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
     replace(order, records=None).check_work(order.task.dimension)
 
 
+def model_dimension(order: TrainingOrder, dimension: int) -> int:
+    """Return the number of model parameters d; raise OrderError unless each bin has one coordinate."""
+    if dimension != len(NORM_MULTIPLES) + 1:
+        raise OrderError(
+            f"norms are counted in {len(NORM_MULTIPLES) + 1} bins, not {dimension}: ask for as many numbers"
+        )
+    return order.task.dimension
+
+
 def check_grid(encoding: Encoding) -> None:
     """Raise OrderError if the integer steps of a sum are too coarse for counts."""
     one_vote(encoding, COUNTED)

@@ -74,6 +74,16 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
         built_gradients(order.task, choose_device(order.device))
 
 
+def model_dimension(order: TrainingOrder, dimension: int) -> int:
+    """Return the number of model parameters d; raise OrderError unless each setting has one coordinate."""
+    if dimension * len(VOTABLE) != len(order.settings):
+        raise OrderError(
+            f"a vote on {len(order.settings)} values cannot have {dimension} coordinates: give one for each "
+            "setting that is compared"
+        )
+    return order.task.dimension
+
+
 def check_grid(encoding: Encoding) -> None:
     """Raise OrderError if the integer steps of a sum are too coarse for votes."""
     one_vote(encoding)

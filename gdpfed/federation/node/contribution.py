@@ -42,6 +42,7 @@ def checked_order(
     """
     with loaded_for_good("torch"):
         from gdpfed.clients.order import OrderError, TrainingOrder
+        from gdpfed.clients.order_checks import model_dimension
 
     if ordered is None or theta is None:
         raise OrderError(
@@ -49,7 +50,7 @@ def checked_order(
             "server and nodes"
         )
     order = TrainingOrder.from_scalars(dict(ordered))
-    dimension = order.model_dimension(parameters.dimension)
+    dimension = model_dimension(order, parameters.dimension)
     if theta.dtype != np.float32 or theta.shape != (dimension,):
         raise OrderError(
             f"the model is {theta.dtype}{list(theta.shape)}, not float32[{dimension}]: run one "

@@ -177,10 +177,13 @@ def _order_and_model(
 
     The operator decides which files a node opens. Only a simulated node reads a path that the server names.
     """
+    from gdpfed.clients.works import function_of
+
     order, theta = checked_order(request.order, request.theta, parameters)
     source, own = order.task.source, node.settings
     check_refused(own, order.task.model)
-    if order.counts_by_party(parameters.dimension):
+    by_party = function_of(order.work, "by_party")
+    if by_party is not None and by_party(order, parameters.dimension):
         check_by_party(own)
     if (weights := order.task.weights) is not None:
         check_weights(own, weights.sha256, weights.path)

@@ -5,7 +5,7 @@ to the patients in them: the highest age is one patient's, and no budget covers 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -58,9 +58,14 @@ def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: boo
     and values are those of the rows, which is not private. `coarse`: whether ranges that are open are wide
     ones, of a million to both sides.
 
-    Raises LearningError: no such file, one that is not a table, or one without the label.
+    Raises LearningError: no such file, one that is not a table, one without names, or without the label.
     """
     table = _read(path)
+    if all(_is_number(name, table.decimal) for name in table.columns) and not _counted_up(table.columns):
+        raise LearningError(
+            f"the first line of {path} has numbers in place of names: write one above it with the names of "
+            "the columns"
+        )
     if label is not None and label not in table.columns:
         raise LearningError(f"{path} has no column '{label}'; it has {', '.join(table.columns)}")
     found, others = dict[str, dict[str, str]](numeric={}, categorical={}), list[str]()
@@ -83,6 +88,11 @@ def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: boo
     if table.missing:
         lines.append(f"missing: [{', '.join(map(_quoted, table.missing))}]")
     return "\n".join([*lines, ""])
+
+
+def _counted_up(names: Collection[str]) -> bool:
+    """Whether columns are named 0, 1, 2 and so on, or 1, 2, 3, as programs do that have no names."""
+    return any([*names] == [str(first + place) for place in range(len(names))] for first in (0, 1))
 
 
 def _declared(present: Sequence[str], decimal: str, *, from_data: bool) -> tuple[str, str]:

@@ -37,15 +37,20 @@ def not_read(path: Path) -> list[str]:
 
 
 def counted_parties(path: str | None, columns: str | None) -> int:
-    """Count the data owners (parties) of a table or folder of tables; return 1 if there is no path.
+    """Count the data owners (parties) of a table or folder of tables; return 1 if the path leads nowhere.
 
     `path`, `columns`: as ``dataset.path`` and ``dataset.columns``. They are the values of ``party`` of the
     declaration, or the tables of the folder; no row is read.
 
-    Raises LearningError: nobody says whose rows are, or the declaration is missing or damaged.
+    Raises LearningError: no path, nobody says whose rows are, or the declaration is missing or damaged.
     """
-    place = Path(path or "").expanduser()
-    if path is None or not place.exists():
+    if path is None:
+        raise LearningError(
+            "dataset.path is not set: name the tables, as in dataset.path=/data/mine, or, to plan without "
+            "them, how many parties there are, as in dataset.num_clients=4"
+        )
+    place = Path(path).expanduser()
+    if not place.exists():
         return 1
     beside = (place if place.is_dir() else place.parent) / COLUMNS_FILE
     file = Path(columns).expanduser() if columns else beside
@@ -54,8 +59,9 @@ def counted_parties(path: str | None, columns: str | None) -> int:
     if place.is_dir() and has_tables(place):
         return len(tables_in(place))
     raise LearningError(
-        f"dataset.num_clients is not set, and {place} does not say which party has which rows: set it, "
-        "declare party, or name a folder with a file for each party"
+        f"{place} does not say which party has which rows: declare party in {COLUMNS_FILE}, or name a folder "
+        "with a file for each party; rows that belong to nobody are dealt to parties by "
+        "dataset.partition=iid and dataset.num_clients=4"
     )
 
 

@@ -134,6 +134,7 @@ def test_ranges_globs_and_quoted_paths_have_values():
             "run.seed=0,1 and run.seed=2 are both given: choose one",
         ),
         (["method=glob(x*)"], "'method=glob(x*)' stands for no value: the options are ali_dpfl, "),
+        (["run.seed=range(0,0)"], "'run.seed=range(0,0)' stands for no value: list them, as in run.seed=1,2"),
         (["run.resume=x"], "'run.resume=x' belongs to one run, and a sweep has several runs: leave it out"),
         (["simulation.backend=ray"], "'simulation.backend=ray' belongs to one run, and a sweep has several"),
         (
