@@ -71,18 +71,6 @@ def update_of(
     return WORKS.get(order.work).work(job)
 
 
-def steps_without_examples(
-    order: TrainingOrder, encoding: Encoding, client_id: int, *, bits: BitsOf = secret_bits, records: int = 1
-) -> npt.NDArray[np.int64]:
-    """Return what a client sends if its examples cannot be used: zeros in integer steps, shape (d,).
-
-    Noise hides that these are zeros: the sum's noise, which is added later, or the client's own. `order`,
-    `encoding`, `client_id`, `bits`: as in :func:`update_of`. `records`: how many the client brings.
-    """
-    update = update_without_examples(order, encoding, client_id, bits=bits, records=records)
-    return contribution_steps(order, update, encoding)
-
-
 def filling_steps(encoding: Encoding) -> npt.NDArray[np.int64]:
     """Return zeros in integer steps, shape (d,), for a client that was not drawn but sends all the same.
 
@@ -94,7 +82,11 @@ def filling_steps(encoding: Encoding) -> npt.NDArray[np.int64]:
 def update_without_examples(
     order: TrainingOrder, encoding: Encoding, client_id: int, *, bits: BitsOf = secret_bits, records: int = 1
 ) -> torch.Tensor:
-    """Return a client's update, before weighting, if its examples cannot be used: zeros, or only noise."""
+    """Return a client's update, before weighting, if its examples cannot be used: zeros, or only noise.
+
+    Noise hides that these are zeros: the sum's noise, which is added later, or the client's own. `order`,
+    `encoding`, `client_id`, `bits`: as in :func:`update_of`. `records`: how many the client brings.
+    """
     without = function_of(order.work, "without_examples")
     if without is None:
         return torch.zeros(encoding.dimension - order.more_coordinates, dtype=torch.float64)

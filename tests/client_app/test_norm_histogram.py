@@ -14,7 +14,7 @@ from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.order import MOST_WORK, ClientPart, OrderError, TrainingOrder
 from gdpfed.clients.order_checks import check_order, model_dimension
-from gdpfed.clients.update import contribution_steps, steps_without_examples, update_of, update_steps
+from gdpfed.clients.update import contribution_steps, update_of, update_steps, update_without_examples
 from gdpfed.clients.works.norm_histogram import histograms
 from gdpfed.learning.models import flatten
 from gdpfed.record_steps import NORM_MULTIPLES, RecordSteps
@@ -64,7 +64,8 @@ def test_every_client_says_the_bin_of_the_update_that_it_would_send():
             own = replace(ORDER, records=steps_of(norm))
             assert np.flatnonzero(update_steps(own, THETA, ENCODING, client)).tolist() == [expected]
     # Who cannot use its examples sends what an update of zeros is, as it would send zeros in a round.
-    assert np.flatnonzero(steps_without_examples(ORDER, ENCODING, 0)).tolist() == [0]
+    nothing = contribution_steps(ORDER, update_without_examples(ORDER, ENCODING, 0), ENCODING)
+    assert np.flatnonzero(nothing).tolist() == [0]
 
 
 def test_both_engines_send_what_a_node_sends():

@@ -14,7 +14,7 @@ from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.record_forms import gradients_of
 from gdpfed.clients.record_work import RecordJobs, checked_steps, holder_of, record_bound
 from gdpfed.clients.rounding import clipped_steps
-from gdpfed.clients.update import contribution_steps, steps_without_examples, update_steps
+from gdpfed.clients.update import contribution_steps, update_steps, update_without_examples
 from gdpfed.clients.works import function_of
 from gdpfed.errors import LearningError, PrivacyError
 from gdpfed.learning.data import DataSource
@@ -107,7 +107,8 @@ def test_a_client_whose_examples_cannot_be_used_sends_noise_as_large_as_that_of_
     order = replace(order_for("dp_sgd", records), training=LocalTraining(4, 1, 0.01, momentum))
     encoding, count = encoding_of(1e6), len(TASK.client_data(3))
     used = update_steps(order, THETA, encoding, 3, bits=bits_of)
-    unused = steps_without_examples(order, encoding, 3, records=count)
+    zeros = update_without_examples(order, encoding, 3, records=count)
+    unused = contribution_steps(order, zeros, encoding)
     # Of 650 coordinates, so that each is within a tenth of its standard deviation.
     assert unused.std() == pytest.approx(used.std(), rel=0.2)
     assert unused.std() > 10

@@ -366,7 +366,7 @@ def test_zeros_are_sent_in_every_coordinate_by_an_edge_too_and_where_a_device_ma
     who = Contributor(0, "run", stand_in=stand_in)
     who.check(order, theta, encoding)
     session: Any = SimpleNamespace(encoding=lambda: encoding)
-    there: Any = SimpleNamespace(device=torch.device("cpu"))
+    there: Any = SimpleNamespace(device=torch.device("cpu"), contribution=NeverAsked().change)
     on_device = DevicePart(there, session).steps(order, theta, who).numpy()
     for steps in (who.steps(order, theta, encoding), on_device):
         assert steps.dtype == np.int64

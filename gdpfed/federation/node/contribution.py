@@ -116,41 +116,42 @@ class Contributor:
         """Compute the client's contribution by the server's accepted instruction, in integer steps, shape
         (d,).
 
-        The round is charged already, and the server sees whether the client answers. So an error that depends
-        on the examples is not raised: the client sends zeros, under the same noise as any update. A client
-        that fills the sum always sends zeros, and reads no example. Raises StandInError: the stand-in gave no
-        update, for example since devices are away; this tells of no data.
+        Raises StandInError: as in :meth:`sent`.
         """
-        from gdpfed.clients.update import (
-            contribution_steps,
-            filling_steps,
-            steps_without_examples,
-            update_steps,
-        )
+        from gdpfed.clients.update import contribution_steps, filling_steps
 
-        if order.fills:
-            return filling_steps(encoding)
+        return self.sent(order, theta, encoding, contribution_steps, filling_steps)
 
-        def computed() -> npt.NDArray[np.int64]:
-            if self.stand_in is None:
-                return update_steps(order, theta, encoding, self.client_id, self.own_data)
-            return contribution_steps(order, self.change(self.stand_in, order, theta), encoding)
+    def sent(
+        self,
+        order: "TrainingOrder",
+        theta: Vector,
+        encoding: Encoding,
+        steps_of: "Callable[[TrainingOrder, torch.Tensor, Encoding], Steps]",
+        filling: Callable[[Encoding], Steps],
+    ) -> Steps:
+        """Return `steps_of` the client's update, or `filling` if it only fills the sum and reads no example.
 
-        def zeros() -> npt.NDArray[np.int64]:
-            return steps_without_examples(order, encoding, self.client_id, records=self.records)
+        The round is charged already, and the server sees whether the client answers. So an error that depends
+        on the examples is not raised: the client sends zeros, under the same noise as any update.
 
-        return self.or_zeros(computed, zeros)
+        `steps_of`: weights, clips and rounds an update, where the node computes.
 
-    def change(self, stand_in: StandIn, order: "TrainingOrder", theta: Vector) -> "torch.Tensor":
-        """Return this client's model change, float64[d], computed by an edge server's run or a user's app."""
+        Raises StandInError: the stand-in gave no update, for example since devices are away; this tells of no
+        data.
+        """
         import torch
 
-        return torch.from_numpy(stand_in.change(self.run, order, theta)).double()
+        from gdpfed.clients.update import update_of, update_without_examples
 
-    def or_zeros(self, computed: Callable[[], Steps], zeros: Callable[[], Steps]) -> Steps:
-        """Return `computed()`; if that fails, return zeros and tell only the node's operator why."""
+        if order.fills:
+            return filling(encoding)
         try:
-            return computed()
+            if self.stand_in is None:
+                update = update_of(order, theta, encoding, self.client_id, self.own_data)
+            else:
+                update = torch.from_numpy(self.stand_in.change(self.run, order, theta)).double()
+            return steps_of(order, update, encoding)
         except StandInError:
             raise
         except Exception as error:
@@ -160,7 +161,8 @@ class Contributor:
                 one_line(str(error)),
             )
             self.unusable(error)
-            return zeros()
+            update = update_without_examples(order, encoding, self.client_id, records=self.records)
+            return steps_of(order, update, encoding)
 
 
 def masked_update(

@@ -11,11 +11,10 @@ from gdpfed.clients.device.sums import DeviceSum
 from gdpfed.clients.keyed_noise import KeyedNoise
 from gdpfed.clients.noise import law_of
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.clients.update import filling_steps, update_of, update_without_examples
 from gdpfed.federation import log
 from gdpfed.federation.node.contribution import Contributor
 from gdpfed.federation.node.stand_ins import Vector
-from secagg import ClientSession
+from secagg import ClientSession, Encoding
 
 
 @dataclass(frozen=True)
@@ -34,31 +33,21 @@ class DevicePart:
         taken_back: Sequence[KeyedNoise],
     ) -> bytes:
         """Train on the GPU, and return the masked vector: the update plus new noise minus earlier noise."""
-        steps, law = self.steps(order, theta, who), law_of(order, self.session.parameters)
+        encoding, law = self.session.encoding(), law_of(order, self.session.parameters)
+        steps = self.steps(order, theta, who)
         context = order.context(theta)
         if law != "gaussian":
             return self.session.mask(self.there.vector(steps), context, noise=law)
-        noise = self.there.noise(self.session.encoding(), [share], taken_back)
+        noise = self.there.noise(encoding, [share], taken_back)
         return self.session.mask(self.there.vector(steps, noise), context)
 
     def steps(self, order: TrainingOrder, theta: Vector, who: Contributor) -> torch.Tensor:
         """Compute the client's contribution on the GPU, in integer steps: int64[d]."""
-        encoding = self.session.encoding()
-        if order.fills:
-            return torch.from_numpy(filling_steps(encoding)).to(self.there.device)
 
-        def computed() -> torch.Tensor:
-            if who.stand_in is None:
-                update = update_of(order, theta, encoding, who.client_id, who.own_data)
-            else:
-                update = who.change(who.stand_in, order, theta)
-            return self.there.contribution(order, update, encoding)
+        def filling(encoding: Encoding) -> torch.Tensor:
+            return torch.zeros(encoding.dimension, dtype=torch.int64, device=self.there.device)
 
-        def zeros() -> torch.Tensor:
-            update = update_without_examples(order, encoding, who.client_id, records=who.records)
-            return self.there.contribution(order, update, encoding)
-
-        return who.or_zeros(computed, zeros)
+        return who.sent(order, theta, self.session.encoding(), self.there.contribution, filling)
 
 
 def device_part(device: torch.device, session: ClientSession) -> DevicePart | None:

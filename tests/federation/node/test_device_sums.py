@@ -146,7 +146,7 @@ def test_zeros_go_the_same_way_where_examples_cannot_be_used(monkeypatch):
     def fails(*asked, **how):
         raise ValueError("a column of this client's table")
 
-    monkeypatch.setattr(on_device, "update_of", fails)
+    monkeypatch.setattr("gdpfed.clients.update.update_of", fails)
     session = session_of(saved_at_mask(**NUMBERS))
     steps = DevicePart(there, session).steps(ORDER, THETA, Contributor(0, "run", unusable=told.append))
     assert isinstance(steps, torch.Tensor)
