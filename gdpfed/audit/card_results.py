@@ -126,8 +126,11 @@ def _at_chance(files: RunFiles) -> list[Fields]:
         value, low, high = (float(of_counts.get(key) or 0.0) for key in ("value", "low", "high"))
         tested = f"about {_cases(counted['counts'])} records that clients hold out, by noised counts"
     else:
-        value, tested = float(files.rounds[-1]["accuracy"]), str(found["tested"])
-        low, high = wilson(value, int(tested.partition(" ")[0]))
+        # Without an accuracy, or a number of trials, the server tested nothing: no card can say what follows.
+        value, tested = float(files.rounds[-1]["accuracy"] or 0.0), str(found["tested"])
+        first = tested.partition(" ")[0]
+        trials = int(first) if first.isdecimal() else 0
+        low, high = wilson(value, trials) if trials else (0.0, 0.0)
     causes = "; ".join(found["causes"])
     return [
         {

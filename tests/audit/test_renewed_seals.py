@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import asdict
 
 import pytest
 import yaml
@@ -9,8 +10,9 @@ import yaml
 from gdpfed.audit.card_forms import Form, compare, read_forms
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import AuditError
+from gdpfed.report.chance import AtChance
 from gdpfed.report.run_observers import default_observers
-from gdpfed.runs.file_formats import FORMAT_VERSION, PLAN_FILE
+from gdpfed.runs.file_formats import AT_CHANCE_FILE, FORMAT_VERSION, PLAN_FILE, save_result
 from gdpfed.simulation import simulate
 from testing.forged import edit_json, renew, reseal
 from testing.small_runs import nothing_drawn, small_config
@@ -169,6 +171,19 @@ def test_settings_are_compared_with_what_was_made_of_them(copy, name, path, valu
     (directory / "config.yaml").write_text(yaml.safe_dump(config))
     renew(directory)
     assert_found(directory, said)
+
+
+@pytest.mark.parametrize("tested", ["about 90 records, by noised counts", "0 records", ""])
+def test_a_result_at_chance_that_nobody_tested_is_a_finding(copy, tested):
+    """By chance, a run is at chance itself, and says so: the file is there, and the server tested nothing."""
+    directory = copy("records")
+    config = yaml.safe_load((directory / "config.yaml").read_text())
+    at("run", "evaluation", to="server")(config)
+    (directory / "config.yaml").write_text(yaml.safe_dump(config))
+    chance = AtChance(0.5, 0.4, 0.6, "B", 0.6, tested, causes=[])
+    save_result(directory / AT_CHANCE_FILE, asdict(chance))
+    renew(directory)
+    assert_found(directory, "0 of 1 lines of this kind")
 
 
 @pytest.mark.parametrize("file", ["model_card.md", "model/weights.safetensors", "ledger.json", "config.yaml"])
