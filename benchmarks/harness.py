@@ -137,8 +137,6 @@ def check_idle(busy_is_fine: bool, busy_percent: Callable[[float], float] = psut
 
     Returns:
         The mark; empty on an idle machine.
-
-    Raises InputError: the machine is busy, and marked figures will not do.
     """
     busy = busy_percent(LOOKED_SECONDS)
     if busy <= MOST_BUSY_PERCENT:

@@ -310,8 +310,6 @@ def refuse_twice(words: Sequence[str]) -> None:
     """Raise ConfigError if a setting is given twice with different values, as only the last would count.
 
     `words`: overrides as they were given, before any is added.
-
-    Raises ConfigError: names both.
     """
     said: dict[str, str] = {}
     for word in words:

@@ -80,7 +80,7 @@ class AppGate:
         """Check a Flower app's signatures; raise InputError if they fail, else record the app.
 
         `bundle`, `verifications`: of the app, as the SuperLink sends them. `run_config`: what the run
-        overrides. `node_config`: the operator's settings. Raises InputError: it is refused.
+        overrides. `node_config`: the operator's settings.
         """
         signed = signed_in(verifications, self.consortium_key).statement
         signed.check(bundle)
@@ -187,10 +187,7 @@ def often(pull: Callable[..., int | None]) -> Callable[..., int | None]:
 
 
 def check_flower() -> None:
-    """Raise LaunchError if this version of Flower lacks functions that are wrapped here.
-
-    Raises LaunchError: what is missing in it.
-    """
+    """Raise LaunchError if this version of Flower lacks functions that are wrapped here."""
     pull, start = getattr(client, _PULL, None), client.start_client_internal
     serve = flower_supernode.__globals__.get(_SERVE)
     missing = [

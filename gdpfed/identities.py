@@ -118,10 +118,7 @@ def read_roster(path: Path, consortium_key: bytes) -> Roster:
 
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
-    """Write a new file as `create_file` does; raise IdentityError if the file exists.
-
-    Raises IdentityError: it exists, or cannot be written.
-    """
+    """Write a new file as `create_file` does; raise IdentityError if the file exists."""
     try:
         create_file(path, data, mode)
     except FileExistsError:

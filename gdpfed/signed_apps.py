@@ -91,7 +91,7 @@ class AppStatement:
     def check(self, bundle: bytes, now: float | None = None) -> None:
         """Raise AppSignatureError for another bundle than this statement's, or if the statement has expired.
 
-        `now`: seconds since 1970, the present unless given. Raises AppSignatureError.
+        `now`: seconds since 1970, the present unless given.
         """
         if sha256(bundle).hexdigest() != self.bundle:
             raise AppSignatureError(

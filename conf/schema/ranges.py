@@ -84,10 +84,7 @@ def one_of(*choices: str) -> OneOf:
 
 
 def require_ranges(group: str, settings: object) -> None:
-    """Raise ConfigError for a value outside the range that its field's type states; null is allowed.
-
-    Raises ConfigError: names the setting, its value and its range.
-    """
+    """Raise ConfigError for a value outside the range that its field's type states; null is allowed."""
     kind: type = type(settings)
     for key, ranges in _ranges_of(kind):
         value = getattr(settings, key)

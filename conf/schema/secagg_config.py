@@ -77,10 +77,7 @@ class SecAggConfig:
         return self.mode == "active"
 
     def refuse_roster(self) -> None:
-        """Raise ConfigError if a file of the nodes' public keys (roster) is set in a simulation.
-
-        Raises ConfigError: secagg.roster_file is set.
-        """
+        """Raise ConfigError if a file of the nodes' public keys (roster) is set in a simulation."""
         require(
             self.roster_file is None,
             f"secagg.roster_file={self.roster_file} is for nodes that operators start, and here one machine "

@@ -61,10 +61,7 @@ def user_path(text: str) -> Path:
 
 
 def require_folders(paths: Sequence[Path]) -> None:
-    """Raise ReportError if a path is not a directory; called before the slow import of code that reads runs.
-
-    Raises ReportError: names the first of them.
-    """
+    """Raise ReportError if a path is not a directory, before the slow import of code that reads runs."""
     for path in paths:
         if not path.is_dir():
             what = "it is a file, and a run is a directory" if path.exists() else "there is no such directory"
@@ -72,10 +69,7 @@ def require_folders(paths: Sequence[Path]) -> None:
 
 
 def require_runs(paths: Sequence[Path]) -> None:
-    """Raise ReportError if a path is not a run; called before the slow import of code that reads runs.
-
-    Raises ReportError: names the first of them.
-    """
+    """Raise ReportError if a path is not a run, before the slow import of code that reads runs."""
     from gdpfed.runs.file_formats import CONFIG_FILE
 
     require_folders(paths)
@@ -88,10 +82,7 @@ def require_runs(paths: Sequence[Path]) -> None:
 
 
 def check_picture(path: Path) -> None:
-    """Raise ConfigError if a picture file cannot be written; called before the picture is computed.
-
-    Raises ConfigError: names the path.
-    """
+    """Raise ConfigError if a picture file cannot be written; called before the picture is computed."""
     if path.suffix != ".png" or path.is_dir() or not path.absolute().parent.is_dir():
         raise ConfigError(f"--output={path} must be a .png file in a directory that exists")
     if not os.access(path.absolute().parent, os.W_OK | os.X_OK):

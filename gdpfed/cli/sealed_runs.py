@@ -6,10 +6,7 @@ from gdpfed.errors import AuditError, ReportError
 
 
 def require_sealed(path: Path) -> None:
-    """Raise ReportError if a file of a finished run has changed since the run ended.
-
-    Raises ReportError: names the first file that does not fit.
-    """
+    """Raise ReportError if a file of a finished run has changed since the run ended."""
     from gdpfed.audit.seal_checks import seal_findings
 
     try:

@@ -24,10 +24,7 @@ OWN_DATA = {
 
 
 def require_path(config: "Config") -> None:
-    """Raise LearningError if a data file is missing; called before the slow import of the code that reads it.
-
-    Raises LearningError: names the setting and what it is to be.
-    """
+    """Raise LearningError if a data file is missing, before the slow import of the code that reads it."""
     data = config.dataset
     if data.name not in OWN_DATA:
         return

@@ -261,10 +261,7 @@ def _members(address: str, workers: int | None) -> list[_Member]:
 
 
 def _check_versions(members: Sequence[_Member]) -> None:
-    """Raise ConfigError if a machine has other versions or code; warn if kinds of CPU differ.
-
-    Raises ConfigError: a machine with other versions, or other code.
-    """
+    """Raise ConfigError if a machine has other versions or code; warn if kinds of CPU differ."""
     here, kind = installed()
     said = _answers({each.name: each.actor.versions.remote() for each in members})
     for name, (there, _) in said.items():

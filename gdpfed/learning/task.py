@@ -216,10 +216,7 @@ class Task:
         return data.test.take(shared_out.indices(everybody, client_id))
 
     def check_record_groups(self) -> None:
-        """Raise LearningError if the data declares another number of record groups than there are budgets.
-
-        Raises LearningError: the error names both numbers.
-        """
+        """Raise LearningError if the data declares another number of record groups than there are budgets."""
         declared, wanted = self.load().record_groups, len(self.record_shares)
         if declared and wanted and declared != wanted:
             raise LearningError(

@@ -13,7 +13,7 @@ from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.vote import refuse_vote
 from gdpfed.privacy.planning.groups import exposure, paper_delta
 from gdpfed.privacy.planning.plan_extensions import with_held_out
-from gdpfed.privacy.sampling.cohorts import tells_sizes
+from gdpfed.privacy.sampling.cohorts import reveals_sizes
 from gdpfed.registry import Registry
 
 METHODS: Registry[type[Method]] = Registry(
@@ -193,7 +193,7 @@ def _planned(method: type[Method], config: Config) -> Method:
         made.plan = replace(made.plan, record_is="person")
     if config.run.evaluation != "server":
         made.plan = with_held_out(made.plan, by_party=config.run.evaluation_by_party)
-    if config.secagg.same_size and tells_sizes(made.plan, same_size=True):
+    if config.secagg.same_size and reveals_sizes(made.plan, same_size=True):
         raise PrivacyError(
             f"privacy.sampling={made.plan.law.name} fills no cohort up, so secagg.same_size=true cannot be "
             "kept: whoever sees the models can tell how many clients are in a round, which epsilon does not "

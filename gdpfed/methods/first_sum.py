@@ -19,7 +19,7 @@ def noise_of_share(share: float, epsilons: Sequence[float], delta: float) -> flo
 def refuse_unpaid(config: Config, setting: str, summed: str) -> None:
     """Raise ConfigError if a sum before the first round has no privacy proof or if budgets cannot pay for it.
 
-    `setting`: which asks for the sum. `summed`: what clients send for it. Raises ConfigError.
+    `setting`: which asks for the sum. `summed`: what clients send for it.
     """
     without = f"or leave {setting} out"
     if not config.secagg.hides_updates:

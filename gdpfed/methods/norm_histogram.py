@@ -24,10 +24,7 @@ _WITHOUT = f"or leave {SETTING} out"
 
 
 def refuse_norm_histogram(config: Config) -> None:
-    """Raise ConfigError if settings forbid the histogram of update norms: no privacy proof, or no use for it.
-
-    Raises ConfigError: names what does not go with it.
-    """
+    """Raise ConfigError if settings forbid the histogram of update norms: no proof, or no use."""
     asked = f"{SETTING}={config.privacy.norm_histogram_share:g}"
     if config.privacy.about_records:
         raise ConfigError(
@@ -46,10 +43,7 @@ def refuse_norm_histogram(config: Config) -> None:
 
 
 def refuse_unplanned(config: Config, plan: PrivacyPlan) -> None:
-    """Raise ConfigError if the plan leaves out the histogram's cost, or if rounds sum more than updates.
-
-    Raises ConfigError.
-    """
+    """Raise ConfigError if the plan leaves out the histogram's cost, or if rounds sum more than updates."""
     if not isinstance(plan.first, NormHistogram) or plan.works != ("update",):
         raise ConfigError(
             f"{SETTING}={config.privacy.norm_histogram_share:g} does not go with method={config.method.name} "

@@ -24,10 +24,7 @@ from gdpfed.privacy.sums_once import SumOnce
 
 
 def refuse_given_rates(config: Config) -> None:
-    """Raise ConfigError if the user gave sampling rates for groups and the method sets them itself.
-
-    Raises ConfigError: names the method and the setting.
-    """
+    """Raise ConfigError if the user gave sampling rates for groups and the method sets them itself."""
     if config.privacy.sampling_rates != "auto":
         raise ConfigError(
             f"privacy.sampling_rates={config.privacy.sampling_rates} does not go with "

@@ -57,10 +57,7 @@ def with_setting(config: Config, setting: Sequence[float]) -> Config:
 
 
 def refuse_vote(config: Config, method: type[Method]) -> None:
-    """Raise ConfigError if a vote on settings has no privacy proof or trials that differ from the run.
-
-    Raises ConfigError: names what does not go with it.
-    """
+    """Raise ConfigError if a vote on settings has no privacy proof or trials that differ from the run."""
     without = "or leave training.vote out"
     if "vote" not in method.goes_with:
         raise ConfigError(

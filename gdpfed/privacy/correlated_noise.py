@@ -80,10 +80,7 @@ def sensitivities(taps: Sequence[float], num_rounds: int) -> Floats:
 
 
 def check_turns(most_turns: int, separation: int, num_rounds: int) -> None:
-    """Raise PrivacyError if `most_turns` rounds, `separation` apart, do not fit into `num_rounds` rounds.
-
-    Raises PrivacyError.
-    """
+    """Raise PrivacyError if `most_turns` rounds, `separation` apart, do not fit into `num_rounds` rounds."""
     require_count("num_rounds", num_rounds)
     require_count("most_turns", most_turns)
     require_count("separation", separation)

@@ -59,14 +59,14 @@ def at_chance(run: PreparedRun, concluded: RunConcluded) -> AtChance | None:
 
 def _on_the_servers(run: PreparedRun, records: Sequence[RoundLogEntry]) -> AtChance | None:
     most_frequent, accuracy = base_rate(run.task), records[-1].accuracy if records else None
-    if most_frequent is None or accuracy is None or _tells_apart(run, records[-1]):
+    if most_frequent is None or accuracy is None or _distinguishes_classes(run, records[-1]):
         return None
     number = len(run.task.load().test)
     low, high = share_interval(np.arange(number) < round(accuracy * number))
     return AtChance(accuracy, low, high, *most_frequent, f"{number} test examples", ())
 
 
-def _tells_apart(run: PreparedRun, record: RoundLogEntry) -> bool:
+def _distinguishes_classes(run: PreparedRun, record: RoundLogEntry) -> bool:
     """Whether a two-class AUC was measured and its 95 % interval lies above 1/2."""
     data, area = run.task.load(), record.metrics.get("auc")
     if area is None or data.num_classes != 2:

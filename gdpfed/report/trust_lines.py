@@ -6,7 +6,7 @@ from math import ceil, floor, fsum
 from conf.schema import Config
 from gdpfed.privacy.mechanism_options import taps_of
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.sampling.cohorts import fills_cohorts, tells_sizes, usual_size
+from gdpfed.privacy.sampling.cohorts import fills_cohorts, reveals_sizes, usual_size
 from gdpfed.record_steps import kind_of
 from gdpfed.report.facts import Fact
 
@@ -48,7 +48,7 @@ def size_facts(plan: PrivacyPlan, config: Config) -> list[Fact]:
 
 def told_size_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
     """Warn if a secure sum's size reveals how many clients were sampled, which epsilon does not cover."""
-    if not tells_sizes(plan, same_size=config.secagg.same_size):
+    if not reveals_sizes(plan, same_size=config.secagg.same_size):
         return
     hides = "privacy.sampling=poisson with secagg.same_size=true hides it"
     if fills_cohorts(plan):

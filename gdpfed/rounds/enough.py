@@ -16,7 +16,7 @@ from conf.schema import SecAggConfig
 from gdpfed.errors import RunError
 from gdpfed.methods.sum_parameters import can_sum
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.sampling.cohort_sizes import tells_turns
+from gdpfed.privacy.sampling.cohort_sizes import reveals_turns
 from gdpfed.privacy.sampling.cohorts import draws_secret_blocks
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.rounds.fleet import Fleet
@@ -56,7 +56,7 @@ def present_for_a_round(
             f"round; once more of them are there, go on by run.resume={path}"
         )
     by_group = ", ".join(map(str, reachable_by_group(plan, present)))
-    if _tells_of_absent(plan, present):
+    if _reveals_absence(plan, present):
         raise RunError(
             f"round {round_index + 1}: of the clients of each group {by_group} are there, and "
             f"privacy.sampling={plan.law.name} draws those that are not as well: how many answer would tell "
@@ -73,11 +73,11 @@ def present_for_a_round(
 
 
 def _suffices(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, present: Collection[int]) -> bool:
-    tells = _tells_of_absent(plan, present) or _would_tell(plan, secagg, round_index, present)
+    tells = _reveals_absence(plan, present) or _would_tell(plan, secagg, round_index, present)
     return some_sum(plan, secagg, present) and not tells
 
 
-def _tells_of_absent(plan: PrivacyPlan, present: Collection[int] | None) -> bool:
+def _reveals_absence(plan: PrivacyPlan, present: Collection[int] | None) -> bool:
     """Whether a secretly sampled cohort may contain clients that cannot be reached.
 
     It would reveal something about the draw: whether a sum succeeds, and its noise, depend on how many of the
@@ -98,7 +98,7 @@ def _would_tell(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, prese
         return False
     least = next(size for size in count(secagg.minimum_cohort) if can_sum(secagg, size))
     index = min(round_index, plan.num_rounds - 1)
-    return tells_turns(plan, least, index, reachable_by_group(plan, present))
+    return reveals_turns(plan, least, index, reachable_by_group(plan, present))
 
 
 def without_small_sums(

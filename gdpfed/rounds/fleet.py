@@ -30,10 +30,6 @@ NO_SINGLE_UPDATES = (
 )
 
 
-CLIENT_STATES = "keep something between their rounds"
-"""An ability of the clients of some fleets; see `Fleet.clients_can`."""
-
-
 def any_number(clients: Collection[int]) -> bool:
     """Accept any number of clients, so that a round always begins."""
     return True

@@ -41,10 +41,7 @@ class ChargedMark:
         save_whole(self.path, f"{_charges_in(ledger)}\n".encode())
 
     def check(self, ledger: Ledger) -> None:
-        """Raise RunError if a run's ledger has fewer recorded costs than the run is known to have.
-
-        Raises RunError also if the count is missing or cannot be read.
-        """
+        """Raise RunError if a run's ledger has fewer recorded costs than the run is known to have."""
         held = _charges_in(ledger)
         try:
             most = int(read_regular(self.path))

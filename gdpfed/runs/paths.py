@@ -140,10 +140,7 @@ def below(folder: Path, overrides: Sequence[str]) -> list[str]:
 
 
 def check_paths(overrides: Sequence[str]) -> None:
-    """Raise ConfigError if settings (key=value) name files outside of the allowed folders.
-
-    Raises ConfigError: names the setting, its value and the folders.
-    """
+    """Raise ConfigError if settings (key=value) name files outside of the allowed folders."""
     listed = os.environ.get(FOLDERS)
     if listed is None:
         return

@@ -47,10 +47,7 @@ def load_run(overrides: Sequence[str]) -> Config:
 
 
 def refuse_another_run(path: Path, config: Config) -> None:
-    """Raise RunError if the run in a directory would compute something else with a configuration.
-
-    Raises RunError: as :func:`load_run`.
-    """
+    """Raise RunError if the run in a directory would compute something else with a configuration."""
     _refuse_contradiction(path, _saved_settings(path), config)
 
 

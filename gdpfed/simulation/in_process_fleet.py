@@ -18,7 +18,8 @@ from gdpfed.methods.base import ClientSum
 from gdpfed.privacy.ledgers.charged import ChargedCounts
 from gdpfed.record_steps import kind_of
 from gdpfed.report.run_observers import default_observers
-from gdpfed.rounds.fleet import CLIENT_STATES, Fleet
+from gdpfed.rounds.extensions.client_memory import CAN_KEEP
+from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.pairwise import StageRequests
 from gdpfed.rounds.plain import plain_sum, sum_noise_steps
@@ -39,7 +40,7 @@ class InProcessFleet(Fleet):
     sum is drawn at once. Release the engine with ``close``, or use it as a context manager.
     """
 
-    clients_can = frozenset({CLIENT_STATES})
+    clients_can = frozenset({CAN_KEEP})
 
     def __init__(self, secagg: SecAggConfig, run_label: str, engine: Engine) -> None:
         super().__init__(secagg, run_label)
@@ -200,10 +201,7 @@ def simulate_prepared(
 
 
 def _check_record_counts(prepared: PreparedRun, given: Sequence[int]) -> None:
-    """Raise ConfigError if record counts differ from those of the simulated clients.
-
-    Raises ConfigError: names the first client of whom they are not.
-    """
+    """Raise ConfigError if record counts differ from those of the simulated clients."""
     for client, count in enumerate(given):
         held = len(prepared.task.client_indices(client))
         if held != count:

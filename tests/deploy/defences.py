@@ -310,8 +310,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/privacy/sampling/cohort_sizes.py",
-                "    if any(tells_turns(",
-                "    if False and any(tells_turns(",
+                "    if any(reveals_turns(",
+                "    if False and any(reveals_turns(",
             ),
         ),
     ),
@@ -418,8 +418,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/methods/__init__.py",
-                "    if config.secagg.same_size and tells_sizes(",
-                "    if False and tells_sizes(",
+                "    if config.secagg.same_size and reveals_sizes(",
+                "    if False and reveals_sizes(",
             ),
         ),
     ),

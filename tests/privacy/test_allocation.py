@@ -26,7 +26,7 @@ from gdpfed.privacy.mechanisms.allocated.planner import make_allocated_plan
 from gdpfed.privacy.mechanisms.allocated.report import AllocatedReport
 from gdpfed.privacy.mechanisms.allocated.terms import AllocatedTerms
 from gdpfed.privacy.planning.groups import groups_from_shares
-from gdpfed.privacy.sampling.cohort_sizes import refuse_skipped, tells_turns
+from gdpfed.privacy.sampling.cohort_sizes import refuse_skipped, reveals_turns
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
 from testing.settings import last_of_each
 
@@ -276,13 +276,13 @@ def plan_with(number, one_sum=False, budgets=(2.0,), rates=(0.5,)):
 def test_those_who_are_there_and_those_of_one_sum_count_together():
     two = {"budgets": (2.0, 3.0), "rates": (0.5, 0.5)}
     apart, together = plan_with(60, **two), plan_with(60, one_sum=True, **two)
-    assert tells_turns(apart, 3, 0)
-    assert not tells_turns(together, 3, 0)
+    assert reveals_turns(apart, 3, 0)
+    assert not reveals_turns(together, 3, 0)
     # Who is not there is drawn for nothing; a group of which nobody is there has nobody to protect.
-    assert tells_turns(together, 3, 0, there=[4, 4])
-    assert not tells_turns(plan_with(120, **two), 3, 0, there=[60, 0])
+    assert reveals_turns(together, 3, 0, there=[4, 4])
+    assert not reveals_turns(plan_with(120, **two), 3, 0, there=[60, 0])
     # In every round: nothing is secret.
-    assert not tells_turns(plan_with(6, rates=(1.0,)), 3, 0)
+    assert not reveals_turns(plan_with(6, rates=(1.0,)), 3, 0)
 
 
 def test_by_poisson_sampling_epsilon_does_not_count_that_a_round_was_seen_to_be_skipped():

@@ -33,10 +33,7 @@ class Setting:
     client_factor: float = 1.0
 
     def check(self) -> None:
-        """Raise ExperimentError if the changes contradict the experiment.
-
-        Raises ExperimentError: one line that names the value and the remedy.
-        """
+        """Raise ExperimentError if the changes contradict the experiment."""
         if not 0 < self.client_factor <= 1:
             raise ExperimentError(f"--scale {self.client_factor:g} must be in (0, 1]")
         if self.num_rounds is not None and self.num_rounds < 1:

@@ -151,10 +151,7 @@ class Experiment:
         return replace(self, rows=self.rows | {name: _method_row(name) for name in names})
 
     def validate(self) -> None:
-        """Raise ConfigError if values are invalid in a way that types cannot express.
-
-        Raises ConfigError: one line that names experiment, value and remedy.
-        """
+        """Raise ConfigError if values are invalid in a way that types cannot express."""
         known = (*TRAINED, *QUANTITIES.names())
         require(self.quantity in known, not_known(f"{self.name}: quantity={self.quantity}", known))
         require(bool(self.rows and self.datasets), f"{self.name}: give at least one row and one data set")

@@ -59,10 +59,7 @@ class Reproduction:
     launch: Launch = field(default_factory=Processes)
 
     def check(self) -> None:
-        """Raise ExperimentError if the number of seeds is out of range.
-
-        Raises ExperimentError: one line that names the value and the remedy.
-        """
+        """Raise ExperimentError if the number of seeds is out of range."""
         if not 1 <= self.num_seeds <= MOST_SEEDS:
             raise ExperimentError(f"--seeds {self.num_seeds} must be from 1 to {MOST_SEEDS}")
 

@@ -150,10 +150,7 @@ def _equal(own: ClientBudgets, chances: Floats, common: dict[str, Any]) -> Clien
 
 
 def _refuse_expensive_counts(config: Config, own: ClientBudgets, counts_rho: float) -> None:
-    """Raise ConfigError if releasing class counts costs a client its whole budget.
-
-    Raises ConfigError: names the client.
-    """
+    """Raise ConfigError if releasing class counts costs a client its whole budget."""
     totals = own.expected_totals()
     client = int(totals.argmin())
     if config.method.spending == "equal" and counts_rho >= totals[client]:
@@ -181,10 +178,7 @@ def _unbiased(
 
 
 def refuse_lone_reward(config: Config) -> None:
-    """Raise GameError if a list of rewards does not have one reward for each round.
-
-    Raises GameError: another number of rewards than rounds.
-    """
+    """Raise GameError if a list of rewards does not have one reward for each round."""
     reward = config.method.reward
     if isinstance(reward, list) and len(reward) != config.run.num_rounds:
         raise GameError(

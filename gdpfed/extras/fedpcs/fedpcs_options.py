@@ -43,10 +43,7 @@ LOCAL_WORKS = {
 
 
 def local_work(config: Config) -> LocalWork:
-    """Return the configured kind of local computation; raise ConfigError if settings do not go with it.
-
-    Raises ConfigError: settings that have no accounting with it.
-    """
+    """Return the configured kind of local computation; raise ConfigError if settings do not go with it."""
     chosen, privacy = config.method.local, config.privacy
     work = LOCAL_WORKS[chosen]
     if privacy.unit != work.unit:

@@ -31,10 +31,7 @@ DISTANCES_KEY = "delta.distances"
 
 
 def refuse_unfit_rule(config: Config) -> None:
-    """Raise ConfigError for settings that contradict sampling by released values.
-
-    Raises ConfigError: one line, with the remedy.
-    """
+    """Raise ConfigError for settings that contradict sampling by released values."""
     method = config.method
     by = f"method.client_sampling={method.client_sampling}"
     if method.client_sampling != "fed_cbs" and method.counts_rho is not None:

@@ -99,10 +99,7 @@ _DRAWS: dict[str, WeightedDraws] = {
 
 
 def weighted_draws(name: str) -> WeightedDraws:
-    """Return the way of weighted sampling with this name; raise PrivacyError if the name is unknown.
-
-    Raises PrivacyError for a name that there is not.
-    """
+    """Return the way of weighted sampling with this name; raise PrivacyError if the name is unknown."""
     require_choice("draws", name, get_args(Draws))
     return _DRAWS[name]
 

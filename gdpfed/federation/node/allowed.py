@@ -49,7 +49,7 @@ def refused_override(run_config: Mapping[str, Any], allowed: str) -> str | None:
 def check_overrides(config: Mapping[str, Any], run_config: Mapping[str, Any]) -> None:
     """Raise NodeConfigError if a run changes a setting that the node's operator does not allow.
 
-    Without the setting allowed-overrides, all are allowed. Raises NodeConfigError: the list lacks a setting.
+    Without the setting allowed-overrides, all are allowed.
     """
     refuse_overrides(
         run_config, config.get("allowed-overrides", EVERYTHING), "allowed-overrides", NodeConfigError
@@ -80,7 +80,7 @@ def check_refused(settings: "NodeSettings", model: str) -> None:
     """Raise NodeConfigError if the node's operator forbids the run's model, for example one for statistics.
 
     Forbidden names may contain * for any letters. A model whose name ends in _by_party shows separate figures
-    for each client, which the operator must allow. Raises NodeConfigError: it is forbidden, or not allowed.
+    for each client, which the operator must allow.
     """
     if model.endswith(OF_EACH_PARTY):
         check_by_party(settings)

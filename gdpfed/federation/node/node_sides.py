@@ -36,9 +36,6 @@ class NodeSide:
         """Raise BudgetRefusedError if a run's conditions differ from what this node answered to the plug-in.
 
         `told`: the values that the server's plug-in sent.
-
-        Raises:
-            BudgetRefusedError: names what differs.
         """
 
 

@@ -33,11 +33,7 @@ class StandIn(Protocol):
     """Gives a node's updates in place of training on the node's own data."""
 
     def check(self, order: "TrainingOrder") -> None:
-        """Raise InputError for an instruction that this object cannot carry out, before any cost is recorded.
-
-        Raises:
-            InputError: what it cannot.
-        """
+        """Raise InputError for an instruction that this object cannot follow, before any cost is recorded."""
         ...
 
     def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:

@@ -158,10 +158,7 @@ def agree_to_terms(transport: Transport, joined: Joined, terms: Mapping[int, Off
 
 
 def keep_groups(run: PreparedRun, joined: Joined, enough: int) -> None:
-    """Leave out clients whose records fall into other groups than planned; raise RunError if too few stay.
-
-    Raises RunError: too few stay; it says why.
-    """
+    """Leave out clients whose records fall into other groups than planned; raise RunError if too few stay."""
     _leave_out(joined, dealt_otherwise(run, joined), enough)
 
 

@@ -107,10 +107,7 @@ class Joined:
     versions: dict[int, str] = field(default_factory=dict)
 
     def add(self, answer: NodeAnswer) -> None:
-        """Add a node that joins; raise NodeRefusedError if another node is the same client.
-
-        Raises NodeRefusedError: another node is that client.
-        """
+        """Add a node that joins; raise NodeRefusedError if another node is the same client."""
         client_id = answer.client_id
         if client_id in self.nodes:
             raise NodeRefusedError(

@@ -50,10 +50,7 @@ class Where:
     found: Callable[[Fault], None] | None = None
 
     def refuse(self, name: str, cells: Cells, wrong: npt.NDArray[np.bool_], words: str) -> None:
-        """Raise LearningError for the first wrong value of a column, or pass all of them to a collector.
-
-        Raises LearningError: of the first of them, where nobody takes all.
-        """
+        """Raise LearningError for the first wrong value of a column, or pass all of them to a collector."""
         for at in np.flatnonzero(wrong).tolist():
             fault = Fault(int(self.rows[at]), name, cells.text(at), words)
             if self.found is None:

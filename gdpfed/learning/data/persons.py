@@ -127,10 +127,7 @@ def beyond_parties(data: Dataset) -> tuple[int, int]:
 
 
 def refuse_shared(train: Split, test: Split, place: str) -> None:
-    """Raise LearningError if a person has both training and test rows: test results would be too good.
-
-    Raises LearningError: says how many there are, and of nobody who.
-    """
+    """Raise LearningError if a person has both training and test rows: test results would be too good."""
     if train.persons is None or test.persons is None:
         return
     shared = np.intersect1d(train.persons, test.persons)

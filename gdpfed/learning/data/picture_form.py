@@ -126,10 +126,7 @@ def _channels(part: Part) -> int:
 
 
 def refuse_other(form: PictureForm, folder: Path, image_size: int | None, channels: int | None) -> None:
-    """Raise LearningError if settings of a run contradict ``pictures.yaml`` in the folder.
-
-    Raises LearningError: names both.
-    """
+    """Raise LearningError if settings of a run contradict ``pictures.yaml`` in the folder."""
     for key, said, declared in (
         ("image_size", image_size, form.image_size),
         ("channels", channels, form.channels),

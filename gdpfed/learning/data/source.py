@@ -112,10 +112,7 @@ class DataSource:
         return None if file is None else Encoder(self.encoder or (), file, self.vocabulary)
 
     def allow(self, *settings: str) -> None:
-        """Raise LearningError for a setting that the data set's loader does not use.
-
-        Raises LearningError: the error names the setting.
-        """
+        """Raise LearningError for a setting that the data set's loader does not use."""
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name not in ("name", *settings) and value is not None:

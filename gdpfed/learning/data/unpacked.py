@@ -19,8 +19,6 @@ def refuse_unpacked(name: str, packed: int, unpacked: int, most_times: int) -> N
         packed: bytes of the file.
         unpacked: bytes that it takes once it is read.
         most_times: how many times as large it may become, where that is much.
-
-    Raises LearningError: it is one of these.
     """
     if unpacked > (most := virtual_memory().available * MOST_MEMORY):
         raise LearningError(
@@ -34,8 +32,6 @@ def refuse_packed_well(name: str, packed: int, unpacked: int, most_times: int) -
     """Raise LearningError if a file's compression ratio is implausible.
 
     The arguments are those of :func:`refuse_unpacked`.
-
-    Raises LearningError: it is one.
     """
     if unpacked > max(ANY_SIZE, most_times * packed):
         raise LearningError(

@@ -150,10 +150,7 @@ def _rows(sheet: Any) -> Iterator[Row]:
 
 
 def _refuse_unsaved(path: Path, name: str, above: int, place: str) -> None:
-    """Raise LearningError if the table has merged cells, or formulas saved without their values.
-
-    Raises LearningError: names the lines.
-    """
+    """Raise LearningError if the table has merged cells, or formulas saved without their values."""
     with _book(path, place) as book:
         part = book[name]._worksheet_path
     with ZipFile(path) as archive, archive.open(part) as sheet:

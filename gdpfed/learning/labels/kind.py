@@ -126,10 +126,7 @@ class LabelKind(ABC):
         return self.num_classes if self.is_one_class else 0
 
     def check_weights(self, number: int) -> None:
-        """Raise LearningError if class weights are given, but not one for each class or label.
-
-        Raises LearningError: the error names both numbers.
-        """
+        """Raise LearningError if class weights are given, but not one for each class or label."""
         wanted = f"give {self.num_classes}, one a {self.weighed}"
         if not self.weighed:
             wanted = f"labels that are {self.words} have none"

@@ -304,7 +304,6 @@ def refuse_changing_buffers(model: nn.Module, example: torch.Tensor) -> None:
     would break the privacy guarantee; without them, another model is trained than the one that is evaluated.
 
     `model`: any module; its buffers are restored afterwards. `example`: a small batch to run through it.
-    Raises LearningError: the error names the buffers.
     """
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     if not before:

@@ -62,8 +62,7 @@ class ChargedSum(Generic[R]):
         """Raise PrivacyError if a sum's clients, norm bounds or noise break what the ledger recorded.
 
         `clients`: ids of the clients in the sum. `norms`: a bound on the contribution of each, in the same
-        order. `noise_stddev`: the standard deviation of the noise in the sum. Raises PrivacyError for other
-        clients, a larger bound or less noise.
+        order. `noise_stddev`: the standard deviation of the noise in the sum.
         """
         charged, largest, least_noise = self._charged
         of_sum = f"round {self.round_index}: {self.request.name} is about to be summed"

@@ -66,7 +66,7 @@ def starts_of_ranges(plan: PrivacyPlan) -> list[int]:
     return sorted(starts)
 
 
-def tells_turns(
+def reveals_turns(
     plan: PrivacyPlan, minimum_cohort: int, round_index: int, there: Sequence[int] | None = None
 ) -> bool:
     """Whether a skipped round would reveal too much about the other rounds that were drawn together with it.
@@ -125,7 +125,7 @@ def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
     Raises PrivacyError where that is expected of more than `MOST_SKIPPED` of the rounds, and where rounds are
     drawn ahead and one that is skipped would tell of others.
     """
-    if any(tells_turns(plan, minimum_cohort, start) for start in starts_of_ranges(plan)):
+    if any(reveals_turns(plan, minimum_cohort, start) for start in starts_of_ranges(plan)):
         raise PrivacyError(
             f"with privacy.sampling=allocation a cohort below secagg.minimum_cohort={minimum_cohort} would "
             "be seen to be skipped, and tell in which rounds its clients take part, with a chance above "

@@ -54,7 +54,7 @@ def fills_cohorts(plan: PrivacyPlan) -> bool:
     return plan.law.name == "poisson" and plan.private and plan.sample_is_secret
 
 
-def tells_sizes(plan: PrivacyPlan, *, same_size: bool) -> bool:
+def reveals_sizes(plan: PrivacyPlan, *, same_size: bool) -> bool:
     """Whether noise and integer steps of secure sums reveal cohort sizes, which epsilon leaves out.
 
     `same_size`: whether cohorts are filled up to one size in all rounds. Random allocation does not do this.

@@ -22,7 +22,6 @@ from gdpfed.learning.training.client_states import CLIENT_STATES, RoundSums
 from gdpfed.methods.base import ClientSum, SumRequest
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.extensions.base import State, SumExtension
-from gdpfed.rounds.fleet import CLIENT_STATES as CAN_KEEP
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.prepared import PreparedSum
 from gdpfed.runs.file_formats import CLIENT_STATES_FOLDER
@@ -30,6 +29,8 @@ from gdpfed.runs.file_formats import CLIENT_STATES_FOLDER
 if TYPE_CHECKING:
     from gdpfed.rounds.run import OpenRun, PreparedRun
 
+CAN_KEEP = "keep something between their rounds"
+"""What a fleet names in `Fleet.clients_can` if its clients keep states."""
 TOLD, KEEPING = "told", "keeping"
 NO_CLIENT_STATES = (
     "training.client_state={}: nodes keep nothing between their rounds, the clients of a simulation do: use "
