@@ -107,7 +107,7 @@ class Federation:
         unit: Unit = "client",
         examples: str = EXAMPLES_FILE,
     ) -> "Federation":
-        """Make nodes with budgets in a cycle, smallest first; more nodes do not change earlier ones.
+        """Make nodes with budgets from a list in turn, smallest first; node i is the same for any number.
 
         Raises TopologyError: nodes that do not divide among the budgets, or fewer than a sum needs.
         """

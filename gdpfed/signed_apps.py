@@ -188,7 +188,7 @@ def release_of(version: str) -> tuple[int, ...]:
 
 
 def signed_in(verifications: Mapping[str, str], consortium_key: bytes) -> SignedApp:
-    """Read the consortium's signature from the verifications that a SuperNode receives.
+    """Return a Flower app's signature by the consortium, which a SuperNode receives among others.
 
     Raises AppSignatureError: there is no signature, or none of this consortium.
     """

@@ -7,7 +7,8 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from gdpfed.report.plots import COLOURS, MARKERS, SETTINGS, new_figure, new_panels
+from gdpfed.report.palette import COLOURS
+from gdpfed.report.plots import MARKERS, SETTINGS, new_figure, new_panels
 from paper.tables import Measured
 
 WIDTH_INCHES = 3.4

@@ -19,7 +19,7 @@ RESULT_LINE = "result "
 
 @dataclass(frozen=True)
 class Work:
-    """Rounds of DP-FedAvg with cohorts of a fixed size, which every program must carry out.
+    """What every measured program has to do: rounds of DP-FedAvg with cohorts of a fixed size.
 
     Attributes:
         data: directory with the files of Fashion-MNIST's form; of `cnn3`, the file of colour pictures; of

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from math import isinf
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import MODES, Command, make_console, require_folders, user_path
+from gdpfed.cli.command import MODES, Command, cli_path, make_console, require_folders
 from gdpfed.decimal_numbers import decimal_number, whole_number
 from gdpfed.errors import ConfigError
 
@@ -35,14 +35,17 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "with --canaries overrides of conf/, or both",
     )
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--node-ledger", type=user_path, metavar="FILE", help="the ledger of one node")
+    kind.add_argument("--node-ledger", type=cli_path, metavar="FILE", help="the ledger of one node")
     parser.add_argument(
         "--client", type=whole_number, metavar="K", help="the number of the node's client in the runs"
     )
     kind.add_argument("--canaries", action="store_true", help="measure epsilon on simulated runs")
     kind.add_argument("--attack", action="store_true", help="guess from a run's model who was trained on")
     parser.add_argument(
-        "--outside", type=user_path, metavar="PATH", help="with --attack: tables of parties not in the run"
+        "--outside",
+        type=cli_path,
+        metavar="PATH",
+        help="with --attack: tables of parties not in the run",
     )
     parser.add_argument("--json", action="store_true", help="print the audit as JSON")
     canaries = parser.add_argument_group("with --canaries")
@@ -63,7 +66,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--confidence", type=decimal_number, default=0.95, help="confidence of all figures together (0.95)"
     )
     canaries.add_argument(
-        "--output", type=user_path, metavar="DIR", help="write the figures and a picture there"
+        "--output", type=cli_path, metavar="DIR", help="write the figures and a picture there"
     )
 
 
@@ -79,7 +82,7 @@ def _execute(options: argparse.Namespace) -> int:
         )
     if options.canaries:
         return int(MODES.get("audit --canaries")(options))
-    named = [user_path(override) for override in options.overrides]
+    named = [cli_path(override) for override in options.overrides]
     if options.attack:
         require_folders(named[:1])
         return int(MODES.get("audit --attack")(options))

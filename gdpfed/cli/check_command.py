@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import Command, user_path
+from gdpfed.cli.command import Command, cli_path
 from gdpfed.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ MOST_LINES = 5
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("table", type=user_path, metavar="TABLE", help="CSV or Parquet, or a folder of them")
+    parser.add_argument("table", type=cli_path, metavar="TABLE", help="CSV or Parquet, or a folder of them")
     parser.add_argument(
         "columns",
-        type=user_path,
+        type=cli_path,
         nargs="?",
         metavar="COLUMNS",
         help="the declaration (columns.yaml beside it)",

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from gdpfed.cli.command import Command, user_path
+from gdpfed.cli.command import Command, cli_path
 from gdpfed.errors import ConfigError
 
 EXAMPLES = """\
@@ -16,7 +16,7 @@ NOT_PRIVATE = (
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("table", type=user_path, metavar="TABLE", help="CSV or Parquet")
+    parser.add_argument("table", type=cli_path, metavar="TABLE", help="CSV or Parquet")
     parser.add_argument("--label", metavar="COLUMN", help="the column that is to be predicted")
     parser.add_argument(
         "--from-data",
@@ -29,7 +29,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="ranges of a million to both sides, for gdpfed stats to find narrower ones by noised counts",
     )
     parser.add_argument(
-        "--output", type=user_path, metavar="FILE", help="where to write (columns.yaml beside the table)"
+        "--output", type=cli_path, metavar="FILE", help="where to write (columns.yaml beside the table)"
     )
 
 

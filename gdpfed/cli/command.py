@@ -52,7 +52,7 @@ class Command:
     execute: Callable[[argparse.Namespace], int]
 
 
-def user_path(text: str) -> Path:
+def cli_path(text: str) -> Path:
     """Return a path from the command line; a leading ``~`` is the home directory."""
     try:
         return Path(text).expanduser()
@@ -106,7 +106,7 @@ def add_sweep(parser: argparse.ArgumentParser, output: Path) -> None:
         help="runs at a time, one core each (default: one a core; on a GPU 1, which then has every core)",
     )
     parser.add_argument(
-        "--output", type=user_path, metavar="DIR", help=f"for runs and tables (default {output})"
+        "--output", type=cli_path, metavar="DIR", help=f"for runs and tables (default {output})"
     )
 
 
@@ -127,7 +127,7 @@ def add_watching(parser: argparse.ArgumentParser, port: int) -> None:
     )
     parser.add_argument(
         "--certificate",
-        type=user_path,
+        type=cli_path,
         action="append",
         default=[],
         metavar="FILE",

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from gdpfed.cli.command import Command, make_console, require_runs, user_path
+from gdpfed.cli.command import Command, cli_path, make_console, require_runs
 from gdpfed.decimal_numbers import decimal_number
 
 DEFAULT_PULL = 3.0
@@ -18,10 +18,10 @@ gdpfed compare runs/mine --path /data/tables  where the data are now"""
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "runs", nargs="+", type=user_path, metavar="RUN", help="finished runs, or a directory of runs"
+        "runs", nargs="+", type=cli_path, metavar="RUN", help="finished runs, or a directory of runs"
     )
     parser.add_argument(
-        "--path", type=user_path, metavar="PATH", help="where their data are now (dataset.path)"
+        "--path", type=cli_path, metavar="PATH", help="where their data are now (dataset.path)"
     )
     parser.add_argument(
         "--pull",
@@ -31,7 +31,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="lambda of what each party fits near the run's model (default: %(default)s)",
     )
     parser.add_argument(
-        "--output", type=user_path, metavar="DIR", help="write worth.md, worth.json and epsilon.png"
+        "--output", type=cli_path, metavar="DIR", help="write worth.md, worth.json and epsilon.png"
     )
     parser.add_argument(
         "--html",

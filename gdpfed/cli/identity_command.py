@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gdpfed.cli.command import Command, add_parser, user_path
+from gdpfed.cli.command import Command, add_parser, cli_path
 from gdpfed.decimal_numbers import decimal_number, whole_number
 from gdpfed.errors import InputError
 from gdpfed.files import PUBLIC_MODE
@@ -58,12 +58,12 @@ gdpfed identity verify-app app.fab --consortium consortium.identity"""
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     new = _action(actions, "new", _new, "make an identity, and print its public key", NEW_EXAMPLES)
-    new.add_argument("file", type=user_path, metavar="FILE", help="new file for the secret key, mode 0600")
+    new.add_argument("file", type=cli_path, metavar="FILE", help="new file for the secret key, mode 0600")
     show = _action(actions, "show", _show, "print the public key of an identity", SHOW_EXAMPLES)
-    show.add_argument("file", type=user_path, metavar="FILE", help="file that gdpfed identity new made")
+    show.add_argument("file", type=cli_path, metavar="FILE", help="file that gdpfed identity new made")
     roster = _action(actions, "roster", _roster, "sign the consortium's roster", ROSTER_EXAMPLES)
     roster.epilog = f"{roster.epilog}\n\n{NEW_ROSTER}"
-    roster.add_argument("file", type=user_path, metavar="OUT", help="new file for the signed roster")
+    roster.add_argument("file", type=cli_path, metavar="OUT", help="new file for the signed roster")
     roster.add_argument(
         "--clients",
         nargs="+",
@@ -72,14 +72,18 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a client's number (its partition-id) and its public key, in hexadecimal or as a file",
     )
     roster.add_argument(
-        "--key", type=user_path, required=True, metavar="FILE", help="the consortium's identity, which signs"
+        "--key",
+        type=cli_path,
+        required=True,
+        metavar="FILE",
+        help="the consortium's identity, which signs",
     )
     roster.add_argument(
-        "--from", type=user_path, dest="listed", metavar="FILE", help="file with an ID=KEY on each line"
+        "--from", type=cli_path, dest="listed", metavar="FILE", help="file with an ID=KEY on each line"
     )
     roster.add_argument(
         "--after",
-        type=user_path,
+        type=cli_path,
         metavar="FILE",
         help="the roster before: the new one has a higher number even if this clock is behind that of then",
     )
@@ -91,14 +95,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "seen; the seconds since 1970 unless given",
     )
     verify = _action(actions, "verify", _verify, "check a roster, and print who is in it", VERIFY_EXAMPLES)
-    verify.add_argument("file", type=user_path, metavar="ROSTER", help="file with the signed roster")
+    verify.add_argument("file", type=cli_path, metavar="ROSTER", help="file with the signed roster")
     _add_sign_app(actions)
     verify_app = _action(
         actions, "verify-app", _verify_app, "check the signature of an app", VERIFY_APP_EXAMPLES
     )
-    verify_app.add_argument(
-        "file", type=user_path, metavar="BUNDLE", help="bundle with a signature beside it"
-    )
+    verify_app.add_argument("file", type=cli_path, metavar="BUNDLE", help="bundle with a signature beside it")
     for command in (verify, verify_app):
         command.add_argument(
             "--consortium",
@@ -110,12 +112,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_sign_app(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     sign = _action(actions, "sign-app", _sign_app, "sign the bundle of an app", SIGN_EXAMPLES)
-    sign.add_argument("file", type=user_path, metavar="BUNDLE", help="file that flwr build made")
+    sign.add_argument("file", type=cli_path, metavar="BUNDLE", help="file that flwr build made")
     sign.add_argument(
-        "--key", type=user_path, required=True, metavar="FILE", help="the consortium's identity, which signs"
+        "--key",
+        type=cli_path,
+        required=True,
+        metavar="FILE",
+        help="the consortium's identity, which signs",
     )
     sign.add_argument(
-        "--roster", type=user_path, required=True, metavar="FILE", help="the signed roster that it is for"
+        "--roster", type=cli_path, required=True, metavar="FILE", help="the signed roster that it is for"
     )
     sign.add_argument(
         "--days",

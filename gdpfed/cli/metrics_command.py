@@ -4,7 +4,7 @@ import argparse
 import sys
 from functools import partial
 
-from gdpfed.cli.command import Command, add_watching, user_path
+from gdpfed.cli.command import Command, add_watching, cli_path
 
 EXAMPLES = """\
 gdpfed metrics runs                      of the newest run there, at any time
@@ -14,7 +14,7 @@ RUN_PORT = 9470
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "run", type=user_path, metavar="RUN", help="the directory of a run, or a folder: its newest run"
+        "run", type=cli_path, metavar="RUN", help="the directory of a run, or a folder: its newest run"
     )
     add_watching(parser, RUN_PORT)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gdpfed.cli.command import Command, user_path
+from gdpfed.cli.command import Command, cli_path
 from gdpfed.decimal_numbers import decimal_number, whole_number
 from gdpfed.errors import ConfigError, InputError
 
@@ -115,7 +115,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         nargs="?",
-        type=user_path,
+        type=cli_path,
         default=FILE,
         metavar="FILE",
         help=f"to write (default {FILE})",

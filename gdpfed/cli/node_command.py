@@ -9,8 +9,8 @@ from gdpfed.cli.command import (
     add_parser,
     add_watching,
     check_picture,
+    cli_path,
     make_console,
-    user_path,
 )
 from gdpfed.errors import ConfigError
 
@@ -66,13 +66,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     status.add_argument("--json", action="store_true", help="print a list with an entry for each ledger")
     status.add_argument(
         "--output",
-        type=user_path,
+        type=cli_path,
         metavar="FILE.png",
         help="also draw what each ledger has spent of its budget, run after run",
     )
     status.add_argument(
         "--connection",
-        type=user_path,
+        type=cli_path,
         metavar="FILE",
         help="also say whether the node reaches its server, by the file that its SuperNode writes into seen/",
     )
@@ -87,8 +87,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         description=ACCEPT,
         examples=ACCEPT_EXAMPLES,
     )
-    accept.add_argument("ledgers", nargs=1, type=user_path, metavar="LEDGER", help="the node's ledger")
-    accept.add_argument("--copy", type=user_path, required=True, metavar="DIR", help="its ledger-copy")
+    accept.add_argument("ledgers", nargs=1, type=cli_path, metavar="LEDGER", help="the node's ledger")
+    accept.add_argument("--copy", type=cli_path, required=True, metavar="DIR", help="its ledger-copy")
     accept.set_defaults(act=_accept, node_config="")
 
 
@@ -103,7 +103,7 @@ def _action(
     made.add_argument(
         "ledgers",
         nargs="*",
-        type=user_path,
+        type=cli_path,
         metavar="LEDGER",
         help="the ledger of a node; without one that of --node-config",
     )
@@ -120,7 +120,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.federation.node.stand_ins import settings_in
 
     config = settings_in(options.node_config)
-    ledgers = options.ledgers or [user_path(str(config[key])) for key in ("ledger",) if key in config]
+    ledgers = options.ledgers or [cli_path(str(config[key])) for key in ("ledger",) if key in config]
     if not ledgers:
         raise ConfigError("name a node's ledger, as in gdpfed node status /state/ledger.json")
     status: int = options.act(options, ledgers, config)
@@ -156,7 +156,7 @@ def _status(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Map
 
 
 def _draw(found: "Sequence[NodeStatus]", picture: "Path") -> None:
-    """Draw the epsilon that each client, or each group of records, at a node has spent after each run."""
+    """Make a picture of the epsilon that each client, or group of records, of a node has spent by run."""
     from gdpfed.report.spending import Spending
     from gdpfed.report.spent_picture import draw_spent
 

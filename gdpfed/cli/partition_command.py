@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from gdpfed.cli.command import Command, add_overrides, check_picture, make_console, user_path
+from gdpfed.cli.command import Command, add_overrides, check_picture, cli_path, make_console
 
 EXAMPLES = """\
 gdpfed partition                        the bundled digits, as a table
@@ -14,7 +14,7 @@ gdpfed partition dataset.partition=dirichlet dataset.dirichlet_alpha=0.3"""
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_overrides(parser, "dataset=fmnist")
     parser.add_argument(
-        "--output", type=user_path, metavar="FILE.png", help="also draw the labels of each client"
+        "--output", type=cli_path, metavar="FILE.png", help="also draw the labels of each client"
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from math import inf
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import Command, add_overrides, check_picture, make_console, planning, user_path
+from gdpfed.cli.command import Command, add_overrides, check_picture, cli_path, make_console, planning
 from gdpfed.decimal_numbers import decimal_number, whole_number
 from gdpfed.errors import ConfigError, InputError
 from gdpfed.report.plan_questions import PLAN_QUESTIONS
@@ -54,7 +54,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", action="store_true", help=question.help)
     parser.add_argument(
         "--output",
-        type=user_path,
+        type=cli_path,
         metavar="FILE.png",
         help="draw the plan, too: turns and the noise that is taken back, the game of method=fedpcs, or the "
         "results of --price or --epsilons",

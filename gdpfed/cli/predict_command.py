@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from io import StringIO
 
-from gdpfed.cli.command import Command, user_path
+from gdpfed.cli.command import Command, cli_path
 from gdpfed.errors import ConfigError
 
 EXAMPLES = """\
@@ -16,9 +16,9 @@ gdpfed predict runs/mine/model --onnx model.onnx"""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=user_path, metavar="MODEL", help="the folder 'model' of a finished run")
+    parser.add_argument("model", type=cli_path, metavar="MODEL", help="the folder 'model' of a finished run")
     parser.add_argument(
-        "table", type=user_path, nargs="?", metavar="TABLE", help="CSV or Parquet; a label is not needed"
+        "table", type=cli_path, nargs="?", metavar="TABLE", help="CSV or Parquet; a label is not needed"
     )
     parser.add_argument(
         "--keep",
@@ -27,13 +27,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN",
         help="a column of the table to write, too, such as a number of the patient; may be given again",
     )
-    parser.add_argument("--output", type=user_path, metavar="FILE.csv", help="write there, not to the screen")
+    parser.add_argument("--output", type=cli_path, metavar="FILE.csv", help="write there, not to the screen")
     parser.add_argument(
         "--skip",
         action="store_true",
         help="leave out rows with values that are not as declared, and name their lines",
     )
-    parser.add_argument("--onnx", type=user_path, metavar="FILE.onnx", help="write the model as ONNX")
+    parser.add_argument("--onnx", type=cli_path, metavar="FILE.onnx", help="write the model as ONNX")
 
 
 def _execute(options: argparse.Namespace) -> int:

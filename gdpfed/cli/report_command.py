@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import Command, make_console, require_runs, user_path
+from gdpfed.cli.command import Command, cli_path, make_console, require_runs
 from gdpfed.errors import AuditError, ConfigError
 
 if TYPE_CHECKING:
@@ -23,11 +23,9 @@ PAGE_FOLDER = Path("comparison")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", type=cli_path, metavar="RUN", help="a run, or a directory of runs")
     parser.add_argument(
-        "runs", nargs="+", type=user_path, metavar="RUN", help="a run, or a directory of runs"
-    )
-    parser.add_argument(
-        "--output", type=user_path, metavar="DIR", help="write report.md, CSV files and pictures"
+        "--output", type=cli_path, metavar="DIR", help="write report.md, CSV files and pictures"
     )
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
     parser.add_argument("--latex", action="store_true", help="print the tables as LaTeX, for booktabs")

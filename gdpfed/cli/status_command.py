@@ -5,7 +5,7 @@ import json
 import time
 from pathlib import Path
 
-from gdpfed.cli.command import Command, make_console, user_path
+from gdpfed.cli.command import Command, cli_path, make_console
 from gdpfed.decimal_numbers import decimal_number
 from gdpfed.errors import ConfigError
 
@@ -18,7 +18,7 @@ WATCH_SECONDS = 5.0
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "run", type=user_path, metavar="RUN", help="the directory of a run, or a folder: its newest run"
+        "run", type=cli_path, metavar="RUN", help="the directory of a run, or a folder: its newest run"
     )
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--json", action="store_true", help="print it as JSON")

@@ -230,7 +230,7 @@ def _connect(stack: ExitStack, address: str, workers: int | None) -> None:
 
 
 def _reachable(address: str) -> str:
-    """Return host and port of a cluster, after testing quickly whether it answers."""
+    """Return host and port of a cluster; raise OSError if it does not answer within seconds."""
     found = canonicalize_bootstrap_address_or_die(address) if address == AUTO else address
     host, _, port = found.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), REACHED_SECONDS).close()

@@ -25,7 +25,7 @@ from conf.load import hydra_string
 from gdpfed.child_process import RAY_HOOK
 from gdpfed.errors import LaunchError
 from gdpfed.launch.home import HOMES, PROJECT, FlowerHome, free_ports, last_line
-from gdpfed.runs.paths import below, user_path
+from gdpfed.runs.paths import absolute_path, below
 
 CONNECTION = "federation"
 FAILED_LOG = HOMES / "failed.log"
@@ -193,7 +193,7 @@ class Launch:
         words = below(Path.cwd(), overrides)
         for key, file in files.items():
             if file is not None:
-                words.append(f"{key}={hydra_string(str(user_path(file)))}")
+                words.append(f"{key}={hydra_string(str(absolute_path(file)))}")
         run_config = training_config(words, directory=directory, resuming=resuming)
         return cls(PROJECT, run_config, num_supernodes=num_clients, workers=workers, log_directory=directory)
 

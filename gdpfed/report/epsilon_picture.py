@@ -11,8 +11,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from gdpfed.report.comparison import Line
 from gdpfed.report.metric_display import MetricDisplay, Spread
+from gdpfed.report.palette import COLOURS
 from gdpfed.report.plots import (
-    COLOURS,
     STYLES,
     method_styles,
     new_figure,

@@ -17,12 +17,12 @@ from gdpfed.files import save_whole
 from gdpfed.learning.labels.classes import DEFAULT
 from gdpfed.methods import METHODS
 from gdpfed.report.metric_display import MetricDisplay, Spread
+from gdpfed.report.palette import COLOURS
 from gdpfed.runs.round_log import RoundLogEntry, last_evaluated
 
 P = ParamSpec("P")
 
-# Okabe and Ito's colours, told apart by the colour-blind; line styles and markers tell them apart in grey.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# With colours, line styles and markers tell lines apart in grey, too.
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "d", "p", "h")
 OTHER_METHODS = ("#999933", "#44AA99", "#332288", "#882255")

@@ -7,7 +7,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from gdpfed.report.plots import COLOURS, new_figure, new_panels, save, shared_legend, styled
+from gdpfed.report.palette import COLOURS
+from gdpfed.report.plots import new_figure, new_panels, save, shared_legend, styled
 from gdpfed.report.spending import Spending
 
 MOST_PANELS = 24

@@ -1,4 +1,4 @@
-"""Compares the models of several runs with models trained without the runs; averages runs over seeds."""
+"""Compares models of runs with those that a party could train alone; takes means over seeds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -20,7 +20,7 @@ RUNS = "runs"
 OWNERS_ALONE = 0o700
 
 
-def user_path(text: str) -> Path:
+def absolute_path(text: str) -> Path:
     """Return the absolute path that a setting names; a leading ``~`` is the home directory."""
     return Path(text).expanduser().absolute()
 
@@ -45,7 +45,7 @@ def run_path(chosen: str | None, dataset: str, method: str, folder: Path = Path(
     ``folder`` is what holds ``runs/``, the working directory if it is not given.
     """
     if chosen is not None:
-        return user_path(chosen)
+        return absolute_path(chosen)
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     names = _numbered(folder.absolute() / RUNS / f"{stamp}-{dataset}-{method}")
     return next(path for path in names if not path.exists())

@@ -10,7 +10,7 @@ from conf.load import given_value, load
 from conf.schema import Config
 from gdpfed.errors import RunError
 from gdpfed.runs.file_formats import CONFIG_FILE, PLAN_FILE, check_json_file
-from gdpfed.runs.paths import run_path, user_path
+from gdpfed.runs.paths import absolute_path, run_path
 from gdpfed.yaml_files import read_yaml
 
 CARRYING_OUT = {
@@ -90,5 +90,5 @@ def _refuse_contradiction(path: Path, saved: Mapping[str, Any], config: Config) 
 
 def _same(key: str, saved: Any, given: Any) -> bool:
     if key == "dataset.path" and isinstance(saved, str) and isinstance(given, str):
-        return user_path(saved) == user_path(given)
+        return absolute_path(saved) == absolute_path(given)
     return bool(saved == given)

@@ -66,7 +66,7 @@ def test_where_nobody_says_whose_rows_are_it_is_asked_for(tmp_path, capsys):
     assert main(["plan", "dataset=csv", f"dataset.path={path}"]) == 2
     assert "dealt to parties by dataset.partition=iid" in " ".join(capsys.readouterr().err.split())
     assert main(["plan", "dataset=csv"]) == 2
-    assert "dataset.path is not set: name the tables" in " ".join(capsys.readouterr().err.split())
+    assert "dataset.path is not set: name a table" in " ".join(capsys.readouterr().err.split())
     (tmp_path / "t" / "columns.yaml").write_text("label: [")
     with pytest.raises(LearningError, match=r"columns.yaml"):
         clients(path)

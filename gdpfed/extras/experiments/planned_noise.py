@@ -48,7 +48,7 @@ FIGURE_HEADINGS = (
 
 @dataclass(frozen=True, eq=False)
 class NoiseCell:
-    """The privacy plans of one table cell by several calibrations of noise, and the paper's values."""
+    """One cell of a paper's table: the paper's values, and a privacy plan for each calibration of noise."""
 
     cell: Cell
     plans: Mapping[str, Method | str]

@@ -17,7 +17,7 @@ QUANTILES = (0.0, 0.5, 1.0)
 
 
 def price_table(rows: Sequence[Priced], method: str) -> Group:
-    """Return a table with one row for each posted price, with a note on its columns."""
+    """Return a table with a row for each price that is paid for privacy loss, and a note on its columns."""
     table = Table(title=f"{method}: posted prices", title_justify="left")
     for heading in HEADINGS:
         table.add_column(heading, justify="right")

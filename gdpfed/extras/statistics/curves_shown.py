@@ -7,12 +7,11 @@ from gdpfed.extras.statistics.figures import NORMAL_QUANTILE, Figure
 from gdpfed.extras.statistics.result import Statistics
 from gdpfed.extras.statistics.survival import Curve, Point
 from gdpfed.report.console import Table
+from gdpfed.report.palette import COLOURS
 
 HEADINGS = ("by", "at risk", "events", "survival", "95 % band", "± noise")
 TEST_HEADINGS = ("group", "events", "if alike", "statistic", "p")
 NOT_KNOWN = "?"
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Of Okabe and Ito, which people with any sight of colours tell apart."""
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 320, 46, 150, 10, 30
 
 

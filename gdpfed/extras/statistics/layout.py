@@ -259,7 +259,7 @@ class Layout:
 
     @property
     def declared(self) -> tuple[Cells, ...]:
-        """The cells of the declared columns, without the extra column for data owners (parties)."""
+        """What is counted of each declared column; without the added column, which names the data owner."""
         return self.columns[:-1] if self.by_party else self.columns
 
     def shape(self, block: Block) -> tuple[int, ...]:
@@ -309,7 +309,7 @@ def party_names(parties: int) -> tuple[str, ...]:
 
 
 def cells_of(columns: Columns, name: str, asked: Asked) -> Cells:
-    """Return the cells of one declared column.
+    """Return the values, or the bins of numbers, that are counted of one declared column.
 
     Raises LearningError: it is neither an input nor a label.
     """

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import Command, add_overrides, make_console, user_path
+from gdpfed.cli.command import Command, add_overrides, cli_path, make_console
 from gdpfed.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_overrides(parser, "dataset.path=/data/patients.csv, or the directory of a run")
     parser.add_argument(
         "--fill",
-        type=user_path,
+        type=cli_path,
         metavar="FILE",
         help="write the declaration anew, with LOW and HIGH of its columns from the noised quantiles",
     )

@@ -46,8 +46,9 @@ def counted_parties(path: str | None, columns: str | None) -> int:
     """
     if path is None:
         raise LearningError(
-            "dataset.path is not set: name the tables, as in dataset.path=/data/mine, or, to plan without "
-            "them, how many parties there are, as in dataset.num_clients=4"
+            "dataset.path is not set: name a table, or a folder with one a party, as in "
+            "dataset.path=/data/mine, or, to plan without them, how many parties there are, as in "
+            "dataset.num_clients=4"
         )
     place = Path(path).expanduser()
     if not place.exists():

@@ -1,4 +1,4 @@
-"""Read text files as blocks of UTF-8: decompress them, and decode line by line."""
+"""Reads text files of any encoding, compressed ones, too, and returns their text in blocks of UTF-8."""
 
 import bz2
 import codecs

@@ -31,7 +31,7 @@ class AllocatedTerms(SumTerms, LimitsRounds):
         return sum(charge.count * _block(charge).block_rounds for charge in self.charges)
 
     def event(self, round_index: int) -> AllocatedGaussian:  # type: ignore[override]
-        """Return the event of the block with this round; raise PrivacyError for a round beyond the run."""
+        """Return what a round's block is accounted as; raise PrivacyError for a later round than the last."""
         return self._place(round_index)[1]
 
     def _place(self, round_index: int) -> tuple[int, AllocatedGaussian]:

@@ -185,7 +185,7 @@ class StepTerms(TermsOfRecords):
 
     @property
     def num_steps(self) -> int:
-        """The largest number of steps that the client's records may be asked for from its first round on."""
+        """The largest number of DP-SGD steps that a client may be asked for in all its rounds."""
         left = first_charges(self.charges, self.num_rounds - self.first_round)
         return sum(each.count * each.event.num_steps for each in left)  # type: ignore[attr-defined]
 
