@@ -6,7 +6,6 @@ cloud's federation. The devices of the first edge trust it, those of the others 
 
 import argparse
 import shutil
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -100,11 +99,7 @@ class LoopbackLayers:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the ``deploy.layers`` command; return 0 if done, 2 for bad input or failure, 130 if interrupted."""
     options = _parser().parse_args(arguments)
-    try:
-        return exit_status(lambda: train(options, make_console()))
-    except KeyboardInterrupt:
-        print("deploy: interrupted", file=sys.stderr)
-        return 130
+    return exit_status(lambda: train(options, make_console()))
 
 
 def train(options: argparse.Namespace, console: Console) -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,11 +33,7 @@ from gdpfed.runs.round_log import read_rounds
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the ``deploy.local`` command; return 0 if done, 2 for bad input or failure, 130 if interrupted."""
     options = _parser().parse_args(arguments)
-    try:
-        return exit_status(lambda: train(options, make_console()))
-    except KeyboardInterrupt:
-        print("deploy: interrupted", file=sys.stderr)
-        return 130
+    return exit_status(lambda: train(options, make_console()))
 
 
 def train(options: argparse.Namespace, console: Console) -> None:

@@ -149,12 +149,15 @@ def _listed(option: str, values: Sequence[float | None]) -> tuple[str, ...]:
 
 
 def exit_status(command: Callable[[], None]) -> int:
-    """Run a command and return its exit status: 0, or 2 after one line that says what went wrong."""
+    """Run a command; return its exit status: 0, 2 after a line that says what is wrong, 130 after Ctrl-C."""
     try:
         command()
     except GDPFedError as error:
         print(f"deploy: {line_of(error)}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("deploy: interrupted", file=sys.stderr)
+        return 130
     return 0
 
 

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any, Self
 
 import numpy as np
 
 from gdpfed.extras.fedpcs.game.best_response import best_responses
-from gdpfed.extras.fedpcs.game.payoffs import Floats, Game, GameError
+from gdpfed.extras.fedpcs.game.payoffs import Floats, Game, GameError, check_entries
 
 MOST_ROUNDS = 10_000
 MOST_CLIENTS = 2**31
@@ -106,13 +106,7 @@ class Announcement:
 
         Raises GameError: entries that are missing, unknown or out of range.
         """
-        names = {field.name for field in fields(cls)}
-        if set(scalars) != names:
-            odd = ", ".join(sorted(names ^ set(scalars)))
-            raise GameError(
-                f"the announcement of a game lacks entries or has unknown ones: {odd}; run one version "
-                "on server and nodes"
-            )
+        check_entries("the announcement of a game", scalars, cls)
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in scalars.items()
         }

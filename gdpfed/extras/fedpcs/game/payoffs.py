@@ -1,7 +1,9 @@
 """The rules of the game: its players, its rounds, and a client's utility in a round."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +15,19 @@ Floats = npt.NDArray[np.float64]
 
 class GameError(InputError):
     """The game cannot be played with these numbers."""
+
+
+def check_entries(what: str, scalars: Collection[str], told: type[Any]) -> None:
+    """Raise GameError unless a message has exactly one entry for each field of a dataclass.
+
+    `what`: names the message in the error. `told`: the dataclass that the message is read into.
+    """
+    names = {field.name for field in fields(told)}
+    if set(scalars) != names:
+        odd = ", ".join(sorted(names ^ set(scalars)))
+        raise GameError(
+            f"{what} lacks entries or has unknown ones: {odd}; run one version on server and nodes"
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

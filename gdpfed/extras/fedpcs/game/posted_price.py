@@ -6,12 +6,12 @@ whatever the others answer: the price is truthful and maximises welfare.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
 
-from gdpfed.extras.fedpcs.game.payoffs import Floats, Game, GameError
+from gdpfed.extras.fedpcs.game.payoffs import Floats, Game, GameError, check_entries
 
 
 def welfare(budgets: Floats, aversions: Floats, reward: float) -> float:
@@ -99,11 +99,5 @@ class PostedPrice:
 
         Raises GameError: entries that are missing, unknown or out of range.
         """
-        names = {field.name for field in fields(cls)}
-        if set(scalars) != names:
-            odd = ", ".join(sorted(names ^ set(scalars)))
-            raise GameError(
-                f"the posted price lacks entries or has unknown ones: {odd}; run one version on server "
-                "and nodes"
-            )
+        check_entries("the posted price", scalars, cls)
         return cls(**scalars)
