@@ -16,7 +16,7 @@ from rich.text import Text
 
 from gdpfed.decimal_numbers import counted
 from gdpfed.report.metric_display import NOT_EVALUATED, WITHOUT_A_SUM, duration, shown_in
-from gdpfed.runs.round_log import RoundLogEntry
+from gdpfed.runs.round_log import RoundLogEntry, failed_in
 
 QUIET_SECONDS = 30.0
 """On something else than a terminal, a line says after this long without a round that the run goes on."""
@@ -102,7 +102,7 @@ class RunProgress:
                 said = f"round {record.round}/{self.num_rounds}  {self.describe(record)}"
                 self.console.print(said, soft_wrap=True)
             for name in record.failures:
-                self.console.print(f"round {record.round}, {name}: {WITHOUT_A_SUM}")
+                self.console.print(f"{failed_in(record.round, name)}: {WITHOUT_A_SUM}")
         self.shown = len(records)
         if records:
             newest = records[-1]

@@ -37,7 +37,7 @@ from gdpfed.runs.file_formats import (
     SEAL_FILE,
     save_result,
 )
-from gdpfed.runs.round_log import read_rounds
+from gdpfed.runs.round_log import failed_in, read_rounds
 
 TEMPLATE = "run_page.html"
 FAILURES_SHOWN = 8
@@ -188,7 +188,7 @@ def _failures(run: FinishedRun) -> list[str]:
     if not cohorts_shown(run.plan, run.settings):
         return []
     found = [
-        f"round {record.round}, {name}: {reason}"
+        f"{failed_in(record.round, name)}: {reason}"
         for record in run.records
         for name, reason in record.failures.items()
     ]

@@ -30,7 +30,7 @@ from gdpfed.runs.file_formats import (
     SEAL_FILE,
     check_json_file,
 )
-from gdpfed.runs.round_log import RoundLogEntry, read_rounds
+from gdpfed.runs.round_log import RoundLogEntry, failed_in, read_rounds
 
 COMPLETE, PAUSED, GOES_ON = "complete", "paused", "under way or interrupted"
 FAILURES_SHOWN = 3
@@ -204,7 +204,7 @@ class RunStatus:
             yield Text(WITHOUT_A_SUM)
             return
         for number, name, reason in self.cohorts.reasons:
-            yield Text(f"round {number}, {name}: {reason}", overflow="fold")
+            yield Text(f"{failed_in(number, name)}: {reason}", overflow="fold")
 
 
 def _run_in(path: Path) -> Path:

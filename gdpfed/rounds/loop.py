@@ -23,7 +23,7 @@ from gdpfed.rounds.fleet import Fleet
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.state import RunState
 from gdpfed.runs.directory import RunDirectory
-from gdpfed.runs.round_log import RoundLogEntry, finite
+from gdpfed.runs.round_log import WHOLE_ROUND, RoundLogEntry, finite
 
 NOT_EVALUATED = Evaluation(None, None)
 INTERRUPTED = "interrupted before its end: charged, and not repeated"
@@ -141,7 +141,7 @@ class RoundLoop:
         self.files.save_ledger(ledger)
         if left_out:
             ledger.close_round()
-            return theta, _Outcome(sizes, {"round": left_out}, self._reachable(present))
+            return theta, _Outcome(sizes, {WHOLE_ROUND: left_out}, self._reachable(present))
         sums = list[ClientSum]()
 
         def upcoming() -> Sequence[ExpectedSum[SumRequest]]:
@@ -182,7 +182,7 @@ class RoundLoop:
         charged = list(self.state.ledger.total_participations())
         for record in self.files.completed_records(index):
             charged = [total - size for total, size in zip(charged, record.cohort_sizes, strict=True)]
-        return _Outcome(charged, {"round": INTERRUPTED})
+        return _Outcome(charged, {WHOLE_ROUND: INTERRUPTED})
 
     def _cohorts(self, index: int, present: frozenset[int] | None) -> Cohorts:
         """Sample the cohorts of a round, then handle absent clients and cohorts that are too small.

@@ -9,6 +9,14 @@ from pathlib import Path
 from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.runs.file_formats import ROUNDS_FILE, VERSION_KEY, check_version, versioned
 
+WHOLE_ROUND = "round"
+"""The name of what failed where it is not one sum, but the whole round."""
+
+
+def failed_in(round_number: int, name: str) -> str:
+    """Say where a failure was: "round 3", or "round 3, group 1" for one of the round's sums."""
+    return f"round {round_number}" if name == WHOLE_ROUND else f"round {round_number}, {name}"
+
 
 @dataclass(frozen=True)
 class RoundLogEntry:

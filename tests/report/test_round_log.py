@@ -8,7 +8,7 @@ from rich.console import Console
 from gdpfed.report.plots import accuracy_curve, budget_curve
 from gdpfed.report.progress import RunProgress
 from gdpfed.runs.file_formats import FORMAT_VERSION
-from gdpfed.runs.round_log import RoundLogEntry, finite, read_rounds
+from gdpfed.runs.round_log import WHOLE_ROUND, RoundLogEntry, finite, read_rounds
 
 RECORD = RoundLogEntry(
     round=1,
@@ -77,6 +77,7 @@ def test_off_a_terminal_every_tenth_round_of_a_long_run_is_told(capsys):
 
 def test_a_run_that_goes_on_tells_of_no_round_again(capsys):
     rounds = [replace(RECORD, round=number, failures={}) for number in (1, 2, 3)]
+    rounds[-1] = replace(rounds[-1], failures={WHOLE_ROUND: "nobody came"})
     with RunProgress(Console(width=100), 3, [1.0, None], waiting="training ...", against="") as progress:
         progress.go_on_after([])
         progress.go_on_after(rounds[:2])
@@ -84,4 +85,5 @@ def test_a_run_that_goes_on_tells_of_no_round_again(capsys):
     assert capsys.readouterr().out.splitlines()[1:] == [
         "round 2/3 was the last one recorded: the run goes on after it",
         "round 3/3  accuracy 50.0 %  epsilon 0.25/1",
+        "round 3: no sum, rounds.jsonl says why",
     ]
