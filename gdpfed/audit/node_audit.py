@@ -294,16 +294,20 @@ def _reading(path: Path) -> Iterator[None]:
     """Convert any error from reading a damaged ledger into an AuditError with one clear line."""
     try:
         yield
+    except FileNotFoundError:
+        raise AuditError(f"{path} is not there: name the file of a node's ledger") from None
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        why = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
         raise AuditError(
-            f"{path} cannot be read as a node's ledger: {type(error).__name__}: {error}; put the "
-            "newest undamaged copy back"
+            f"{path} cannot be read as a node's ledger: {why}; put the newest undamaged copy back"
         ) from None
 
 
 def _entries(path: Path) -> tuple[bool, list[NodeEntry]]:
     """Read a ledger file; return whether its checksum is right, and its runs."""
     data = read_json(path.read_text(encoding="utf-8"))
+    if not isinstance(data, dict) or not {"ledger", "sha256"} <= data.keys():
+        raise ValueError("it holds no ledger with its checksum")
     body = data["ledger"]
     canonical = json.dumps(body, sort_keys=True).encode()
     intact = data["sha256"] == hashlib.sha256(canonical).hexdigest()

@@ -147,7 +147,7 @@ def test_a_changed_ledger_is_named_and_changes_the_exit_status(ledger, capsys):
             ["x.json", "--node-config", "epsilom=3.0"],
             "epsilom is not a setting of a node; the nearest one is epsilon",
         ),
-        (["none.json"], "none.json cannot be read as a node's ledger"),
+        (["none.json"], "none.json is not there: name the file of a node's ledger"),
     ],
 )
 def test_bad_input_is_one_line(words, said, capsys):
