@@ -57,14 +57,14 @@ class PrivacyConfig:
     most_records: Annotated[int, at_least(1)] = 1_000_000
     num_groups: int | None = None
     group_edges: list[float] | None = None
-    delta: float | None = None
+    delta: Annotated[float, within("(0, 1)")] | None = None
     clipping_norm: ClippingNorm = MISSING
     clipping: Annotated[str, one_of("fixed", "adaptive")] = "fixed"
     clipping_quantile: Share = 0.5
     clipping_learning_rate: Part = 0.2
     clipping_noise: Part = 0.05
     noise: Annotated[str, one_of("gaussian", "discrete_gaussian")] = "gaussian"
-    sampling_rate: float = MISSING
+    sampling_rate: Annotated[float, within("[1e-9, 1]", ": it is a share of all clients")] = MISSING
     sampling_rates: Any = "auto"
     min_sampling_rate: float = 0.0
     batch_rate: Part = 0.05

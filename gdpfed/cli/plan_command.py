@@ -71,7 +71,7 @@ QUESTIONS = ("compare", "choose", "epsilons")
 
 
 def _execute(options: argparse.Namespace) -> int:
-    from gdpfed.cli.show_plan import check_model, show_plan
+    from gdpfed.cli.show_plan import check_model, check_parties, show_plan
     from gdpfed.methods import make_method, resolve
     from gdpfed.privacy.sampling.cohort_sizes import refuse_skipped
     from gdpfed.report.mechanism_reports import report_of
@@ -92,6 +92,7 @@ def _execute(options: argparse.Namespace) -> int:
     if options.compare or options.epsilons:
         return _compare(options) if options.compare else _epsilons(options)
     config = load_run(options.overrides)
+    check_parties(config, options.overrides)
     check_model(config, options.overrides)
     if options.choose:
         _refuse_picture(picture)

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from conf.load import load
 from conf.schema import Config
-from gdpfed.errors import ConfigError, PrivacyError
+from gdpfed.errors import ConfigError, LearningError, PrivacyError
 from gdpfed.methods import METHODS, make_method
 from gdpfed.methods.base import Method
 from gdpfed.methods.choose_records import chosen_lines
@@ -43,6 +43,17 @@ def _show_notes(console: Console, config: Config, method: Method) -> None:
         *plan_warnings(method.plan, config, method.least_members(config)),
     )
     console.print(Notes(lines))
+
+
+def check_parties(config: Config, overrides: Sequence[str]) -> None:
+    """Raise LearningError if neither a table nor a setting says how many parties there are."""
+    told = any(override.startswith("dataset.num_clients=") for override in overrides)
+    if config.dataset.name in TABLES and config.dataset.path is None and not told:
+        raise LearningError(
+            "dataset.path is not set: name a table, or a folder with one a party, as in "
+            "dataset.path=/data/mine, or, to plan without them, how many parties there are, as in "
+            "dataset.num_clients=4"
+        )
 
 
 def check_model(config: Config, overrides: Sequence[str]) -> None:

@@ -37,21 +37,15 @@ def not_read(path: Path) -> list[str]:
 
 
 def counted_parties(path: str | None, columns: str | None) -> int:
-    """Count the data owners (parties) of a table or folder of tables; return 1 if the path leads nowhere.
+    """Count the data owners (parties) of a table or folder of tables; return 1 if there is no path.
 
     `path`, `columns`: as ``dataset.path`` and ``dataset.columns``. They are the values of ``party`` of the
     declaration, or the tables of the folder; no row is read.
 
-    Raises LearningError: no path, nobody says whose rows are, or the declaration is missing or damaged.
+    Raises LearningError: nobody says whose rows are, or the declaration is missing or damaged.
     """
-    if path is None:
-        raise LearningError(
-            "dataset.path is not set: name a table, or a folder with one a party, as in "
-            "dataset.path=/data/mine, or, to plan without them, how many parties there are, as in "
-            "dataset.num_clients=4"
-        )
-    place = Path(path).expanduser()
-    if not place.exists():
+    place = Path(path or "").expanduser()
+    if path is None or not place.exists():
         return 1
     beside = (place if place.is_dir() else place.parent) / COLUMNS_FILE
     file = Path(columns).expanduser() if columns else beside
