@@ -187,8 +187,8 @@ def _planned(method: type[Method], config: Config) -> Method:
         if made.plan.mechanism.kind != "record_sums":
             raise ConfigError(
                 f"the columns of dataset.path={config.dataset.path} name persons, and "
-                f"method={config.method.name} does not clip by person: use dp_sum, dp_sgd or ali_dpfl, or "
-                "privacy.unit=client"
+                f"method={config.method.name} does not clip by person: use dp_sum, dp_sgd, ali_dpfl, mr_mtl "
+                "or trees, or privacy.unit=client"
             )
         made.plan = replace(made.plan, record_is="person")
     if config.run.evaluation != "server":
