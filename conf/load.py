@@ -105,7 +105,7 @@ def options(group: str) -> dict[str, Path]:
 
 
 def _known_keys(overrides: Sequence[str]) -> list[str]:
-    """Return all setting names (as in ``run.seed``) of the configuration that these settings choose."""
+    """Return the names of all settings, such as ``run.seed``, for the options that these settings choose."""
     chosen = dict(o.split("=", 1) for o in overrides if o.partition("=")[0] in groups())
     choices = [f"{group}={option}" for group, option in chosen.items()]
     tree = OmegaConf.to_container(_compose(choices), resolve=False)

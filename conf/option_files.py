@@ -93,7 +93,7 @@ OPTION_NAME = re.compile(r"[A-Za-z0-9][\w-]*")
 
 
 def add_dataset_option(name: str, values: Mapping[str, Any]) -> None:
-    """Make ``dataset=<name>`` a choice in this process; other values are those of ``dataset=npz``.
+    """Add the choice ``dataset=<name>`` in this process: ``dataset=npz`` with some settings changed.
 
     `values`: of its settings, as in ``{"num_clients": 20}``; all others are those of ``dataset=npz``.
 

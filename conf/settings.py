@@ -57,7 +57,7 @@ class SettingGroup:
 
 
 def setting_groups(choices: Sequence[str] = (), names: Sequence[str] = ()) -> list[SettingGroup]:
-    """Return all settings, with defaults for choices such as ``["dataset=fmnist"]``, and for every method.
+    """Return all settings by group, for all methods; choices such as ``dataset=fmnist`` set the defaults.
 
     `names`: of the groups that are wanted; without them all are. Raises ConfigError: a choice that there is
     not.

@@ -50,7 +50,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links out of docs/ to their pages, and say of a page that is a notebook, too, where that is."""
+    """Make links to files outside docs/ lead to their pages; add a link to the page's notebook, if any."""
     markdown = _with_pages_for_neighbours(markdown)
     name = page.file.src_uri.removesuffix(".md")
     return f"{markdown}\n\n[This page as a notebook]({name}.ipynb)\n" if name in NOTEBOOKS else markdown
@@ -78,7 +78,7 @@ def _source(block: Block) -> str:
 
 
 def _neighbour(name: str) -> str:
-    """A file beside docs/, with its links as they are from within docs/."""
+    """Return the text of a file outside docs/, with its links changed so that they work within docs/."""
     return _with_pages_for_neighbours((ROOT / name).read_text(encoding="utf-8").replace("](docs/", "]("))
 
 

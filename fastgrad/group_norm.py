@@ -91,7 +91,7 @@ def _by_parameters(
     by_weight: Doubles,
     by_bias: Doubles,
 ) -> None:
-    """Compute one record's gradients with respect to gamma and beta; set ``given`` to 0 where ReLU gave 0."""
+    """Compute a record's gradients for gamma and beta; zero the given gradient where ReLU returned 0."""
     (mean, scale), channels = moments, len(by_weight)
     by_weight[:] = 0.0
     by_bias[:] = 0.0

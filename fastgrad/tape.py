@@ -42,8 +42,7 @@ class Product:
 
 @dataclass(frozen=True, eq=False)
 class Addition:
-    """A recorded addition of a bias b, or of factor * w, at every position: output (records, places,
-    entries).
+    """A recorded addition of a bias b, or of factor * w; its output has shape (records, places, entries).
 
     `factor`: of the output's shape; None for 1. `places_last`: as of `Product`.
     """

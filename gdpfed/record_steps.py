@@ -25,7 +25,7 @@ RecordIs = Literal["record", "person"]
 
 
 def person_words(parties: int) -> str:
-    """Name what is protected: "" for a row, or a person, with the number of data owners that may have one."""
+    """Return "" if `parties` is 0 (rows are protected), "person" if 1, else also at how many parties."""
     several = f" at up to {parties} parties" if parties > 1 else ""
     return f"person{several}" if parties else ""
 

@@ -97,7 +97,7 @@ def _first_sample(plan: Any, round_index: int, key: bytes) -> Any:
 
 
 def _norm_of_the_sum(self: Cohort, clients: Sequence[int]) -> list[Encoding]:
-    """Return encodings that clip every client to the largest norm of all groups."""
+    """Return the sum's encoding for every client: all are clipped to the largest norm, not their group's."""
     return [self.encoding for _ in clients]
 
 

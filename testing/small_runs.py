@@ -85,7 +85,7 @@ def only_a_card(run: PreparedRun, announce: Announce) -> list[Observer]:
 
 
 def grid_for(config: Config) -> LocalGrid:
-    """Return a grid whose nodes were started for a configuration's mode of secure aggregation."""
+    """Return Flower's grid for tests; node settings fit the configuration's mode of secure aggregation."""
     told = {"off": IN_CLEAR, "active": FIRST_SEEN}.get(config.secagg.mode)
     return LocalGrid(config.dataset.num_clients, node_config=told)
 

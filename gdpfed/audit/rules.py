@@ -142,7 +142,7 @@ class AuditRule(ABC):
 
     @property
     def asked_budgets(self) -> Any:
-        """The setting privacy.budgets; if it is a list, each budget in the plan must be in it."""
+        """The configured privacy.budgets; if this is a list, the plan may have no budget outside it."""
         return self.files.config["privacy"]["budgets"]
 
     @property

@@ -53,7 +53,7 @@ def first_charges(charges: tuple[Charge, ...], rounds: int, *, skipped: int = 0)
 
 
 def event_of_round(charges: tuple[Charge, ...], round_index: int) -> Event:
-    """Return the event by which a run's privacy costs account for a round, counted from 0.
+    """Return the kind of release (event) for which a round, counted from 0, is charged in these costs.
 
     Raises PrivacyError for a round beyond the list.
     """

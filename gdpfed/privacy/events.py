@@ -306,7 +306,7 @@ class LocalWindows(Event):
 
     @property
     def num_windows(self) -> int:
-        """The number of windows; each releases the model at its end."""
+        """The number of windows (`window_steps` steps each); the model is released, noised, after each."""
         return self.num_steps // self.window_steps
 
     @property

@@ -62,7 +62,7 @@ def _registered(
 
 @dataclass
 class Named:
-    """The Python objects of a program that are registered, and the settings that name the objects.
+    """The settings that choose a program's registered Python objects by name, and its extension objects.
 
     `words`: the settings that choose them. `of_clients`: those of them that clients train by, each by its
     setting. `extensions`: of the run.

@@ -132,7 +132,7 @@ def _bands(columns: Sequence[_Needed], margin: int, width: int) -> Iterator[list
 
 
 def _widths(band: Sequence[_Needed], room: int) -> list[int]:
-    """Divide a table's width among its columns: the minimum for each, the rest to those that lack least."""
+    """Return the columns' widths: their minimums; the rest goes first to columns that need the least more."""
     widths = [each.least for each in band]
     left = room - sum(widths)
     for index in sorted(range(len(band)), key=lambda index: band[index].whole - widths[index]):

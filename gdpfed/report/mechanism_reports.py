@@ -98,7 +98,7 @@ class MechanismReport(ABC):
         return f"{messages:.1f} messages a round; {counted(method.plan.num_rounds, 'round')}"
 
     def draw(self, plan: "PrivacyPlan", names: Sequence[str], path: "Path") -> bool:
-        """Draw a plan as PNG, and return whether there is a picture; `names` are the clients' names."""
+        """Draw a plan into the file `path`; return False, as here, if the mechanism has no picture."""
         return False
 
     def warnings(self, plan: "PrivacyPlan") -> Iterator[str]:

@@ -70,7 +70,7 @@ class Enrolment:
     columns: Columns | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return who takes part and how tables are read as a dictionary for JSON, without missing values."""
+        """Return identities, parties and hash of the columns as a dictionary for JSON; omit missing ones."""
         values: dict[str, Any] = {}
         if self.identities is not None:
             values[IDENTITIES] = {str(client): key for client, key in self.identities.items()}

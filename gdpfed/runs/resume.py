@@ -47,7 +47,7 @@ def load_run(overrides: Sequence[str]) -> Config:
 
 
 def refuse_another_run(path: Path, config: Config) -> None:
-    """Raise RunError if the run in a directory would compute something else with a configuration."""
+    """Raise RunError if a configuration would change what the run saved in a directory computes."""
     _refuse_contradiction(path, _saved_settings(path), config)
 
 

@@ -214,7 +214,7 @@ class BatchedTraining:
 
     @contextmanager
     def _forward(self) -> Iterator[None]:
-        """Use operations that serve many clients at once, in bf16 if configured."""
+        """In a ``with`` block, run a model's operations for many clients at once, in bf16 if configured."""
         lower = self.precision == "bf16"
         mixed = torch.autocast(
             self.device.type, torch.bfloat16, enabled=lower, cache_enabled=lower and self.keeps_casts

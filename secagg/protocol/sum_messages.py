@@ -26,7 +26,7 @@ SHARE_BYTES = share_bytes(SECRET_BYTES)
 
 
 def held_bytes(noise_levels: int) -> int:
-    """Return the bytes of a holder's shares of a client's secrets: seed, masking key, noise seeds."""
+    """Return how many bytes one holder's shares of a client's seed, masking key and noise seeds take."""
     return (2 + noise_levels) * SHARE_BYTES
 
 

@@ -97,7 +97,7 @@ class DeviceVector:
 
     @property
     def noise_squared_norm(self) -> float | None:
-        """The squared norm |z|^2 of the noise, in steps^2; None if the vector has no noise yet."""
+        """The squared norm |z|^2 of the noise in integer grid steps; None if the vector has no noise."""
         return None if self.noise is None else float(self.noise.double().square().sum())
 
     def masked(

@@ -142,7 +142,7 @@ def choose_clients(
 
 
 def dirac_directions(count: int, dimension: int, generator: np.random.Generator) -> DiracDirections:
-    """Draw a different coordinate for each of ``count`` canaries."""
+    """Draw the directions of ``count`` canaries: for each, a different coordinate, chosen at random."""
     return DiracDirections(generator.choice(dimension, count, replace=False).astype(np.int64), dimension)
 
 

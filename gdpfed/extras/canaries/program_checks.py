@@ -112,7 +112,7 @@ class _Observed:
         return [self.stream(by_name[name]) for by_name in self.sums if name in by_name]
 
     def stream(self, sums: Mapping[int, RevealedSum]) -> NoiseStream:
-        """Return the noise of one run's sums with the same name."""
+        """Return one run's noise in its sums of one name; `sums` maps each round to its sum."""
         rounds = tuple(sorted(sums))
         values = np.stack([sums[index].pure_noise for index in rounds]).astype(np.float64)
         return NoiseStream(rounds, values, self.root(sums))

@@ -326,6 +326,6 @@ class RecordCanaryEngine(Engine):
 
 
 def _places(places: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the positions of records twice: in place of their inputs, and of their targets."""
+    """Return records' positions instead of the records: once as the inputs and once as the targets."""
     found = torch.from_numpy(places)
     return found, found

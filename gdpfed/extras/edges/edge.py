@@ -105,7 +105,7 @@ class Edge(Extension):
 
 
 def edge_of(run: PreparedRun, announce: Callable[[str], None]) -> Edge | None:
-    """Return the extension that makes a run that of an edge server, if run.mailbox is set; else None."""
+    """Return the extension with which a run works as an edge server; None if run.mailbox is not set."""
     folder = run.config.run.mailbox
     if folder is None:
         return None

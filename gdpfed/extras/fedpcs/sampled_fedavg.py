@@ -120,7 +120,7 @@ class SampledFedAvg(ConfiguredMethod):
         return [_request("all clients", theta, cohort, weights)] if len(cohort) else []
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
-        """Return no requests for the next round: few of these sums need keys, so none are agreed on early."""
+        """Return no requests for the next round, so that no keys are agreed on before it begins."""
         return []
 
     def round(

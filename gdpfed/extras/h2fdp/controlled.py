@@ -122,7 +122,7 @@ def with_choice(config: Config, problem: Problem, chosen: ControlSolution) -> Co
 
 
 def trust_of(config: Config, mechanism: Mechanism) -> tuple[Trust, ...]:
-    """Return whom each edge server's devices trust to add noise; nobody if they add it in every step."""
+    """Return every edge server's trust setting; "untrusted" if devices add noise in every step."""
     words: tuple[Trust, ...] = config.method.trust_of_subnets()
     return tuple("untrusted" for _ in words) if mechanism == "step_local" else words
 

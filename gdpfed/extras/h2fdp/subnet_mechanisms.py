@@ -49,7 +49,7 @@ def mechanism_of(config: Config) -> Mechanism:
 
 
 def windows_of(config: Config, mechanism: Mechanism) -> Windows:
-    """Return how a round's local steps are divided among sums, and how far a record moves a contribution.
+    """Return a device's steps between two sums, and how far one record can move what the device sends.
 
     Raises ConfigError: momentum where noise comes after several steps, or other sums than steps.
     """

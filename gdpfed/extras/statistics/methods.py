@@ -159,7 +159,7 @@ def _check_survival(options: StatisticsConfig, method: "type[RecordStatistics | 
 
 
 def _check(config: Config) -> None:
-    """Raise ConfigError for settings that contradict one sum of counts."""
+    """Raise ConfigError for settings that do not fit a run that counts once and trains nothing."""
     name, privacy, training = config.method.name, config.privacy, config.training
     if not privacy.about_records and cast("StatisticsConfig", config.method).by_party:
         raise ConfigError(

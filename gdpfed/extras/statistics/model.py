@@ -26,5 +26,5 @@ class Counts(nn.Module):
 
 
 def counts(input_shape: tuple[int, ...], num_classes: int, *, asked: str = "", cells: int = 1) -> nn.Module:
-    """Build the model for counts; `asked` says what is counted, `cells` in how many cells."""
+    """Build the model with one parameter for each of `cells` counts; `asked` says what is counted."""
     return Counts(cells, num_classes)

@@ -93,7 +93,7 @@ class RecordReader:
             self._more()
 
     def lines_below(self, most: int) -> list[str]:
-        """Return the next non-empty lines of the blocks read so far, without removing them."""
+        """Return up to `most` non-empty lines that were read ahead, without removing them."""
         lines = (line for line in self._rest[:LOOKED_AT].splitlines() if line.strip())
         return [line.decode(errors="replace") for line in islice(lines, most)]
 

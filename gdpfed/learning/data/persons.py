@@ -62,7 +62,7 @@ def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None, most_rows
 
 
 def rows_to_take(y: Labels) -> npt.NDArray[np.int64]:
-    """Return how many of the R rows of each person a pass takes: y array[P, R, ...] -> int64[P].
+    """Return how many rows of each person a training pass takes: y array[P, R, ...] -> int64[P].
 
     It is the person's own number of rows, rounded up to a power of two, and R at most. So it follows from the
     person's own rows alone, whoever else is there, and few shapes need buffers.

@@ -196,7 +196,7 @@ class ConvexBounds:
         return floor(2 * batch_rate * num_records / (learning_rate * self.smoothness) * (1 + 1e-12))
 
     def chance_of_long_step(self, learning_rate: float, batch_rate: float, num_records: int) -> float:
-        """Return the chance that a batch is so large that a step may increase the distance of two models."""
+        """Return the probability of a batch so large that a step may move two models further apart."""
         largest = self.largest_batch(learning_rate, batch_rate, num_records)
         if largest >= num_records:
             return 0.0

@@ -111,7 +111,7 @@ class Extension(Observer, ABC):
         """Called with the results, by name, of sums that were requested together."""
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Return the sums that the training method receives, in the order of its requests."""
+        """Receive finished sums; return those for the training method, in the order of its requests."""
         return list(sums)
 
     def stepped(self, theta: Theta) -> None:
@@ -273,7 +273,7 @@ class Extensions(Sequence[Extension]):
         return prepared
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Return the sums that the training method receives, after all extensions in reverse order."""
+        """Pass the sums through all extensions, the last one first; return those for the training method."""
         for each in reversed(self):
             sums = each.taken(order, sums)
         return list(sums)

@@ -89,7 +89,7 @@ class Fill(SumExtension):
         return cls(method.plan) if fills_cohorts(method.plan) and not method.reads_alone else None
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the method's requests for sums over cohorts that are filled up to their largest size."""
+        """Return the method's requests for sums over cohorts of the fixed size; [] if sizes may vary."""
         if not run.config.secagg.same_size:
             return []
         plan, theta = self._plan, flatten(run.task.build_model())

@@ -217,7 +217,7 @@ def _check_cohorts(files: RunFiles) -> Iterator[str]:
 
 
 def _check_recorded(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Check that the epsilon recorded after each round is the largest that can be spent by then."""
+    """Check that the epsilon recorded after a round is the most that a client can have spent by then."""
     for record in files.rounds:
         recorded = record["spent_epsilon"][0]
         computed = most_after(files, own, record["round"])

@@ -1,4 +1,4 @@
-"""The mean field of the game: the mean budget to which all clients' best responses agree.
+"""Computes the mean budget of the game's equilibrium: clients' best responses to it have the same mean.
 
 A cap B_t on a round's budget (Theorem 7, corrected) is spent in full: under an inequality, as it is stated,
 cost only rises with K, and the optimum is to sample nobody.

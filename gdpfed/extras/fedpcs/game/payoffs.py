@@ -82,7 +82,7 @@ class Game:
 
     @property
     def num_clients(self) -> int:
-        """n: the number of clients."""
+        """Whether the first budgets of all clients are equal."""
         return len(self.aversions) + self.unseen
 
     @property
