@@ -97,7 +97,7 @@ def receive(connection: socket.socket, until: float | None = None) -> bytes:
 
 
 def length_of(connection: socket.socket, until: float | None = None) -> int:
-    """Read the length, in bytes, of the guard process's next message; raise the errors of `receive`."""
+    """Read the length of a connection's next message, in bytes; raise the errors of `receive`."""
     length = int.from_bytes(exactly(connection, LENGTH_BYTES, until))
     if length > MOST_BYTES:
         raise GuardError(f"a frame of {length} bytes is above the {MOST_BYTES} that a guard takes")

@@ -133,7 +133,7 @@ def _folders(service: Service, place: Placement) -> dict[str, str]:
 
 
 def _addresses(service: Service, place: Placement) -> dict[str, str]:
-    """Map the addresses in a service's container to those at the place where the service runs."""
+    """Map the addresses that a service's command has in a container to those where the service runs."""
     found = {EVERYWHERE: place.listens_on(service.name)}
     for name, number in _ADDRESS.findall(" ".join([*service.command, *service.probe])):
         if name in service.needs:

@@ -56,7 +56,7 @@ _DUMPABLE = 4
 
 
 def main() -> None:
-    """Run Flower's SuperExec, with a preloaded process if possible; in a fork of that, handle one message."""
+    """Run Flower's SuperExec; if possible, forks of a preloaded process handle its messages."""
     # As Flower's commands have it. The folder of the project holds modules that an app brings, too.
     sys.path[0] = str(Path(sys.executable).parent)
     imported: tuple[str, ...] = IMPORTED_AHEAD

@@ -250,7 +250,7 @@ class _Reader:
         return np.arange(begin, begin + parameter.numel()).reshape(tuple(parameter.shape))
 
     def _add(self, entries: npt.NDArray[np.int64]) -> int:
-        """Append parameters to the order of the compiled loops, and return the position of the first."""
+        """Append parameters' positions to the order of the compiled loops; return where they begin in it."""
         begin = sum(len(part) for part in self._parts)
         self._parts.append(entries.reshape(-1))
         return begin

@@ -176,7 +176,7 @@ class ProgrammedGradients(RecordGradients):
 
 
 class _Programs:
-    """Compiled passes for several batch sizes, which share one set of parameters and one sum."""
+    """Compiled passes, one for each number of records, that add gradients to the same sum."""
 
     def __init__(self, lowered: LoweredModel, loss: Loss) -> None:
         self._lowered, self._loss = lowered, loss

@@ -188,7 +188,7 @@ def release_of(version: str) -> tuple[int, ...]:
 
 
 def signed_in(verifications: Mapping[str, str], consortium_key: bytes) -> SignedApp:
-    """Return a Flower app's signature by the consortium, which a SuperNode receives among others.
+    """Return the consortium's signature of an app from the app's verifications by consortium key.
 
     Raises AppSignatureError: there is no signature, or none of this consortium.
     """

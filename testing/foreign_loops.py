@@ -46,7 +46,7 @@ class RowsGrid:
         self._rows, self._examples = rows, examples
 
     def get_node_ids(self) -> list[int]:
-        """Return the ids of the nodes; node k has row k - 1."""
+        """Return the nodes' ids 1, 2, ...; node k answers with the model plus row k - 1 of the matrix."""
         return list(range(1, len(self._rows) + 1))
 
     def send_and_receive(self, messages: Iterable[Message], **options: Any) -> list[Message]:

@@ -84,7 +84,7 @@ def noise_steps(
 def keyed_steps(
     encoding: Encoding, new: Sequence[KeyedNoise], taken_back: Sequence[KeyedNoise], device: torch.device
 ) -> npt.NDArray[np.int64]:
-    """Draw the noise of keys `new`, subtract that of keys `taken_back`, round once to steps: int64[d]."""
+    """Return the noise of keys `new` minus that of `taken_back`, rounded to integer steps: int64[d]."""
 
     def draw(part: KeyedNoise) -> torch.Tensor:
         return gaussian_noise(encoding.dimension, part.stddev, keystream(part.key, part.suite), device=device)

@@ -75,5 +75,5 @@ def built_graphs(task: Task, device: torch.device) -> RecordGraphs | None:
 
 
 def of_persons(model: nn.Module, loss: Loss) -> tuple[nn.Module, Loss]:
-    """Adapt a model and a loss of single rows to persons who have several rows each."""
+    """Make a model and a loss for persons, who have several rows each, from those for single rows."""
     return PersonModel(model), person_loss(loss)

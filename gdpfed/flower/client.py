@@ -101,7 +101,7 @@ class OwnFunction:
     context: Context
 
     def check(self, order: "TrainingOrder") -> None:
-        """Raise StandInError if the server asks to train another model than the app's own arrays."""
+        """Raise StandInError unless the server asks to train the app's own model and describes its arrays."""
         _asked_of(order)
 
     def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:

@@ -98,7 +98,7 @@ class WeightsFile:
 
 
 def keep_own(path: Path, digest: str) -> None:
-    """From now on, read weights with this hash from this machine's own file, whatever path a server names.
+    """Have weights with this hash read from this machine's file, whatever path a server names.
 
     Raises LearningError: as in `WeightsFile.tensors`.
     """

@@ -69,7 +69,7 @@ def _drawn_for_sums(plan: PrivacyPlan) -> list[float]:
 
 
 def _sizes_of_sums(plan: PrivacyPlan) -> list[int]:
-    """Return the size to which each secure sum is filled up with clients, so that it reveals nothing."""
+    """Return each secure sum's size after it is filled up with zeros, to hide how many were drawn."""
     clients = [len(group.clients) for group in plan.groups]
     numbers = [sum(clients)] if plan.one_sum else clients
     return [usual_size(plan, *each) for each in zip(_drawn_for_sums(plan), numbers, strict=True)]

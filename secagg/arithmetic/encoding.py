@@ -105,7 +105,7 @@ class Encoding:
         return encoding
 
     def clipped_to(self, clipping_norm: float) -> "Encoding":
-        """Return the same integer grid with the smaller clipping norm of a single member.
+        """Return the encoding for one member, with its own clipping norm; the integer grid stays the same.
 
         `clip_bound` and the exact check of encoded updates use this norm C_i. Range, noise and decoding
         are those of the sum. Raises EncodingError if C_i is not in (0, C], or if rounding would use it up.

@@ -145,7 +145,7 @@ def check_signed_survivors(state: ClientState, request: UnmaskRequest, roster: R
 def _check_split(
     state: ClientState, stage: Stage, survivors: tuple[int, ...], dropped: tuple[int, ...]
 ) -> None:
-    """Raise RemoteProtocolError if survivors are too few, or they and the dropped are not all contributors.
+    """Raise RemoteProtocolError if survivors and dropped do not partition contributors, or too few survive.
 
     Since the threshold is above half of the neighbours, a server that sends clients different lists cannot
     collect both secrets of a member (Bonawitz et al., section 6).

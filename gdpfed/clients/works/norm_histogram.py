@@ -34,7 +34,7 @@ def without_examples(job: Job) -> torch.Tensor:
 
 
 def histograms(updates: torch.Tensor, orders: Sequence[TrainingOrder], encoding: Encoding) -> torch.Tensor:
-    """Mark the bin that holds the norm of each client's update: shape (clients, bins).
+    """Return each client's histogram, which marks the bin of its update's norm: shape (clients, bins).
 
     `updates`: shape (clients, d). Returns shape (clients, bins), float64, on the same device.
     """

@@ -83,7 +83,7 @@ class PrivacyCurve:
 
     @cached_property
     def _grid(self) -> tuple[Scores, Scores]:
-        """False positive rates on a grid, and at each the distance of two Gaussians with these errors."""
+        """A grid of false positive rates, and the Gaussian distance (`separation`) at each."""
         tail = np.logspace(-40, -2, 800)
         x = np.concatenate([tail, np.linspace(0.01, 0.99, 197)[1:-1], 1 - tail[tail > 1e-9][::-1]])
         told = [1.0 - self.trade_off(each) >= TOLD_FROM * min(self.deltas) for each in x]

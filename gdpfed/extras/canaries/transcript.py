@@ -164,7 +164,7 @@ class Transcript:
     def _in_updates(
         self, projections: Vectors, noise_stddev: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float32]:
-        """Return the noise in updates where canaries are absent, over its planned standard deviation."""
+        """Return updates' noise where canaries are absent, in planned standard deviations; else NaN."""
         directions, found = self.canaries.directions, np.full(len(self.start), np.nan, dtype=np.float32)
         if isinstance(directions, DiracDirections):
             absent = (self.canaries.signs == 0) & (noise_stddev > 0)

@@ -109,7 +109,7 @@ class PriceNode(NodeSide):
         return min(budget.epsilon, epsilon_of_total(rho, budget.delta))
 
     def check_terms(self, told: Values | None, player: Player | None, budget: Budget, terms: Terms) -> None:
-        """Raise BudgetRefusedError if a run costs more than this client's answer to the price."""
+        """Raise BudgetRefusedError if a run costs more epsilon than this client spends at the price."""
         if told is None:
             return
         answered = self.said_epsilon(told, player, budget)

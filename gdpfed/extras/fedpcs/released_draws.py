@@ -138,7 +138,7 @@ class ClassDraws(PlannedDraws):
 
 
 class DistanceDraws(PlannedDraws):
-    """Samples by DELTA from noised gradients: by each client's last distance from the mean.
+    """Samples clients by the DELTA scheme, from the last distance of their noised gradient from the mean.
 
     Every client is drawn on its own. Gradients are compared within a round, in which all are of one model.
     """

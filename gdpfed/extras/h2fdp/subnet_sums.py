@@ -1,4 +1,4 @@
-"""Mechanisms for devices behind edge servers: sums of local steps, noised by whom the devices trust.
+"""Mechanisms for devices behind edge servers: each edge sums its devices' steps; edge or devices add noise.
 
 The bounds of windows are proved in docs/h2fdp.md. `Trust` says who adds the noise of a subnet's sum.
 """

@@ -259,7 +259,7 @@ class Layout:
 
     @property
     def declared(self) -> tuple[Cells, ...]:
-        """What is counted of each declared column; without the added column, which names the data owner."""
+        """The values or bins that are counted of each declared column, without an added one for owners."""
         return self.columns[:-1] if self.by_party else self.columns
 
     def shape(self, block: Block) -> tuple[int, ...]:
@@ -287,7 +287,7 @@ class Layout:
         return math.sqrt(len(self.blocks))
 
     def places(self, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-        """Return where in the vector of counts each row counts: int64[N, K] of cells -> int64[N, B]."""
+        """Return where each row adds in the vector of counts, once a block: int64[N, K] -> int64[N, B]."""
         found = np.empty((len(cells), len(self.blocks)), dtype=np.int64)
         for number, (block, start) in enumerate(zip(self.blocks, self.starts[:-1], strict=True)):
             at = cells[:, block.first].astype(np.int64)

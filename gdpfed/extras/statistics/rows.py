@@ -199,7 +199,7 @@ def _of_own_table(own: OwnData, asked: str, cells: int, *, by_person: bool) -> t
 
 @lru_cache(maxsize=1)
 def _read(source: DataSource, asked: str, cells: int) -> tuple[Dataset, Layout]:
-    """Load a table with the cells of rows in place of inputs, for simulated clients; return all cells too."""
+    """Load a table with the cells that rows count in as inputs; return it and the layout of all cells."""
     columns = source_columns(source)
     layout = layout_of(columns, asked, cells)
     return load(source, partial(read_cells, layout)), layout

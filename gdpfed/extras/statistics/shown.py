@@ -36,7 +36,7 @@ def note(found: Statistics) -> str:
 
 
 def tables_of(found: Statistics) -> Iterator[Table]:
-    """Yield the tables: columns of numbers, columns of values, and pairs of columns."""
+    """Yield the tables of numbers, of values, of pairs of columns, and of survival, if any was counted."""
     numbers = [each for each in found.columns if each.edges]
     if numbers:
         yield Table("Columns of numbers", NUMBER_HEADINGS, [_numbers(each) for each in numbers])

@@ -290,7 +290,7 @@ def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun
 
 
 def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Raise BudgetRefusedError if sampling at the agreed rates almost never draws this client so often."""
+    """Raise BudgetRefusedError if the client is asked far more often than the agreed rates make likely."""
     chance = ledger.chance_of_round(round_of_run.run, round_of_run.index)
     if chance < LEAST_CHANCE:
         log(ERROR, "asked so often at the sampling rates of the terms: with probability %.3g", chance)

@@ -50,7 +50,7 @@ class Windows:
         return len(self.starts)
 
     def take(self, indices: npt.NDArray[np.int64]) -> Split:
-        """Return windows as positions of characters, shape (N, sequence_length), with the next characters."""
+        """Return the windows at `indices` as codes, (N, sequence_length), with the characters to predict."""
         positions = self.starts[indices][:, None] + np.arange(self.sequence_length + 1)
         characters = self.codes[positions].astype(np.int64)
         return Split(characters[:, :-1], characters[:, 1:] if self.every_position else characters[:, -1])

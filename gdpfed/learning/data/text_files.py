@@ -104,7 +104,7 @@ def _encoding(head: bytes, own: str | None, place: str) -> str | None:
 
 
 def _lines(first: list[bytes], blocks: Iterator[bytes], place: str) -> Iterator[bytes]:
-    """Yield complete lines, many at a time."""
+    """Yield a text file's blocks as pieces of whole lines; raise LearningError for a line above 2 GiB."""
     parts = first
     for block in blocks:
         cut = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1

@@ -97,7 +97,7 @@ def _(event: LocalWindows) -> tuple[GaussianMixture, int]:
 
 
 def is_known(release: OneRelease) -> TypeGuard[Step]:
-    """Whether the client or record is certainly part of the release, so that epsilon is exact."""
+    """Whether a release contains the client or record with certainty, so that its epsilon is exact."""
     return isinstance(release, Step) and release.rate == 1.0
 
 

@@ -267,7 +267,7 @@ class Extensions(Sequence[Extension]):
     def sum_prepared(
         self, fleet: "Fleet", request: SumRequest, prepared: "PreparedSum", *, ahead: bool
     ) -> "PreparedSum":
-        """Return the sum after all extensions have added to it."""
+        """Return a sum's request, parameters and client settings after all extensions have changed them."""
         for of_sum in self._of_sums:
             prepared = of_sum.sum_prepared(fleet, request, prepared, ahead=ahead)
         return prepared

@@ -135,7 +135,7 @@ class Fill(SumExtension):
         return tuple(np.union1d(cohort, each) for cohort, each in zip(cohorts, fillers, strict=True))
 
     def _chosen(self, secagg: SecAggConfig, drawn: _Drawn, present: frozenset[int] | None) -> ClientIds:
-        """Draw the clients that send zeros to fill one sum; `present` are those in reach, None for all."""
+        """Draw clients that fill up one sum with zeros, from those in reach (`present`, None for all)."""
         size = filled_size(self._plan, secagg, drawn.expected, drawn.reachable)
         missing = max(0, size - len(drawn.cohort))
         if not missing:

@@ -298,7 +298,7 @@ def _best_group_turns(asked: TurnBudget, weigh: Weigh) -> tuple[int, ...]:
 
 
 def _best_turns(asked: TurnBudget, equal_norms: bool) -> tuple[int, ...]:
-    """Search the best rounds per client for one sum over all groups, with several values of the first tap."""
+    """Search each group's rounds per client for the least noise relative to norms, if all share one sum."""
     best, least = asked.equal_turns, math.inf
     for tap in FIRST_TAPS if asked.num_taps else FIRST_TAPS[:1]:
         all_sens = sensitivities((tap,), asked.num_rounds)

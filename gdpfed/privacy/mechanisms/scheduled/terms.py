@@ -56,7 +56,7 @@ class ScheduledTerms(Terms, TurnTerms):
 
     @property
     def event(self) -> CorrelatedGaussian:
-        """The event of the most expensive rounds in which the client may take part."""
+        """The event that the client is charged: the most expensive rounds in which it may take part."""
         event = self.charges[0].event
         if not isinstance(event, CorrelatedGaussian):
             raise PrivacyError(f"the terms charge {event.kind}, which is not a stream of sums")
