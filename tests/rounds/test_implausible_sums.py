@@ -8,11 +8,13 @@ from flwr.serverapp import Grid
 
 from conf.load import load
 from gdpfed.clients.update import update_steps
+from gdpfed.federation.node.contribution import Contributor
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
 from server_app.train import train
 from testing.small_runs import SMALL, final_model, grid_for
 
+steps_at_node = Contributor.steps
 NUM_CLIENTS, POISONER, POISONED_ROUND = 8, 3, 1
 
 
@@ -22,13 +24,18 @@ def poisoned_steps(order, theta, encoding, client_id, *own_data, **bits):
     return steps + 10**9 * (client_id == POISONER and order.round_index == POISONED_ROUND)
 
 
+def poisoned_at_node(who, order, theta, encoding):
+    steps = steps_at_node(who, order, theta, encoding)
+    return steps + 10**9 * (who.client_id == POISONER and order.round_index == POISONED_ROUND)
+
+
 @pytest.mark.parametrize(
     ("fleet", "secagg"),
     [("process", "pairwise"), ("process", "off"), ("flower", "pairwise")],
 )
 def test_a_poisoned_sum_is_refused_and_the_run_goes_on(fleet, secagg, tmp_path, monkeypatch):
-    for module in ("gdpfed.clients.update", "gdpfed.simulation.engine"):
-        monkeypatch.setattr(f"{module}.update_steps", poisoned_steps)
+    monkeypatch.setattr("gdpfed.simulation.engine.update_steps", poisoned_steps)
+    monkeypatch.setattr(Contributor, "steps", poisoned_at_node)
     monkeypatch.setattr("gdpfed.report.run_observers.default_observers", lambda *each: [])
     config = load(
         [
@@ -60,7 +67,7 @@ def test_a_poisoned_sum_is_refused_and_the_run_goes_on(fleet, secagg, tmp_path, 
 
 def test_in_clear_only_the_poisoner_is_left_out(tmp_path, monkeypatch):
     """The server sees single updates there, and so whose is none within its bound."""
-    monkeypatch.setattr("gdpfed.clients.update.update_steps", poisoned_steps)
+    monkeypatch.setattr(Contributor, "steps", poisoned_at_node)
     monkeypatch.setattr("gdpfed.report.run_observers.default_observers", lambda *each: [])
     overrides = [f"dataset.num_clients={NUM_CLIENTS}", "privacy.sampling_rate=1", "method=dp_fedavg"]
     directory = f"run.directory={tmp_path / 'run'}"

@@ -8,7 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.clients.keyed_noise import KeyedNoise
-from gdpfed.clients.messages import ADVERTISE, CHECK, MASK, PLAIN, SHARE, UNMASK, RoundOfRun, one_line
+from gdpfed.clients.messages import (
+    ADVERTISE,
+    CHECK,
+    MASK,
+    PLAIN,
+    SHARE,
+    UNMASK,
+    RoundOfRun,
+    one_line,
+    other_label,
+)
 from gdpfed.federation.node import budget, journal
 from gdpfed.federation.node.allowed import check_by_party, check_named_file, check_refused, check_weights
 from gdpfed.federation.node.contribution import (
@@ -75,6 +85,8 @@ def advertise(request: StageRequest, node: Node) -> bytes:
     accept_roster(node, request.roster)
     session = open_session(node)
     answer = session.advertise(request.data)
+    if other := other_label(session.parameters.label, request.round_of_run):
+        raise RemoteProtocolError(ADVERTISE, None, other)
     own = node.settings.budgets
     if own:
         check = check_correction if session.corrects else budget.check_sum
@@ -180,6 +192,8 @@ def _order_and_model(
     from gdpfed.clients.works import function_of
 
     order, theta = checked_order(request.order, request.theta, parameters)
+    if order.round_index != (index := request.round_of_run.index):
+        raise LocalProtocolError(f"the message is of round {index}, and its order of {order.round_index}")
     source, own = order.task.source, node.settings
     check_refused(own, order.task.model)
     by_party = function_of(order.work, "by_party")

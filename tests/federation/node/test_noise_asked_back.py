@@ -59,9 +59,10 @@ def terms(*, told=True, corrupt=0.2):
     return terms_of(PLAN, 0, "run", dropout_tolerance=0.0, corrupt_tolerance=corrupt, **said)
 
 
-def sum_of(members, correctors, *, mode="active", corrupt=0, **changes):
+def sum_of(members, correctors, *, mode="active", corrupt=0, label="run/1234/round 1/all clients", **changes):
     return make_parameters(
         members,
+        label=label,
         mode=mode,
         dimension=DIMENSION,
         threshold=threshold_for(members, 0.5, corrupt=max(corrupt, -(-members // 5)), mode=mode),
@@ -167,6 +168,22 @@ def test_a_node_that_wants_signatures_takes_no_noise_back_among_members_that_wer
     parameters = sum_of(len(VICTIMS) + len(own), len(VICTIMS), mode="curious")
     with pytest.raises(RemoteProtocolError, match="mode curious is less than active"):
         attack.noise_left(parameters, own, tap=1.0)
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        *("run/1234/round 2/all", "run/1234/round 11/all", "another/1234/round 1/all", "all"),
+        # What names two rounds is read alike by every member.
+        *("run/round 2/round 1/all", "run/1234/all/round 2", "run/1234/round 1 /all"),
+    ],
+)
+def test_members_of_one_sum_cannot_be_told_other_rounds_or_runs_than_it_is_of(tmp_path, label):
+    """Else noise would be taken back in another sum than the accounting has: epsilon 5.2 in place of 3."""
+    attack = Attack.after_round_0(tmp_path, mode="active", own_terms=terms(corrupt=0.0), fears=0.0)
+    parameters = sum_of(len(VICTIMS) + len(COLLUDERS), len(VICTIMS), label=label)
+    with pytest.raises(RemoteProtocolError, match="is not of round 1 of run run"):
+        attack.noise_left(parameters, COLLUDERS, tap=1.0)
 
 
 @pytest.mark.parametrize(
