@@ -14,6 +14,10 @@ AGREES_WITHIN = 1e-6
 WHOLE_GROUPS = ("privacy", "secagg", "training", "method")
 # Settings that a plan takes over from the configuration as they are.
 COPIED = ("sampling", "adjacency", "noise", "clipping_norm", "accountant", "sampling_rate")
+# Entries of a charge that the plan has, too, and what a charge without one of them is.
+STATED = {"adjacency": "zero_out", "sampling": None, "noise": None}
+# Methods that clip all clients to the configured norm.
+ONE_NORM = ("dp_fedavg", "gdpfed", "gdpfed_op", "gdpfed_plus", "idp_fedavg_sample", "pfa")
 
 
 def check_plan(files: RunFiles) -> Iterator[str]:
@@ -78,8 +82,26 @@ def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
         said = [*group["charges"], *files.ledger["charges"][index]]
         for name in sorted({charge["unit"] for charge in said} - {plan["unit"]}):
             yield f"group {index} is charged per {name}, the plan protects a {plan['unit']}"
+        yield from _check_events(files, index)
         yield from rule.check_ledger(index)
         yield from rule.check_charges(index)
+
+
+def _check_events(files: RunFiles, index: int) -> Iterator[str]:
+    """Check that each charge is of the plan's adjacency, sampling and noise, and of one clipping norm."""
+    plan, group = files.plan, files.plan["groups"][index]
+    events = [charge["event"] for charge in group["charges"]]
+    for key, otherwise in STATED.items():
+        said = {event.get(key, otherwise or plan[key]) for event in events} - {plan[key]}
+        for value in sorted(map(str, said)):
+            yield f"group {index} is charged with {key} {value}, and plan.json has {plan[key]}"
+    norms = {event["clipping_norm"] for event in events if "clipping_norm" in event}
+    if len(norms) > 1:
+        yield f"group {index} is charged at clipping norms {min(norms):g} to {max(norms):g}, and has one"
+    own = group.get("clipping_norm")
+    of_one_norm = files.config["method"]["name"] in ONE_NORM and not plan.get("adaptive_clipping")
+    if of_one_norm and own not in (None, plan["clipping_norm"]):
+        yield f"group {index} has clipping norm {own:g}, and its method one of {plan['clipping_norm']:g}"
 
 
 def _check_weighting(files: RunFiles, rule: AuditRule) -> Iterator[str]:

@@ -66,6 +66,13 @@ def at(*path, factor=None, to=None):
     return change
 
 
+def at_a_tenth_of_the_norm_later(plan):
+    """Charge the second round at a tenth of the clipping norm, which makes its epsilon small."""
+    (charge,) = plan["groups"][0]["charges"]
+    event = {**charge["event"], "clipping_norm": charge["event"]["clipping_norm"] / 10}
+    plan["groups"][0]["charges"] = [{**charge, "count": 1}, {**charge, "count": 1, "event": event}]
+
+
 IN_CARD = [
     ("turns", "| 1 | 1.00 |", "| 1 | 0.10 |", "spent 0.10, where 1.00 follows"),
     ("turns", "delta = 1e-05", "delta = 1e-09", "delta 1e-09, where 1e-05 follows"),
@@ -115,6 +122,8 @@ IN_FILES = [
     ("records", "vote.json", at("noise_stddev", factor=1.2), "above the plan's"),
     ("records", "vote.json", at("settings", 1, 0, to=0.5), "the configuration settings"),
     ("records", "vote.json", at("votes", 0, factor=-9.0), "says"),
+    ("sampled", "plan.json", at("groups", 0, "clipping_norm", to=0.7), "0.7, and its method one of"),
+    ("sampled", "plan.json", at_a_tenth_of_the_norm_later, "is charged at clipping norms"),
     ("sampled", "norm_histogram.json", at("noise_stddev", factor=0.5), "below the plan's"),
     ("sampled", "norm_histogram.json", at("within", 2, 1, to=0.9), "follow from its counts"),
     ("chosen", "rewards.json", at("clients", "0", factor=2), "of client 0, which has earned"),
@@ -122,6 +131,28 @@ IN_FILES = [
     ("chosen", "plan.json", at("totals", "expected_zcdp", 0, factor=2), "totals expected_zcdp"),
     ("chosen", "plan.json", at("totals", "expected_payments", 0, factor=2), "expected payments"),
     ("chosen", "plan.json", at("game", "paths", 0, 0, factor=2), "not the paths of its game"),
+]
+IN_BOTH = [
+    (
+        "sampled",
+        "adjacency",
+        "replace_one",
+        "is charged with adjacency zero_out, and plan.json has replace",
+    ),
+    ("sampled", "sampling", "fixed_size", "is charged with sampling poisson, and plan.json has fixed_size"),
+    ("sampled", "noise", "discrete_gaussian", "is charged with noise gaussian, and plan.json has discrete"),
+    (
+        "turns",
+        "adjacency",
+        "replace_one",
+        "is charged with adjacency zero_out, and plan.json has replace",
+    ),
+    (
+        "records",
+        "adjacency",
+        "replace_one",
+        "is charged with adjacency zero_out, and plan.json has replace",
+    ),
 ]
 IN_CONFIG = [
     ("turns", ("secagg", "mode"), "active", "mode curious, where active follows"),
@@ -169,6 +200,18 @@ def test_settings_are_compared_with_what_was_made_of_them(copy, name, path, valu
     config = yaml.safe_load((directory / "config.yaml").read_text())
     at(*path, to=value)(config)
     (directory / "config.yaml").write_text(yaml.safe_dump(config))
+    renew(directory)
+    assert_found(directory, said)
+
+
+@pytest.mark.parametrize(("name", "key", "value", "said"), IN_BOTH)
+def test_charges_are_compared_with_a_plan_and_settings_that_agree(copy, name, key, value, said):
+    directory = copy(name)
+    config = yaml.safe_load((directory / "config.yaml").read_text())
+    at("privacy", key, to=value)(config)
+    (directory / "config.yaml").write_text(yaml.safe_dump(config))
+    edit_json(directory / PLAN_FILE, at(key, to=value))
+    edit_json(directory / PLAN_FILE, at("settings", "privacy", key, to=value))
     renew(directory)
     assert_found(directory, said)
 

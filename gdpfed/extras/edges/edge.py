@@ -16,6 +16,7 @@ from gdpfed.errors import TrainingOver
 from gdpfed.extras.edges.mailbox import EdgeError, Job, Mailbox
 from gdpfed.methods.base import Theta
 from gdpfed.rounds.extensions.base import Extension, RoundLeftOut
+from gdpfed.rounds.loop import INTERRUPTED
 from gdpfed.rounds.observers import RoundEnded
 from gdpfed.rounds.run import PreparedRun
 
@@ -76,8 +77,9 @@ class Edge(Extension):
         if any(each.total is not None for each in ended.sums):
             self._mailbox.answer(job, (ended.theta - job.start).astype(np.float32))
         else:
-            reasons = sorted(set(ended.record.failures.values()))
-            self._mailbox.answer(job, None, "; ".join(reasons) or "no sum")
+            # Other reasons tell how many were drawn: they stay in this run's own log.
+            interrupted = INTERRUPTED in ended.record.failures.values()
+            self._mailbox.answer(job, None, INTERRUPTED if interrupted else "no sum")
 
     def _job(self, round_index: int) -> Job | None:
         """Read the central server's job for a round, or return None; delete a job that is damaged."""
