@@ -51,6 +51,23 @@ ERRORS_TOLERATED = (
 )
 DEFENCES = (
     Defence(
+        "rounds-mixed-in-a-sum",
+        "federation/node/test_noise_asked_back.py::"
+        "test_members_of_one_sum_cannot_be_told_other_rounds_or_runs_than_it_is_of",
+        (
+            (
+                "gdpfed/federation/node/sum_stages.py",
+                "    if other := other_label(session.parameters.label, request.round_of_run):\n",
+                '    if other := "":\n',
+            ),
+        ),
+    ),
+    Defence(
+        "charged-otherwise-than-planned",
+        "audit/test_renewed_seals.py::test_charges_are_compared_with_a_plan_and_settings_that_agree",
+        (("gdpfed/audit/plan_checks.py", "        yield from _check_events(files, index)\n", ""),),
+    ),
+    Defence(
         "refused-model-ordered",
         "extras/statistics/test_statistics_at_nodes.py::"
         "test_a_server_that_is_silent_of_its_model_at_the_join_asks_in_vain_afterwards",
