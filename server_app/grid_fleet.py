@@ -60,7 +60,7 @@ class GridFleet(Fleet):
         attendance: Attendance | None = None,
         is_edge: bool = False,
     ) -> None:
-        super().__init__(secagg, run_label)
+        super().__init__(secagg, f"{run_name}/{run_label}")
         self.is_edge = is_edge
         self.attendance = attendance
         self.run_name = run_name

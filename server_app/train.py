@@ -88,7 +88,7 @@ def train(
     fleet = GridFleet(
         Exchanger(grid, joined.nodes, config.run.timeout_seconds),
         prepared.config.secagg,
-        f"{prepared.name}/{run_label}",
+        run_label,
         questions.roster or Roster(joined.roster),
         roster_is_sent=questions.roster is None,
         run_name=prepared.name,

@@ -96,12 +96,12 @@ def _check_events(files: RunFiles, index: int) -> Iterator[str]:
         for value in sorted(map(str, said)):
             yield f"group {index} is charged with {key} {value}, and plan.json has {plan[key]}"
     norms = {event["clipping_norm"] for event in events if "clipping_norm" in event}
-    if len(norms) > 1:
+    if norms and not math.isclose(min(norms), max(norms), rel_tol=AGREES_WITHIN):
         yield f"group {index} is charged at clipping norms {min(norms):g} to {max(norms):g}, and has one"
-    own = group.get("clipping_norm")
+    own, norm = group.get("clipping_norm"), plan["clipping_norm"]
     of_one_norm = files.config["method"]["name"] in ONE_NORM and not plan.get("adaptive_clipping")
-    if of_one_norm and own not in (None, plan["clipping_norm"]):
-        yield f"group {index} has clipping norm {own:g}, and its method one of {plan['clipping_norm']:g}"
+    if of_one_norm and own is not None and not math.isclose(own, norm, rel_tol=AGREES_WITHIN):
+        yield f"group {index} has clipping norm {own:g}, and its method one of {norm:g}"
 
 
 def _check_weighting(files: RunFiles, rule: AuditRule) -> Iterator[str]:

@@ -85,12 +85,12 @@ def advertise(request: StageRequest, node: Node) -> bytes:
     accept_roster(node, request.roster)
     session = open_session(node)
     answer = session.advertise(request.data)
-    if other := other_label(session.parameters.label, request.round_of_run):
-        raise RemoteProtocolError(ADVERTISE, None, other)
     own = node.settings.budgets
     if own:
         check = check_correction if session.corrects else budget.check_sum
         check(own, request.round_of_run, session.parameters)
+    if other := other_label(session.parameters.label, request.round_of_run):
+        raise RemoteProtocolError(ADVERTISE, None, other)
     if keeps_shares(node):
         forget_shares(node, request.round_of_run)
     keep_session(node, AGREEING, session, request.round_of_run)
