@@ -108,7 +108,7 @@ class Launcher:
         self._server: socket.socket | None = server
 
     def start(self, arguments: Sequence[str], **options: Any) -> "subprocess.Popen[Any] | None":
-        """Have the warm process run Flower's program, and return None; start others as Popen does."""
+        """Fork the preloaded process to run Flower's program, and return None; else start it by Popen."""
         if arguments[0] == PROGRAM and not options and self._server is not None:
             with suppress(OSError):
                 self._server.send("\0".join(arguments[1:]).encode())

@@ -1,4 +1,4 @@
-"""Adds to the site what has its home elsewhere: README and its neighbours, settings, commands, Python names.
+"""Adds generated pages to the docs site: README and others, notebooks, settings, commands, Python names.
 
 mkdocs calls `on_files` with the files of docs/: https://www.mkdocs.org/user-guide/configuration/#hooks
 """

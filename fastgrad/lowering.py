@@ -106,7 +106,7 @@ class _Reader:
         self._shared.add(result.stage)
 
     def read(self, layer: nn.Module, inputs: Sequence[_Result]) -> _Result:
-        """Read the model's next layer, whose inputs are these results, and return the layer's result."""
+        """Translate the model's next layer, with these results as its inputs; return the layer's result."""
         self.result = inputs[0]
         readers: dict[type[nn.Module], Callable[[Any], None]] = {
             nn.Conv2d: self._convolution,

@@ -42,7 +42,7 @@ def late_import(name: str) -> Any:
 
 @contextmanager
 def loaded_for_good(name: str) -> Iterator[None]:
-    """Exclude from garbage collection what a ``with`` block imports; does nothing if the module is loaded.
+    """After a ``with`` block that first imports `name`, exempt all present objects from garbage collection.
 
     The objects of a large module live as long as the process. The collector would search them many times,
     also at the process's end: this took a third of the time of a process that loads torch for one message.

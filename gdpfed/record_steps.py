@@ -114,7 +114,7 @@ def kind_of(work: str) -> WorkKind:
 
 
 def require_record_work(name: str, work: str, *, by_steps: bool = False) -> None:
-    """Raise PrivacyError unless clients compute noisy steps on records (`by_steps`: each released).
+    """Raise PrivacyError unless clients take noisy steps on records and, if `by_steps`, release each step.
 
     `name`: the setting that the error names. Raises PrivacyError: it is another work, or as in `kind_of`.
     """

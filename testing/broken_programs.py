@@ -127,6 +127,6 @@ RECORD_FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 @contextmanager
 def broken(fault: str) -> Iterator[None]:
-    """Give the audited program one of the faults inside the ``with`` block."""
+    """Put the named fault into the audited program for the duration of the ``with`` block."""
     with patch(*(FAULTS | STREAM_FAULTS | RECORD_FAULTS)[fault]):
         yield

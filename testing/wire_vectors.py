@@ -65,7 +65,7 @@ def transcript(name: str) -> dict[str, Any]:
 
 
 def vectors() -> dict[str, Any]:
-    """Return all messages of every published secure sum, by the sum's name."""
+    """Return, by name, the messages to and from one client in every published secure sum, and the results."""
     return {name: transcript(name) for name in SUMS}
 
 

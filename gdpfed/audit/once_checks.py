@@ -28,7 +28,7 @@ MOVED = math.sqrt(2)
 
 @dataclass(frozen=True)
 class _Sum:
-    """A kind of sum that happens once in a run: plan entry, file, whose budget pays, and what it counts.
+    """A kind of sum made once in a run: its plan entry, its file, whose budgets pay, what it counts.
 
     `client_moves`: how far a whole client moves it that is zeroed. `first`: whether it comes before rounds.
     """

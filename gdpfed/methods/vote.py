@@ -37,7 +37,7 @@ class RecordRun(Protocol):
     config: Config
 
     def rehearsal(self, client: int) -> RecordSteps:
-        """Return the steps of a whole run on the client's own records, with the global model's noise."""
+        """Return the steps by which a client tries a whole run alone, with noise like the global model's."""
 
 
 def settings_of(config: Config) -> tuple[Setting, ...]:

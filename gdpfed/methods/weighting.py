@@ -96,7 +96,7 @@ class Weighting:
         return math.hypot(*(noises[:1] if plan.one_sum else noises)) / step
 
     def to_dict(self, plan: PrivacyPlan) -> dict[str, Any]:
-        """Return the weights and top-k fractions as a JSON object, with noise and step computed from them."""
+        """Return the weighting as a JSON object: weights, top-k fractions, resulting noise and step."""
         return {
             "reweighting": self.reweighting,
             "group_weights": list(self.group_weights),

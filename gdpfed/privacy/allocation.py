@@ -89,7 +89,7 @@ class AllocatedGaussian(Event):
         return self.noise_stddev > 0.0
 
     def for_members(self) -> Gaussian:
-        """Return the event for an attacker who knows the round in which the client is: one Gaussian sum."""
+        """Return one Gaussian sum's event, for attackers who know the round in which a client takes part."""
         return Gaussian(noise_stddev=self.noise_stddev, clipping_norm=self.clipping_norm)
 
 

@@ -175,7 +175,7 @@ class Gaussian(Event):
 
     @property
     def noise_multiplier(self) -> float:
-        """The noise divided by the distance of neighbouring sums, which is C, or 2 C under replace_one."""
+        """The noise's standard deviation over the sensitivity: clipping norm C, or 2 C under replace_one."""
         distance = 1.0 if self.adjacency == "zero_out" else 2.0
         return self.noise_stddev / self.clipping_norm / distance
 

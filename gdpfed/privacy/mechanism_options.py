@@ -93,7 +93,7 @@ class OwnTotals(KeepsTurns):
 
     @abstractmethod
     def totals_as_charges(self, rounds: int | None) -> tuple[Charge, ...]:
-        """Return the largest privacy cost of any client after `rounds` rounds, or after all if None."""
+        """Return the largest privacy cost of any client after `rounds` rounds; None means the whole run."""
 
 
 COUNTS_DISTANCE = math.sqrt(2)

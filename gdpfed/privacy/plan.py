@@ -271,7 +271,7 @@ class PrivacyPlan:
         return inference_bound([*self.paid_first, *paid])
 
     def inference_bound_of_members(self, group_index: int, participations: int) -> InferenceBound:
-        """Bound membership inference by the other clients in its sums, for a client that took part K times.
+        """Bound membership inference by clients in the same sums, about a client in `participations` rounds.
 
         It also holds against the server if `sums_hidden`.
         """

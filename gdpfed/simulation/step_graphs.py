@@ -120,7 +120,7 @@ class GraphedTraining(BatchedTraining):
         return step.ours[:clients].double().sub_(start.double())
 
     def tried(self, theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor, momentum: float) -> str:
-        """Record a step on given examples, (n, ...) and (n, ...); return "", or why that fails."""
+        """Try to record a step as a CUDA graph for examples x and y; return the error, "" if none."""
         training = LocalTraining(1, len(x), 1.0, momentum)
         inputs, labels = (torch.stack([given] * TRIED_CLIENTS) for given in (x, y))
         try:

@@ -1,4 +1,4 @@
-"""Votes on training settings, which each client tries in rounds of local training."""
+"""Votes on training settings: a client tries each in rounds of local training and votes for the best."""
 
 from gdpfed.clients.works.vote import check as check
 from gdpfed.clients.works.vote import check_grid as check_grid

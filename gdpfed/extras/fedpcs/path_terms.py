@@ -1,4 +1,4 @@
-"""Conditions of a run that costs a client its own zCDP in each round that the client takes part in."""
+"""Conditions (terms) of a run in which every client pays its own zCDP cost for each of its rounds."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from gdpfed.record_steps import RecordSteps
 
 @dataclass(frozen=True, kw_only=True)
 class PathTerms(TermsOfRecords):
-    """Conditions of a run that costs a client its own zCDP in each round that the client takes part in.
+    """Conditions (terms) of a run in which every client pays its own zCDP cost for each of its rounds.
 
     `charges` are the Gaussian mechanism of each round, in their order.
 

@@ -274,7 +274,7 @@ class H2FDP(SubnetMethod):
         return np.asarray(rate * total / (records_of(self.plan)[number].mean_rate * counts.sum()))
 
     def mean_noise(self, group_index: int) -> float:
-        """Return the noise (standard deviation) in the mean over an edge's devices, after its first sum.
+        """Return the noise (standard deviation) in an edge server's mean over its devices, after one sum.
 
         With all devices of the round in it; noise for dropouts and colluders is part of it, as it is added.
         """

@@ -106,7 +106,7 @@ def _cells_of_column(cells: Cells, table: Table, columns: Columns, where: Where)
 
 
 def layout_of(columns: Columns, asked: str, cells: int) -> Layout:
-    """Return the cells that the server asks to count, by the client's own declaration of columns.
+    """Return the cells to count, from the server's request and the client's own declaration of columns.
 
     Raises LearningError: it has another number of cells than the order says.
     """

@@ -152,7 +152,7 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
 
 
 def number_of_records(parts: Sequence[Split]) -> int:
-    """Return how many records, or persons, a node trains on, of its parts from `usable_data`."""
+    """Return the number of records, or of persons if rows have persons, in `parts[0]`, the training data."""
     train = parts[0]
     return len(train) if train.persons is None else len(np.unique(train.persons))
 

@@ -75,7 +75,7 @@ def keep_share(
 def taken_back(
     node: Node, round_of_run: RoundOfRun, turns: Sequence[int], parameters: SumParameters
 ) -> list[KeyedNoise]:
-    """Return the parts of a node's earlier noise that this round subtracts, each only once.
+    """Return the parts of a node's earlier noise to subtract in this round; none is given out twice.
 
     A part whose share is lost, was given out before or does not fit the sum is left out.
     """

@@ -96,7 +96,7 @@ def _counted_up(names: Collection[str]) -> bool:
 
 
 def _declared(present: Sequence[str], decimal: str, *, from_data: bool) -> tuple[str, str]:
-    """Return a column's section (numeric, categorical) and entry in the draft; "" and "" for free text."""
+    """Return a column's section (numeric, categorical) and draft YAML entry; "" twice for free text."""
     kind = _kind(present, decimal)
     if kind == "number":
         return "numeric", _range(present, decimal, from_data=from_data)

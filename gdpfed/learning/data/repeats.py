@@ -127,7 +127,7 @@ class Repeats:
 
 
 def _as_numbers(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint32]:
-    """Return labels or data owners as uint32, to hash rows: floats by their bits, integers by value."""
+    """Convert labels or data owners to uint32 to hash rows: floats keep their bits, integers their value."""
     if values.dtype.kind == "f":
         return np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     return values.astype(np.uint32)

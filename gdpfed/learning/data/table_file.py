@@ -130,7 +130,7 @@ class TableFile:
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:
-    """Join the first names of a list, for errors."""
+    """Join the first ``most`` names with commas for an error message; "..." stands for the others."""
     return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
 
 

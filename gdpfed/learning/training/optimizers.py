@@ -158,7 +158,7 @@ def adam(
 def adamw(
     parameters: Sequence[torch.Tensor], lr: float, *, beta1: float = 0.9, beta2: float = 0.999, **options: Any
 ) -> torch.optim.Optimizer:
-    """torch.optim.AdamW (Loshchilov and Hutter, arXiv:1711.05101): weight decay apart from the gradient."""
+    """torch.optim.AdamW (Loshchilov and Hutter, arXiv:1711.05101): Adam with decoupled weight decay."""
     return torch.optim.AdamW(parameters, lr=lr, betas=(beta1, beta2), **options)
 
 

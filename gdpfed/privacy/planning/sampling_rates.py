@@ -35,7 +35,7 @@ ACTIVE_BOUND_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class _Problem:
-    """Problem 1 of the GDPFed paper, the best sampling rates, by the groups' shares of a cohort.
+    """Problem 1 of the GDPFed paper (the best sampling rates), stated in the groups' shares of a cohort.
 
     The shares are w_m = r_m / (q n), and sum to one.
     With squared_participation weights p_m = q n omega_m = w_m^2 / sum_j w_j^2 and Theorem 1's
@@ -196,7 +196,7 @@ def _descend(problem: _Problem, start: Vector) -> Vector:
 
 
 def _polish(problem: _Problem, shares: Vector) -> Vector:
-    """Improve a solution to full precision, by solving its optimality conditions."""
+    """Make nearly optimal shares exact by solving the optimality conditions; keep them if that fails."""
     free = ~(_at_lower(problem, shares) | _at_upper(problem, shares))
     fixed = np.where(_at_upper(problem, shares), problem.upper, problem.lower)
     if not free.any():

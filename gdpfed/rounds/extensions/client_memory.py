@@ -83,7 +83,7 @@ class ClientMemory(SumExtension):
                 path.unlink()
 
     def requested(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> None:
-        """Find the stored states of the clients in these requests."""
+        """Note which clients are asked for updates, and find the states that they stored in past rounds."""
         updates = [request for request in requests if request.coordinates is None]
         self._asked, self.kept = {client for update in updates for client in update.clients.tolist()}, None
         if not updates:

@@ -246,7 +246,7 @@ class PathEntry(RecordEntry):
         return min(int(self.terms["most_rounds"]), len(self.rounds))
 
     def planned(self, last: NodeEntry, group: int) -> Charges:
-        """Return the cost of the rounds so far, since the budget of such a run is checked in each round.
+        """Return the privacy cost of the rounds so far, not of the whole run: budgets are checked each round.
 
         A record that is replaced moves a sum twice as far as one that is left out: that is half the noise.
         """

@@ -72,7 +72,7 @@ def _check_counts(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_noted(files: RunFiles) -> Iterator[str]:
-    """Check that recorded gradient distances are not negative, and are of clients that took part."""
+    """Yield an error if a recorded gradient distance is negative or of a client that did not take part."""
     for record in files.rounds:
         index = record["round"] - 1
         for client, distance in record.get("noted", {}).items():

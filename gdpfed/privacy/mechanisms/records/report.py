@@ -138,7 +138,7 @@ class RecordReport(MechanismReport):
         return table
 
     def facts(self, method: Method) -> list[Fact]:
-        """Return facts for the plan's report: who cannot see batches, what is noised, and the steps."""
+        """Return the facts in the plan's report: the attacker, each group's steps, noise, accountant."""
         plan, parties = method.plan, _parties(method.plan)
         seen = plan.works == ("gradient_sum",) and not plan.sums_hidden
         whom, server = "everybody", ""

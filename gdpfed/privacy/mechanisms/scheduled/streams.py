@@ -163,7 +163,7 @@ class TurnBudget:
         return sensitivity(tuple(taps), densest, self.num_rounds)
 
     def noise(self, taps: Sequence[float]) -> float:
-        """Return the noise in the final model, relative to the new noise s of one round."""
+        """Return the final model's noise (standard deviation) divided by the noise drawn in one round."""
         return prefix_noise(taps, self.num_rounds)
 
 
