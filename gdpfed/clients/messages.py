@@ -84,25 +84,7 @@ class RoundOfRun:
 
 
 ROUND_OF_LABEL = "round "
-
-
-def label_of_sum(run_and_process: str, round_index: int, name: str) -> str:
-    """Return the label that members of a sum sign: run/process/round i/name; run and process have no /."""
-    return f"{run_and_process}/{ROUND_OF_LABEL}{round_index}/{name}"
-
-
-def other_label(label: str, round_of_run: RoundOfRun) -> str:
-    """Say what is wrong with a label that members sign, for a sum of this run and round; "" if it fits.
-
-    A server that lies could tell the members of one sum different rounds, or different runs, and have noise
-    taken back in another sum than the accounting has. The label is one text for all of them.
-    """
-    run, *parts = label.split("/")
-    of_round = next((part for part in parts if part.startswith(ROUND_OF_LABEL)), "")
-    fits = run == round_of_run.run and of_round == f"{ROUND_OF_LABEL}{round_of_run.index}"
-    return "" if fits else f"the sum {label!r} is not of round {round_of_run.index} of run {round_of_run.run}"
-
-
+"""Begins the part of a sum's label that names the round. Members sign it: run/process/round i/name."""
 MOST_CHARACTERS = 300
 MOST_NUMBER = 2.0**64
 

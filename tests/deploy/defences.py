@@ -57,7 +57,7 @@ DEFENCES = (
         (
             (
                 "gdpfed/federation/node/sum_stages.py",
-                "    if other := other_label(session.parameters.label, request.round_of_run):\n",
+                "    if other := _other_label(session.parameters.label, request.round_of_run):\n",
                 '    if other := "":\n',
             ),
         ),

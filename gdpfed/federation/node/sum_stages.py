@@ -13,11 +13,11 @@ from gdpfed.clients.messages import (
     CHECK,
     MASK,
     PLAIN,
+    ROUND_OF_LABEL,
     SHARE,
     UNMASK,
     RoundOfRun,
     one_line,
-    other_label,
 )
 from gdpfed.federation.node import budget, journal
 from gdpfed.federation.node.allowed import check_by_party, check_named_file, check_refused, check_weights
@@ -89,12 +89,25 @@ def advertise(request: StageRequest, node: Node) -> bytes:
     if own:
         check = check_correction if session.corrects else budget.check_sum
         check(own, request.round_of_run, session.parameters)
-    if other := other_label(session.parameters.label, request.round_of_run):
+    if other := _other_label(session.parameters.label, request.round_of_run):
         raise RemoteProtocolError(ADVERTISE, None, other)
     if keeps_shares(node):
         forget_shares(node, request.round_of_run)
     keep_session(node, AGREEING, session, request.round_of_run)
     return answer
+
+
+def _other_label(label: str, round_of_run: RoundOfRun) -> str:
+    """Say what is wrong with a label that members sign, for a sum of this run and round; "" if it fits.
+
+    A server that lies could tell the members of one sum different rounds, or different runs, and have noise
+    taken back in another sum than the accounting has. The label is one text for all of them.
+    """
+    run, *parts = label.split("/")
+    of_round = next((part for part in parts if part.startswith(ROUND_OF_LABEL)), "")
+    if run == round_of_run.run and of_round == f"{ROUND_OF_LABEL}{round_of_run.index}":
+        return ""
+    return f"the sum {label!r} is not of round {round_of_run.index} of run {round_of_run.run}"
 
 
 def share(request: StageRequest, node: Node) -> bytes:
