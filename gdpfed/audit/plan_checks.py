@@ -18,6 +18,8 @@ COPIED = ("sampling", "adjacency", "noise", "clipping_norm", "accountant", "samp
 STATED = {"adjacency": "zero_out", "sampling": None, "noise": None}
 # Methods that clip all clients to the configured norm.
 ONE_NORM = ("dp_fedavg", "gdpfed", "gdpfed_op", "gdpfed_plus", "idp_fedavg_sample", "pfa")
+# Those, and methods that clip each group to a norm of its own, which is the same in all rounds.
+SAME_NORM_IN_ALL_ROUNDS = (*ONE_NORM, "gdpfed_star", "idp_fedavg_scale")
 
 
 def check_plan(files: RunFiles) -> Iterator[str]:
@@ -95,11 +97,13 @@ def _check_events(files: RunFiles, index: int) -> Iterator[str]:
         said = {event.get(key, otherwise or plan[key]) for event in events} - {plan[key]}
         for value in sorted(map(str, said)):
             yield f"group {index} is charged with {key} {value}, and plan.json has {plan[key]}"
+    name = files.config["method"]["name"]
     norms = {event["clipping_norm"] for event in events if "clipping_norm" in event}
-    if norms and not math.isclose(min(norms), max(norms), rel_tol=AGREES_WITHIN):
+    same = name in SAME_NORM_IN_ALL_ROUNDS
+    if same and norms and not math.isclose(min(norms), max(norms), rel_tol=AGREES_WITHIN):
         yield f"group {index} is charged at clipping norms {min(norms):g} to {max(norms):g}, and has one"
     own, norm = group.get("clipping_norm"), plan["clipping_norm"]
-    of_one_norm = files.config["method"]["name"] in ONE_NORM and not plan.get("adaptive_clipping")
+    of_one_norm = name in ONE_NORM and not plan.get("adaptive_clipping")
     if of_one_norm and own is not None and not math.isclose(own, norm, rel_tol=AGREES_WITHIN):
         yield f"group {index} has clipping norm {own:g}, and its method one of {norm:g}"
 

@@ -231,7 +231,7 @@ class Scheduled(Planned):
     }
 
 
-def test_a_schedule_is_kept_round_by_round(trained, tmp_path):
+def test_a_schedule_is_kept_round_by_round(trained, tmp_path, monkeypatch):
     records = trained(Scheduled, *PRIVATE)
     (group,) = Scheduled.make_plan(configured(*PRIVATE)).groups
     stddevs = [group.at(index).noise_stddev for index in range(3)]
@@ -239,4 +239,7 @@ def test_a_schedule_is_kept_round_by_round(trained, tmp_path):
     assert [record.noise_stddevs for record in records] == [[stddev] for stddev in stddevs]
     assert records[0].cohort_sizes == [NUM_CLIENTS]
     assert records[-1].spent_epsilon == [group.epsilon_accounted]
+    (finding,) = audit_run(tmp_path / "run").findings
+    assert finding == "group 0 is charged at clipping norms 1 to 2, and has one", "dp_fedavg has one norm"
+    monkeypatch.setattr("gdpfed.audit.plan_checks.SAME_NORM_IN_ALL_ROUNDS", ())
     assert audit_run(tmp_path / "run").findings == ()

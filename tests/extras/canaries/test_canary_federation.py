@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-import gdpfed.clients.update as node
 from gdpfed.clients.configured import task_of
 from gdpfed.extras.canaries.canary import Canaries, CanaryEngine, choose_clients, dirac_directions
 from gdpfed.extras.canaries.lower_bounds import epsilon_lower_bounds
 from gdpfed.extras.canaries.transcript import Transcript
+from gdpfed.federation.node.contribution import Contributor
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
 from gdpfed.simulation.engine import Cohort
@@ -27,9 +27,9 @@ def trained(tmp_path, monkeypatch):
     generator = np.random.default_rng(5)
     found: list[Transcript] = []
 
-    def update_steps(order, theta, encoding, client_id, own_data=None):
+    def steps_at_node(who, order, theta, encoding):
         engine = CanaryEngine(found[-1].canaries, None, many_at_once=False)
-        ((_, steps),) = engine.updates(order, theta, Cohort([client_id], encoding))
+        ((_, steps),) = engine.updates(order, theta, Cohort([who.client_id], encoding))
         return steps[0]
 
     def sum_wave(fleet, sums, upcoming):
@@ -50,7 +50,7 @@ def trained(tmp_path, monkeypatch):
         return found
 
     summed = GridFleet.sum_wave
-    monkeypatch.setattr(node, "update_steps", update_steps)
+    monkeypatch.setattr(Contributor, "steps", steps_at_node)
     monkeypatch.setattr(GridFleet, "sum_wave", sum_wave)
     return train
 
