@@ -110,7 +110,7 @@ def _folder(name: str, volume: Tree) -> Folder:
 
 
 def _placed(service: Service, place: Placement, reader: Service) -> Service:
-    """Return a service with the paths, hosts and ports of the place where the service runs.
+    """Return a service with its container paths, hosts and ports replaced by those where it runs.
 
     `reader`: who reads its settings: what a SuperNode is told is for the app that it starts.
     """

@@ -69,7 +69,7 @@ def store_app(database: Path, bundle: bytes, signed: SignedApp, consortium_key: 
 
 
 def build_bundle() -> bytes:
-    """Build the bundle of this source tree's Flower app, as ``flwr build`` does; equal files, equal bytes."""
+    """Build this source tree's Flower app as a bundle, like ``flwr build``; equal files give equal bytes."""
     with TemporaryDirectory() as folder:
         return build_fab_from_disk(copy_app(PROJECT, Path(folder) / "app"))
 

@@ -296,9 +296,7 @@ def _calls(
     parameters: torch.Tensor,
     gradient: torch.Tensor,
 ) -> tuple[list[Call], list[Call]]:
-    """Return the calls of one LSTM layer's forward and backward pass; each pair holds values and their
-    gradients.
-    """
+    """Return the forward and backward calls of one LSTM layer; argument pairs hold values and gradients."""
     length, count, units = states[0].shape
     wide = 4 * units
     gates = torch.empty(length, count, wide)

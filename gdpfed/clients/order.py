@@ -148,7 +148,7 @@ class TrainingOrder:
         return flat
 
     def for_part(self, part: ClientPart) -> Self:
-        """Return the instruction for one client, with its own norm, weight and steps, or zeros to send."""
+        """Return this instruction with one client's norm, weight and steps, and whether it sends zeros."""
         own = {name: getattr(part, name) for name in PART_FIELDS}
         return replace(self, records=part.records, **own)
 

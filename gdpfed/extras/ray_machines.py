@@ -281,7 +281,7 @@ def _check_versions(members: Sequence[_Member]) -> None:
 
 
 def _answers(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the answers of all machines, by name.
+    """Wait for the calls to all machines of the Ray cluster; return their results by machine name.
 
     Raises:
         GDPFedError: as a machine raises it.

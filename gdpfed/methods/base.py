@@ -184,7 +184,7 @@ class Method(ABC):
 
     @classmethod
     def proposals(cls, config: Config) -> "tuple[Config, list[Proposal]] | None":
-        """Choose the settings that the user left open, with reasons; return None if no rule exists for it."""
+        """Choose settings that the user left open, with reasons; return None if the method has no rule."""
         return None
 
     @classmethod

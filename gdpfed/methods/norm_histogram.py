@@ -24,7 +24,7 @@ _WITHOUT = f"or leave {SETTING} out"
 
 
 def refuse_norm_histogram(config: Config) -> None:
-    """Raise ConfigError if settings forbid the histogram of update norms: no proof, or no use."""
+    """Raise ConfigError if another setting cannot be combined with the histogram of update norms."""
     asked = f"{SETTING}={config.privacy.norm_histogram_share:g}"
     if config.privacy.about_records:
         raise ConfigError(

@@ -96,7 +96,7 @@ def renyi_orders(config: Config) -> RenyiOrders:
 
 
 def configured_accountant(config: Config, groups: Sequence[Group]) -> Accountant:
-    """Return the configured accountant for the kind of noise; it adds the cost of a sum before round 1."""
+    """Return the configured accountant for this noise; it also counts any sum before round 1."""
     privacy, first = config.privacy, configured_first(config, groups)
     own = accountant_for(cast("NoiseLaw", privacy.noise), privacy.accountant, renyi_orders(config))
     return own if first is None else AfterRelease(own, first.charge)

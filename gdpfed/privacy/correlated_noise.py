@@ -67,7 +67,7 @@ def sensitivity(taps: tuple[float, ...], turns: tuple[int, ...], num_rounds: int
 
 
 def densest_turns(most_turns: int, separation: int, num_rounds: int) -> tuple[int, ...]:
-    """Return up to `most_turns` rounds for a client, as close as allowed: 0, b, 2 b, ... (b `separation`)."""
+    """Return a client's rounds at the least distance b (`separation`): 0, b, 2 b, ..., up to `most_turns`."""
     return tuple(range(0, min(num_rounds, most_turns * separation), separation))
 
 

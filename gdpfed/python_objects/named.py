@@ -200,7 +200,7 @@ def _extensions(made: Named, items: Any, saved: object) -> str:
 
 
 def _each_with_saved(items: Any, saved: Collection[object]) -> Iterator[tuple[Any, object]]:
-    """Pair each object of a Python program with its name in the files of the run to resume, or None."""
+    """Pair each Python object with its name saved by the run to resume, or with None if counts differ."""
     objects = items if isinstance(items, list | tuple) else [items]
     names: Iterable[object] = saved if len(saved) == len(objects) else [None] * len(objects)
     return zip(objects, names, strict=True)

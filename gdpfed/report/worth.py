@@ -80,7 +80,7 @@ class Worth:
         return [name for name in self.rows if name != EVERYWHERE]
 
     def tables(self) -> list[Table]:
-        """Return the tables to print: all test rows first, then accuracy and AUC by party."""
+        """Return the tables to print: results on all test rows, then accuracy and AUC for each party."""
         has = self.figures[next(iter(self.figures))][EVERYWHERE]
         overall = [
             Table(

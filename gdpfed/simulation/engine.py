@@ -32,7 +32,7 @@ class Cohort:
     kept: KeptStates | None = None
 
     def encodings(self, clients: Sequence[int]) -> list[Encoding]:
-        """Return how each client's update becomes integers: by the sum's step size and the client's norm."""
+        """Return each client's encoding as integers: the sum's, with the client's own norm if it has one."""
         parts = [self.parts.get(client_id) for client_id in clients]
         norms = [None if part is None or isinf(part.clipping_norm) else part.clipping_norm for part in parts]
         own = {norm: self.encoding.clipped_to(norm) for norm in set(norms) if norm is not None}

@@ -31,7 +31,7 @@ class Divided(Engine):
 
     @abstractmethod
     def _each(self, act: Callable[[Engine, Part], T], parts: Sequence[Part]) -> Iterator[T]:
-        """Yield the result of every part from its engine, in any order."""
+        """Have the engines apply `act` to all parts of the cohorts; yield the results in any order."""
 
     def updates(
         self, order: TrainingOrder, theta: Theta, cohort: Cohort

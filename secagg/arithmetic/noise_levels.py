@@ -221,7 +221,7 @@ class Contributors:
         return self.noisy + (self.dropout_tolerance if self.most_noise_levels else 0)
 
     def norm_in_noise(self, noise_multiplier: float) -> float:
-        """Return sqrt(n') / sigma: the clipping norm in standard deviations of a client's permanent noise."""
+        """Return sqrt(n') / sigma: the clipping norm divided by the noise that one client adds for good."""
         return math.sqrt(self.staying) / noise_multiplier
 
     def levels(self, base_stddev: float) -> NoiseLevels:

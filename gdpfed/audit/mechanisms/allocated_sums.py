@@ -58,7 +58,7 @@ class AllocatedSumsRule(SampledSumsRule):
         yield from self._check_small(index, cohorts)
 
     def _check_blocks(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check that each finished block of rounds asked as many clients as exist, if all were reachable."""
+        """Check that each block asks as many clients as exist, or fewer if clients or rounds are missing."""
         clients, start = self.plan["groups"][index]["clients"], 0
         for charge in self.plan["groups"][index]["charges"]:
             length = rounds_of(charge["event"])

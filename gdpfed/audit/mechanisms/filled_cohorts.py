@@ -115,7 +115,7 @@ def _corrupt(secagg: Mapping[str, Any], members: int) -> int:
 
 
 def _spare(secagg: Mapping[str, Any], members: int) -> int:
-    """Return how many other members may be missing when the masks of one dropped member must be removed."""
+    """Return how many other members may be missing while a dropped member's masks can still be removed."""
     others, corrupt = members - 1, _corrupt(secagg, members)
     helping = min(others, max(others // 2, math.floor(float(secagg["threshold"]) * others), corrupt) + 1)
     if secagg["mode"] == "active":

@@ -48,7 +48,7 @@ class StepsRule(ChargedGroups):
                 yield self._group(index, number)
 
     def _group(self, index: int, number: int) -> GroupAudit:
-        """Audit a client group's records with the same budget; not even the server knows the batches."""
+        """Audit those records of one client group that share a budget: its record group `number`."""
         files, group = self.files, self.plan["groups"][index]
         own, most = self.records(index)["groups"][number], self.most_often(index)
         saved, budget = own["charges"], or_infinite(own["epsilon"])

@@ -77,7 +77,7 @@ class ScheduledSumsRule(AuditRule):
             yield from self._check_limits(index)
 
     def _check_limits(self, index: int) -> Iterator[str]:
-        """Check that a client's allowed rounds (turns) fit into the run, and that close ones cost most."""
+        """Check that a client's allowed turns fit into the run, and that early, close turns cost most."""
         group, num_rounds = self.plan["groups"][index], self.plan["num_rounds"]
         turns, apart, taps = group["turns"]["most_turns"], group["turns"]["separation"], _taps(group)
         if min(turns, apart) < 1 or (turns - 1) * apart >= num_rounds:

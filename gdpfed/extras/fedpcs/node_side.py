@@ -95,7 +95,7 @@ class PriceNode(NodeSide):
     """How a node answers a posted price: with its best budget, which a run must not exceed."""
 
     def said_epsilon(self, told: Values, player: Player | None, budget: Budget) -> float:
-        """Return the epsilon that this client spends at the price, at most its budget.
+        """Return the epsilon that this client spends at the server's posted price, at most its budget.
 
         Raises BudgetRefusedError: what is posted is not a price.
         """

@@ -261,7 +261,7 @@ class H2FDP(SubnetMethod):
         return subnet_mechanisms.record_norm(self.config, mechanism_of(self.config))
 
     def change(self, number: int, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
-        """Return the change of an edge server's model: for records, the mean over the devices in the sum."""
+        """Return an edge server's model change: for records, a mean over its devices or expected batches."""
         if not self.plan.about_records:
             return super().change(number, released, round_index)
         total, members = np.asarray(released.total), list(released.members)

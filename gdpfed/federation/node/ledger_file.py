@@ -141,7 +141,7 @@ class LedgerFile:
         return list(known)
 
     def _mark(self, *digests: str) -> None:
-        """Record, in one write, the hashes of the ledgers that may be on disk."""
+        """Write the hashes of the ledgers that may now be on disk to the lock file, in a single write."""
         line = json.dumps({"ledger": digests}).encode().ljust(MARK_BYTES - 1) + b"\n"
         try:
             os.pwrite(self.lock.fileno(), line, 0)

@@ -85,7 +85,7 @@ def one_of(*words: str) -> Kind:
 
 
 def yes_or_no() -> Kind:
-    """Allow true or false as a setting."""
+    """Return the kind of setting that allows only true or false."""
     return Kind("true or false", lambda v: isinstance(v, bool))
 
 

@@ -268,5 +268,5 @@ class Called:
     act: Callable[[], None]
 
     def replay(self) -> None:
-        """Call the function that takes the steps."""
+        """Take the training steps by calling their Python function, since no CUDA graph is recorded."""
         self.act()

@@ -272,7 +272,7 @@ def _rows_of(holder: RecordHolder, places: Positions) -> npt.NDArray[np.int64]:
 def _steady_passes(
     client: int, holder: RecordHolder, batch: Positions, gradients: RecordGradients, least_bytes: int
 ) -> Iterator[Pass]:
-    """Cut one client's batch into passes of a width, and of persons with as many rows, as no record changes.
+    """Cut one client's batch into passes of fixed width, where no record changes another's gradient.
 
     Places that no record is left for repeat another record, and are not present.
     """
@@ -289,7 +289,7 @@ def _steady_passes(
 def _shared_passes(
     batches: Sequence[Positions], at_once: int, most_clients: int | None
 ) -> Iterator[tuple[list[int], Positions, npt.NDArray[np.bool_]]]:
-    """Cut many clients' batches into parts that fit into memory: clients, positions, mask of real records.
+    """Cut many clients' batches into parts that fit into memory; yield clients, record positions, mask.
 
     Both have shape (clients, width). Each pass takes as many records of a client as of any other; a client
     with fewer has empty places.

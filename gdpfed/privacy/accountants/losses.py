@@ -281,7 +281,7 @@ class _Mixture:
         )
 
     def where(self, epsilons: Floats) -> Floats:
-        """Return the outputs x whose privacy loss L(x) is epsilon, for every epsilon > log P(s = 0).
+        """Return the output x with privacy loss epsilon, for each epsilon above the least loss log P(s = 0).
 
         The parts that move have log sum = log(e^epsilon - P(s = 0)), a convex function of x whose slope is
         bounded from below. Newton's steps come down to it from where its largest part alone is as large.

@@ -304,7 +304,7 @@ def _log_moment(sigma: float, rate: float, order: int) -> float:
 
 @lru_cache(maxsize=64)
 def _log_even_moments(sigma: float, highest: int) -> Floats:
-    """Return log B_0, log B_2, ..., the even moments of the bound for fixed-size sampling.
+    """Return log E (r - 1)^l, l = 0, 2, ...: moments of a likelihood ratio r, for fixed-size sampling.
 
     It uses the trapezium rule over x. If the noise is small, the integrand of B_l is a bell around x = l; if
     it is large, it is two bells around x = -sigma sqrt(l) and x = sigma sqrt(l).

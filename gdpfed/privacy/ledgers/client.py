@@ -79,7 +79,7 @@ class ClientLedger:
         record_group: int | None = None,
         at_most: float = inf,
     ) -> float:
-        """Return epsilon at delta of all runs that protect clients (or records), plus a new run `also`.
+        """Return epsilon at delta of all runs that protect `unit`, together with a new run `also`, if given.
 
         A run in which this client has a path costs what the rounds cost that it took part in; `also` costs
         what it may at worst, taking part `at_most` so often. That is checked before every round as well.

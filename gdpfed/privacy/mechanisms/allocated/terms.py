@@ -31,7 +31,7 @@ class AllocatedTerms(SumTerms, LimitsRounds):
         return sum(charge.count * _block(charge).block_rounds for charge in self.charges)
 
     def event(self, round_index: int) -> AllocatedGaussian:  # type: ignore[override]
-        """Return what a round's block is accounted as; raise PrivacyError for a later round than the last."""
+        """Return the privacy event of a round's block of rounds; raise PrivacyError after the last round."""
         return self._place(round_index)[1]
 
     def _place(self, round_index: int) -> tuple[int, AllocatedGaussian]:

@@ -143,7 +143,7 @@ class TurnBudget:
         return np.clip(least, 1, self.equal_turns)
 
     def checked(self, turns: Sequence[int] | None) -> tuple[int, ...] | None:
-        """Return the rounds per client in each group if given, or if one at most; None if to be chosen.
+        """Check and return the given rounds per client; if None, return 1 a group if q < 1 / T, else None.
 
         PrivacyError for what cannot be.
         """
@@ -180,7 +180,7 @@ class TurnsOf:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPlan:
-    """The chosen values of all groups, whether groups share one sum, and noise relative to a model's step."""
+    """The values chosen for each group, whether all share one sum, and noise relative to the model change."""
 
     groups: tuple[TurnsOf, ...]
     one_sum: bool
