@@ -83,7 +83,7 @@ def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
 
 
 def save_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
-    """Write a file of a run at once: whoever reads it finds the old one or the new one, never a part.
+    """Write a file of a run at once: a reader finds the old file or the new file, never a part of one.
 
     Raises RunError: the file system refuses, for example because it is full; the old file is unchanged.
     """

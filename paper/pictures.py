@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from gdpfed.report.palette import COLOURS
+from gdpfed.report.metric_display import COLOURS
 from gdpfed.report.plots import MARKERS, SETTINGS, new_figure, new_panels
 from paper.tables import Measured
 

@@ -99,8 +99,8 @@ def _check_events(files: RunFiles, index: int) -> Iterator[str]:
             yield f"group {index} is charged with {key} {value}, and plan.json has {plan[key]}"
     name = files.config["method"]["name"]
     norms = {event["clipping_norm"] for event in events if "clipping_norm" in event}
-    same = name in SAME_NORM_IN_ALL_ROUNDS
-    if same and norms and not math.isclose(min(norms), max(norms), rel_tol=AGREES_WITHIN):
+    differ = norms and not math.isclose(min(norms), max(norms), rel_tol=AGREES_WITHIN)
+    if differ and name in SAME_NORM_IN_ALL_ROUNDS:
         yield f"group {index} is charged at clipping norms {min(norms):g} to {max(norms):g}, and has one"
     own, norm = group.get("clipping_norm"), plan["clipping_norm"]
     of_one_norm = name in ONE_NORM and not plan.get("adaptive_clipping")

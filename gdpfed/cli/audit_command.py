@@ -42,10 +42,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     kind.add_argument("--canaries", action="store_true", help="measure epsilon on simulated runs")
     kind.add_argument("--attack", action="store_true", help="guess from a run's model who was trained on")
     parser.add_argument(
-        "--outside",
-        type=cli_path,
-        metavar="PATH",
-        help="with --attack: tables of parties not in the run",
+        "--outside", type=cli_path, metavar="PATH", help="with --attack: tables of parties not in the run"
     )
     parser.add_argument("--json", action="store_true", help="print the audit as JSON")
     canaries = parser.add_argument_group("with --canaries")

@@ -72,11 +72,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a client's number (its partition-id) and its public key, in hexadecimal or as a file",
     )
     roster.add_argument(
-        "--key",
-        type=cli_path,
-        required=True,
-        metavar="FILE",
-        help="the consortium's identity, which signs",
+        "--key", type=cli_path, required=True, metavar="FILE", help="the consortium's identity, which signs"
     )
     roster.add_argument(
         "--from", type=cli_path, dest="listed", metavar="FILE", help="file with an ID=KEY on each line"
@@ -114,11 +110,7 @@ def _add_sign_app(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
     sign = _action(actions, "sign-app", _sign_app, "sign the bundle of an app", SIGN_EXAMPLES)
     sign.add_argument("file", type=cli_path, metavar="BUNDLE", help="file that flwr build made")
     sign.add_argument(
-        "--key",
-        type=cli_path,
-        required=True,
-        metavar="FILE",
-        help="the consortium's identity, which signs",
+        "--key", type=cli_path, required=True, metavar="FILE", help="the consortium's identity, which signs"
     )
     sign.add_argument(
         "--roster", type=cli_path, required=True, metavar="FILE", help="the signed roster that it is for"

@@ -6,6 +6,7 @@ from rich.console import Console
 
 from conf.load import load
 from conf.schema import Config
+from gdpfed.cli.simulated_run import OWN_DATA
 from gdpfed.errors import ConfigError, LearningError, PrivacyError
 from gdpfed.methods import METHODS, make_method
 from gdpfed.methods.base import Method
@@ -47,12 +48,12 @@ def _show_notes(console: Console, config: Config, method: Method) -> None:
 
 def check_parties(config: Config, overrides: Sequence[str]) -> None:
     """Raise LearningError if neither a table nor a setting says how many parties there are."""
+    data = config.dataset
     told = any(override.startswith("dataset.num_clients=") for override in overrides)
-    if config.dataset.name in TABLES and config.dataset.path is None and not told:
+    if data.name in TABLES and data.path is None and not told:
         raise LearningError(
-            "dataset.path is not set: name a table, or a folder with one a party, as in "
-            "dataset.path=/data/mine, or, to plan without them, how many parties there are, as in "
-            "dataset.num_clients=4"
+            f"dataset.path is not set: name {OWN_DATA[data.name]}, as in dataset.path=/data/mine, or, to "
+            "plan without them, how many parties there are, as in dataset.num_clients=4"
         )
 
 

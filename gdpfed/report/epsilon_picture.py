@@ -10,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from gdpfed.report.comparison import Line
-from gdpfed.report.metric_display import MetricDisplay, Spread
-from gdpfed.report.palette import COLOURS
+from gdpfed.report.metric_display import COLOURS, MetricDisplay, Spread
 from gdpfed.report.plots import (
     STYLES,
     method_styles,

@@ -1,4 +1,4 @@
-"""How values are displayed: metrics with units and axes, rounds as lines of text, means over seeds."""
+"""How values are displayed: metrics with units and axes, colours, rounds as lines, means over seeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ from gdpfed.runs.round_log import RoundLogEntry
 
 special = late_import("scipy.special")
 
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Of all pictures: those of Okabe and Ito, which people with any sight of colours tell apart."""
 STEP_PERCENT = 5
 ABSENT = "–"
 NOT_EVALUATED = "not evaluated"

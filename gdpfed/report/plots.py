@@ -16,8 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from gdpfed.files import save_whole
 from gdpfed.learning.labels.classes import DEFAULT
 from gdpfed.methods import METHODS
-from gdpfed.report.metric_display import MetricDisplay, Spread
-from gdpfed.report.palette import COLOURS
+from gdpfed.report.metric_display import COLOURS, MetricDisplay, Spread
 from gdpfed.runs.round_log import RoundLogEntry, last_evaluated
 
 P = ParamSpec("P")

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from gdpfed.report.palette import COLOURS
+from gdpfed.report.metric_display import COLOURS
 from gdpfed.report.plots import new_figure, new_panels, save, shared_legend, styled
 from gdpfed.report.spending import Spending
 

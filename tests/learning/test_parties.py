@@ -64,7 +64,9 @@ def test_where_nobody_says_whose_rows_are_it_is_asked_for(tmp_path, capsys):
         clients(path)
     assert clients(path, "dataset.num_clients=4") == 4
     assert main(["plan", "dataset=csv", f"dataset.path={path}"]) == 2
-    assert "dealt to parties by dataset.partition=iid" in " ".join(capsys.readouterr().err.split())
+    assert "to divide rows that belong to no party, set dataset.partition=iid" in " ".join(
+        capsys.readouterr().err.split()
+    )
     assert main(["plan", "dataset=csv"]) == 2
     assert "dataset.path is not set: name a table" in " ".join(capsys.readouterr().err.split())
     (tmp_path / "t" / "columns.yaml").write_text("label: [")

@@ -13,7 +13,7 @@ from gdpfed.privacy.mechanisms.scheduled.mechanism import ScheduledSums
 from gdpfed.report import round_pictures, spent_picture
 from gdpfed.report.finished_run import FinishedRun
 from gdpfed.report.mechanism_reports import report_of
-from gdpfed.report.palette import COLOURS
+from gdpfed.report.metric_display import COLOURS
 from gdpfed.report.spending import Spending, Step, spending_of
 from gdpfed.runs.round_log import RoundLogEntry
 

@@ -16,8 +16,7 @@ from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.rates import configured_delta, group_rates
 from gdpfed.privacy.planning.sampling_rates import closed_form_sampling_rates
 from gdpfed.report.console import Table
-from gdpfed.report.metric_display import dataset_label
-from gdpfed.report.palette import COLOURS
+from gdpfed.report.metric_display import COLOURS, dataset_label
 from gdpfed.report.plots import line_style, new_figure, new_panels, save, shared_legend, styled
 
 FIGURE_HEADINGS = ("dataset", "row", "group", "epsilon", "rate_percent", "closed_form_percent")

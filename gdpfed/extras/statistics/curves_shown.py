@@ -7,7 +7,7 @@ from gdpfed.extras.statistics.figures import NORMAL_QUANTILE, Figure
 from gdpfed.extras.statistics.result import Statistics
 from gdpfed.extras.statistics.survival import Curve, Point
 from gdpfed.report.console import Table
-from gdpfed.report.palette import COLOURS
+from gdpfed.report.metric_display import COLOURS
 
 HEADINGS = ("by", "at risk", "events", "survival", "95 % band", "± noise")
 TEST_HEADINGS = ("group", "events", "if alike", "statistic", "p")

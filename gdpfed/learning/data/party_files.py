@@ -55,8 +55,8 @@ def counted_parties(path: str | None, columns: str | None) -> int:
         return len(tables_in(place))
     raise LearningError(
         f"{place} does not say which party has which rows: declare party in {COLUMNS_FILE}, or name a folder "
-        "with a file for each party; rows that belong to nobody are dealt to parties by "
-        "dataset.partition=iid and dataset.num_clients=4"
+        "with a file for each party; to divide rows that belong to no party, set dataset.partition=iid and "
+        "dataset.num_clients=4"
     )
 
 

@@ -228,7 +228,7 @@ class PlainCopies:
 
 
 def plain_requests(requests: Iterable[T], kinds: Sequence[type], asked: str) -> tuple[T, ...]:
-    """Return copies of requests for sums, made of plain values, that nobody can change after their check.
+    """Copy requests for sums into plain values, so that nobody can change them after their check.
 
     `requests`: each of exactly the class ``kinds[0]``. `kinds`: the dataclasses that may occur in requests.
     `asked`: who asks and in which round, for errors. Raises PrivacyError for a request of another class, and
