@@ -120,10 +120,11 @@ def _sums(event: Mapping[str, Any]) -> SampledSums:
             "that wrote the files"
         )
     sigma = event["noise_stddev"] / event["clipping_norm"] / math.sqrt(event.get("num_sums", 1))
+    sampled = event["kind"] == "sampled_gaussian"
     return SampledSums(
-        sampling=event.get("sampling", "poisson"),
-        sampling_rate=event.get("sampling_rate", 1.0),
-        group_size=event.get("group_size", 1),
+        sampling=event["sampling"] if sampled else "poisson",
+        sampling_rate=event["sampling_rate"] if sampled else 1.0,
+        group_size=event["group_size"] if sampled else 1,
         adjacency=event["adjacency"],
         noise=event["noise"],
         noise_multiplier=sigma,

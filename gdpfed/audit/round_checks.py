@@ -1,7 +1,7 @@
 """Check a run's rounds: log against ledger, epsilons against costs, clipping norms against the plan."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -145,7 +145,6 @@ WORKS = {
         "record_statistics",
     ),
 }
-ORDERS = ("fine", "whole")
 
 
 def check_figures(files: RunFiles) -> Iterator[str]:
@@ -159,8 +158,8 @@ def check_figures(files: RunFiles) -> Iterator[str]:
         known = work in WORKS[plan["unit"]] or (plan["unit"] == "client" and is_of_package(work))
         if plan["private"] and not known:
             yield f"plan.json has the local work {work}, which no plan that protects a {plan['unit']} has"
-    orders = files.config["privacy"]["renyi_orders"]
-    if (orders != "auto" and plan["renyi_orders"] != orders) or plan["renyi_orders"] not in ORDERS:
+    orders = _renyi_orders(files.config["privacy"])
+    if plan["renyi_orders"] != orders:
         yield f"plan.json has Renyi orders {plan['renyi_orders']}, the configuration {orders}"
     indices = range(len(plan["groups"]))
     for index in indices if plan["private"] else ():
@@ -169,6 +168,15 @@ def check_figures(files: RunFiles) -> Iterator[str]:
         yield from _check_falls(files, index)
         if plan["private"]:
             yield from rule.check_log(index)
+
+
+def _renyi_orders(privacy: Mapping[str, Any]) -> str:
+    """Return which orders a plan states: whole ones for discrete noise, and for rdp where configured."""
+    if privacy["noise"] == "discrete_gaussian":
+        return "whole"
+    asked, by_paper = privacy["renyi_orders"], privacy["sampling_rates"] == "paper"
+    whole = asked == "whole" or (asked == "auto" and by_paper)
+    return "whole" if whole and privacy["accountant"] == "rdp" else "fine"
 
 
 def _check_falls(files: RunFiles, index: int) -> Iterator[str]:

@@ -82,7 +82,7 @@ def test_a_run_without_privacy_says_that_nothing_was_promised(tmp_path, capsys):
 @pytest.mark.parametrize("mode", ["pause", "discrete", "fixed_size", "allocation"])
 def test_other_runs_pass_too(tmp_path, mode):
     overrides = {
-        "pause": ["run.stop_after_round=1"],
+        "pause": ["run.stop_after_round=1", "privacy.accountant=pld", "privacy.renyi_orders=whole"],
         "discrete": ["privacy.noise=discrete_gaussian", "privacy.accountant=pld"],
         "fixed_size": ["privacy.sampling=fixed_size", "privacy.sampling_rate=0.75", "method=gdpfed"],
         "allocation": [
