@@ -207,7 +207,7 @@ def _deviation(sigma: float, rounds: int) -> float:
 
 @lru_cache(maxsize=64)
 def _mean_ratio(sigma: float, rounds: int, interval: float) -> _Ratio:
-    """Return the distribution of a block's likelihood ratio, built up by halving the block."""
+    """Return the distribution of a block's likelihood ratio, computed from two parts of the block."""
     if rounds == 1:
         return _one_ratio(sigma, interval)
     first = rounds // 2 if rounds % 2 == 0 else rounds - 1

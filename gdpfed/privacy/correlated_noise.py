@@ -1,4 +1,4 @@
-"""Correlated noise, of which later rounds subtract a part, and what it costs a client to take part in rounds.
+"""Correlated noise, of which later rounds subtract a part, and the privacy cost of taking part in rounds.
 
 The sum of round t carries y_t = z_t - sum_j g_j z_{t-j}; z_t ~ N(0, s^2 I) is new in every round and
 g_1, ..., g_p are the taps. With N the strictly lower triangular Toeplitz matrix of the taps, the noise is
@@ -62,7 +62,7 @@ def noise_response(taps: Sequence[float], num_rounds: int) -> Floats:
 
 @lru_cache(maxsize=65_536)
 def sensitivity(taps: tuple[float, ...], turns: tuple[int, ...], num_rounds: int) -> float:
-    """Return the L2 sensitivity of all sums together to a client of norm one that is in these rounds."""
+    """Return the joint L2 sensitivity of all sums to a client that is in rounds `turns` with norm 1."""
     return float(np.linalg.norm(_filtered_once(turns, taps, num_rounds)))
 
 
@@ -72,7 +72,7 @@ def densest_turns(most_turns: int, separation: int, num_rounds: int) -> tuple[in
 
 
 def sensitivities(taps: Sequence[float], num_rounds: int) -> Floats:
-    """Return the sensitivity to a client in 1, ..., T rounds, spread as far as T allows, shape (T,)."""
+    """Return the sensitivity of all sums to a client in 1, ..., T evenly spaced rounds, shape (T,)."""
     present = np.zeros((num_rounds, num_rounds))
     for turns in range(1, num_rounds + 1):
         present[list(densest_turns(turns, num_rounds // turns, num_rounds)), turns - 1] = 1.0
@@ -152,12 +152,12 @@ class CorrelatedGaussian(Gaussian):
 
     @property
     def sensitivity(self) -> float:
-        """The L2 sensitivity of all sums together to the client's rounds, for contributions of norm one."""
+        """The joint L2 sensitivity of all sums to a client whose contributions have norm 1."""
         return sensitivity(self.taps, self.turns, self.num_rounds)
 
     @property
     def noise_multiplier(self) -> float:
-        """The noise of one round, divided by the sensitivity of all sums together to the client's rounds."""
+        """One round's noise multiplier, divided by the joint L2 sensitivity of all sums to the client."""
         return super().noise_multiplier / self.sensitivity
 
 

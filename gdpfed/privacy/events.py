@@ -70,7 +70,7 @@ class Event:
         return self
 
     def continuous(self, share: float) -> "Event":
-        """Return the same privacy event with continuous Gaussian noise, of `share` times its stddev.
+        """Return the same event with continuous Gaussian noise, with its standard deviation times `share`.
 
         Raises PrivacyError if the event's noise is always continuous.
         """
@@ -269,7 +269,7 @@ class GaussianMixture(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalWindows(Event):
-    """Local training in windows of `window_steps` steps; the model at each window's end is released, noised.
+    """Local training in windows of `window_steps` steps; each window's last model is released with noise.
 
     Every step draws each record with probability `batch_rate` q, in secret. `num_steps` counts the steps of
     all windows; a window has m = `window_steps`. `noise_multiplier` z is the noise of one window's release,
@@ -315,7 +315,7 @@ class LocalWindows(Event):
 
     @property
     def mixture(self) -> GaussianMixture:
-        """One window's release: how far a record may move the model, with which chances, and the noise."""
+        """One window's release as a mixture: possible moves of the model by a record, and probabilities."""
         q, m = self.batch_rate, self.window_steps
         if self.bound == "convex":
             moves = [float(met) for met in range(1, m + 1)]

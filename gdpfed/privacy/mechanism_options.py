@@ -183,7 +183,7 @@ def noise_factor(mechanism: object, m: int, num_clients: int) -> float:
 
 
 def broken_place(mechanism: object, group_of: Mapping[int, int], request: Release) -> str:
-    """Return an error text if a request lets others add the noise than the plan says, else ""."""
+    """Return "" if clients add the noise, or edge servers that the plan allows; else an error text."""
     edges = all(edge_adds_noise(mechanism, group_of[client]) for client in request.clients.tolist())
     if request.noise_at is NoiseAt.CLIENT or (request.noise_at is NoiseAt.EDGE and edges):
         return ""

@@ -293,7 +293,7 @@ class PrivacyPlan:
         return self.mechanism.charges_of_turns(group_index, self.groups[group_index], turns)
 
     def _with_first(self, charges: Sequence[Charge]) -> float:
-        """Return the epsilon of the one-time sum before the rounds and these charges together."""
+        """Return the joint epsilon of `charges` and the one-time sum before the rounds, if there is one."""
         both = [*self.paid_first, *charges]
         return compose(both, self.delta, schedule="fixed", accountant=self._accountant).epsilon
 

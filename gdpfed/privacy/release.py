@@ -113,7 +113,7 @@ class Release:
 
     @property
     def weights_between(self) -> tuple[float, float]:
-        """The smallest and the largest client weight: `weight_range` if given, else those in the sum."""
+        """The least and the largest client weight: `weight_range` if given, else those of the cohort."""
         if self.weight_range is not None:
             return self.weight_range
         weights = self.weights

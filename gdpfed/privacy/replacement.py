@@ -66,7 +66,7 @@ def replacement_bound(plan: PrivacyPlan, group_index: int, record_group: int = 0
 
 
 def replaced(charges: Sequence[Charge]) -> list[Charge]:
-    """Return these privacy costs under replace-one adjacency; raise PrivacyError if one has no proof."""
+    """Return privacy costs under replace-one adjacency; raise PrivacyError if an event has no proven cost."""
     return [replace_unit(charge.event, charge) for charge in charges]
 
 

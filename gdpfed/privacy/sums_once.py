@@ -47,7 +47,7 @@ RECORD_MOVES = math.sqrt(2)
 
 
 def once_of(work: str) -> Once | None:
-    """Return the one-time sum for which clients compute `work`; None if rounds of training ask for it."""
+    """Return the one-time sum that uses client computation `work`; None for work of training rounds."""
     return kind_of(work).once
 
 

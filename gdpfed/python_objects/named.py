@@ -32,7 +32,7 @@ USED: list["Extension"] = []
 def _registered(
     registry: Registry[Any], item: object, chosen: Any, saved: object, made_of: object = None
 ) -> str:
-    """Register an object under a new name, or under the name that a resumed run has for the object.
+    """Register an object under a new name, or under its saved name if a run is resumed; return the name.
 
     `chosen`: what the name stands for, such as a builder of copies of a module. `made_of`: what else decides
     about it.

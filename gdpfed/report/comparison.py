@@ -149,13 +149,13 @@ def _chosen(settings: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _order(key: str) -> int:
-    """Return a setting's rank in labels; settings of the data set come last, as other groups repeat them."""
+    """Return a setting's rank in labels: first the settings in `VARIED_FIRST`, last those of the data set."""
     place = len(VARIED_FIRST) + key.startswith("dataset.")
     return VARIED_FIRST.index(key) if key in VARIED_FIRST else place
 
 
 def _causes(differing: Sequence[str]) -> list[str]:
-    """Drop settings of the data set if another differing setting has the same name in another group."""
+    """Drop a setting of the data set if a setting of the same name in another group differs as well."""
     elsewhere = {_short(key) for key in differing if not key.startswith("dataset.")}
     return [key for key in differing if not key.startswith("dataset.") or _short(key) not in elsewhere]
 

@@ -143,7 +143,7 @@ def _widths(band: Sequence[_Needed], room: int) -> list[int]:
 
 
 def _like(table: rich.table.Table, *, first: bool, last: bool) -> rich.table.Table:
-    """Return an empty copy of a table; only the first part keeps the title, only the last the caption."""
+    """Return an empty copy of a table, with its title only if `first`, and its caption only if `last`."""
     return rich.table.Table(
         title=table.title if first else None,
         caption=table.caption if last else None,

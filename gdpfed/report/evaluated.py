@@ -20,7 +20,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Result:
-    """A run's result in words, with a note where it was measured or why it was not."""
+    """A run's result in words; if needed, a note says where it was measured or why there is no result."""
 
     figure: str
     note: str = ""

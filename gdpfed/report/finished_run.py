@@ -171,7 +171,7 @@ def _charged_rounds(path: Path, planned: int) -> int:
 
 
 def run_paths(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield each path that is a run, or the runs inside it if it is a folder."""
+    """Yield each path; in place of a folder of runs, yield the runs inside the folder."""
     for path in paths:
         inside = [] if (path / CONFIG_FILE).exists() else sorted(path.glob(f"*/{CONFIG_FILE}"))
         yield from [config.parent for config in inside] or [path]
@@ -201,7 +201,7 @@ def read_whole_settings(path: Path) -> Settings:
 
 
 def cohorts_shown(plan: Mapping[str, Any], settings: Settings) -> bool:
-    """Whether reports may show who was sampled: epsilon does not rest on that secret, or it may be told."""
+    """Whether reports may show cohorts: epsilon does not rely on their secrecy, or a setting allows it."""
     events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
     everybody = bool(events) and all(event.get("sampling_rate") == 1.0 for event in events)
     public = not plan["private"] or plan["sampling"] == "scheduled" or plan["unit"] == "record" or everybody

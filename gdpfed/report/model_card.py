@@ -188,7 +188,7 @@ def _of_cases(figure: str, cases: float) -> str:
 
 
 def _cases(found: "HeldOutResult") -> str:
-    """Say about how many held-out records were counted; "" if clients count equally."""
+    """Write the noisy number of held-out records after a comma; "" if clients count equally."""
     return "" if found.cases is None else f", about {max(0.0, found.cases):.0f} records"
 
 

@@ -96,7 +96,7 @@ def partition_table(held: Holdings) -> Table:
 
 
 def parties_table(held: Holdings) -> Table | None:
-    """Return a table of what each named party has; None without names or with many clients."""
+    """Return a table of each named party's examples, by class; None without names or with many clients."""
     if not 0 < len(held.names) <= CLIENTS_DRAWN:
         return None
     classes = held.classes_named or tuple(f"{held.weighed} {k}" for k in range(held.counts.shape[1]))

@@ -220,7 +220,7 @@ TOLERATED_FRACTION = 0.05
 
 
 def plan_details(plan: PrivacyPlan, config: Config) -> list[Fact]:
-    """Return details of a plan: the size of secure sums, and the extra noise as clients know their own."""
+    """Return facts on a plan: size of secure sums, and extra noise, as members know a share of the noise."""
     facts = size_facts(plan, config)
     if plan.private and plan.sums_hidden:
         facts += [Fact("members' own noise", line, True) for line in own_share_lines(plan, config)]

@@ -184,7 +184,10 @@ def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
 
 
 def _compared(row: ComparedPlan, reasons: Sequence[str]) -> tuple[str, ...]:
-    """Return one plan's cells: noise, epsilon against the server or most rounds of a client, and messages."""
+    """Return three cells: noise, epsilon against the server (or a client's most rounds), and messages.
+
+    A client's most rounds are shown if the plan's epsilon holds against everyone.
+    """
     if isinstance(row.planned, str):
         return f"refused ({reasons.index(row.planned) + 1})", "", ""
     plan = row.planned.plan

@@ -36,7 +36,7 @@ def record_comparison(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
 
 
 def _comparison_row(method: Method) -> Sequence[str]:
-    """Return one method's cells in the comparison, with a line in a cell for each budget."""
+    """Return one method's cells in the comparison; most cells have one line for each privacy budget."""
     plan = method.plan
     budgets = [
         (records, group, steps_in(plan.charges(index)))

@@ -70,7 +70,7 @@ class Parties:
 
     @classmethod
     def of(cls, task: Task) -> "Parties":
-        """Divide a task's table rows by party; each row counts by itself, even if persons are protected.
+        """Divide a task's table rows by party; the rows of one protected person count separately.
 
         Raises ReportError: labels that are not classes, or test rows without a party.
         """
@@ -258,7 +258,7 @@ def _judged(scores: Scores, labels: Labels) -> dict[str, Judged]:
 def ours(
     parties: Parties, config: Config, path: Path, pull: float | None, *, by_person: bool
 ) -> Iterator[Rival]:
-    """Yield the run's models: the common one, personal ones if any, and those that each party fits on."""
+    """Yield the run's common model, personal models if any, and models that parties fit to their rows."""
     _, _, model = read_model(path)
     label = METHODS.get(config.method.name).label or config.method.name
     promise = _promise(config, by_person=by_person)

@@ -216,7 +216,7 @@ def _run_in(path: Path) -> Path:
 
 
 def _check_charged(path: Path, logged: int) -> None:
-    """Raise ValueError if the ledger has charged more rounds than the log has, beyond the one under way."""
+    """Raise ValueError if the ledger has charged more than one round that the log does not have yet."""
     ledger = read_json((path / LEDGER_FILE).read_bytes()) if (path / LEDGER_FILE).is_file() else {}
     charged = ledger.get("charged_rounds", logged)
     if charged > logged + 1:

@@ -33,7 +33,7 @@ class Spending:
 
 
 def spending_of(runs: Sequence[FinishedRun]) -> list[Spending]:
-    """Return what each party has spent in these runs; runs on the same data add up.
+    """Return the epsilon that each party has spent, added up over those runs that use the same data set.
 
     Each client of a few is a party; of many clients all whose budget is the same are one.
 

@@ -63,7 +63,7 @@ NO_BOUND = InferenceBound(1.0, 1.0, "no noise")
 
 
 def gaussian_inference_bound(mu: float, slack: float = 0.0) -> InferenceBound:
-    """Bound membership inference from one Gaussian release whose mean a client moves by mu deviations.
+    """Bound membership inference from a Gaussian release; a client moves its mean by mu standard deviations.
 
     `slack` is a probability by which both the TPR and the total variation may be larger.
     """
@@ -83,7 +83,7 @@ def profile_inference_bound(
 
 
 def renyi_inference_bound(curve: Mapping[float, float], slack: float = 0.0) -> InferenceBound:
-    """Bound membership inference, given Renyi divergences by order; both bounds grow by `slack`."""
+    """Bound membership inference from Renyi divergences by order; `slack` is added to the bounds."""
     tpr = _renyi_tpr(curve, np.array([FPR]))
     fpr = np.arange(STEPS + 1) / STEPS
     # The TPR rises with the FPR, so between two points the difference is at most that of the corners.

@@ -41,7 +41,7 @@ NEWTON_STEPS = 100
 
 @dataclass(frozen=True)
 class Losses:
-    """A discretised privacy loss distribution: of an output's distribution P over its neighbour's Q.
+    """A discretised distribution of the privacy loss log(P/Q), for output laws P and Q of neighbouring runs.
 
     `interval`: the grid's step h. `lowest`: the least loss, in steps. `chances`: of the losses h * (lowest,
     lowest + 1, ...), shape (n,). `infinite`: the probability of an infinite loss.
@@ -99,7 +99,7 @@ class Losses:
         )
 
     def _above(self) -> tuple[Floats, Floats, Floats]:
-        """Return positive privacy losses, each with the probabilities of a loss that large under P and Q."""
+        """Return all positive privacy losses, and the probabilities under P and Q of this loss or more."""
         first = max(0, 1 - self.lowest)
         steps = self.lowest + np.arange(first, len(self.chances), dtype=np.float64)
         losses = steps * self.interval
@@ -136,7 +136,7 @@ class Losses:
 
 
 def _delta(epsilons: Floats, upper: Floats, lower: Floats) -> Floats:
-    """Return delta = P - e^epsilon Q, from probabilities of a large loss under P and under Q."""
+    """Return delta = P - e^epsilon Q; P and Q are chances of a loss above epsilon in neighbouring runs."""
     return np.asarray(upper - np.exp(np.minimum(epsilons, LARGEST_EXPONENT)) * np.maximum(lower, 0.0))
 
 
@@ -257,7 +257,7 @@ class _Mixture:
         return self._summed(lambda rows: special.ndtr((self.moves - rows) / self.stddev), at)
 
     def scaled_below(self, at: Floats, epsilons: Floats) -> Floats:
-        """Return e^epsilon P(x < a) of the mixture at each a, with an epsilon for each."""
+        """Return e^epsilon P(x < a) of the mixture for each pair of a (`at`) and epsilon (`epsilons`)."""
         return self._summed(
             lambda rows: np.exp(rows[:, 1:] + special.log_ndtr((rows[:, :1] - self.moves) / self.stddev)),
             np.column_stack([at, epsilons]),

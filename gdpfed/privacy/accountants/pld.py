@@ -45,7 +45,7 @@ class OwnLosses(ABC):
 
     @abstractmethod
     def interval_bounds(self) -> tuple[float, float]:
-        """Return the best step between discretised losses, and the smallest step that is fast enough."""
+        """Return two steps of the privacy loss grid: the best for accuracy, and the least fast enough one."""
 
     @abstractmethod
     def losses(self, interval: float) -> BothLosses:
@@ -191,7 +191,7 @@ def _losses(release: OneRelease, interval: float) -> BothLosses:
 
 
 def _interval_bounds(release: OneRelease) -> tuple[float, float]:
-    """Return the best step between discretised losses, and the smallest step that is fast enough."""
+    """Return two steps of the privacy loss grid: the best for accuracy, and the smallest fast enough one."""
     if isinstance(release, OwnLosses):
         return release.interval_bounds()
     if isinstance(release, GaussianMixture):
@@ -200,7 +200,7 @@ def _interval_bounds(release: OneRelease) -> tuple[float, float]:
 
 
 def _step_interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
-    """Return a step h between losses that loosens epsilon by about 0.02 %, and the smallest fast enough step.
+    """Return two grid steps: h, which makes epsilon about 0.02 % too large, and the smallest fast enough one.
 
     Rounding is pessimistic, so no step can tighten it. It adds about h^2 / 8 to a step's
     variance chi^2 = q^2 (exp(1/sigma^2) - 1), and so h^2 / (16 chi^2) to epsilon, relatively:
@@ -214,7 +214,7 @@ def _step_interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
 
 
 def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
-    """Return the best and the smallest step between losses for a Gaussian mixture (s_k moves, w_k weights).
+    """Return two grid steps for a Gaussian mixture: the best for accuracy, and the smallest fast enough one.
 
     A mixture has more parts than a sampled Gaussian, so h = chi / 12, which is 4e-4 of epsilon, and at most
     3e-3 where losses are small.
@@ -234,5 +234,8 @@ def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
 
 
 def interval_bounds_of_losses(wish: float, largest_loss: float, most: float = 1e-3) -> tuple[float, float]:
-    """Return a wanted step between losses, limited by the largest loss, and the smallest fast enough step."""
+    """Return two steps of the privacy loss grid: `wish`, cut to a limit, and the smallest fast enough step.
+
+    The limit and the smallest step depend on the largest loss.
+    """
     return min(wish, max(most, largest_loss / 20_000)), largest_loss / 40_000

@@ -107,7 +107,7 @@ SEAL = object()
 
 
 class OpenRound:
-    """A round whose privacy cost is recorded, or the next one, for which clients may already agree on keys.
+    """A round whose privacy cost is recorded, or the next round, for which only key agreement may begin.
 
     `index`: the round's number, from 0. `group_of`: the group number of every client that was drawn.
     """

@@ -141,7 +141,7 @@ class ClientLedger:
         one_more_in: tuple[str, int] | None = None,
         more_steps: int = 0,
     ) -> float:
-        """Return epsilon at delta against the server, of all updates sent and of one more if given.
+        """Return epsilon at delta against the server, of all updates sent and of `one_more_in` if not None.
 
         Batches of records are drawn on the client, so their sampling counts against the server as well: it
         is what the steps cost that were taken, and `more_steps` in the run of that name.
@@ -159,7 +159,9 @@ class ClientLedger:
         return _dearest(runs, held_out, delta, apart=_kept_apart([each.terms for each in own]))
 
     def chance_of_round(self, run: str, round_index: int) -> float:
-        """Return the probability that random sampling draws a client this often, this round included.
+        """Return the chance that sampling draws a client in as many rounds as it was asked in, or in more.
+
+        This round is included.
 
         P(K >= k), k being in how many rounds it was asked, other than to fill a sum: of those with at most a
         certain noise, and the least for all noises from this round's on. Rounds of all runs count, of this
@@ -357,7 +359,7 @@ def _kept_apart(runs: Sequence[Terms]) -> bool:
 def _dearest(
     runs: Sequence[tuple[Charge, ...]], held_out: Sequence[tuple[Charge, ...]], delta: float, *, apart: bool
 ) -> float:
-    """Return the larger epsilon of two: of a record used in training, and of a record held out for tests.
+    """Return the largest epsilon of a client or record, used in training, held out for tests, or both.
 
     Where they are not kept apart by all runs, a record may be trained on in one and held out in another: all
     adds up.

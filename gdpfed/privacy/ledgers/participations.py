@@ -75,7 +75,7 @@ class Participations:
     def with_moved_turns(
         self, m: int, cohort: ClientIds, round_index: int, present: Collection[int]
     ) -> ClientIds:
-        """Add present clients that missed a scheduled round (turn) to a group's cohort of present clients.
+        """Add to a group's cohort those present clients that have missed a scheduled round (turn).
 
         Only turns that the mechanism allows are made up for, and the cohort never exceeds the planned size.
         Without a schedule the cohort is returned unchanged.
@@ -196,7 +196,7 @@ CHARGED_ONCE: Mapping[Once, str] = {work: f"{kind.entry}_charged" for work, kind
 
 
 def counts_in(charges: object) -> list[Any]:
-    """Return the number of releases in each charge of one group, as a saved ledger has it."""
+    """Return the number of releases in each charge of one group, read from a saved ledger."""
     if not isinstance(charges, list):
         return []
     return [charge.get("count") if isinstance(charge, Mapping) else None for charge in charges]

@@ -179,7 +179,7 @@ class Ledger:
     def with_moved_turns(
         self, cohorts: Sequence[ClientIds], round_index: int, present: Collection[int]
     ) -> tuple[ClientIds, ...]:
-        """Add present clients that missed a scheduled round to a round's cohorts of present clients."""
+        """Add to each group's cohort those present clients that have missed a scheduled round (turn)."""
         moved = self._participations.with_moved_turns
         return tuple(moved(m, cohort, round_index, present) for m, cohort in enumerate(cohorts))
 

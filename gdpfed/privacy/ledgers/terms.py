@@ -176,7 +176,10 @@ class Terms(ABC):
 
     @abstractmethod
     def seen_charges(self, turns: Sequence[int], steps: int) -> tuple[Charge, ...]:
-        """Return the cost of rounds `turns` and DP-SGD steps against the server, which knows the cohorts."""
+        """Return the cost of rounds `turns` (for records: of `steps` DP-SGD steps) against the server.
+
+        The server knows the cohorts.
+        """
 
     @abstractmethod
     def broken_by(self, round_index: int, told: Instructions, sum_norm: float) -> str:
@@ -255,7 +258,7 @@ def terms_of(
     seed: int = 0,
     **said: Any,
 ) -> Terms:
-    """Return the conditions that a plan promises the clients of a group, or one client if they differ.
+    """Return the conditions that a plan promises one client, or all clients of a group if these are equal.
 
     Args:
         plan, group_index, run, dropout_tolerance, corrupt_tolerance: m is the index; of the run and its sums.

@@ -51,7 +51,7 @@ class TurnTerms(LimitsRounds):
 
 
 class RecordBudgets(ABC):
-    """Conditions under which a client's records pay for steps, in groups with a budget each.
+    """Conditions under which a client's records pay for steps, with one budget for each group of records.
 
     Attributes:
         num_budgets: how many groups there are.

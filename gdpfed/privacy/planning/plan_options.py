@@ -12,7 +12,7 @@ from gdpfed.privacy.validation import require_count, require_positive
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeRounds:
-    """Consecutive rounds with the plan's sampling rate, clipping norm and noise times these factors."""
+    """Consecutive rounds whose sampling rate, clipping norm and noise are the plan's values times factors."""
 
     num_rounds: int
     sampling_rate: float = 1.0

@@ -111,7 +111,7 @@ def shared_noise_sampling_rates(
 def _bracket(
     accountant: Accountant, groups: Sequence[Group], unit: SampledGaussian, num_rounds: int, delta: float
 ) -> tuple[float, float]:
-    """Return two noise multipliers: one allows no group a rate above the mean, the other allows it to all."""
+    """Return two noise multipliers: allowed rates are below the mean at the first, above at the second."""
     sigmas = [
         calibrate_noise_multiplier(
             accountant,
@@ -132,7 +132,7 @@ def _rates_of_mean(
     lowest_sigma: float,
     highest_sigma: float,
 ) -> list[float]:
-    """Return each group's largest allowed rate, at the noise at which rates average `mean_rate`."""
+    """Choose the noise at which the groups' largest allowed rates have mean `mean_rate`; return the rates."""
     rates = [mean_rate] * len(groups)
     num_clients = sum(group.size for group in groups)
 

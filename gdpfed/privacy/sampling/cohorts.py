@@ -55,7 +55,7 @@ def fills_cohorts(plan: PrivacyPlan) -> bool:
 
 
 def reveals_sizes(plan: PrivacyPlan, *, same_size: bool) -> bool:
-    """Whether noise and integer steps of secure sums reveal cohort sizes, which epsilon leaves out.
+    """Whether noise and integer steps of secure sums reveal cohort sizes; epsilon does not cover this leak.
 
     `same_size`: whether cohorts are filled up to one size in all rounds. Random allocation does not do this.
     """

@@ -1,4 +1,4 @@
-"""The conditions of a run with random allocation: a client pays for every block and is in each once."""
+"""Conditions of a run with random allocation: clients pay for each block and are in one of its rounds."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

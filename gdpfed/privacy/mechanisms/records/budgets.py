@@ -74,12 +74,12 @@ class RecordTraining:
 
     @property
     def paid_steps(self) -> int:
-        """The number of steps that one person pays for: in all rounds, at all clients with its records."""
+        """The number of steps of all rounds, times the most clients that may hold one person's records."""
         return sum(self.schedule) * self.parties
 
 
 def as_parts(groups: Sequence[Group], budgets: Sequence[tuple[float, float]]) -> list[Group]:
-    """Return one group for each privacy budget of records, as large as the share of records that have it."""
+    """Return a `Group` for each privacy budget of records, with size proportional to its share of records."""
     if len(groups) != 1:
         raise PrivacyError(f"{len(groups)} groups of clients have budgets by record; make them one group")
     shares = [require_positive("a share of the records", share) for _, share in budgets]
@@ -176,7 +176,7 @@ def _own_norms(
 def _own_steps(
     accountant: Accountant, parts: Sequence[Group], training: RecordTraining, delta: float
 ) -> list[Budgeted]:
-    """Give each budget its own number of steps, until it is spent, at one batch rate and noise for all."""
+    """Give each budget as many planned steps as it can pay for, at one batch rate and noise for all."""
     rate, sigma = training.batch_rate, training.noise_multiplier
     if sigma is None:
         largest = max(part.epsilon for part in parts)

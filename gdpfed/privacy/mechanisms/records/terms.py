@@ -126,7 +126,7 @@ class TermsOfRecords(Terms, RecordBudgets):
         return ""
 
     def broken_window(self, steps: RecordSteps) -> str:
-        """Return an error text if a sum is over another number of steps than its noise is for, else ""."""
+        """Return an error text if a sum has more or fewer steps than its noise was planned for, else ""."""
         if steps.num_steps != 1:
             return f"a sum of gradients over {steps.num_steps} steps was ordered, and its noise is for one"
         return ""
@@ -206,7 +206,7 @@ class StepTerms(TermsOfRecords):
         return self.step_noise * self.records.clipping_norm * sqrt(self.parties)
 
     def step_charges(self, num_steps: int, record_group: int | None = None) -> tuple[Charge, ...]:
-        """Return the cost of `num_steps` steps, for a record of one group or of the most sampled group.
+        """Return the cost of `num_steps` steps for a record of a group; None means the most sampled group.
 
         Every step has the same noise and, for one record, the same rate: so it does not matter in which
         rounds they are taken.
@@ -219,7 +219,7 @@ class StepTerms(TermsOfRecords):
         return (Charge(event=event, count=1, unit="record"),)
 
     def whole_windows(self, num_steps: int) -> int:
-        """Return this number of steps, rounded up to whole releases; here every step is a release."""
+        """Return the number of steps, rounded up to whole releases; here every step is one release."""
         return num_steps
 
     def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:
@@ -228,7 +228,10 @@ class StepTerms(TermsOfRecords):
     def spent_charges(
         self, turns: Sequence[int], other: Terms | None = None, record_group: int | None = None
     ) -> tuple[Charge, ...]:
-        """Return the cost of all steps; at the highest batch rate if `other` has other groups of records."""
+        """Return the cost of all planned steps for a record of one group.
+
+        The batch rate is the highest of all groups if `other` does not have the same record groups.
+        """
         alike = isinstance(other, TermsOfRecords) and self.record_groups == other.record_groups
         return self.step_charges(self.num_steps, record_group if alike else None)
 

@@ -54,7 +54,10 @@ class _Common:
 
     @property
     def is_constant(self) -> bool:
-        """Whether all rounds have the same sampling rate, clipping norm and noise, and one sum each."""
+        """Whether all rounds have the same sampling rate, clipping norm and noise.
+
+        Also require that a client is in only one sum of a round.
+        """
         return self.sums_per_round == 1 and all(
             (each.sampling_rate, each.clipping_norm, each.noise_multiplier) == (1.0, 1.0, 1.0)
             for each in self.schedule
@@ -96,7 +99,7 @@ class _Common:
         return compose(charges, self.delta, schedule="fixed", accountant=self.accountant).epsilon
 
     def epsilon_against_server(self, sigma: float, sums: int) -> float:
-        """Return epsilon against the server: of the sum before round 1, and of `sums` with the client."""
+        """Return epsilon against the server for a client in `sums` sums, and in any sum before round 1."""
         if self.first is None:
             return server_epsilon(self.noise, sigma, sums, self.delta, self.adjacency)
         event = Gaussian(noise_stddev=sigma, clipping_norm=1.0, adjacency=self.adjacency)
@@ -213,7 +216,7 @@ def _calibrated(
     clipping_norms: Sequence[float],
     one_sum: bool,
 ) -> tuple[float, ...]:
-    """Calibrate each group's noise multiplier; in one sum of all groups, the largest noise holds for all."""
+    """Calibrate each group's noise multiplier; if all groups share one sum, all get the largest noise."""
     sigmas = [
         _calibrated_group(common, group, rate, norm)
         for group, rate, norm in zip(groups, rates, clipping_norms, strict=True)

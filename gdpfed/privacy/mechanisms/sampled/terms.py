@@ -31,7 +31,7 @@ class SumTerms(Terms, SampledTerms):
         return sum(charge.count for charge in self.charges)
 
     def event(self, round_index: int) -> SampledGaussian:
-        """Return what a round is accounted as; raise PrivacyError for a later round than the run's last."""
+        """Return the privacy event of a round; raise PrivacyError for a round that the run does not have."""
         event = event_of_round(self.charges, round_index)
         if not isinstance(event, SampledGaussian):
             raise PrivacyError(

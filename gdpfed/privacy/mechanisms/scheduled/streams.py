@@ -128,7 +128,7 @@ class TurnBudget:
 
     @property
     def equal_turns(self) -> tuple[int, ...]:
-        """Return the rounds per client in each group if all are equal: as many as allowed, at least 1."""
+        """The number of rounds per client, equal in all groups: as many as the rate allows, at least 1."""
         turns = math.floor(self.sampling_rate * self.num_rounds + ROUNDING)
         return (max(1, turns),) * len(self.groups)
 
@@ -169,7 +169,10 @@ class TurnBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class TurnsOf:
-    """The chosen values of one group: rounds per client and their distance, norm, taps and noise."""
+    """The values chosen for one group: rounds per client and their distance, clipping norm, taps and noise.
+
+    Taps are the parts of noise that later rounds subtract.
+    """
 
     most_turns: int
     separation: int
@@ -259,7 +262,7 @@ def _left(asked: TurnBudget, taps: Sequence[float], turns: int) -> float:
 
 
 def _group_figures(asked: TurnBudget, weigh: Weigh, turns: npt.NDArray[np.int64], left: Floats) -> Floats:
-    """Return the noise relative to the model's step, for candidate rounds per client, shape (..., M)."""
+    """Return the noise divided by the model's step, for candidate rounds per client of shape (..., M)."""
     updates = asked.share * asked.sizes * turns
     weights = weigh(updates)
     return np.asarray(np.linalg.norm(weights * left / asked.mu, axis=-1) / (weights * updates).sum(axis=-1))

@@ -87,7 +87,7 @@ class ScheduledTerms(Terms, TurnTerms):
         return self.event.noise_stddev
 
     def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:
-        """Return the cost of rounds `turns` together with the most expensive ones that are still allowed."""
+        """Return the cost of rounds `turns` and of the most expensive further rounds that the run allows."""
         left = int(max(0, min(self.most_turns, at_most) - len(turns)))
         first = max(self.first_round, max(turns, default=-self.separation) + self.separation)
         return self._charges([*turns, *range(first, self.num_rounds, self.separation)[:left]])

@@ -52,7 +52,7 @@ class DealtTurns:
 
     @property
     def dealt(self) -> tuple[int, int]:
-        """The number of clients that divide evenly over the period, and the number of clients left over."""
+        """The number of clients that divide evenly over the period's phases, and the number left over."""
         rest = len(self.clients) % self.period
         return len(self.clients) - rest, rest
 
@@ -70,7 +70,7 @@ class TurnSchedule:
         return frozenset(client for group in self.groups for client in group.due(round_index).tolist())
 
     def members(self, round_index: int, taps: Sequence[float]) -> int:
-        """Return how many members a round's sum can have: those scheduled, and others that subtract noise."""
+        """Return how many clients a round's sum can have: those scheduled, and those that subtract noise."""
         lags = [0, *(lag for lag, tap in enumerate(taps, start=1) if tap > 0)]
         return len(frozenset().union(*(self.due(round_index - lag) for lag in lags)))
 
