@@ -14,10 +14,10 @@ large to be trained here could learn at all. The variants are those of benchmark
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from rich.progress import track
 
 from benchmarks.harness import CONSOLE, publish, read_options
@@ -25,7 +25,6 @@ from benchmarks.sparser import MASKS, RANKS, SETTING, lowered, mask_of
 from conf.load import load
 from conf.schema import Config
 from gdpfed.clients.configured import order_of, task_of
-from gdpfed.clients.noise import secret_bits
 from gdpfed.clients.works import Job, update
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method
@@ -35,8 +34,8 @@ from secagg import Encoding
 
 def first_updates(config: Config, clients: int) -> npt.NDArray[np.float32]:
     """Compute the unclipped updates that the first clients send in the first round, shape (clients, d)."""
-    order = order_of(config, task_of(config))
-    task, device = order.task, torch.device("cpu")
+    order = replace(order_of(config, task_of(config)), device="cpu")
+    task = order.task
     theta = flatten(task.build_model())
     every = track(range(clients), "clients", console=CONSOLE, transient=True)
     # An update is neither clipped nor encoded here, so any encoding serves.
@@ -47,7 +46,7 @@ def first_updates(config: Config, clients: int) -> npt.NDArray[np.float32]:
         clipping_norm=math.inf,
         integer_noise_stddev=0.0,
     )
-    jobs = (Job(order, theta, encoding, each, device, secret_bits) for each in every)
+    jobs = (Job(order, theta, encoding, each) for each in every)
     return np.stack([update.work(job).float().numpy() for job in jobs])
 
 

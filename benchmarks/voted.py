@@ -19,6 +19,7 @@ from conf.load import load
 from conf.schema import Config
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.update import update_steps
+from gdpfed.clients.works import Job
 from gdpfed.learning.models import flatten
 from gdpfed.methods import make_method, resolve
 from gdpfed.methods.vote import chance_of_agreement, vote_request
@@ -55,7 +56,7 @@ def wishes(config: Config) -> Iterator[int]:
         Contributors(len(clients)), dimension=request.dimension, clipping_norm=1.0, noise_multiplier=0.0
     )
     for client in clients:
-        yield int(update_steps(order.for_part(parts[client]), theta, encoding, client).argmax())
+        yield int(update_steps(Job(order.for_part(parts[client]), theta, encoding, client)).argmax())
 
 
 def row(epsilon: float, overrides: Sequence[str], seeds: int) -> tuple[str, ...]:

@@ -129,7 +129,7 @@ def flat(buffer: torch.Tensor) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The gradients of single records with respect to some parameters, as full rows.
+    """Gradients of single records with respect to some parameters; every entry is stored, one row per record.
 
     `where`: the parameters among those of the program. `values`: shape (records, entries).
     """
@@ -142,13 +142,14 @@ class Rows:
         return partial(add_squares, flat(self.values), squares)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:
-        """Return the calls that add each gradient times its factor to its place in ``total``, shape (d,)."""
+        """Return the calls that add f_i g_i, for gradients g_i with factors f_i, to their place in ``total``.
+
+        ``total``: shape (d,).
+        """
         return [partial(add_weighted, flat(self.values), factors, flat(total[self.where]))]
 
     def add_truncated(self, factors: Doubles, unit: float, total: torch.Tensor) -> None:
         """Add trunc(f_i g_i / unit), for gradients g_i with factors f_i, to their place in ``total``.
-
-        ``total``: shape (d,), int64.
 
         ``total``: shape (d,), int64.
         """
@@ -175,8 +176,9 @@ class Outer:
         return partial(add_outer_squares, flat(self.outputs), flat(self.inputs), squares)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:
-        """Return the calls that add each gradient times its factor to ``total`` by one matrix product,
-        changing g and a.
+        """Return the calls that add f_i g_i^T a_i, for every record i and its factor f_i, to ``total``.
+
+        ``total``: shape (d,). The sum is one matrix product; the calls change g and a in place.
         """
         target = total[self.where].view(self.outputs.shape[1], -1)
         return [
@@ -197,7 +199,7 @@ Part = Rows | Outer
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """The buffers on which the compiled loops of a layer work.
+    """A layer's buffers for its compiled loops: inputs, parameters, gradient and the key of random draws.
 
     `inputs`: its input, shape (records, height, width, channels). `parameters`: those of the program, shape
     (d,); read at every pass. `gradient`: of the program, shape (d,); None where gradients are left apart for

@@ -98,7 +98,7 @@ class _Reader:
         self._shared: set[int] = set()
 
     def share(self, result: _Result) -> None:
-        """Note that several steps of the model use this result."""
+        """Mark a result as used by several steps of the model: no step is merged into the result's layer."""
         if result.is_text:
             raise NotLoweredError(
                 "no compiled program exists for branches of a text before its last position"
@@ -151,12 +151,12 @@ class _Reader:
 
     @property
     def _is_rearranged(self) -> bool:
-        """Whether the features of the present result stand in another order than in the model."""
+        """Whether the order of the present result's features differs from the order in the model."""
         return not np.array_equal(self.result.features, np.arange(self.result.shape[2]))
 
     @property
     def _last(self) -> LoweredLayer | None:
-        """The last layer, if the next operation can be computed in the same pass; else None."""
+        """The layer that computed the present result; None if that is the input or several steps use it."""
         at = self.result.stage
         return None if at == EXAMPLES or at in self._shared else self._stages[at]
 

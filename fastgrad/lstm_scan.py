@@ -127,7 +127,7 @@ FUSED = CellKernels(_fused_forward, _fused_backward)
 
 
 def scan_by(kernels: CellKernels) -> Scan:
-    """Return a function that computes an LSTM's states by these kernels, also for many clients by `vmap`."""
+    """Return a function that computes an LSTM's states by ``kernels``; `vmap` runs it for many clients."""
 
     def scan(from_inputs: torch.Tensor, hidden_weight: torch.Tensor) -> torch.Tensor:
         # A layer of one client is one of many: vmap comes before this function and hands all of them over.

@@ -43,7 +43,7 @@ def mixed(z: Any) -> Any:
 
 
 def stays(base: Any, entry: Any, threshold: int) -> Any:
-    """Whether dropout keeps an entry, that is, whether a hash of ``base`` and its number reaches `threshold`.
+    """Whether dropout keeps an entry: whether the hash of ``base`` and ``entry`` reaches ``threshold``.
 
     ``base``: mix(k + l g), of the module's docstring. ``entry``: e + 1. Their types are those of `mixed`.
     """
@@ -172,7 +172,7 @@ def _pooled(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> torch.Tensor | None:
-    """Return the largest number of each window, shape (..., rows, columns), or None if torch must pool."""
+    """Return the largest number of each window, shape (..., rows, columns); None if torch must compute it."""
     size, by = pair(kernel_size), pair(stride or kernel_size)
     plain = pair(padding) == (0, 0) and pair(dilation) == (1, 1) and not (ceil_mode or return_indices)
     fits = all(
@@ -186,7 +186,7 @@ def _pooled(
 
 
 def _largest(values: torch.Tensor, dimension: int, wide: int, by: int) -> torch.Tensor:
-    """Return the largest of `wide` neighbours along a dimension, for windows that move `by` places."""
+    """Return the maxima of windows along one dimension: `wide` entries each, starting every `by` entries."""
     reach = (values.shape[dimension] - wide) // by * by + 1
     moved = values.movedim(dimension, 0)
     parts = [moved[start : start + reach : by] for start in range(wide)]

@@ -52,8 +52,8 @@ class ClippedProgram:
         self._add = [call for part in self._parts for call in part.add(self._factors, total)]
 
     def add(self, x: torch.Tensor, y: torch.Tensor, absent: Absent, most: float) -> None:
-        """Add min(1, most / ||g_i||) g_i of every record to the sum; a gradient that is not finite adds
-        nothing, nor does a record that is absent.
+        """Add min(1, most / ||g_i||) g_i of every present record to the sum; skip gradients that are not
+        finite.
         """
         self._clip(x, y, absent, most)
         for call in self._add:
@@ -68,7 +68,7 @@ class ClippedProgram:
             part.add_truncated(self._factors, unit, self._truncated)
 
     def _clip(self, x: torch.Tensor, y: torch.Tensor, absent: Absent, most: float) -> None:
-        """Compute the gradient and the clipping factor of every record; that of an absent one is 0."""
+        """Compute every record's gradient and clipping factor; the factor of an absent record is 0."""
         self._program.run(x, y, self._weights)
         self._squares[:] = 0.0
         for call in self._measure:
@@ -143,7 +143,7 @@ class ProgrammedGradients(RecordGradients):
         add: Callable[[ClippedProgram, int, torch.Tensor, torch.Tensor, Absent], None],
         total: torch.Tensor,
     ) -> torch.Tensor:
-        """Return every client's sum, shape (clients, d); ``add`` adds the client's records to ``total``."""
+        """Return every client's sum, shape (clients, d); ``add`` adds a few records to ``total``."""
         own, sums = self._own_programs, torch.empty(thetas.shape, dtype=total.dtype)
         for k, places in enumerate(present):
             own.load(thetas[k])

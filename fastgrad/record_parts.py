@@ -38,9 +38,7 @@ class Rows:
         return norms_of(self.values).square()
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
-        """Return sum_i f_i g_i of every client's gradients g_i: factors (clients, width) to (clients,
-        entries).
-        """
+        """Return sum_i f_i g_i for every client, shape (clients, entries); factors: (clients, width)."""
         clients, width = factors.shape
         if clients == 1:
             sums = (factors[0] @ self.values)[None]
@@ -163,7 +161,7 @@ Part = Rows | Outer | OuterSum
 
 
 def part_of_products(uses: Sequence[tuple[Product, torch.Tensor]]) -> Part:
-    """Return all records' gradients with respect to a matrix, in the cheapest form, from its uses."""
+    """Return records' gradients with respect to a matrix, from its recorded uses, in the cheapest form."""
     first, gradient = uses[0]
     inputs = first.inputs
     if len(uses) > 1:

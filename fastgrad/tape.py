@@ -53,7 +53,7 @@ class Addition:
     places_last: bool = False
 
     def rows(self, gradient: torch.Tensor) -> torch.Tensor:
-        """Return every record's gradient with respect to the added b or w, shape (records, entries)."""
+        """Return every record's gradient with respect to the bias b or scale w, shape (records, entries)."""
         return (gradient if self.factor is None else gradient * self.factor).sum(dim=1)
 
 
@@ -114,7 +114,7 @@ class RecordTape(TorchFunctionMode):
         return form(self, *args, **given)
 
     def gradients(self, losses: torch.Tensor) -> list[tuple[Note, torch.Tensor]]:
-        """Return every noted layer call, each with the gradient of the records' losses by the call's output.
+        """Return every recorded use of a parameter, with the gradient of the losses by the output of the use.
 
         Places come before entries in the gradient's shape.
 

@@ -62,7 +62,7 @@ def serve_only(parent: int) -> None:
 
 
 def with_python_quoted(runtime_env: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return Ray's settings for its workers, with the path of this Python quoted for the shell.
+    """Return Ray's settings for workers; if the path of this Python needs quoting for a shell, it is quoted.
 
     Ray hands the path to a shell as it is: below a folder with a space in its name no worker starts, and Ray
     tries again without end.
@@ -77,7 +77,7 @@ def is_program(name: str) -> bool:
 
 
 def begin_process(program: str, *, ends_with_parent: bool = False) -> None:
-    """Set up this process if it is the named Flower program: its log, and when it ends.
+    """If this process is the named Flower program, set up its log and its end (`ends_with_parent`).
 
     On something else than a terminal, lines of Flower's log have a time and no colours. An error that the
     project raises itself is one line there, without a traceback. With ``GDPFED_LOG=json`` every event is one

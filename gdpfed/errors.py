@@ -49,7 +49,7 @@ class RunError(FailedError):
 
 
 class TrainingOver(RunError):  # noqa: N818 - the state is the news, not the error
-    """Raised if the goal of a run is reached or lost before the last round; no further round begins."""
+    """Raised to end a run early, since its goal is reached or cannot be reached; no further round begins."""
 
 
 class AuditError(FailedError, ValueError):

@@ -1,4 +1,4 @@
-"""Write files so that a crash never leaves a part of one; refuse to read or write links and pipes.
+"""Write files so that after a crash no file is incomplete; refuse to read or write links and pipes.
 
 Another process may write to the same folder and put a link or a pipe there. A link could lead to another
 file, and a pipe would make its reader wait.
@@ -83,7 +83,7 @@ def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
 
 
 def save_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
-    """Write a file of a run at once: a reader finds the old file or the new file, never a part of one.
+    """Write a run's file in one step: a reader finds the old or the new file, never an incomplete file.
 
     Raises RunError: the file system refuses, for example because it is full; the old file is unchanged.
     """

@@ -1,4 +1,4 @@
-"""Signed Flower apps: the consortium (all parties together) signs app bundles, and nodes check that.
+"""Signed Flower apps: the consortium (all parties together) signs app bundles; nodes check the signatures.
 
 The consortium signs twice with one key. One signature is Flower's own, over the time and the bundle's digest,
 which a SuperNode with ``--trusted-entities`` checks. It says nothing of versions and never expires. So the
@@ -89,7 +89,7 @@ class AppStatement:
         return _PURPOSE + json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     def check(self, bundle: bytes, now: float | None = None) -> None:
-        """Raise AppSignatureError for another bundle than this statement's, or if the statement has expired.
+        """Raise AppSignatureError if this statement is about another bundle, or if the statement has expired.
 
         `now`: seconds since 1970, the present unless given.
         """
@@ -114,7 +114,7 @@ class AppStatement:
 
 @dataclass(frozen=True)
 class SignedApp:
-    """What the consortium states about a bundle, with its signatures, as in the file beside the bundle.
+    """The consortium's statement about an app bundle, with the signatures, as saved beside the bundle.
 
     `signature`: over the statement. `bundle_signature`: Flower's, over time and digest.
     """

@@ -36,7 +36,7 @@ def read_yaml(text: str, *, as_texts: bool = False) -> Any:
 
 
 def _data_of(loader: Any) -> Any:
-    """Return the data of a YAML text's one document; raise ValueError for a repeated key."""
+    """Return the data of a YAML text that has one document; raise ValueError for a repeated key."""
     root = loader.get_single_node()
     if root is None:
         return None

@@ -1,1 +1,1 @@
-"""What is published of this project, made from the checkout: RELEASING.md says how."""
+"""Makes the published form of this project from the checkout, for a release as in RELEASING.md."""

@@ -8,7 +8,7 @@ from release.published import write_published
 
 
 def main(words: list[str]) -> int:
-    """Return the exit status."""
+    """Write the published files into the folder that the command line names; return the exit status."""
     if len(words) != 1 or words[0].startswith("-"):
         print("usage: python -m release FOLDER", file=sys.stderr)
         return 2

@@ -28,7 +28,7 @@ ALL = "all"
 
 
 def published_project(app: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the published pyproject.toml, of what the app's holds.
+    """Return the content of the published pyproject.toml, made from the content of the app's pyproject.toml.
 
     Raises ConfigError: an extra of the wheel names what the app does not depend on, or what another one has.
     """
@@ -58,12 +58,12 @@ def published_project(app: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_links_to(place: str, text: str) -> str:
-    """Return Markdown whose links to files of the checkout lead to a place on the web."""
+    """Return Markdown in which links to files of the checkout lead to a web address instead."""
     return re.sub(r"\]\((?!https?:|#)([^)\s]+)\)", rf"]({place}/\1)", text)
 
 
 def write_published(checkout: Path, folder: Path) -> None:
-    """Write what is published of a checkout into a folder, which is made anew.
+    """Write the published files of a checkout into a folder, and remove the folder's earlier content.
 
     Raises ConfigError: the folder holds something else.
     """

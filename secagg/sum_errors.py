@@ -1,4 +1,4 @@
-"""Errors of a secure sum, divided by which side is at fault, each with a cause for programs.
+"""Errors of a secure sum, split by the side that is at fault; programs can read the cause.
 
 The split follows h11: a `LocalProtocolError` is a mistake of the code that calls this package,
 a `RemoteProtocolError` a mistake (or an attack) of the other side, and `ThresholdNotMet` is

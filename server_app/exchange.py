@@ -55,7 +55,7 @@ def send_and_receive(
 
 
 def pulled(grid: Grid, message_ids: Collection[str]) -> list[Message]:
-    """Return the replies to these messages that have arrived, at most one to each.
+    """Return the replies to these messages that have arrived, at most one reply to a message.
 
     Flower raises an error if it cannot build a reply from the bytes that a node sent. Then the replies are
     fetched one by one, so that only such a node loses its reply. Replies that Flower had already fetched in
@@ -139,7 +139,7 @@ def named(clients: Iterable[int]) -> str:
 
 
 def joined(content: RecordDict) -> RecordDict:
-    """Return a message's records with the small ones joined into one; empty records do not change."""
+    """Return a message's records with all small records joined into one; empty records do not change."""
     small = {name: record for name, record in content.items() if record and _is_small(record)}
     values: dict[str, Any] = {}
     for name, record in small.items():
@@ -154,7 +154,7 @@ def joined(content: RecordDict) -> RecordDict:
 
 
 def _is_small(record: ArrayRecord | ConfigRecord | MetricRecord) -> bool:
-    """Whether a message's record is small enough to be joined: `JOINED_BYTES`, arrays with one axis."""
+    """Whether a message's record is small: at most `JOINED_BYTES` bytes, and only arrays with one axis."""
     if isinstance(record, ArrayRecord):
         flat = all(len(each.shape) == 1 for each in record.values())
         return flat and sum(len(each.data) for each in record.values()) <= JOINED_BYTES
@@ -163,12 +163,12 @@ def _is_small(record: ArrayRecord | ConfigRecord | MetricRecord) -> bool:
 
 
 def leading_stage(asked: Container[str]) -> str:
-    """Return the earliest of these stages of a secure sum; a message with several stages has its name."""
+    """Return the earliest of these stages of a secure sum; a message is named after its earliest stage."""
     return next(stage for stage in STAGES if stage in asked)
 
 
 def failure_of(reply: Message) -> str | None:
-    """Say in one line why a reply has no answer; return None if it has one."""
+    """Return in one line the reason why a reply has no answer; None if the reply has an answer."""
     if reply.has_error():
         return one_line(reply.error.reason)
     if not reply.has_content():
@@ -219,7 +219,7 @@ def _id_of(message: Message) -> str:
 
 
 def _content(records: Records) -> RecordDict:
-    """Convert a request's records to Flower's message content; a record with an array has only arrays."""
+    """Convert a request's records to Flower's message content: a record with an array to an ArrayRecord."""
     content = RecordDict()
     for name, values in records.items():
         if any(isinstance(value, np.ndarray) for value in values.values()):

@@ -30,7 +30,7 @@ LEAST_DELTA = 1e-15
 
 
 class LedgerAccountant:
-    """Adds up the privacy cost of clients that all pay the same; raises an error above `max_epsilon`.
+    """Adds up a privacy cost that is the same for all clients; raises an error above `max_epsilon`.
 
     `config`: Flower's, which says what is protected and how clients are drawn.
     """
@@ -90,7 +90,7 @@ class LedgerAccountant:
     def would_exceed(
         self, event: GaussianPrivacyEvent, max_epsilon: float | None = None, count: int = 1
     ) -> bool:
-        """Whether `count` more releases would cost more than `max_epsilon`, or the configured limit."""
+        """Whether `count` more releases would cost more than `max_epsilon` (default: the configuration's)."""
         limit = self._config.max_epsilon if max_epsilon is None else max_epsilon
         if limit is None:
             raise PrivacyError("max_epsilon is not given: name it here or in PrivacyConfig")

@@ -86,7 +86,7 @@ def held_to(function: Callable[..., Any], documentation: str | None) -> Callable
 
 
 def _fits(value: Any, dtype: str, axes: str, sizes: dict[str, int], owner: object) -> bool:
-    """Whether an array has this dtype and these axes; an axis name stands for one size."""
+    """Whether an array has this dtype and these axes; an axis name means the same size wherever it occurs."""
     own = str(value.dtype).removeprefix("torch.")
     names, shape = [each.strip() for each in axes.split(",") if each.strip()], list(value.shape)
     if names and names[-1] == "...":
@@ -104,7 +104,7 @@ def _fits(value: Any, dtype: str, axes: str, sizes: dict[str, int], owner: objec
 
 
 def check_module(module: ModuleType) -> None:
-    """Check shapes in all later calls in a module; methods without stated shapes use their base class's."""
+    """Check array shapes in all later calls in a module, as docstrings of functions or base classes state."""
     for name, value in list(vars(module).items()):
         if getattr(value, "__module__", None) != module.__name__:
             continue

@@ -25,7 +25,7 @@ COLUMNS, MOST_LINES, FIRST_LINES = 100, 28, 14
 
 
 def shown(output: str, folder: str) -> str:
-    """Return an output for readers: without this machine's folders, long ones shortened in the middle."""
+    """Return an output for readers: without this machine's folders, long outputs shortened in the middle."""
     text = output.replace(f"{folder}/", "").replace(folder, ".")
     lines = [
         part

@@ -136,7 +136,7 @@ class Watch:
 
 
 def called() -> tuple[list[str], list[str]]:
-    """Return the files that a round calls, and those that only the run around it calls."""
+    """Return the files that a round calls, and all files that the whole run calls."""
     with TemporaryDirectory() as folder:
         run(Path(folder) / "first", [*SETTINGS, "run.seed=1", "dataset.num_rounds=2"])
         watch = Watch()
@@ -151,7 +151,7 @@ def lines_of(name: str) -> int:
 
 
 def chapter_of(name: str) -> tuple[int, int]:
-    """Return the positions of a file's chapter and of its longest matching path in it.
+    """Return the position of a file's chapter, and of the file's longest matching path in the chapter.
 
     Raises FailedError if no chapter has the file.
     """
@@ -208,7 +208,7 @@ def _counts(names: Sequence[str]) -> tuple[int, str]:
 
 
 def write(listed: str, length: str) -> None:
-    """Write the list of files and its length into ARCHITECTURE.md, replacing the earlier ones."""
+    """Replace the list of files, and the sentence on its length, in ARCHITECTURE.md."""
     text = DOCUMENT.read_text(encoding="utf-8")
     text, lists = re.subn(
         r"(?<=\n\n)\| read \| which files.*?(?=\n\n)", lambda _: listed, text, flags=re.DOTALL

@@ -1,4 +1,4 @@
-"""Makes small training runs in this process, and sum requests that look recorded in a ledger."""
+"""Makes small training runs in this process, and sum requests that are marked as recorded in a ledger."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext

@@ -143,7 +143,7 @@ def rounds_of(event: Mapping[str, Any]) -> int:
 
 
 def parties_in(event: Mapping[str, Any]) -> int:
-    """Read from a privacy event at how many clients one person may have records; the default is 1."""
+    """Return from a privacy event the number of clients where one person may have records; 1 by default."""
     return int(event.get("parties", 1))
 
 

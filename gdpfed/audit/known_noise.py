@@ -1,4 +1,4 @@
-"""Compute the noise that hides a client from other members of a secure sum, who know what they added.
+"""Compute the noise that hides a client from other members of a secure sum: all noise except theirs.
 
 A sum of r survivors, each with noise of standard deviation s in it, hides a client from c of its members
 behind s sqrt(r - c). Nobody needs a colluder to know its own share, so c is 1 at least; of n members, those
@@ -14,7 +14,7 @@ from gdpfed.audit.run_files import RunFiles
 
 
 def noised_by_members(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[int, int, float]]:
-    """For each sum whose members add the noise, yield its number, its members, and each one's stddev."""
+    """Yield number, member count and stddev of a member's noise for every sum whose members add the noise."""
     for number, (members, share) in enumerate(record.get("noise_shares", ())):
         groups = [files.plan["groups"][index] for index in record["groups_in_sums"][number]]
         # An edge that is trusted adds all of the noise, of which no member knows a share.
@@ -24,7 +24,7 @@ def noised_by_members(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple
 
 
 def sums_with_shares(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[int, float, float]]:
-    """For each secure sum, yield its number, the noise unknown to colluders, and the planned noise."""
+    """Yield for each secure sum: number, stddev of the noise unknown to colluders, and the planned stddev."""
     tolerated = Fraction(str(files.config["secagg"]["corrupt_tolerance"]))
     for number, members, share in noised_by_members(files, record):
         known = max(1, math.ceil(tolerated * members))
@@ -33,7 +33,10 @@ def sums_with_shares(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[
 
 
 def part_left(files: RunFiles, index: int) -> float:
-    """Return the smallest fraction of planned noise that hid a group's clients from members of its sums."""
+    """Return the smallest fraction of planned noise that still hides a group's clients if members collude.
+
+    The minimum is over all rounds; 1 if the planned noise is not noticeably short.
+    """
     parts = [
         left / owed
         for record in files.rounds

@@ -49,7 +49,7 @@ class MechanismCard(ABC):
         return None
 
     def inference_row(self, index: int, number: int) -> Fields:
-        """Return the other values in a model card's row of membership inference bounds."""
+        """Return further values in a model card's row of membership inference bounds, such as the budget."""
         return {}
 
     def fields(self) -> Fields:

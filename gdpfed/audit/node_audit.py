@@ -115,7 +115,7 @@ class NodeEntry(ABC):
 
     @property
     def held_out(self) -> Charges:
-        """The privacy cost of a held-out record: that of one noised sum of counts, or none."""
+        """The privacy cost of a held-out record: the cost of one noised sum of counts; empty if none."""
         return charges_of(json.loads(self.terms.get("held_out", "[]")))
 
     @property
@@ -184,7 +184,7 @@ class NodeEntry(ABC):
 
     @abstractmethod
     def audits(self, alike: Sequence["NodeEntry"]) -> Iterator[NodeRunAudit]:
-        """Audit this run together with earlier runs that protect the same: the client or its records."""
+        """Audit this run together with earlier runs that protect the same unit: the client or its records."""
 
     def server_epsilon(self, alike: Sequence["NodeEntry"], figure: float) -> float:
         """Return epsilon against the server: inf if an edge server saw single updates."""

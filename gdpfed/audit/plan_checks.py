@@ -90,7 +90,7 @@ def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _check_events(files: RunFiles, index: int) -> Iterator[str]:
-    """Check that each charge is of the plan's adjacency, sampling and noise, and of one clipping norm."""
+    """Check that charges state the plan's adjacency, sampling and noise; some methods need one fixed norm."""
     plan, group = files.plan, files.plan["groups"][index]
     events = [charge["event"] for charge in group["charges"]]
     for key, otherwise in STATED.items():

@@ -70,7 +70,7 @@ def _check_cohorts(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _counts_groups(filled: object, num_groups: int) -> bool:
-    """Whether a log entry counts zero-sending clients validly: a number for each group, or an empty list."""
+    """Whether a log entry lists valid counts of zero-sending clients: one per group, or an empty list."""
     if not isinstance(filled, list) or len(filled) not in (0, num_groups):
         return False
     return all(type(each) is int and 0 <= each < MOST_CLIENTS for each in filled)

@@ -152,7 +152,7 @@ class AuditRule(ABC):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """Values that further entries of the plan must have, by name; empty by default."""
+        """Further plan entries that this mechanism requires, with the required values; empty by default."""
         return {}
 
     @abstractmethod

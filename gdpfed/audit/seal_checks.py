@@ -88,7 +88,7 @@ def _there(directory: Path) -> list[str]:
 
 
 def _check_manifest(directory: Path) -> Iterator[str]:
-    """Check that the model file and the description of its outputs are the two that were saved together."""
+    """Check that the model file and the description of the model's outputs were saved together."""
     manifest = directory / MANIFEST_FILE
     try:
         said: Any = read_json(manifest.read_text(encoding="utf-8"))

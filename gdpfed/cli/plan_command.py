@@ -194,7 +194,7 @@ def _epsilons(options: argparse.Namespace) -> int:
 
 
 def _answer(question: "PlanQuestion", config: "Config", options: argparse.Namespace) -> int:
-    """Show what a further option of ``gdpfed plan``, such as ``--price``, computes about a plan."""
+    """Compute and show the answer to a question about a plan, such as ``--price``; return the exit status."""
     with planning():
         answer = question.answer(config)
     if options.json:

@@ -67,7 +67,7 @@ class KeptStates:
         return CLIENT_STATES.get(self.kind)
 
     def _kept(self, clients: Sequence[int]) -> Floats:
-        """Read what these clients have kept from their last rounds, float32[clients, size]."""
+        """Read the kept states of clients, float32[clients, size]; zeros for a client that has none yet."""
         kept = np.zeros((len(clients), self._kind.size(len(self.told))), np.float32)
         for row, client_id in zip(kept, clients, strict=True):
             if client_id in self.last:

@@ -49,7 +49,7 @@ def own_noise(
     share: KeyedNoise | None = None,
     taken_back: Sequence[KeyedNoise] = (),
 ) -> npt.NDArray[np.int64] | Literal["discrete_gaussian"] | None:
-    """Return a client's Gaussian noise for a sum, in steps, int64[d]; else the name of other noise, or None.
+    """Return a client's Gaussian noise for a sum, in steps, int64[d]; for discrete noise its name; or None.
 
     It is None if the sum has no noise, and "discrete_gaussian" for discrete noise, which the session draws.
 
@@ -94,7 +94,7 @@ def keyed_steps(
 
 
 def check_keyed(encoding: Encoding) -> None:
-    """Raise OrderError if parts of a sum's noise must be removable, which Gaussian noise does not allow."""
+    """Raise OrderError if the server must remove parts of a sum's noise, which keyed noise does not have."""
     if encoding.levels is not None and encoding.levels.multipliers:
         raise OrderError("noise that is subtracted later must be discrete_gaussian, not gaussian")
 

@@ -1,4 +1,4 @@
-"""What all computations on single records share: their holders, their gradients, and checks of their steps.
+"""What all computations on single records share: descriptions of clients, gradients, and checks of steps.
 
 The code is that of one client on its node and of many clients in a simulation.
 """

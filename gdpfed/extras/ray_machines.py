@@ -148,7 +148,7 @@ class RayMachines(Divided):
     def _send(
         self, act: Callable[[Engine, Part], T], parts: Sequence[Part], models: dict[int, Any]
     ) -> Iterator[tuple[Any, tuple[_Member, Part]]]:
-        """Send each machine its part of the jobs; `models` avoids sending a model twice."""
+        """Send each machine its part of the jobs; models that were stored earlier are taken from `models`."""
         for member, part in zip(self._members, parts, strict=False):
             starts = {id(job.start): job.start for _, job in part}
             places = {each: place for place, each in enumerate(starts)}
@@ -230,7 +230,7 @@ def _connect(stack: ExitStack, address: str, workers: int | None) -> None:
 
 
 def _reachable(address: str) -> str:
-    """Return host and port of a cluster; raise OSError if it does not answer within seconds."""
+    """Return host and port of a cluster; raise OSError if it does not answer within `REACHED_SECONDS`."""
     found = canonicalize_bootstrap_address_or_die(address) if address == AUTO else address
     host, _, port = found.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), REACHED_SECONDS).close()

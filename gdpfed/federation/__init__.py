@@ -1,4 +1,4 @@
-"""A federation's logic without its network: it takes and returns plain values, which Flower apps carry.
+"""The logic of a federation without network code; Flower apps carry the values that go in and come out.
 
 What it logs is a line of Flower's log, beside those of the apps.
 """

@@ -11,6 +11,7 @@ from gdpfed.methods.norm_histogram import refuse_norm_histogram, refuse_unplanne
 from gdpfed.methods.party_budgets import configured_parties, resolve_budgets
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.vote import refuse_vote
+from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import exposure, paper_delta
 from gdpfed.privacy.planning.plan_extensions import with_held_out
 from gdpfed.privacy.sampling.cohorts import reveals_sizes
@@ -96,6 +97,34 @@ def make_method(config: Config) -> Method:
     """
     config = resolve(config)
     method = METHODS.get(config.method.name)
+    _refuse_beside(config, method)
+    try:
+        return _planned(method, config)
+    except PrivacyError as error:
+        if (hint := _larger_delta(method, config)) is None:
+            raise
+        raise PrivacyError(f"{error}. {hint}") from None
+
+
+def _larger_delta(method: type[Method], config: Config) -> str | None:
+    """Say that there is a plan at the paper's delta where there is none at the default; None if not so."""
+    number, usual = config.dataset.num_clients, configured_delta(config)
+    larger = f"{paper_delta(number):.3g}"
+    if config.privacy.delta is not None or config.privacy.about_records or float(larger) <= usual:
+        return None
+    try:
+        _planned(method, replace(config, privacy=replace(config.privacy, delta=float(larger))))
+    except PrivacyError:
+        return None
+    return (
+        f"There is no such plan with delta {usual:g}, the default for {number} clients, and there is one "
+        f"with privacy.delta={larger}, which protects less: it allows that one of {number} clients is "
+        f"exposed outright with {100 * exposure(number, float(larger)):.0f} %"
+    )
+
+
+def _refuse_beside(config: Config, method: type[Method]) -> None:
+    """Raise ConfigError if the method does not support a setting, as can be said before there is a plan."""
     if method.unit not in (None, config.privacy.unit):
         raise ConfigError(
             f"method={config.method.name} protects a {method.unit}, not privacy.unit={config.privacy.unit}: "
@@ -120,22 +149,10 @@ def make_method(config: Config) -> Method:
         )
     if config.training.client_state is not None:
         _refuse_client_state(config, method)
-    try:
-        return _planned(method, config)
-    except PrivacyError as error:
-        number, usual = config.dataset.num_clients, configured_delta(config)
-        larger = f"{paper_delta(number):.3g}"
-        if config.privacy.delta is not None or config.privacy.about_records or float(larger) <= usual:
-            raise
-        try:
-            _planned(method, replace(config, privacy=replace(config.privacy, delta=float(larger))))
-        except PrivacyError:
-            raise error from None
-        raise PrivacyError(
-            f"{error}. There is no such plan with delta {usual:g}, the default for {number} clients, and "
-            f"there is one with privacy.delta={larger}, which protects less: it allows that one of {number} "
-            f"clients is exposed outright with {100 * exposure(number, float(larger)):.0f} %"
-        ) from None
+    if config.training.vote is not None:
+        refuse_vote(config, method)
+    if config.privacy.norm_histogram_share is not None:
+        refuse_norm_histogram(config)
 
 
 def _refuse_client_state(config: Config, method: type[Method]) -> None:
@@ -164,42 +181,43 @@ ALLOCATED = "dp_fedavg, pfa, idp_fedavg_* and gdpfed*"
 
 def _planned(method: type[Method], config: Config) -> Method:
     """Make the method with its privacy plan, including the cost of sums outside the training rounds."""
-    if config.training.vote is not None:
-        refuse_vote(config, method)
-    if config.privacy.norm_histogram_share is not None:
-        refuse_norm_histogram(config)
     made = method.from_config(config)
+    _refuse_with_plan(config, made.plan)
+    if configured_parties(config):
+        made.plan = replace(made.plan, record_is="person")
+    if config.run.evaluation != "server":
+        made.plan = with_held_out(made.plan, by_party=config.run.evaluation_by_party)
+    return made
+
+
+def _refuse_with_plan(config: Config, plan: PrivacyPlan) -> None:
+    """Raise ConfigError or PrivacyError if a setting does not go with what the plan sums, or how it draws."""
     if config.privacy.norm_histogram_share is not None:
-        refuse_unplanned(config, made.plan)
-    if config.privacy.sampling == "allocation" and made.plan.mechanism.kind != "allocated_sums":
+        refuse_unplanned(config, plan)
+    if config.privacy.sampling == "allocation" and plan.mechanism.kind != "allocated_sums":
         raise ConfigError(
             f"privacy.sampling=allocation does not go with method={config.method.name}: it is for sums of "
             f"updates at one rate a group, which {ALLOCATED} have; use one, or privacy.sampling=poisson"
         )
-    unproved = UNPROVED_OF_STATES.get(made.plan.law.name)
-    if config.training.client_state is not None and made.plan.private and unproved is not None:
+    unproved = UNPROVED_OF_STATES.get(plan.law.name)
+    if config.training.client_state is not None and plan.private and unproved is not None:
         raise PrivacyError(
             f"training.client_state={config.training.client_state} has no proof under "
-            f"privacy.sampling={made.plan.law.name}: the states that clients keep {unproved}. Use "
+            f"privacy.sampling={plan.law.name}: the states that clients keep {unproved}. Use "
             "privacy.sampling=poisson, or privacy.against=everyone"
         )
-    if configured_parties(config):
-        if made.plan.mechanism.kind != "record_sums":
-            raise ConfigError(
-                f"the columns of dataset.path={config.dataset.path} name persons, and "
-                f"method={config.method.name} does not clip by person: use dp_sum, dp_sgd, ali_dpfl, mr_mtl "
-                "or trees, or privacy.unit=client"
-            )
-        made.plan = replace(made.plan, record_is="person")
-    if config.run.evaluation != "server":
-        made.plan = with_held_out(made.plan, by_party=config.run.evaluation_by_party)
-    if config.secagg.same_size and reveals_sizes(made.plan, same_size=True):
+    if configured_parties(config) and plan.mechanism.kind != "record_sums":
+        raise ConfigError(
+            f"the columns of dataset.path={config.dataset.path} name persons, and "
+            f"method={config.method.name} does not clip by person: use dp_sum, dp_sgd, ali_dpfl, mr_mtl "
+            "or trees, or privacy.unit=client"
+        )
+    if config.secagg.same_size and reveals_sizes(plan, same_size=True):
         raise PrivacyError(
-            f"privacy.sampling={made.plan.law.name} fills no cohort up, so secagg.same_size=true cannot be "
+            f"privacy.sampling={plan.law.name} fills no cohort up, so secagg.same_size=true cannot be "
             "kept: whoever sees the models can tell how many clients are in a round, which epsilon does not "
             "count. If that may be told, say secagg.same_size=false; else use privacy.sampling=poisson"
         )
-    return made
 
 
 __all__ = ["METHODS", "ClientSum", "Method", "SumRequest", "make_method", "resolve"]

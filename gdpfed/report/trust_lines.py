@@ -15,7 +15,7 @@ FEW_MEMBERS = 20
 
 
 def own_share_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
-    """Warn if secure sums have few clients: each knows its own part of the noise, so more is needed."""
+    """Warn if sums with few clients need extra noise, since every client knows its own part of the noise."""
     shared = [work for work in map(kind_of, plan.works) if not (work.own_noise or work.held_out)]
     if plan.mechanism.adds_own_noise or not shared:
         return

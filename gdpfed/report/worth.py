@@ -31,7 +31,7 @@ OF_TWO = (
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """One metric of one model, such as accuracy, with the contribution of each test row to its error.
+    """One metric of one model, such as accuracy, and how much each test row adds to the metric's error.
 
     `values`: of each run, shape (k,). `terms`: what each row adds to its error, mean over the runs, of shape
     (N,) (:func:`gdpfed.report.class_figures.row_terms`).

@@ -102,7 +102,7 @@ def _named(compared: Sequence[tuple[Line, Worth]]) -> list[str]:
 
 
 def leading(compared: Sequence[tuple[Line, Worth]]) -> str:
-    """Return the metric on which the answer is based: AUC if any comparison shows it first, else accuracy."""
+    """Return the metric for the answer: AUC if any of the comparisons is about AUC, otherwise accuracy."""
     return AREA if any(worth.leading == AREA for _, worth in compared) else compared[0][1].leading
 
 
@@ -126,7 +126,7 @@ def _private(line: Line, worth: Worth) -> bool:
 
 
 def _verdict(compared: Sequence[tuple[Line, Worth]], other: str, figure: str) -> str:
-    """Say in one sentence which runs' models are better or worse than one other model, or neither."""
+    """Say in a sentence which runs' models are better than another model, worse, or not clearly different."""
     of_order: dict[int, list[str]] = {1: [], 0: [], -1: []}
     for name, (line, worth) in zip(_named(compared), compared, strict=True):
         of_order[difference(worth, model_of(line), other, figure).order].append(name)

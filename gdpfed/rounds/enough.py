@@ -39,7 +39,7 @@ def some_sum(plan: PrivacyPlan, secagg: SecAggConfig, present: Collection[int]) 
 def present_for_a_round(
     plan: PrivacyPlan, fleet: Fleet, round_index: int, path: Path
 ) -> frozenset[int] | None:
-    """Wait until enough clients for some sum can be reached; return them, or None if all always can.
+    """Wait until enough clients for a sum can be reached; return them, or None if no client is ever absent.
 
     `path`: the run directory. Raises RunError, before the round is charged, if after the fleet's waiting time
     there are too few clients for any sum; if a cohort that is too small would reveal who takes part in other

@@ -78,7 +78,7 @@ class Fleet(ABC):
         return False
 
     def present(self, round_index: int, suffices: Suffices = any_number) -> frozenset[int] | None:
-        """Return the clients that can be reached for a round; None if all always can.
+        """Return the clients that can be reached for a round; None if no client is ever absent.
 
         A fleet whose clients come and go waits, for a limited time, until the reachable clients suffice.
         """
@@ -157,7 +157,7 @@ class Fleet(ABC):
         requests: Sequence[SumRequest],
         extensions: Extensions = NO_EXTENSIONS,
     ) -> None:
-        """Raise RunError for a sum over too few clients, or one that the protocol's integers cannot hold.
+        """Raise RunError for a sum that cannot be computed, such as a sum over too few clients.
 
         ``requests`` are over the largest cohorts to be expected. The error names the sum and the reason.
         """
@@ -195,7 +195,7 @@ class Fleet(ABC):
         *,
         ahead: bool = False,
     ) -> list[PreparedSum]:
-        """Prepare those requested sums whose cohorts are large enough, with what extensions add to each."""
+        """Prepare the requested sums that have enough clients, and let the extensions change each sum."""
         prepared = []
         for request in wave:
             if len(request.clients) < self._least(request):

@@ -145,7 +145,7 @@ class RunningSum:
 
 
 class PairwiseSums:
-    """Runs masked sums round after round; keeps keys agreed on early for the next round in memory.
+    """Runs masked sums in every round; holds in memory the keys that clients agreed on for the next round.
 
     Args:
         roster_of: returns the public keys of given clients; an empty roster if clients do not sign.
@@ -208,7 +208,7 @@ class PairwiseSums:
         self._ahead = [each for each in self._ahead if not each.prepared.members & clients]
 
     def _begun(self, prepared: PreparedSum) -> RunningSum:
-        """Return the sum whose keys were agreed on in the round before, if it is the same; else a new sum."""
+        """Return the sum whose keys already exist for these parameters and clients; else a new sum."""
         new = self._new(prepared)
         return next((each for each in self._ahead if each.running and each.agreed == new.agreed), new)
 

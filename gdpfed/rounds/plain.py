@@ -48,7 +48,7 @@ def summed_in_clear(sums: Sequence[PreparedSum], answers: Mapping[int, bytes]) -
 
 
 def _update(asked: PreparedSum, client_id: int, data: bytes) -> npt.NDArray[np.uint32] | None:
-    """Read one client's unmasked update as residues; None if it exceeds its bound."""
+    """Read one client's unmasked update as residues; return None for a wrong length or too large values."""
     encoding, norm = asked.parameters.encoding(len(asked.clients)), asked.part(client_id).clipping_norm
     own = encoding if isinf(norm) else encoding.clipped_to(norm)
     if len(data) != 4 * encoding.dimension:

@@ -60,7 +60,7 @@ def new_ledger(method: Method) -> Ledger:
 
 
 def subject_of(method: Method) -> str:
-    """Return the name by which error messages of a ledger call the method."""
+    """Return the method's name as it appears in a ledger's error messages."""
     return f"method {method.name}"
 
 

@@ -1,4 +1,4 @@
-"""Stores outside a run's directory how many privacy costs it has recorded, to detect an old copy.
+"""Stores the number of a run's recorded privacy costs outside its directory, to detect an old copy.
 
 A copy of a run directory lacks the rounds after the copy. If it were resumed, it would release those rounds a
 second time with new noise, and its ledger would state half of their cost. So a count is kept outside the run
@@ -41,7 +41,7 @@ class ChargedMark:
         save_whole(self.path, f"{_charges_in(ledger)}\n".encode())
 
     def check(self, ledger: Ledger) -> None:
-        """Raise RunError if a run's ledger has fewer recorded costs than the run is known to have."""
+        """Raise RunError if a run's ledger has fewer recorded costs than the file outside the directory."""
         held = _charges_in(ledger)
         try:
             most = int(read_regular(self.path))

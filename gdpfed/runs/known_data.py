@@ -61,7 +61,7 @@ def refuse_other_data(run: Path, task: Task) -> None:
 
 
 def _hashes(task: Task) -> dict[str, str]:
-    """Hash training and test data; return the hashes by the setting that named the data.
+    """Hash the training data, test data and partition; return the hashes by the names of their settings.
 
     A partition that is computed from examples and seed has none; one of another kind may follow from a file.
     """
@@ -73,7 +73,7 @@ def _hashes(task: Task) -> dict[str, str]:
 
 
 def _place(task: Task, setting: str) -> str:
-    """Name the data that a setting chose, by its file if there is one."""
+    """Return the file of the data that a setting chose, or a name for the data if there is no file."""
     source = task.source
     if setting == PARTITION:
         return str(dict(task.partition_options).get("path", f"dataset.partition={task.partition}"))

@@ -71,7 +71,7 @@ def _saved_settings(path: Path) -> Mapping[str, Any]:
 
 
 def _refuse_contradiction(path: Path, saved: Mapping[str, Any], config: Config) -> None:
-    """Raise RunError for the first setting that differs from the run's."""
+    """Raise RunError for the first setting that contradicts the saved configuration of the run."""
     for group, section in asdict(config).items():
         kept = saved[group]
         for key, value in section.items():

@@ -116,7 +116,7 @@ class RoundLogEntry:
 
 
 def last_evaluated(records: Sequence[RoundLogEntry]) -> RoundLogEntry:
-    """Return the last round whose displayed metric has a value; the last one of all if none has."""
+    """Return the log entry of the last evaluated round; if no round was evaluated, return the last entry."""
     return next((record for record in reversed(records) if record.evaluated), records[-1])
 
 

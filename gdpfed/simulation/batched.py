@@ -15,7 +15,7 @@ from gdpfed.clients.record_forms import gradients_of, graphs_of
 from gdpfed.clients.record_work import RecordJobs, Updates, holder_of
 from gdpfed.clients.rounding import clipped_steps, on_host
 from gdpfed.clients.update import update_steps
-from gdpfed.clients.works import function_of
+from gdpfed.clients.works import Job, function_of
 from gdpfed.clients.works.noised_update import with_own_noise
 from gdpfed.clients.works.norm_histogram import histograms
 from gdpfed.learning.data import Split
@@ -216,7 +216,7 @@ class BatchedEngine(Engine):
         """Compute each client's contribution one by one, for tasks that batching does not speed up."""
         starts = np.broadcast_to(theta, (len(clients), theta.shape[-1]))
         steps = [
-            update_steps(cohort.order_of(client, order), start, cohort.encoding, client, bits=self._bits)
+            update_steps(Job(cohort.order_of(client, order), start, cohort.encoding, client, bits=self._bits))
             for start, client in zip(starts, clients, strict=True)
         ]
         return torch.from_numpy(np.stack(steps))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class DeviceExamples:
-    """The training examples, stored once: in GPU memory, or where they already are on a CPU.
+    """The training examples, kept once for all clients: in GPU memory, or unmoved in main memory on a CPU.
 
     `resident`: inputs and labels in GPU memory; None on a CPU.
     """
@@ -224,7 +224,7 @@ class BatchedTraining:
 
     @contextmanager
     def _products(self) -> Iterator[None]:
-        """Compute float32 products in TF32 if configured, forward and backward.
+        """In a ``with`` block, compute float32 products in TF32 if configured, forward and backward.
 
         On a CPU by one thread: processes share the work, and threads would split a sum over examples or
         not, depending on how many clients there are.

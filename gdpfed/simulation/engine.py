@@ -12,6 +12,7 @@ from gdpfed.clients.kept_states import KeptStates
 from gdpfed.clients.noise import BitsOf, secret_bits
 from gdpfed.clients.order import ClientPart, TrainingOrder
 from gdpfed.clients.update import update_steps
+from gdpfed.clients.works import Job
 from gdpfed.methods.base import Theta
 from secagg import Encoding
 
@@ -65,7 +66,10 @@ class StepSum:
         return cls(np.zeros(dimension, dtype=np.int64))
 
     def add(self, total: Steps, num_updates: int = 1) -> None:
-        """Add one update, or the sum of several; a first one is kept, and later ones are added to it."""
+        """Add one update, or the sum of several updates, to this sum.
+
+        The first array may be kept without a copy, and later ones are then added to it in place.
+        """
         if self.num_updates == 0 and total.flags.writeable:
             self.total = total
         else:
@@ -155,7 +159,8 @@ class SequentialEngine(Engine):
         for client_id in cohort.clients:
             own, kept = cohort.order_of(client_id, order), cohort.kept
             added = None if kept is None else kept.added([client_id], own.training)[0]
-            steps = update_steps(own, theta, cohort.encoding, client_id, bits=self._bits, added=added)[None]
+            job = Job(own, theta, cohort.encoding, client_id, bits=self._bits, added=added)
+            steps = update_steps(job)[None]
             if kept is not None:
                 kept.keep([client_id], steps, cohort.encoding.grid, own)
             yield [client_id], steps

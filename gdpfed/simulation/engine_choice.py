@@ -156,7 +156,7 @@ def _check(settings: SimulationConfig, device: torch.device) -> None:
 def _is_batched(
     settings: SimulationConfig, task: Task, device: torch.device, form: RecordGradients | None
 ) -> bool:
-    """Whether many clients are trained at once: as configured, or if the model's size and layers allow.
+    """Whether many clients are trained at once, by the settings or by the model's size and layers.
 
     Raises ConfigError: the model has operations that have no form for many clients, and must be batched.
     """

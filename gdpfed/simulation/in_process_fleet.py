@@ -60,7 +60,7 @@ class InProcessFleet(Fleet):
 
     @property
     def has_edges(self) -> bool:
-        """Whether there are edge servers; simulated ones are always possible."""
+        """Whether there are edge servers: always, since this process can simulate edge servers."""
         return True
 
     @property

@@ -1,4 +1,4 @@
-"""Chooses how simulated clients are trained, by compiled code or many at once, and how many at a time."""
+"""Chooses how simulated clients are trained (by compiled code, or many at once) and how many at a time."""
 
 import psutil
 import torch
@@ -51,7 +51,7 @@ def _graphed(task: Task, device: torch.device, precision: str, record: Record) -
 
 
 def _programmed(task: Task, device: torch.device) -> ProgrammedTraining:
-    """Return a trainer that runs compiled code; raise NotLoweredError if the model cannot be compiled."""
+    """Return a trainer with compiled code; raise NotLoweredError if the code fails or computes wrongly."""
     model, loss, form = task.build_model(), task.make_loss(), task.known_form
     training = ProgrammedTraining(fitted(model, form.input_shape, device), loss)
     x, y = task.drawn(TRIED_RECORDS)

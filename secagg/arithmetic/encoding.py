@@ -128,7 +128,7 @@ class Encoding:
 
     @property
     def clip_bound(self) -> float:
-        """The norm to which updates are clipped: a little below C, so that it stays within C after rounding.
+        """The norm to which updates are clipped: a little below C, so that rounded updates stay within C.
 
         Rounding adds at most grid sqrt(d) / 2. The factor 1 - 2**-36 covers the errors of float64.
         """

@@ -98,7 +98,7 @@ class NoiseLevels:
 
 @lru_cache(maxsize=64)
 def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, most_levels: int) -> NoiseLevels:
-    """Divide noise that may be removed into levels, so that a sum exceeds the plan as little as possible.
+    """Divide removable noise into levels that keep the surplus noise in a sum as small as possible.
 
     With r_{l-1} < dropouts <= r_l the noise variance of the sum is, but for rounding, at most
     (n' - r_{l-1} - 1) / (n' - r_l) times the planned one. `base_stddev`: a name in `NAMED_VARIANCES`; with
@@ -125,7 +125,10 @@ def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, mos
 
 
 def _bounds(num_noisy: int, most: int, levels: int) -> tuple[int, ...]:
-    """Choose the dropouts that each level serves, 0 = r_0 < ... < r_L = most, with least surplus noise."""
+    """Choose for each noise level the most dropouts that it serves, so that surplus noise is smallest.
+
+    Returns 0 = r_0 < ... < r_L = `most`.
+    """
     low, high = 0, _EXCESS_DENOMINATOR * num_noisy
     while low < high:
         middle = (low + high) // 2

@@ -112,7 +112,10 @@ def _add_chunk(total: Residues, views: Sequence[memoryview], bits: int, start: i
 
 
 def _pattern(bits: int) -> tuple[int, int, list[tuple[int, int]]]:
-    """Return the layout of pairs of numbers in 64-bit words: its period, and the place of each pair."""
+    """Return how pairs of packed residues lie in 64-bit words, in a pattern that repeats.
+
+    Returns the numbers of pairs and words in one pattern, and word and bit where each pair begins.
+    """
     pairs = 64 // gcd(2 * bits, 64)
     return pairs, 2 * bits * pairs // 64, [divmod(2 * bits * pair, 64) for pair in range(pairs)]
 

@@ -113,7 +113,7 @@ def check_sum(
 
 
 def largest_undetected_push(encoding: Encoding) -> float:
-    """Return how far one member can push a sum and still pass the checks of its size half the time.
+    """Return how far one member can change a sum and still pass the sum's size checks half of the time.
 
     A push that does not depend on the noise is nearly orthogonal to it. A push of norm p thus raises the
     noise's norm N to sqrt(N**2 + p**2), so the bound on the norm allows p = sqrt(bound**2 - N**2). Spread

@@ -29,7 +29,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError, ThresholdNotMet
 
 
 class ShareRecovery:
-    """Recovers secrets from `threshold` Shamir shares each, and remembers which holders sent wrong ones.
+    """Recovers secrets, each from `threshold` Shamir shares, and remembers holders that sent wrong shares.
 
     A secret is accepted only if it fits its commitment. If the first t shares give no such secret, shares
     that do not fit the dealer's commitments are left out. The m others are decoded as a Reed-Solomon code,
@@ -105,7 +105,7 @@ class ShareRecovery:
 
 
 def wrong_shares(shares: dict[int, bytes], threshold: int, num_bytes: int) -> frozenset[int] | None:
-    """Find the holders, by number, whose shares of one secret are wrong, or return None if too many are.
+    """Find the numbers of holders whose shares of a secret are wrong; return None for too many wrong shares.
 
     Up to floor((m - t) / 2) wrong shares among m are found. The answer is checked: all other shares lie on
     polynomials of degree t - 1, and no other choice of at most as many shares leaves such polynomials.
@@ -160,7 +160,7 @@ def _recurrence(syndromes: Elements) -> Elements:
 
 
 def _points_of(recurrence: Elements, points: Elements, most: int) -> NDArray[np.bool_] | None:
-    """Mark the wrong shares, whose points are roots of the recurrence; return None if they are too many."""
+    """Mark the wrong shares, whose points are the recurrence's roots; return None if they are not found."""
     degree = len(recurrence) - 1
     if degree > most:
         return None

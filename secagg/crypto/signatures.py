@@ -63,8 +63,9 @@ class Identity:
         return self._key.public_key().public_bytes_raw()
 
     def sign(self, statement: bytes) -> bytes:
-        """Sign a statement, and return 64 bytes; a statement begins with its purpose, unless another protocol
-        fixes it.
+        """Sign a statement, and return the signature, 64 bytes.
+
+        A statement begins with its purpose, unless another protocol prescribes the statement's bytes.
         """
         return self._key.sign(statement)
 
@@ -93,7 +94,7 @@ def join_statement(run: str, challenge: bytes, client_id: int, roster_digest: by
 
 
 def keys_statement(roster_digest: bytes, parameters_hash: bytes, client_id: int, keys: bytes) -> bytes:
-    """Return the statement that a client signs about its public keys: they are its own, and for this sum."""
+    """Return the statement that a client signs to claim public keys as its own keys for this sum."""
     return _KEYS_PURPOSE + roster_digest + parameters_hash + struct.pack(">Q", client_id) + keys
 
 

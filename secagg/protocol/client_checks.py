@@ -35,7 +35,7 @@ def check_mode(client_id: int, request: AdvertiseRequest, *, can_sign: bool) -> 
 
 
 def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes, corrupt: int) -> None:
-    """Raise RemoteProtocolError for members that are too few, repeat keys, or give this client another key.
+    """Raise RemoteProtocolError for a wrong number of members, unsound or repeated keys, or wrong own keys.
 
     `corrupt`: how many of the members this client assumes to be corrupt.
     """

@@ -95,7 +95,7 @@ def open_shares(state: ClientState, request: MaskRequest) -> dict[int, bytes]:
 
 
 def revealed_shares(state: ClientState, request: UnmaskRequest) -> UnmaskReply:
-    """Return the secret shares that a checked request asks for, never those of both secrets of one member."""
+    """Return the secret shares that a checked request asks for, never for both seed and key of one member."""
     held, parameters = state.held_shares, state.sum_parameters
     near = [j for j in request.survivors if j in held]
     orphans = set(request.orphans)

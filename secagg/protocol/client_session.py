@@ -315,7 +315,7 @@ class ClientSession:
 
     @contextmanager
     def _step(self, call: str, stage: Stage, *, from_server: bool = True) -> Iterator[None]:
-        """Run a call of the session if it is due now; any error ends the session and erases its secrets."""
+        """Run a session call if the call is due now; any error ends the session and erases its secrets."""
         try:
             after = self._following(call, stage, from_server)
             yield

@@ -27,7 +27,7 @@ _SHORT_FIELDS = (
 
 @dataclass(repr=False)
 class ClientState:
-    """What a client's session knows so far; an empty value is unknown yet, or erased.
+    """What a client's session knows so far; an empty value is not known yet, or was erased.
 
     Attributes:
         client_id: this client's id, the same in all sums.

@@ -13,7 +13,7 @@ class NoisePart(NamedTuple):
 
 
 class HeldVector(Protocol):
-    """An update in integer steps that stays in memory elsewhere, perhaps with the caller's own noise.
+    """An update in integer steps that stays in other memory, such as a GPU's; it may contain noise already.
 
     Attributes:
         dimension: d.

@@ -193,7 +193,7 @@ class SumParameters:
 
     @property
     def known_shares(self) -> int:
-        """How many members' noise does not count, since others may know it: max(1, c), or c in clear.
+        """How many members' noise is not counted, since others may know it: c, but at least 1 with masks.
 
         An adversary that is a member knows its own noise, and up to c colluding members know their noise
         together; all of them may send an update. In a sum in clear no member adds noise.
@@ -202,7 +202,7 @@ class SumParameters:
 
     @property
     def lost_members(self) -> int:
-        """How many members of a sparse graph may drop out: D / num_updates of all n, rounded up."""
+        """How many members of a sparse graph may drop out: n D / num_updates, rounded up."""
         return -(-self.dropout_tolerance * self.num_clients // self.num_updates)
 
     @property
@@ -284,12 +284,12 @@ class SumParameters:
         return _encoding(self, num_contributors)
 
     def noise_level(self, num_contributors: int, num_dropped: int) -> tuple[NoiseLevels | None, int]:
-        """Return the parts of the noise, and the last part that stays if this many members dropped out."""
+        """Return the noise levels, and the last noise part that stays in the sum after this many dropouts."""
         levels = self.encoding(num_contributors).levels if self.noise_levels else None
         return levels, levels.level_of(num_dropped) if levels else 0
 
     def noise_share_at(self, num_contributors: int, num_dropped: int) -> int:
-        """Return where the first noise seed to reveal is in a client's secret shares, or 0 without one."""
+        """Return the offset of the first noise seed to reveal in a client's secret shares; 0 for no seed."""
         levels, level = self.noise_level(num_contributors, num_dropped)
         if levels is None or not any(levels.parts_above(level)):
             return 0

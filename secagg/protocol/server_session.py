@@ -156,7 +156,7 @@ class ServerSession:
         }
 
     def bind(self, context: bytes) -> None:
-        """Set the 32 bytes that name what vectors are made from; others are refused.
+        """Set the 32 bytes that state what vectors are computed from; vectors with other bytes are refused.
 
         The masks depend on this context (`ClientSession.mask`), and a vector with another context is refused.
 

@@ -33,7 +33,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError
 
 @dataclass(repr=False, eq=False)
 class ServerState:
-    """What the server's session of one secure sum knows so far; empty sets are unknown yet, or erased.
+    """What the server's session of one secure sum knows so far; an empty set is not known yet, or was erased.
 
     Attributes:
         parameters: the sum's public parameters.

@@ -35,7 +35,7 @@ def sealed_bytes(noise_levels: int) -> int:
 
 
 def committed_bytes(noise_levels: int) -> int:
-    """Return how many bytes a member's commitments to one holder's secret shares take."""
+    """Return the length in bytes of a member's commitments to the secret shares of one holder."""
     return (2 + noise_levels) * KEY_BYTES
 
 

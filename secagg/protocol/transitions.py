@@ -14,7 +14,7 @@ from secagg.protocol.parameters import ACTIVE, CURIOUS
 
 
 class Stage(StrEnum):
-    """The stages of a secure sum at the server (Bonawitz et al., CCS 2017, figure 4), and its two ends.
+    """The stages of a secure sum at the server (Bonawitz et al., CCS 2017, figure 4), and two final states.
 
     `CHECK` takes place only if the server may lie.
     """

@@ -9,6 +9,7 @@ from benchmarks.first_step import common_norm, first_updates, row
 from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.update import update_steps
+from gdpfed.clients.works import Job
 from gdpfed.learning.models import flatten
 from secagg import Encoding
 
@@ -44,5 +45,5 @@ def test_updates_are_those_of_a_runs_first_round() -> None:
         clipping_norm=math.inf,
         integer_noise_stddev=0.0,
     )
-    steps = update_steps(order, theta, encoding, 1)
+    steps = update_steps(Job(order, theta, encoding, 1))
     np.testing.assert_allclose(first_updates(config, 2)[1], steps * encoding.grid, atol=2e-6)

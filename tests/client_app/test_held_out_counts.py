@@ -10,7 +10,6 @@ import torch
 
 from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
-from gdpfed.clients.noise import secret_bits
 from gdpfed.clients.update import contribution_steps, update_steps
 from gdpfed.clients.works import Job
 from gdpfed.clients.works.held_out_counts import of_records
@@ -56,7 +55,7 @@ def test_one_record_moves_what_is_encoded_by_the_square_root_of_two_at_most(clip
     data = TASK.held_out(0)
 
     def sent(records):
-        job = Job(order, THETA, encoding, 0, CPU, secret_bits)
+        job = Job(order, THETA, encoding, 0)
         return contribution_steps(order, of_records(job, records), encoding)
 
     whole = sent(data)
@@ -73,7 +72,7 @@ def test_one_record_moves_what_is_encoded_by_the_square_root_of_two_at_most(clip
 def test_both_engines_send_what_a_node_sends(work, blocks):
     order, encoding = replace(ORDER, work=work), encoding_of(100.0, work, blocks=blocks)
     cohort = Cohort([0, 3], encoding)
-    node = np.sum([update_steps(order, THETA, encoding, client) for client in cohort.clients], axis=0)
+    node = np.sum([update_steps(Job(order, THETA, encoding, client)) for client in cohort.clients], axis=0)
     for engine in (SequentialEngine(), BatchedEngine(TASK, CPU)):
         assert (engine.sum_updates(order, THETA, cohort).total == node).all()
     assert (node != 0).any()

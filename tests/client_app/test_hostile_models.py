@@ -12,13 +12,11 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.messages import DATA, ORDER_RECORD, PLAIN, ROUND, RUN, THETA_RECORD
-from gdpfed.clients.noise import secret_bits
 from gdpfed.clients.update import contribution_steps
 from gdpfed.clients.works import Job
 from gdpfed.clients.works.held_out_counts import of_records
@@ -176,7 +174,7 @@ def sent(theta, records):
     """The counts of some records, as integer steps times the grid."""
     order, parameters = order_for("held_out_counts")
     encoding = parameters.encoding(4)
-    update = of_records(Job(order, theta, encoding, 0, torch.device("cpu"), secret_bits), records)
+    update = of_records(Job(order, theta, encoding, 0), records)
     return encoding.grid * contribution_steps(order, update, encoding)
 
 

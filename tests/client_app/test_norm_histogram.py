@@ -15,6 +15,7 @@ from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.order import MOST_WORK, ClientPart, OrderError, TrainingOrder
 from gdpfed.clients.order_checks import check_order, model_dimension
 from gdpfed.clients.update import contribution_steps, update_of, update_steps, update_without_examples
+from gdpfed.clients.works import Job
 from gdpfed.clients.works.norm_histogram import histograms
 from gdpfed.learning.models import flatten
 from gdpfed.record_steps import NORM_MULTIPLES, RecordSteps
@@ -59,12 +60,12 @@ def test_a_client_is_in_one_bin_and_two_are_within_the_square_root_of_two():
 
 def test_every_client_says_the_bin_of_the_update_that_it_would_send():
     for client in range(3):
-        length = float(torch.linalg.vector_norm(update_of(PLAIN, THETA, ENCODING, client)))
+        length = float(torch.linalg.vector_norm(update_of(Job(PLAIN, THETA, ENCODING, client))))
         for norm, expected in ((length * 1.01, 3), (length * 0.99, 4), (length * 2.01, 2), (length * 9, 0)):
             own = replace(ORDER, records=steps_of(norm))
-            assert np.flatnonzero(update_steps(own, THETA, ENCODING, client)).tolist() == [expected]
+            assert np.flatnonzero(update_steps(Job(own, THETA, ENCODING, client))).tolist() == [expected]
     # Who cannot use its examples sends what an update of zeros is, as it would send zeros in a round.
-    nothing = contribution_steps(ORDER, update_without_examples(ORDER, ENCODING, 0), ENCODING)
+    nothing = contribution_steps(ORDER, update_without_examples(Job(ORDER, THETA, ENCODING, 0)), ENCODING)
     assert np.flatnonzero(nothing).tolist() == [0]
 
 
@@ -72,7 +73,7 @@ def test_both_engines_send_what_a_node_sends():
     parts = {client: ClientPart(records=steps_of(0.5 + client)) for client in (0, 2, 3)}
     cohort = Cohort([0, 2, 3], ENCODING, parts)
     node = [
-        update_steps(replace(ORDER, records=parts[client].records), THETA, ENCODING, client)
+        update_steps(Job(replace(ORDER, records=parts[client].records), THETA, ENCODING, client))
         for client in cohort.clients
     ]
     for engine in (SequentialEngine(), BatchedEngine(TASK, torch.device("cpu"))):

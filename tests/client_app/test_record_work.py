@@ -15,7 +15,7 @@ from gdpfed.clients.record_forms import gradients_of
 from gdpfed.clients.record_work import RecordJobs, checked_steps, holder_of, record_bound
 from gdpfed.clients.rounding import clipped_steps
 from gdpfed.clients.update import contribution_steps, update_steps, update_without_examples
-from gdpfed.clients.works import function_of
+from gdpfed.clients.works import Job, function_of
 from gdpfed.errors import LearningError, PrivacyError
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import MODELS, flatten
@@ -62,7 +62,7 @@ def softmax_rows(split):
 
 def test_a_gradient_sum_is_the_negated_sum_of_a_batchs_clipped_gradients():
     encoding = encoding_of(50.0)
-    sent = encoding.grid * update_steps(order_for("gradient_sum", SUM), THETA, encoding, 3, bits=bits_of)
+    sent = encoding.grid * update_steps(Job(order_for("gradient_sum", SUM), THETA, encoding, 3, bits=bits_of))
     data = TASK.client_data(3)
     words = np.frombuffer(bits_of(3)(8 * len(data)), dtype="<u8")
     rows = softmax_rows(data)[words < 2**63]
@@ -75,20 +75,20 @@ def test_a_gradient_sum_is_the_negated_sum_of_a_batchs_clipped_gradients():
 
 def test_dp_sgd_sends_the_change_of_the_model_and_is_put_on_the_edge_of_the_range():
     order, encoding = order_for("dp_sgd", DP_SGD), encoding_of()
-    sent = encoding.grid * update_steps(order, THETA, encoding, 3, bits=bits_of)
-    again = encoding.grid * update_steps(order, THETA, encoding, 3, bits=bits_of)
+    sent = encoding.grid * update_steps(Job(order, THETA, encoding, 3, bits=bits_of))
+    again = encoding.grid * update_steps(Job(order, THETA, encoding, 3, bits=bits_of))
     np.testing.assert_array_equal(sent, again)
     size = 0.3 * len(TASK.client_data(3))
     # Noise dominates: eta C sigma sqrt(tau) / B in each of 650 coordinates, and the signal beside it.
     assert sent.std() == pytest.approx(0.3 * 0.5 * 0.8 * 2 / size, rel=0.25)
     far = replace(order, training=LocalTraining(1, 1, 1e12, 0.0))
-    steps = update_steps(far, THETA, encoding, 3, bits=bits_of)
+    steps = update_steps(Job(far, THETA, encoding, 3, bits=bits_of))
     assert (np.abs(steps) == encoding.coordinate_limit).all()
 
 
 def test_batches_and_noise_are_secret_and_fresh():
     order, encoding = order_for("dp_sgd", DP_SGD), encoding_of()
-    first, second = (update_steps(order, THETA, encoding, 3) for _ in range(2))
+    first, second = (update_steps(Job(order, THETA, encoding, 3)) for _ in range(2))
     assert np.mean(first == second) < 0.01
     assert secret_bits(3)(32) != secret_bits(3)(32)
 
@@ -98,7 +98,7 @@ def test_a_client_without_records_sends_zeros():
     client = next(k for k in range(3000) if len(empty.client_indices(k)) == 0)
     for work, records in (("dp_sgd", DP_SGD), ("gradient_sum", SUM)):
         order = replace(order_for(work, records), task=empty)
-        assert not update_steps(order, THETA, encoding_of(), client).any()
+        assert not update_steps(Job(order, THETA, encoding_of(), client)).any()
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -106,8 +106,8 @@ def test_a_client_whose_examples_cannot_be_used_sends_noise_as_large_as_that_of_
     records = replace(DP_SGD, noise_multiplier=300.0)
     order = replace(order_for("dp_sgd", records), training=LocalTraining(4, 1, 0.01, momentum))
     encoding, count = encoding_of(1e6), len(TASK.client_data(3))
-    used = update_steps(order, THETA, encoding, 3, bits=bits_of)
-    zeros = update_without_examples(order, encoding, 3, records=count)
+    used = update_steps(Job(order, THETA, encoding, 3, bits=bits_of))
+    zeros = update_without_examples(Job(order, THETA, encoding, 3, records=count))
     unused = contribution_steps(order, zeros, encoding)
     # Of 650 coordinates, so that each is within a tenth of its standard deviation.
     assert unused.std() == pytest.approx(used.std(), rel=0.2)
@@ -123,7 +123,7 @@ def test_groups_of_records_have_rates_of_their_own():
     drawn = {len(holder.draw()) for _ in range(5)}
     assert drawn == {(len(data) + 1) // 2}
     with pytest.raises(LearningError, match="0 shares for 2 groups of records"):
-        update_steps(replace(order, task=TASK), THETA, encoding_of(50.0), 0)
+        update_steps(Job(replace(order, task=TASK), THETA, encoding_of(50.0), 0))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_groups_of_records_have_rates_of_their_own():
 )
 def test_numbers_that_are_not_for_the_work_are_refused(work, records, match):
     with pytest.raises(OrderError, match=match):
-        update_steps(order_for(work, records), THETA, encoding_of(), 0)
+        update_steps(Job(order_for(work, records), THETA, encoding_of(), 0))
 
 
 def test_a_grid_that_is_too_coarse_for_the_records_norm_is_refused():
@@ -312,7 +312,7 @@ def test_models_that_couple_records_are_refused_before_they_train(monkeypatch):
     monkeypatch.setitem(MODELS._items, "centred", centred)
     order = replace(order_for("dp_sgd", DP_SGD), task=replace(TASK, model="centred"))
     with pytest.raises(LearningError, match="couples records"):
-        update_steps(order, THETA, encoding_of(), 0)
+        update_steps(Job(order, THETA, encoding_of(), 0))
 
 
 @pytest.mark.parametrize("work", [work for work, kind in KINDS.items() if kind.window])

@@ -13,6 +13,7 @@ from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
 from gdpfed.clients.order_checks import model_dimension
 from gdpfed.clients.update import contribution_steps, update_steps
+from gdpfed.clients.works import Job
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
@@ -61,11 +62,13 @@ def test_a_vote_is_within_norm_one_and_two_are_within_the_square_root_of_two(noi
 def test_a_client_votes_for_what_does_best_on_its_records_and_every_vote_is_one_setting():
     encoding = encoding_of(6.0)
     for client in range(4):
-        steps = update_steps(ORDER, THETA, encoding, client)
+        steps = update_steps(Job(ORDER, THETA, encoding, client))
         assert np.flatnonzero(steps).tolist() == [1]
     alone = replace(ORDER, settings=(0.5, 0.0, 1.0) * 3)
     data = TASK.client_data(0).take(np.arange(1))
-    found = {int(np.flatnonzero(update_steps(alone, THETA, encoding, 0, data))[0]) for _ in range(40)}
+    found = {
+        int(np.flatnonzero(update_steps(Job(alone, THETA, encoding, 0, own_data=data)))[0]) for _ in range(40)
+    }
     # Who cannot try anything votes at random: 40 votes miss one of three with a chance below 1e-6.
     assert found == {0, 1, 2}
 
@@ -79,7 +82,7 @@ def test_both_engines_send_what_a_node_sends():
 
     parts = {client: ClientPart(records=STEPS) for client in (0, 3)}
     cohort = Cohort([0, 3], encoding, parts)
-    node = [update_steps(order, THETA, encoding, client, bits=bits) for client in cohort.clients]
+    node = [update_steps(Job(order, THETA, encoding, client, bits=bits)) for client in cohort.clients]
     engines = (SequentialEngine(bits=bits), BatchedEngine(TASK, torch.device("cpu"), bits=bits))
     for engine in engines:
         assert (engine.sum_updates(order, THETA, cohort).total == np.sum(node, axis=0)).all()
@@ -100,7 +103,7 @@ def test_an_order_with_other_settings_is_refused(settings):
     order = replace(ORDER, settings=settings)
     assert TrainingOrder.from_scalars(order.to_scalars()) == order
     with pytest.raises(OrderError, match="settings are"):
-        update_steps(order, THETA, encoding_of(6.0, settings=max(1, len(settings) // 3)), 0)
+        update_steps(Job(order, THETA, encoding_of(6.0, settings=max(1, len(settings) // 3)), 0))
     with pytest.raises(OrderError, match="coordinates"):
         model_dimension(order, 18)
 
@@ -127,4 +130,4 @@ def several(request, tmp_path):
 @pytest.mark.parametrize("work", ["vote", "vote_by_rounds"])
 def test_records_with_several_labels_are_voted_on(several, work):
     order, theta = replace(ORDER, task=several.described(), work=work), flatten(several.build_model())
-    assert np.count_nonzero(update_steps(order, theta, encoding_of(6.0), 0)) == 1
+    assert np.count_nonzero(update_steps(Job(order, theta, encoding_of(6.0), 0))) == 1

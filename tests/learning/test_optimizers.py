@@ -12,6 +12,7 @@ from gdpfed.clients.configured import learning_rate_of, training_of
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.record_forms import gradients_of
 from gdpfed.clients.update import update_steps
+from gdpfed.clients.works import Job
 from gdpfed.clients.works.update import batch_generator
 from gdpfed.errors import ConfigError, LearningError
 from gdpfed.learning.training.local_update import local_update
@@ -146,7 +147,7 @@ def test_what_comes_back_from_a_plug_in_is_clipped_or_zero(to, norm):
     training = replace(SGD, optimizer="spy", optimizer_options=json.dumps({"to": to}))
     order = replace(order_of(), training=training)
     encoding = cohort_of(order).encoding
-    steps = update_steps(order, theta_of(order), encoding, 3)
+    steps = update_steps(Job(order, theta_of(order), encoding, 3))
     assert np.linalg.norm(steps * encoding.grid) == pytest.approx(norm, abs=1e-3)
     assert np.linalg.norm(steps * encoding.grid) <= 1.0
 

@@ -14,6 +14,7 @@ from gdpfed.clients.order import ClientPart, OrderError
 from gdpfed.clients.record_forms import gradients_of
 from gdpfed.clients.record_work import taken_from
 from gdpfed.clients.update import update_steps
+from gdpfed.clients.works import Job
 from gdpfed.errors import ConfigError, LearningError
 from gdpfed.learning.data import DataSource, Split, load_dataset
 from gdpfed.learning.data.declaration import read_columns, to_yaml
@@ -170,10 +171,10 @@ def test_all_that_a_person_has_moves_a_sum_by_the_norm_at_most(settings):
         label="one", num_clients=3, threshold=2, dropout_tolerance=0, corrupt_tolerance=0,
         dimension=len(theta), clipping_norm=20.0, noise_multiplier=0.1,
     ).encoding(3)  # fmt: skip
-    whole = update_steps(order, theta, encoding, 0, data)
+    whole = update_steps(Job(order, theta, encoding, 0, own_data=data))
     places = np.arange(len(data))
     without = [data.take(np.delete(places, left_out)) for left_out in places]
-    sums = [update_steps(order, theta, encoding, 0, rest) for rest in without]
+    sums = [update_steps(Job(order, theta, encoding, 0, own_data=rest)) for rest in without]
     moves = [encoding.grid * np.linalg.norm(whole - each) for each in sums]
     assert 0.45 < max(moves) <= 0.5
     engine = BatchedEngine(task, torch.device("cpu"))
@@ -181,7 +182,7 @@ def test_all_that_a_person_has_moves_a_sum_by_the_norm_at_most(settings):
     assert (engine.sum_updates(order, theta, cohort).total == whole).all()
     rows_alone = Split(data.x[:, 0], data.y[:, 0], persons=places)
     with pytest.raises(OrderError, match="the columns declare persons"):
-        update_steps(order, theta, encoding, 0, rows_alone)
+        update_steps(Job(order, theta, encoding, 0, own_data=rows_alone))
 
 
 def test_a_run_of_persons_says_so_in_its_card_and_passes_its_audit(settings, tmp_path):

@@ -13,6 +13,7 @@ from conf.load import load
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.order import OrderError
 from gdpfed.clients.update import contribution_steps, update_steps
+from gdpfed.clients.works import Job
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.learning.training.local_update import with_indicator
 from gdpfed.methods import make_method
@@ -144,7 +145,7 @@ def test_a_client_refuses_an_order_of_odd_numbers(tmp_path, changed, said):
     prepared = PreparedRun.of(small_config(tmp_path))
     encoding = Encoding.for_sum(Contributors(9), dimension=651, clipping_norm=2.0, noise_multiplier=1.0)
     with pytest.raises(OrderError, match=said):
-        update_steps(replace(prepared.order, **changed), np.zeros(650, np.float32), encoding, 0)
+        update_steps(Job(replace(prepared.order, **changed), np.zeros(650, np.float32), encoding, 0))
 
 
 def norm_of(factor):

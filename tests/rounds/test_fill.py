@@ -288,7 +288,7 @@ def engine_update(prepared, start, client):
     encoding = Encoding.for_sum(
         Contributors(6), dimension=len(start), clipping_norm=norm, noise_multiplier=1.0
     )
-    return clip(update_of(order, start, encoding, client), norm).numpy()
+    return clip(update_of(Job(order, start, encoding, client)), norm).numpy()
 
 
 def test_over_messages_a_node_that_fills_reads_nothing_is_charged_and_is_not_asked_too_often(

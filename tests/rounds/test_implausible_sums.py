@@ -18,10 +18,10 @@ steps_at_node = Contributor.steps
 NUM_CLIENTS, POISONER, POISONED_ROUND = 8, 3, 1
 
 
-def poisoned_steps(order, theta, encoding, client_id, *own_data, **bits):
+def poisoned_steps(job):
     """One client adds 1e9 steps to each coordinate of its update, in one round."""
-    steps = update_steps(order, theta, encoding, client_id, *own_data, **bits)
-    return steps + 10**9 * (client_id == POISONER and order.round_index == POISONED_ROUND)
+    poisons = job.client_id == POISONER and job.order.round_index == POISONED_ROUND
+    return update_steps(job) + 10**9 * poisons
 
 
 def poisoned_at_node(who, order, theta, encoding):

@@ -74,7 +74,7 @@ class ChargedGroups(AuditRule):
                 yield f"plan.json has {key} {group[key]} of group {index}, where {epsilon:.4g} follows"
 
     def agrees(self, stated: float | None, computed: float, *, loose: bool) -> bool:
-        """Whether a stated epsilon equals the computed one; `loose`: it may be larger, except with pld."""
+        """Whether a stated epsilon equals the computed one, or exceeds it if `loose` (but not with pld)."""
         if stated is None or math.isinf(computed):
             return stated is None and math.isinf(computed)
         above = loose and self.plan["accountant"] != "pld"
@@ -99,7 +99,7 @@ class ChargedGroups(AuditRule):
                 return
 
     def check_recorded(self, group: GroupAudit) -> Iterator[str]:
-        """Check that recorded epsilons are not below the recomputed ones, nor far above (with pld)."""
+        """Check that recorded epsilons are not too low, not above budget and, with pld, not too high."""
         files, index = self.files, group.group
         tight, charges = self.plan["accountant"] == "pld", self.plan["groups"][index]["charges"]
         for record in files.rounds:

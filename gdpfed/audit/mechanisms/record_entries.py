@@ -99,7 +99,7 @@ class StepEntry(RecordEntry):
         return self._steps(last, group, sum(steps)) if steps else []
 
     def _steps(self, last: NodeEntry, group: int, steps: int) -> Charges:
-        """Return the cost of `steps` steps of this run for one group of records of the latest run.
+        """Return this run's cost of `steps` DP-SGD steps for record group number `group` of the run ``last``.
 
         Where this run makes other groups, they may have been those that are drawn most often.
         """
@@ -131,7 +131,7 @@ def records_in(entry: NodeEntry) -> Mapping[str, Any]:
 def _of_either(
     runs: Sequence[Charges], counts: Sequence[Charges], delta: float, at_most: float, *, apart: bool
 ) -> float:
-    """Return a record's epsilon: the larger of training and held-out use, or of both if they may overlap."""
+    """Return the larger of a record's training and held-out epsilon if `apart`; else compose both."""
     if apart:
         return max(_of_runs(each, delta, at_most) for each in (runs, counts))
     both = [[*run, *own] for run, own in zip(runs, counts, strict=True)]

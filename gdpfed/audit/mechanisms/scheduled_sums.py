@@ -185,7 +185,7 @@ class ScheduledSumsRule(AuditRule):
                 return
 
     def check_log(self, index: int) -> Iterator[str]:
-        """Check that clients subtracted only parts of their own earlier noise, once each, as planned."""
+        """Check that clients subtracted only planned parts of their own earlier noise, and no part twice."""
         taps, turns = _taps(self.plan["groups"][index]), self._taken[index]
         seen: set[tuple[int, int, int]] = set()
         for record in self.files.rounds:
@@ -219,7 +219,7 @@ class ScheduledSumsRule(AuditRule):
                     return
 
     def _period(self, index: int) -> int:
-        """Return the length of the schedule in rounds: the run's, or more if not all clients fit in."""
+        """Return the schedule's length: the run's rounds, or more if the run is too short for all clients."""
         group, num_rounds = self.plan["groups"][index], int(self.plan["num_rounds"])
         if group["turns"]["most_turns"] > 1:
             return num_rounds
@@ -280,7 +280,7 @@ def as_one_sum(
 
 
 def moved_by(taps: Sequence[float], turns: Sequence[int], rounds: int) -> float:
-    """Return |C e_pi|, the sensitivity to a client with norm 1 in these rounds, after whitening the noise."""
+    """Return |C e_pi|, the sensitivity to a client of norm 1 in the rounds ``turns``, with whitened noise."""
     chosen = np.zeros(rounds)
     chosen[list(turns)] = 1.0
     return float(np.linalg.norm(_strategy(tuple(taps), rounds) @ chosen))
@@ -309,7 +309,7 @@ def _same(stated: float, computed: float) -> bool:
 
 
 class TurnEntry(SumEntry):
-    """A run in a client's ledger that limits how many rounds, and how close, the client takes part in."""
+    """A run in a client's ledger that limits the number and the closeness of the client's rounds (turns)."""
 
     @property
     def num_rounds(self) -> int:

@@ -1,1 +1,1 @@
-"""Rounds, noises, masks and packs a client's update on the GPU where it was trained."""
+"""Rounds a client's update, adds noise and masks, and packs the result, on the GPU that trained it."""

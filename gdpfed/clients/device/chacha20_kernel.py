@@ -45,7 +45,7 @@ def _four_words(at, left):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _one_word(at, zero):  # type: ignore[no-untyped-def]
-    """Read one word, and repeat it for all blocks."""
+    """Return a vector with one copy of a 32-bit word for every ChaCha20 block."""
     return zero + tl.load(at).to(tl.uint32, bitcast=True)
 
 

@@ -81,7 +81,7 @@ class DeviceSum:
 
 @dataclass(frozen=True, eq=False)
 class DeviceVector:
-    """An update and its noise in integer steps, int64[d] each, which are masked on the GPU.
+    """A client's update and noise as integer steps on the GPU, int64[d] each; both are masked there.
 
     It is a `secagg.protocol.held_vector.HeldVector`. `noise`: None where the session draws it, or nobody.
     """

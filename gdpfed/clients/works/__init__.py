@@ -12,19 +12,20 @@ update is weighted, clipped, rounded to a grid and masked. The file may define f
 * ``by_party(order, dimension)`` says whether the sum shows every client's numbers apart, which a node allows.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from gdpfed.clients.noise import BitsOf, secret_bits
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.own import OwnData, own_held_out, own_split
 from gdpfed.learning.data.text import following
-from gdpfed.learning.training.secret_draws import RandomBytes
+from gdpfed.learning.task import choose_device
 from gdpfed.record_steps import WORKS as TABLE
 from gdpfed.registry import Registry
 from secagg import Encoding
@@ -41,8 +42,7 @@ class Job:
         theta: the model to start from, shape (d,).
         encoding: the sum's integer grid.
         client_id: the client's number.
-        device: the device to compute on.
-        bits: makes the secret source of bits for a client's number.
+        bits: makes the secret source of bits for a client's number, which draws its batches and own noise.
         own_data: the client's own examples, or where they lie; None for its part of the task's data set.
         added: a vector that is added to every gradient of an update, shape (d,); None for no such vector.
         records: the number of records that the client brings, for when its examples cannot be used.
@@ -52,11 +52,16 @@ class Job:
     theta: npt.NDArray[np.float32]
     encoding: Encoding
     client_id: int
-    device: torch.device
-    bits: Callable[[int], RandomBytes]
+    _: KW_ONLY
+    bits: BitsOf = secret_bits
     own_data: OwnData | Split | None = None
     added: npt.NDArray[np.float32] | None = None
     records: int = 1
+
+    @cached_property
+    def device(self) -> torch.device:
+        """The device to compute on, which the order names."""
+        return choose_device(self.order.device)
 
     def examples(self) -> Split:
         """Return the examples that the client trains on: its part of the data set, or its own data."""

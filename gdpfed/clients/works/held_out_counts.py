@@ -66,7 +66,7 @@ def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.flo
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise OrderError if the number of classes is missing, or a place for this client's counts."""
+    """Raise OrderError if the number of classes is missing, or if the sum has no place for this client."""
     check_classes(order)
     if by_party(order, encoding.dimension) and not 0 <= client_id < order.task.num_clients:
         raise OrderError(
@@ -91,7 +91,7 @@ def model_dimension(order: TrainingOrder, dimension: int) -> int:
 def dimension_of_counts(
     order: TrainingOrder, dimension: int, *, by_party: bool = False, rates: bool = False
 ) -> int:
-    """Return the number of model parameters d; raise OrderError for another number of counts, or of `rates`.
+    """Return the number of model parameters d; raise OrderError if the dimension does not fit the counts.
 
     `by_party`: whether each client has counts of its own, and their number is right.
     """

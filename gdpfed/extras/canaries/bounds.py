@@ -163,7 +163,7 @@ def refutes(guesses: Guesses, trade_off: Callable[[float], float], significance:
 
 
 def refuted_scale(guesses: Guesses, curve: PrivacyCurve, significance: float) -> float:
-    """Return the largest factor on the privacy curve's `separation` at which the guesses rule the curve out.
+    """Return the largest factor on the curve's `separation` with which the guesses still rule out the curve.
 
     Where it is above 1, the mechanism is not what the curve says, with confidence 1 - significance.
     """
@@ -192,11 +192,14 @@ class Alarms:
     false: float
 
     def epsilon(self, delta: float) -> float:
-        """Return the epsilon that these rates rule out for any mechanism: log((true - delta) / false)."""
+        """Return log((true - delta) / false), at least 0: the epsilon that the two rates rule out."""
         return max(0.0, math.log((self.true - delta) / self.false)) if self.true > delta else 0.0
 
     def scale(self, curve: PrivacyCurve) -> float:
-        """Return the Gaussian distance that these rates show, over that of the privacy curve; 0 if none."""
+        """Return the rates' Gaussian distance divided by the distance that the privacy curve allows.
+
+        At least 0; it is 0 if the curve allows any distance or none.
+        """
         if not (self.true > 0.0 and self.false < 1.0):
             return 0.0
         allowed = curve.separation(self.false)

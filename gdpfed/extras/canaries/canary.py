@@ -1,4 +1,4 @@
-"""Canary clients: a fair coin decides whether each sends its known vector, or zero or the opposite vector."""
+"""Canary clients: by a fair coin, a canary sends its known vector, or else zero or the opposite vector."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -84,7 +84,7 @@ def parts_of(plan: PrivacyPlan) -> list[PlanPart]:
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """The canaries of one run: which clients they are, which are present, and what each sends.
+    """The canaries of one run: the clients, which of them are present, and the vector of every canary.
 
     Attributes:
         clients: their ids, shape (m,).

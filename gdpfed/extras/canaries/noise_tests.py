@@ -84,7 +84,7 @@ def _of_squares(total: float, count: int, level: float) -> NoiseTest:
 
 
 def amount_of_noise(streams: Sequence[NoiseStream], level: float) -> NoiseTest | None:
-    """Test whether the newly drawn noise of all rounds and runs is as large as planned; None if unknown."""
+    """Test whether newly drawn noise of all rounds and runs is as large as planned; None if unmeasured."""
     values = np.concatenate([np.zeros(0), *(each.white[np.isfinite(each.white)] for each in streams)])
     return _of_squares(float(values @ values), len(values), level) if len(values) else None
 

@@ -51,7 +51,7 @@ COORDINATES_OF_THEIR_OWN = "--kind dirac, in which nobody trains"
 
 
 def program_checks(runs: Sequence[Transcript], plan: PrivacyPlan, significance: float) -> Looked:
-    """Make all checks. If the program follows its plan, one or more fail with probability `significance`.
+    """Make all checks. If the program follows its plan, a check fails with probability <= `significance`.
 
     What could not be looked at is in the list as well, with what would compute it.
     """
@@ -64,7 +64,7 @@ Job = Callable[[float], ProgramCheck | NotComputed]
 
 
 def _jobs(observed: "_Observed") -> Iterator[Job]:
-    """Yield each check, as a function of the probability of a false alarm that it may have."""
+    """Yield the checks as functions; the argument is the largest allowed probability of a false alarm."""
     plan, mechanism = observed.plan, observed.plan.mechanism
     yield from (partial(_noise, observed, name) for name in observed.names)
     if not plan.about_records and plan.num_rounds > 1:

@@ -1,4 +1,4 @@
-"""Record canaries: a fair coin decides whether the gradient of each is a known vector or zero.
+"""Record canaries: a fair coin decides whether a canary record's gradient is a known vector or zero.
 
 Some are persons with several rows, so that what puts rows together is measured as well.
 """
@@ -96,7 +96,7 @@ class _CanaryRows(nn.Module):
         self.register_buffer("lengths", torch.from_numpy(lengths.astype(np.float32)))
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return outputs whose gradient, for each row, is minus its canary's vector times a length."""
+        """Return outputs with known gradients: for each row, minus the canary's vector times a row length."""
         return (-self.lengths[rows] * self.theta[self.coordinates[rows]])[:, None]
 
 
@@ -189,7 +189,7 @@ class RecordCanaries(Canaries):
 def choose_records(
     plan: PrivacyPlan, task: Task, dimension: int, generator: np.random.Generator
 ) -> RecordCanaries:
-    """Draw records, or persons, as canaries uniformly from those of all clients: all, or at most d."""
+    """Choose canaries uniformly from all clients' records (or persons): d of them, or all if fewer."""
     parts = parts_of(plan)
     num_groups = max(part.record_group for part in parts) + 1
     sizes = np.zeros((plan.num_clients, num_groups), dtype=np.int64)

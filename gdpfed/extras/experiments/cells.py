@@ -155,7 +155,7 @@ def _configuration(overrides: tuple[str, ...]) -> Config:
 
 
 def _scaled(overrides: tuple[str, ...], scale: Mapping[str, Any]) -> list[str]:
-    """Return settings (key=value) with the values that ``overrides`` give, multiplied by factors."""
+    """Return settings (key=value) whose values are those of ``overrides`` times the factors in ``scale``."""
     if not scale:
         return []
     config = _configuration(overrides)

@@ -126,7 +126,7 @@ class Experiment:
         return self.quantity in TRAINED
 
     def with_rows(self, names: Sequence[str]) -> "Experiment":
-        """Return the experiment with only these rows; a name that is not a row selects rows that begin so.
+        """Return the experiment with only some rows, chosen by their names or by the beginnings of names.
 
         Raises ConfigError: no row of that name.
         """

@@ -1,4 +1,4 @@
-"""Group sampling rates that use the noise best (the GDPFed paper's Problem 1), while one budget varies."""
+"""Best group sampling rates, at which noise harms training least (GDPFed paper), while one budget varies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

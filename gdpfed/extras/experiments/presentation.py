@@ -117,7 +117,7 @@ def changes_note(experiment: Experiment, changes: str) -> str:
 
 
 def planned_entry(cell: Cell) -> dict[str, Any]:
-    """Return what describes a planned table cell: its data set, row, column and settings (key=value)."""
+    """Return the data set, row, column and settings (key=value) of a planned table cell, as JSON."""
     entry = {
         "dataset": cell.dataset,
         "row": cell.row,

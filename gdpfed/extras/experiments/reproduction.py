@@ -40,7 +40,7 @@ ENTRIES = "entries"
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A call of ``gdpfed reproduce``: the experiment, changes to it, and where files go.
+    """A call of ``gdpfed reproduce``: an experiment, changes to its settings, and the folder for results.
 
     Attributes:
         experiment: what to show.
@@ -65,7 +65,7 @@ class Reproduction:
 
     @property
     def directory(self) -> Path:
-        """The directory for this experiment's results; runs are beside it, shared by experiments."""
+        """The directory for this experiment's results, next to the runs, which all experiments share."""
         return self.output / self.experiment.name
 
     @property

@@ -38,7 +38,7 @@ class Train(Protocol):
 
 
 def train_by_simulation(config: Config, *, observe: Callable[[RoundLogEntry], None] | None = None) -> object:
-    """Train a run in this process by simulation; torch is imported only now."""
+    """Train a run in this process by simulation; torch is not imported before this call."""
     from gdpfed.simulation import simulate
 
     return simulate(config, observe=observe)
@@ -99,7 +99,7 @@ def train_missing(
 
 
 def chosen_launch(overrides: Sequence[str], num_jobs: int | None, output: Path) -> tuple[Launch, list[str]]:
-    """Return how to train runs (``--jobs`` or a Hydra launcher), and the settings (key=value) that remain.
+    """Return how to train runs (``--jobs`` or a Hydra launcher), and all settings except the launcher's.
 
     Raises ConfigError, ExperimentError: a launcher that is not there, or a number that cannot be.
     """

@@ -49,7 +49,7 @@ class BudgetsReport(ClientReport):
         return [whole + (_CHOSEN_BY_RELEASES if sampling_rule(plan.mechanism) else "") + _NOT_COVERED]
 
     def warnings(self, plan: PrivacyPlan) -> Iterator[str]:
-        """Yield no warnings: a client's noise depends only on its own budget."""
+        """Yield no warnings, since each client's noise follows only from the budget that the client chose."""
         yield from ()
 
 

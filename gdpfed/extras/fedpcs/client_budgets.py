@@ -126,7 +126,7 @@ class ClientBudgets:
         return "that of one Gaussian mechanism of its total zCDP"
 
     def most_spent(self, quantile: float, delta: float) -> tuple[str, float]:
-        """Return a quantile, over clients, of the most that each can spend: as text, and as epsilon."""
+        """Return the given quantile of clients' largest possible zCDP: as text, and converted to epsilon."""
         rho = float(np.quantile(self.worst_totals(self.num_rounds), quantile))
         return f"{rho:.5g}", epsilon_of_total(rho, delta)
 

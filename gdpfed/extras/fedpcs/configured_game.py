@@ -37,7 +37,7 @@ class Declared:
 
     @classmethod
     def of(cls, config: Config, *, dimension: int, distance: float) -> Self:
-        """Return what a configuration makes public; record counts only if records are protected."""
+        """Return the publicly known numbers; record counts are all 1 unless the run protects records."""
         if not config.privacy.about_records:
             counts = np.ones(config.dataset.num_clients)
         else:
@@ -150,7 +150,7 @@ def _equal(own: ClientBudgets, chances: Floats, common: dict[str, Any]) -> Clien
 
 
 def _refuse_expensive_counts(config: Config, own: ClientBudgets, counts_rho: float) -> None:
-    """Raise ConfigError if releasing class counts costs a client its whole budget."""
+    """Raise ConfigError if class counts cost a client its whole budget under method.spending=equal."""
     totals = own.expected_totals()
     client = int(totals.argmin())
     if config.method.spending == "equal" and counts_rho >= totals[client]:
@@ -164,7 +164,10 @@ def _refuse_expensive_counts(config: Config, own: ClientBudgets, counts_rho: flo
 def _unbiased(
     config: Config, own: ClientBudgets, declared: Declared, common: dict[str, Any]
 ) -> ClientBudgets:
-    """Return budgets with draw probabilities ~ share_i sqrt(C^2 + d sigma_i^2), best for unbiased weights."""
+    """Return budgets with draw probabilities ~ share_i sqrt(C^2 + d sigma_i^2).
+
+    With unbiased weights, these probabilities give the least noise.
+    """
     norm, budgets = config.privacy.clipping_norm, own.budgets
     for _ in range(FIXED_POINT_STEPS):
         bound = declared.distance * norm / declared.record_counts

@@ -250,7 +250,7 @@ class FedPCS(ConfiguredMethod):
         return theta, sums
 
     def _change_alone(self, arrived: Sequence[ClientSum], round_index: int) -> Floats:
-        """Return the change of the model by gradients that the server reads one by one."""
+        """Return the model change from clients' single gradients, which also decide later samples."""
         from gdpfed.clients.configured import learning_rate_of  # Which imports torch.
 
         clients = np.array([client for each in arrived for client in each.members], dtype=np.int64)
@@ -293,7 +293,7 @@ class FedPCS(ConfiguredMethod):
 
 
 def _refuse_other_budgets(config: Config) -> None:
-    """Raise ConfigError or GameError for settings that the game would ignore or that do not fit it.
+    """Raise ConfigError or GameError if settings of budgets, participations or rewards do not fit the game.
 
     Raises ConfigError, GameError: one line.
     """

@@ -71,7 +71,7 @@ def local_work(config: Config) -> LocalWork:
 
 
 def adjacency_of(config: Config) -> Adjacency:
-    """Return what neighbouring runs differ in: a record or client left out, or replaced."""
+    """Return the difference between neighbouring runs: a record or client is left out, or replaced."""
     return local_work(config).adjacency or cast("Adjacency", config.privacy.adjacency)
 
 

@@ -239,7 +239,7 @@ def _figures(findings: Findings) -> list[list[str]]:
 def _draw(
     experiment: Experiment, kind: Kind, datasets: Sequence[str], findings: Findings, path: Path
 ) -> None:
-    """Draw a line for each table row and a panel for each data set."""
+    """Draw the curves of planned games: one panel for each data set, one curve for each table row."""
     figure = new_figure(6.4 if len(datasets) == 1 else 8.0, 3.2 * -(-len(datasets) // 2))
     panels = new_panels(figure, len(datasets), columns=2)
     for axes, dataset in zip(panels, datasets, strict=True):

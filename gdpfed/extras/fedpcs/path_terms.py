@@ -65,9 +65,10 @@ class PathTerms(TermsOfRecords):
         )
 
     def most_expensive_rounds(self, taken: Collection[int] = (), at_most: float = inf) -> tuple[int, ...]:
-        """Return the rounds taken so far, and the most expensive ones that the client may still take part in.
+        """Return a client's past rounds, followed by its most expensive possible future rounds.
 
-        It takes part in as many of the most expensive that are left for it as it may, or `at_most`.
+        There are as many future rounds as the client may still take part in, or fewer: past and future
+        rounds together are limited to `at_most`.
         """
         path, most = self.path, min(at_most, self.most_rounds)
         left = [index for index in range(self.first_round, self.num_rounds) if index not in taken]

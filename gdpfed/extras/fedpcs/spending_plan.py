@@ -160,7 +160,7 @@ def _steps_epsilon(rate: float, noise: float, num_steps: int, delta: float) -> f
 
 
 def _rounded_down(targets: Floats) -> Floats:
-    """Round each target epsilon down to one of at most `LEVELS` values in equal ratios."""
+    """Round each target epsilon down to a value of a geometric sequence with at most `LEVELS` values."""
     least, most = float(targets.min()), float(targets.max())
     if most <= least * (1 + SAME):
         return np.full_like(targets, least)

@@ -35,7 +35,10 @@ class Subnets(AuditRule):
     """Audits the devices behind each edge server (subnets): noise must follow from trust and training."""
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:
-        """Return the planned noise in a sum of `size` devices: sqrt(size) times more if each adds all."""
+        """Return the planned noise in a sum of `size` devices.
+
+        If every device adds all the noise, the sum has sqrt(size) times more.
+        """
         group, planned = self.plan["groups"][index], super().planned_noise(index, round_number, size)
         return planned * (math.sqrt(size) if group["trust"] == "untrusted" else 1.0)
 
@@ -160,7 +163,7 @@ def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> It
 def _check_convex(
     files: RunFiles, index: int, records: Mapping[str, Any], smoothness: float
 ) -> Iterator[str]:
-    """Check that the loss is convex, and that a step is too long only with a small enough probability."""
+    """Check that the loss is convex, and that steps are too long for the proof only with low probability."""
     training, data = files.config["training"], files.config["dataset"]
     if data["model"] != CONVEX_MODEL or data["loss"] != "cross_entropy" or data["class_weights"]:
         yield f"subnet {index} is charged for a convex loss, and the model is {data['model']}"

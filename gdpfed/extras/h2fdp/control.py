@@ -175,8 +175,9 @@ def printed_noise(
     subnets: Mapping[Trust, int],
     power: int,
 ) -> NoiseTerm:
-    """Return a function for the noise term nu of H2FDP's Theorem 4.3, as printed (power 3) or corrected (2).
+    """Return a function for the noise term nu of H2FDP's Theorem 4.3: as printed, or with a corrected power.
 
+    Printed is `power` 3; correct is 2. The noise term is
     4 tau (J^power + 1) d q^2 G^2 ln(1 / delta) / (S^2 epsilon^2) times the sum over subnets of 1 / s^2 where
     noise is added once, and 1 / s where it is added on every device.
     """
@@ -202,6 +203,9 @@ def planned_noise(
     subnets: Mapping[Trust, int],
 ) -> NoiseTerm:
     """Return a function for the planned noise term: beta d J / (eta tau S^2) times the sum of variances.
+
+    beta is the smoothness, d the dimension, J the number of sums that an edge server makes in a round, eta
+    the learning rate, tau the local steps in a round, and S the number of edge servers (subnets).
 
     `variance` is that of a coordinate of a subnet's mean after one sum, of tau, trust and devices. A round's
     step moves the loss by -(eta tau / 2) ||grad||^2, and its noise by (beta / 2) d J / S^2 sum_c Var_c.

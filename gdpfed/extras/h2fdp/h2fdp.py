@@ -159,7 +159,10 @@ class SubnetMethod(ConfiguredMethod):
 
 
 class H2FDP(SubnetMethod):
-    """H2FDP: trusted edge servers add the noise; otherwise devices do, together under masks or each alone."""
+    """H2FDP, with noise added by trusted edge servers or by devices.
+
+    Devices of an edge server that is not trusted add the noise together under masks, or each adds all of it.
+    """
 
     name: ClassVar[str] = "h2fdp"
     label: ClassVar[str] = "H2FDP"
@@ -282,7 +285,11 @@ class H2FDP(SubnetMethod):
         return self._mean_noise(group_index, size) * self._factor(group_index, size)
 
     def noise_at_edge(self, group_index: int) -> float:
-        """Return the noise that an edge sees in one contribution: none, that device's, or the whole sum's."""
+        """Return the noise that an edge server sees, on the scale of the mean over its devices.
+
+        A trusted edge server sees contributions without noise. Under masks, it sees only their sum with all
+        the noise. Otherwise it sees single contributions, each with the noise of one device.
+        """
         size = max(1, round(self.plan.groups[group_index].expected_cohort_size))
         seen = {"trusted": 0.0, "secagg": 1.0, "untrusted": 1 / float(np.sqrt(size))}
         return self.mean_noise(group_index) * seen[self.trusts[group_index]]

@@ -192,7 +192,7 @@ def _records(windows: Windows, epsilon: float, noise: float, num_rounds: int) ->
 
 
 def _accounted(records: RecordPlan, accountant: Accountant, delta: float) -> RecordPlan:
-    """Return the same plan with the accounted epsilon of all rounds."""
+    """Return the record plan with the accounted epsilon of all rounds."""
     steps = records.steps_allowed // records.most_rounds
     charge = Charge(event=records.event(0, steps), count=records.most_rounds, unit="record")
     accounted = accountant.epsilon(charge.event, charge.count, delta)

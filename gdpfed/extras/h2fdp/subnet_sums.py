@@ -55,7 +55,7 @@ class SubnetSums(TrustedSubnets, SampledSums):
 
 @dataclass(frozen=True, kw_only=True)
 class SubnetSteps(TrustedSubnets, RecordSums):
-    """The mechanism of noised steps on devices' records: each is released, or only the last of a window."""
+    """The mechanism for steps on devices' records: releases every step, or only the last of each window."""
 
     kind: ClassVar[str] = "subnet_steps"
 

@@ -26,7 +26,7 @@ HEADINGS = ("subnets", "trust", "devices", "z", "members", "cloud", "edge")
 
 @dataclass(frozen=True)
 class Observers:
-    """The epsilon of a whole run against each adversary, and the noise that each one sees.
+    """The epsilon of a whole run against each kind of adversary, and the noise that such an adversary sees.
 
     Attributes:
         members: epsilon against the other devices of its subnet, who get every model of it.
@@ -59,7 +59,7 @@ def observers(method: "H2FDP", group_index: int) -> Observers:
 
 
 def _at_an_edge(method: "H2FDP") -> bool:
-    """Return whether the run is that of a real edge server, which is the server of its devices."""
+    """Return whether a real edge server carries out this run, as the server of its devices."""
     return method.config.run.mailbox is not None
 
 
@@ -190,7 +190,7 @@ class SubnetRecordReport(RecordReport):
 
 
 def _trust_lines(subject: CardSubject) -> Iterator[str]:
-    """Yield lines of the model card that say who added the noise for which edge servers' devices."""
+    """Yield one line of the model card for each kind of trust: edge servers, and who added their noise."""
     mailbox, trusts = subject.config.run.mailbox, trusts_of(subject.plan)
     in_words = IN_WORDS | ({"trusted": AT_AN_EDGE} if mailbox is not None else {})
     for word in dict.fromkeys(trusts):

@@ -53,7 +53,7 @@ UNKNOWN = Figure(None)
 
 
 def total(counts: Counts, stddev: float) -> Figure:
-    """Return the number of records in J cells: the sum of noised counts, whose noise is s sqrt(J)."""
+    """Return the sum of J cells' noised counts, with an interval for its noise of sqrt(J) times `stddev`."""
     return Figure.about(float(counts.sum()), NORMAL_QUANTILE * stddev * math.sqrt(counts.size))
 
 

@@ -1,4 +1,4 @@
-"""The cells (values or bins) that are counted for each column or pair of columns, as these are declared.
+"""The cells (values or bins) that are counted for each declared column or pair of columns.
 
 A record is in one cell of every block. So B blocks move by sqrt(B) in L2 norm when one record is added or
 removed, whatever the record is. A block is a column, a column within every group or at every party, or a pair
@@ -130,7 +130,7 @@ class Cells:
 
     @classmethod
     def of_numbers(cls, column: Numeric, asked: Asked) -> Self:
-        """Return the cells of a column of numbers: bins, and cells for below, above and missing."""
+        """Return a numeric column's cells: bins within the range, too small, too large, and missing."""
         edges = edges_of(column.low, column.high, asked.bins, asked.spacing)
         bins = [f"{low:.6g} to {high:.6g}" for low, high in pairwise(edges)]
         return cls(column.name, (BELOW, *bins, ABOVE, MISSING), edges)

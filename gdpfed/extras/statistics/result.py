@@ -135,9 +135,10 @@ class Statistics:
 
 
 def noise_in(summed: ClientSum) -> float:
-    """Return the standard deviation of the noise really in a sum, from what each client in it added.
+    """Return the standard deviation of the actual noise in a sum.
 
-    Each adds a share, so that enough is left when as many drop out as may; who stays has more together.
+    If each client adds a share of the noise, the shares are enough after the largest allowed number of
+    dropouts; with fewer dropouts, the sum has more noise than planned.
     """
     if summed.share_stddev:
         return summed.share_stddev * math.sqrt(summed.survivors)

@@ -120,7 +120,7 @@ def layout_of(columns: Columns, asked: str, cells: int) -> Layout:
 
 
 def counted_rows(job: Job) -> tuple[Layout, Counted]:
-    """Return the cells that a job counts, and its client's rows with their cells.
+    """Return all cells to count for a job, and which cells each row of the job's client is in.
 
     Raises:
         OrderError: an order that says nothing that can be counted, or data that are not a table.
@@ -157,7 +157,7 @@ def asked_of(task: Task) -> tuple[str, int]:
 
 
 def counted_at(task: Task, places: npt.NDArray[np.int64]) -> tuple[Layout, Counted]:
-    """Return the cells that a task counts, and some records of its training data with their cells.
+    """Return all cells to count for a task, and which cells each of the chosen training records is in.
 
     Raises LearningError: a data set that is not a table.
     """
@@ -169,7 +169,7 @@ def counted_at(task: Task, places: npt.NDArray[np.int64]) -> tuple[Layout, Count
 
 
 def _of_persons(persons: Split) -> Counted:
-    """Return the rows of persons, x of shape (P, R, K); each person counts as 1 in total."""
+    """Return persons' rows, from x of shape (P, R, K); a person's rows have equal shares with sum 1."""
     absent = np.isnan(persons.y) if persons.y.dtype.kind == "f" else persons.y < 0
     present = ~(absent if absent.ndim == 2 else absent.all(axis=2))
     shares = present / np.maximum(present.sum(axis=1, keepdims=True), 1)
@@ -219,7 +219,7 @@ def source_columns(source: DataSource) -> Columns:
 
 
 def counts_of(layout: Layout, counted: Counted, grid: float) -> tuple[npt.NDArray[np.int64], float]:
-    """Count in whole units, int64[d], and return the unit: 1/256 of the secure sum's integer grid step.
+    """Return the counts as whole numbers, int64[d], and their unit: 1/256 of the secure sum's grid step.
 
     A row of share w adds floor(w / unit) units to a cell of every block. So sums are exact in any order, and
     one record, or a person with all its rows, moves them by sqrt(B) at most, as its shares add up to 1:

@@ -97,7 +97,7 @@ def overrides_of(words: Sequence[str]) -> list[str]:
 
 
 def _counted(options: argparse.Namespace) -> Path:
-    """Count in a simulation or over Flower; return the run's directory."""
+    """Count private statistics in a simulation or over Flower; return the run's directory."""
     from gdpfed.cli.simulated_run import require_path
     from gdpfed.runs.resume import load_run
 

@@ -145,7 +145,7 @@ def _noise(at_risk: Counts, alive: Counts, last: int) -> float:
 
 
 def falling(values: Counts) -> Counts:
-    """Return the closest non-increasing values by least squares (pool adjacent violators)."""
+    """Return the least-squares fit of non-increasing values to the given values (pool adjacent violators)."""
     means, sizes = list[float](), list[int]()
     for value in values.tolist():
         means.append(value)
@@ -158,7 +158,7 @@ def falling(values: Counts) -> Counts:
 
 
 def _median(points: Sequence[Point]) -> Figure:
-    """Return the time at which a curve reaches 1/2, with the times at which its band does."""
+    """Return the median: the time at which a curve reaches 1/2, with an interval from its confidence band."""
     curves = [[getattr(point, name) for point in points] for name in ("survival", "low", "high")]
     found = [_reaches_half([point.end for point in points], each) for each in curves]
     return Figure(found[0], found[1], found[2]) if found[0] is not None else UNKNOWN

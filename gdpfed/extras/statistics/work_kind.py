@@ -1,4 +1,4 @@
-"""How the privacy cost of statistics is computed: counts of records as steps, clients' shares as updates."""
+"""The kind of client computation that counts records for statistics; a count costs privacy as a step does."""
 
 from gdpfed.record_steps import WorkKind
 

@@ -108,7 +108,7 @@ def _rounded(digest: bytes) -> bytes:
 
 
 def _tensors(path: Path) -> dict[str, npt.NDArray[np.generic]]:
-    """Read the splits from a safetensors file without its library."""
+    """Read the splits from a safetensors file without using the safetensors library."""
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     header, body = json.loads(data[8 : 8 + length]), data[8 + length :]

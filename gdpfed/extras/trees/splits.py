@@ -27,7 +27,7 @@ PRESENT = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """The splits of all trees: which input each compares with which threshold.
+    """The splits of all trees: for each tree and depth, an input and the threshold to compare it with.
 
     Attributes:
         inputs: which number of a record is asked for, shape (K, D).

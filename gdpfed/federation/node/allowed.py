@@ -136,7 +136,7 @@ def check_weights(settings: "NodeSettings", wanted: str, named: str | None = Non
 
 
 def check_named_file(settings: "NodeSettings", source: "DataSource") -> None:
-    """Raise NodeConfigError if the server names a file for the node to open; only the node's operator may.
+    """Raise NodeConfigError if the server names a file to open on a node without data of its own.
 
     Raises NodeConfigError: a file is named, and the node is not simulated, without data and stand-in.
     """

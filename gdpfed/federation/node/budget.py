@@ -1,4 +1,4 @@
-"""A node's privacy budget: it checks a run's cost before the run, and its agreed conditions in every round.
+"""A node's privacy budget: checks a run's cost before the run, and the agreed conditions in every round.
 
 The order of events: the server *offers* the terms of the client's group, the client answers yes or no;
 once all have said yes it *begins* the run, and each client charges it in full; before an update leaves,
@@ -119,10 +119,9 @@ def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParamet
 
 
 def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
-    """Raise BudgetRefusedError before an update leaves without masks, unless the run makes it private by
-    itself.
+    """Raise BudgetRefusedError before an update without sufficient noise of its own is sent unmasked.
 
-    To an edge that the node trusts it may: the edge owes the noise of the terms, which `charge` checks.
+    A trusted edge server may receive such an update: it owes the noise of the terms, which `charge` checks.
     """
     if any(budget.edge_trusted for budget in budgets.values()):
         return
@@ -201,7 +200,7 @@ def _raised(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
 
 
 def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
-    """Say by which numbers a run exceeds the budget, or return "" if it fits."""
+    """Explain, with the epsilons, why a run does not fit the budget, or return "" if the run fits."""
     for group, limit in enumerate(_limits(budget, terms)):
         try:
             alone = ledger.epsilon(budget.delta, unit=terms.unit)

@@ -64,9 +64,7 @@ class ConnectionState:
         write_whole(path, json.dumps(asdict(self)).encode() + b"\n")
 
     def found(self, now: float | None = None) -> tuple[str, str]:
-        """Return ``healthy`` or ``unhealthy`` and the reason; it is also unhealthy if the SuperNode has
-        ended.
-        """
+        """Return ``healthy`` or ``unhealthy`` and the reason, for example a SuperNode that is silent."""
         silent = (time.time() if now is None else now) - self.seen
         if self.reason:
             return UNHEALTHY, self.reason

@@ -130,7 +130,7 @@ class Contributor:
         steps_of: "Callable[[TrainingOrder, torch.Tensor, Encoding], Steps]",
         filling: Callable[[Encoding], Steps],
     ) -> Steps:
-        """Return `steps_of` the client's update, or `filling` if it only fills the sum and reads no example.
+        """Return `steps_of` the client's update, or `filling` if the instruction asks only for zeros.
 
         The round is charged already, and the server sees whether the client answers. So an error that depends
         on the examples is not raised: the client sends zeros, under the same noise as any update.
@@ -143,12 +143,14 @@ class Contributor:
         import torch
 
         from gdpfed.clients.update import update_of, update_without_examples
+        from gdpfed.clients.works import Job
 
         if order.fills:
             return filling(encoding)
+        job = Job(order, theta, encoding, self.client_id, own_data=self.own_data, records=self.records)
         try:
             if self.stand_in is None:
-                update = update_of(order, theta, encoding, self.client_id, self.own_data)
+                update = update_of(job)
             else:
                 update = torch.from_numpy(self.stand_in.change(self.run, order, theta)).double()
             return steps_of(order, update, encoding)
@@ -161,8 +163,7 @@ class Contributor:
                 one_line(str(error)),
             )
             self.unusable(error)
-            update = update_without_examples(order, encoding, self.client_id, records=self.records)
-            return steps_of(order, update, encoding)
+            return steps_of(order, update_without_examples(job), encoding)
 
 
 def masked_update(

@@ -45,7 +45,7 @@ from gdpfed.privacy.events import Unit
 
 
 class DataRefusedError(NodeConfigError):
-    """Raised if the run does not fit the node's own examples; the message reveals nothing else about them."""
+    """Raised if the node's examples do not fit the run; the message must reveal nothing else about them."""
 
 
 def check_limits(settings: NodeSettings, question: Mapping[str, Any]) -> None:

@@ -159,7 +159,7 @@ class NodeSettings:
         return None if path is None else OwnData(path, held_out, share)
 
     def own_terms(self, terms: Terms) -> Terms:
-        """Complete a run's agreed conditions with what the node states of held-out records and persons.
+        """Return a run's conditions with this node's held-out rule, and whether a record is a person.
 
         Raises:
             LearningError: the data is a table without a declaration.

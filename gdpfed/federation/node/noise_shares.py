@@ -95,7 +95,7 @@ def taken_back(
 
 
 def forget_shares(node: Node, round_of_run: RoundOfRun) -> None:
-    """Erase stored noise of which neither this round nor a later one subtracts anything."""
+    """Erase stored noise that will not be subtracted in this or any later round."""
     file = session_file_of(node)
     kept = _in_state(node) if file is None else file.shares()
     if len(_left(kept, round_of_run)) < len(kept):
@@ -130,7 +130,7 @@ def _in_state(node: Node) -> list[NoiseShare]:
 
 
 def check_correction(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
-    """Raise an error if this client has no noise to subtract, or if that breaks the run's conditions."""
+    """Raise an error if this client has no noise to subtract, or if the sum breaks the run's conditions."""
     with locked_ledger(*places_of(budgets)) as file:
         run = file.ledger.run(round_of_run.run)
         if not run.turns_to_take_back(round_of_run.index):

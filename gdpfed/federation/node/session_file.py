@@ -1,4 +1,4 @@
-"""The file with the keys of a client's open secure-aggregation sessions, so that none answers a stage twice.
+"""The file with the keys of a client's open secure-aggregation sessions; prevents answering a stage twice.
 
 Flower sends a reply before it stores the Context. A ClientApp that is killed in between has answered, and
 still has the Context from before: it could answer the same stage once more, and differently, which gives a

@@ -51,7 +51,7 @@ class StandIn(Protocol):
 
 @dataclass(frozen=True)
 class StandInKind:
-    """A kind of object in place of a node's own data (stand-in): its settings, and how to make it from them.
+    """A kind of object in place of a node's own data (a stand-in): the settings, and a function to make one.
 
     Attributes:
         settings: of a node, and the values that each takes; the one that chooses the kind among them.
@@ -70,7 +70,7 @@ STAND_INS: Registry[StandInKind] = Registry(
 
 
 def stand_in_of(config: Mapping[str, Any]) -> StandIn | None:
-    """Make the object in place of a node's own data that its settings choose, or return None without one.
+    """Make the object that replaces a node's own data (a stand-in); return None if no setting asks for it.
 
     Raises:
         NodeConfigError: settings that contradict it, or two stand-ins.
@@ -83,9 +83,7 @@ def stand_in_of(config: Mapping[str, Any]) -> StandIn | None:
 
 
 def all_settings() -> dict[str, Kind]:
-    """Return all settings of a node with their allowed values, those of plug-ins in place of its data
-    included.
-    """
+    """Return all settings of a node with their allowed values, including those of its stand-ins."""
     more = {key: kind for each in STAND_INS.items().values() for key, kind in each.settings.items()}
     return {**OWN_SETTINGS, **more}
 

@@ -1,6 +1,4 @@
-"""What the server sends nodes before any cost is recorded: a test message of the model's size, plug-ins'
-requests.
-"""
+"""What the server sends to nodes before any cost is recorded: a test message, and requests of plug-ins."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

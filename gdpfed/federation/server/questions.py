@@ -115,7 +115,7 @@ class NodeRefusedError(RunError):
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits on what a node may state, such as its budget, since the noise of all clients depends on that.
+    """Limits on budgets and record counts that nodes state, since these affect the noise of all clients.
 
     `least_epsilon`, `least_delta`: of its budget. `most_records`: that it brings.
     """

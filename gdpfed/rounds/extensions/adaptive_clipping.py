@@ -64,7 +64,10 @@ class NormFactor(Extension):
         return [replace(request, norm_factor=self._factor, indicator_share=share) for request in requests]
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Return the sums without the last coordinate, a count of norms within C; adjust F by that count."""
+        """Return the sums times F, without their last coordinate, from which the next F is computed.
+
+        The last coordinate measures the share of clients whose update is within the clipping norm.
+        """
         self.fraction, self._norm_of_round = None, self.clipping_norm
         factor, taken = self._factor, list[ClientSum]()
         for each in sums:
@@ -92,7 +95,7 @@ class NormFactor(Extension):
         return {FACTOR: np.array(self._factor)}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:
-        """Restore the factor that `state_dict` returned; raise ValueError for another state."""
+        """Restore the factor that `state_dict` returned; raise ValueError if the state has other entries."""
         if state.keys() != {FACTOR}:
             raise ValueError("the checkpoint's factor of the clipping norms does not fit this run")
         self._factor = float(state[FACTOR])

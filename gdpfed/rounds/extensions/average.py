@@ -47,7 +47,7 @@ class ReleasedAverage(Extension):
         self._average = (1 - share) * before + share * theta
 
     def released(self, theta: Theta) -> Theta:
-        """Return the average of models, or theta before the first round."""
+        """Return the average of the models; before the first round, return `theta` unchanged."""
         return theta if self._average is None else self._average.astype(np.float32)
 
     def state_dict(self) -> State:

@@ -46,7 +46,7 @@ State = dict[str, npt.NDArray[np.generic]]
 
 
 class RoundLeftOut(Exception):  # noqa: N818 - the state is the news, not the error
-    """Raised to leave out the round that begins: no client is asked, and the log has the text as reason."""
+    """Raised to leave out the round that begins: no client is asked, and the message is logged as reason."""
 
 
 class Extension(Observer, ABC):
@@ -79,7 +79,7 @@ class Extension(Observer, ABC):
         """
 
     def opened_run(self, run: "OpenRun") -> None:
-        """Called when the run's files exist, and the state of an earlier process is restored."""
+        """Called once the run's files exist and the state of an earlier process, if any, was restored."""
 
     def before_rounds(self, run: "OpenRun") -> None:
         """Called before the first round of this process."""
@@ -193,7 +193,7 @@ class SumExtension(Extension):
     def sum_checked(
         self, fleet: "Fleet", request: SumRequest, round_index: int, parameters: "SumParameters"
     ) -> "SumParameters":
-        """Return a sum's largest parameters, to check that they fit the integers that are summed."""
+        """Return the parameters of the largest possible sum, to check that integers can hold that sum."""
         return parameters
 
     def sum_prepared(
@@ -259,7 +259,7 @@ class Extensions(Sequence[Extension]):
     def sum_checked(
         self, fleet: "Fleet", request: SumRequest, round_index: int, parameters: "SumParameters"
     ) -> "SumParameters":
-        """Return a sum's largest parameters after all extensions have changed them."""
+        """Return the parameters of the largest possible sum, after all extensions have changed them."""
         for of_sum in self._of_sums:
             parameters = of_sum.sum_checked(fleet, request, round_index, parameters)
         return parameters

@@ -65,7 +65,7 @@ class ClientMemory(SumExtension):
         return cls(run.config, run.method.plan, run.path)
 
     def check(self, run: "PreparedRun", fleet: Fleet, requests: Sequence[SumRequest]) -> None:
-        """Raise RunError if clients cannot keep state, or have weights or a training of their own."""
+        """Raise RunError if clients cannot keep state, or if a request sets weights or training settings."""
         if CAN_KEEP not in fleet.clients_can:
             raise RunError(NO_CLIENT_STATES.format(self.kind))
         for request in requests:
@@ -105,7 +105,7 @@ class ClientMemory(SumExtension):
         )
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Update the vector sent to all clients from the round's sums, and note whose stored state is new.
+        """Update the vector sent to all clients from the round's sums; note which clients stored a new state.
 
         A client whose sum there is not keeps what it had.
         """

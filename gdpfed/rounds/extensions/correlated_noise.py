@@ -136,7 +136,7 @@ class CorrelatedNoise(SumExtension):
 def _with_corrections(
     fleet: Fleet, request: SumRequest, prepared: PreparedSum, noise: SumNoise
 ) -> tuple[SumParameters, dict[int, tuple[int, ...]]]:
-    """Return a sum's parameters with the clients that subtract earlier noise in it, and these clients.
+    """Choose which clients subtract earlier noise in a sum; return the sum's parameters and these clients.
 
     Where colluders could be all who add new noise, only those take back who bring an update, too. What is
     never taken back costs accuracy and no epsilon.
@@ -168,7 +168,7 @@ def _corrections(fleet: Fleet, noise: SumNoise) -> dict[int, tuple[int, ...]]:
 
 
 def _largest_share(parameters: SumParameters) -> float:
-    """Return the most noise that one client may have to add: if as many clients drop out as allowed.
+    """Return one client's largest noise standard deviation, for as many dropouts as the sum tolerates.
 
     So it is known when keys are agreed for the sum in which parts of it are taken back.
     """

@@ -68,7 +68,7 @@ class _Drawn:
 
 
 class Fill(SumExtension):
-    """Fills up cohorts with clients that send zeros; with `secagg.same_size` to the same size every round.
+    """Fills up cohorts with clients that send zeros, to one size for all rounds if `secagg.same_size` is set.
 
     `plan`: one whose epsilon counts on a secret draw by Poisson sampling.
     """
@@ -84,7 +84,7 @@ class Fill(SumExtension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return this extension if a round without a sum could reveal the run's secret samples; or None."""
+        """Return this extension, or None if rounds without a sum cannot reveal the run's secret samples."""
         method = run.method
         return cls(method.plan) if fills_cohorts(method.plan) and not method.reads_alone else None
 
@@ -149,7 +149,7 @@ class Fill(SumExtension):
     def sum_checked(
         self, fleet: Fleet, request: SumRequest, round_index: int, parameters: SumParameters
     ) -> SumParameters:
-        """Return the parameters; raise OrderError if clients would refuse a sum in which some send zeros."""
+        """Return the parameters; raise OrderError if clients would refuse a sum filled up with zeros."""
         filled = fleet.secagg.hides_updates and not kind_of(request.work).once
         if filled and (little := stands_out_of_zeros(parameters.noise_multiplier)):
             raise OrderError(f"{little}. Use smaller budgets, a higher rate, or privacy.against=everyone")

@@ -131,7 +131,7 @@ def record_request(
 
 
 def result_of_counts(summed: ClientSum, num_classes: int) -> HeldOutResult | None:
-    """Compute metrics from a noised sum of counts; also for each client if the sum has a part for each."""
+    """Compute metrics from a noised sum of counts; also for each client if the sum separates clients."""
     if summed.total is None:
         return None
     blocks = np.asarray(summed.total).reshape(-1, counts_dimension(num_classes))
@@ -161,7 +161,10 @@ def _metrics(values: Mapping[str, Any]) -> dict[str, Interval]:
 
 
 def result_of_rates(requests: Sequence[SumRequest], sums: Sequence[ClientSum]) -> HeldOutResult | None:
-    """Compute metrics from the groups' sums of clients' shares of right answers; None without a sum."""
+    """Compute metrics from the groups' sums, to which each client adds its share of right answers.
+
+    Returns None if no group has a sum.
+    """
     total, noise, survivors = np.zeros(2), 0.0, 0
     for request, each in zip(requests, sums, strict=True):
         if each.total is None:

@@ -63,7 +63,7 @@ class UpdateNorms:
 
     @property
     def fitting(self) -> float | None:
-        """The smallest multiple of C, below 1, that most updates surely lie within; None if there is none."""
+        """The smallest multiple of C, below 1, that surely bounds most updates; None if no multiple does."""
         known = zip(self.multiples, self.within, strict=True)
         return next((multiple for multiple, (_, low, _) in known if multiple < 1 and low > MOST), None)
 
@@ -124,7 +124,7 @@ def shares_within(counts: Sequence[float], noise_stddev: float, clients: int) ->
 
 
 def points_open(noise_stddev: float, clients: int) -> float:
-    """Return the error of the share of updates that are shorter than C / 2, in percentage points."""
+    """Return half the 95 % interval of the share of updates shorter than C / 2, in percentage points."""
     last, bins = NORM_MULTIPLES.index(1 / 2) + 1, len(NORM_MULTIPLES) + 1
     return 100 * _half_width(noise_stddev, clients, last, bins)
 

@@ -15,6 +15,7 @@ from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.order import ClientPart, OrderError
 from gdpfed.clients.update import update_steps
+from gdpfed.clients.works import Job
 from gdpfed.errors import ConfigError, LearningError
 from gdpfed.extras.statistics.figures import moments, quantile, total
 from gdpfed.extras.statistics.layout import Asked, Cells, Layout
@@ -222,7 +223,7 @@ def sent(table, rows, unit, share=0.0):
     order, encoding, bound = ordered(table, unit, len(rows))
     own = OwnData(own_table(table, [HEADER, *rows]), None, share)
     theta = np.zeros(order.task.dimension, np.float32)
-    return update_steps(order, theta, encoding, 0, own) * encoding.grid, bound
+    return update_steps(Job(order, theta, encoding, 0, own_data=own)) * encoding.grid, bound
 
 
 @pytest.mark.parametrize("unit", ["record", "client"])
@@ -250,7 +251,7 @@ def test_a_node_counts_among_its_own_partys_cells_alone(table):
         np.zeros(order.task.dimension, np.float32),
     )
     layout = Layout.of(own_columns(table), Asked.from_json(dict(order.task.model_options)["asked"]))
-    counted = update_steps(order, theta, encoding, 2, own) * encoding.grid
+    counted = update_steps(Job(order, theta, encoding, 2, own_data=own)) * encoding.grid
     for part in layout.parts(counted):
         assert part.sum(axis=1) == pytest.approx([0, 0, len(rows), 0], abs=1e-2)
     with pytest.raises(OrderError, match="client 4 is not a party"):
@@ -282,7 +283,10 @@ def test_no_model_changes_what_a_node_counts(table, unit, value):
     order, encoding, _ = ordered(table, unit, 24)
     own = OwnData(own_table(table, [HEADER, *drawn_rows(24)]), None, 0.0)
     zeros = np.zeros(order.task.dimension, np.float32)
-    counted = [update_steps(order, theta, encoding, 0, own) for theta in (zeros, zeros + np.float32(value))]
+    counted = [
+        update_steps(Job(order, theta, encoding, 0, own_data=own))
+        for theta in (zeros, zeros + np.float32(value))
+    ]
     assert np.abs(counted[0] - counted[1]).max() <= 1
 
 

@@ -15,6 +15,7 @@ from gdpfed.clients.messages import DATA, MASK, ORDER_RECORD, ROUND, RUN, THETA_
 from gdpfed.clients.noise import noise_steps
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.update import update_steps
+from gdpfed.clients.works import Job
 from gdpfed.federation.node.contribution import MOST, checked_order
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.data.dataset import ExampleForm
@@ -49,7 +50,7 @@ def encoded_update(order, theta, numbers, num_contributors, client_id):
     """What a client contributes to a sum, its noise included, as residues."""
     encoding = numbers.encoding(num_contributors)
     noise = noise_steps(order, numbers, num_contributors) if numbers.noise_multiplier else 0
-    return encoding.to_residues(update_steps(order, theta, encoding, client_id) + noise)
+    return encoding.to_residues(update_steps(Job(order, theta, encoding, client_id)) + noise)
 
 
 def clipped_update(client_id, clipping_norm):

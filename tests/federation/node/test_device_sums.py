@@ -133,7 +133,7 @@ def test_a_node_sends_the_bytes_that_it_sends_from_a_cpu(there, noise, monkeypat
 
     here = sent()
     monkeypatch.setattr("gdpfed.learning.task.choose_device", lambda name: torch.device("cuda"))
-    monkeypatch.setattr("gdpfed.clients.update.choose_device", lambda name: CPU)
+    monkeypatch.setattr("gdpfed.clients.works.choose_device", lambda name: CPU)
     monkeypatch.setattr(on_device, "device_sum", lambda device, suite: there)
     monkeypatch.setattr(there, "contribution", lambda *asked: torch.from_numpy(contribution_steps(*asked)))
     assert sent() == here

@@ -37,7 +37,7 @@ SAME_FIGURE = 1e-9
 
 
 class OwnBudgets(AuditRule):
-    """Audits runs whose clients choose their budgets; it reports the client that spends most."""
+    """Audits runs whose clients choose their budgets, and reports the largest cost of any client."""
 
     entries = frozenset({"spending"})
     noised = True
@@ -112,7 +112,7 @@ def largest_spent(files: RunFiles, own: Mapping[str, Any]) -> float:
 
 
 def _before(own: Mapping[str, Any]) -> float:
-    """Return the zCDP of the class counts that each client releases before round 1; 0 without them."""
+    """Return each client's zCDP cost of the class counts released before round 1; 0 if none are released."""
     return float(own.get("counts_rho", 0.0))
 
 

@@ -1,4 +1,4 @@
-"""Checks samples of clients that depend on released values, by drawing each again from a run's files.
+"""Checks samples of clients that depend on released values, by drawing every sample a second time.
 
 The draws are public: from the seed and the number of the round. Fed-CBS follows from class counts that were
 released once, DELTA from how far released gradients were from the mean of their round.
@@ -50,7 +50,7 @@ def check_draws(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_counts(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
-    """Check that the ledger has the cost of class counts, and that the saved counts have noise to match."""
+    """Check the ledger's cost of class counts, and that the noise in the saved counts fits this cost."""
     rho, charged = own["counts_rho"], files.ledger["counts_rho"]
     needed = files.ledger["charged_rounds"] > 0 or files.counts is not None
     if charged not in (0.0, rho) or (needed and charged != rho):
@@ -161,7 +161,7 @@ def _delta(files: RunFiles, own: Mapping[str, Any]) -> Sample:
 
 
 def _capped(weights: Floats, size: int) -> Floats:
-    """Return sampling probabilities min(1, k w) for weights w, with k so that they sum to `size`."""
+    """Return probabilities min(1, k w) for weights w, where k makes the probabilities add up to `size`."""
     low, high = 0.0, 1 / float(weights.min())
     if size >= len(weights):
         return np.ones(len(weights))

@@ -96,7 +96,10 @@ def best_responses(game: Game, mean_budgets: Floats, rewards: Floats) -> Respons
 
 
 def _values(game: Game, states: _Grid, types: Floats, mean_budgets: Floats, rewards: Floats) -> list[Floats]:
-    """Compute backwards the value of each budget and aversion in each round, shape (budgets, aversions)."""
+    """Compute, for each round, a client's largest utility from that round on, by budget and aversion.
+
+    The list has an array of shape (budgets, aversions) for each round, computed backwards.
+    """
     points, controls = states.points[:, None], np.linspace(0.0, 1.0, NUM_CONTROLS)
     values: list[Floats] = [np.empty(0)] * game.num_rounds
     for t in reversed(range(game.num_rounds)):

@@ -50,7 +50,7 @@ class Welfare:
 
 
 def round_welfare(game: Game, budgets: Floats, reward: float) -> Welfare:
-    """Compare a round's welfare under these budgets, shape (n,), with the best possible one."""
+    """Return a round's welfare under these budgets, shape (n,), and under other budgets for comparison."""
     c, everybody = game.aversions, np.ones(game.num_clients)
     return Welfare(
         attainable=welfare(posted_price_budgets(game, reward), c, reward),

@@ -83,7 +83,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _weights(path: Path) -> Floats:
-    """Read the counts from a safetensors file without its library."""
+    """Read the counts from a safetensors file without using the safetensors library."""
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
     names = json.loads(data[8 : 8 + length])
@@ -298,7 +298,7 @@ def _numbers_of(ends: Sequence[float], present: Floats, noise: float) -> dict[st
 
 
 def _first_zero(ends: Sequence[float], heights: Floats) -> float:
-    """Return the first point where the line through these heights reaches 0; the last end if never."""
+    """Return the first point where linearly interpolated heights reach 0, or the last end if none do."""
     for at, height in enumerate(heights):
         if height >= 0:
             if at == 0:
