@@ -179,6 +179,9 @@ def _explain(overrides: Sequence[str], error: Exception) -> str:
             if each.endswith(f"={unread['value']}") or (named and each.startswith(named))
         ]
         value = given[-1] if given else unread["value"]
+        if not given and found is not None:
+            # An entry of a list, whose key ends with its index: privacy.group_edges[1].
+            value = f"{found[1].partition('[')[0]}: {value}"
         return f"{value} is not {_KINDS.get(unread['kind'], unread['kind'])}"
     lines = [str(error), str(cause) if cause else ""]
     return ": ".join(" ".join(text.partition("full_key")[0].split()) for text in lines if text)

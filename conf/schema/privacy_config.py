@@ -55,7 +55,7 @@ class PrivacyConfig:
     budget_floor: Annotated[float, between(1e-3, 1e6)] = 0.1
     delta_floor: Annotated[float, within("[1e-12, 1)")] = 1e-8
     most_records: Annotated[int, at_least(1)] = 1_000_000
-    num_groups: int | None = None
+    num_groups: Annotated[int, at_least(1)] | None = None
     group_edges: list[float] | None = None
     delta: Annotated[float, within("(0, 1)")] | None = None
     clipping_norm: ClippingNorm = MISSING
@@ -66,7 +66,7 @@ class PrivacyConfig:
     noise: Annotated[str, one_of("gaussian", "discrete_gaussian")] = "gaussian"
     sampling_rate: Annotated[float, within("[1e-9, 1]", ": it is a share of all clients")] = MISSING
     sampling_rates: Any = "auto"
-    min_sampling_rate: float = 0.0
+    min_sampling_rate: Annotated[float, within("[0, 1]")] = 0.0
     batch_rate: Part = 0.05
     vote_share: Share = 0.1
     norm_histogram_share: Share | None = None
@@ -205,7 +205,7 @@ class PrivacyConfig:
                 f"privacy.budgets={self.budgets} has {epsilon}: every budget must be above 0 and finite, as "
                 "in privacy.budgets=[1,3,6]",
             )
-        for key in ("client_budgets", "group_edges"):
+        for key in ("client_budgets", "num_groups", "group_edges"):
             require(
                 self.budgets == CLIENTS or getattr(self, key) is None,
                 f"privacy.{key}={_short(getattr(self, key))} goes with budgets of the clients' own: "

@@ -64,4 +64,4 @@ def require_choice(name: str, value: str, choices: Collection[str]) -> None:
 def require_length(name: str, values: Collection[object], num_groups: int) -> None:
     """Raise PrivacyError unless a setting of groups has one entry for each group."""
     if len(values) != num_groups:
-        raise PrivacyError(f"{name} has {len(values)} entries for {num_groups} groups; give one each")
+        raise PrivacyError(f"{name} has {len(values)} entries for {num_groups} groups; give one for each")

@@ -133,5 +133,5 @@ def test_trivial_cases():
     assert rates(make_accountant("pld"), groups, 1.0) == (1.0, 1.0)
     assert rates(make_accountant("pld"), groups, 0.2, min_sampling_rate=0.2) == (0.2, 0.2)
     assert rates(make_accountant("pld"), (Group(1.0, range(10)),), 0.3) == (0.3,)
-    with pytest.raises(PrivacyError, match=r"min_sampling_rate 0\.3 in every group"):
+    with pytest.raises(PrivacyError, match=r"min_sampling_rate=0\.3 in every group"):
         rates(make_accountant("pld"), groups, 0.2, min_sampling_rate=0.3)

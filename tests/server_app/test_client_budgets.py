@@ -123,7 +123,7 @@ def test_one_node_does_not_decide_for_all(tmp_path, epsilon, caplog):
 def test_more_groups_than_budgets_is_one_line(tmp_path):
     from gdpfed.errors import PrivacyError
 
-    with pytest.raises(PrivacyError, match="num_groups is 3 for 1 distinct budgets"):
+    with pytest.raises(PrivacyError, match="privacy.num_groups=3 is more than the 1 distinct budgets"):
         run(tmp_path / "run", [*THEIRS, "privacy.num_groups=3"], grid=grid_of_owners(tmp_path, [2.0] * 12))
 
 

@@ -195,12 +195,12 @@ def _check_budgets(budgets: Sequence[float]) -> None:
 
 
 def _check_shares(shares: Sequence[float], num_groups: int) -> None:
-    require_length("group_shares", shares, num_groups)
+    require_length("privacy.group_shares", shares, num_groups)
     for share in shares:
-        require_positive("a group's share", share)
+        require_positive("an entry of privacy.group_shares", share)
     total = math.fsum(shares)
     if abs(total - 1.0) > SHARES_TOLERANCE:
-        raise PrivacyError(f"group shares {list(shares)} sum to {total:.6g}; they must sum to one")
+        raise PrivacyError(f"privacy.group_shares={list(shares)} sums to {total:.6g}; it must sum to one")
 
 
 def _largest_remainder(num_clients: int, shares: Sequence[float]) -> list[int]:
@@ -220,7 +220,7 @@ def _quantile_cuts(values: npt.NDArray[Any], num_groups: int | None) -> npt.NDAr
     distinct, counts = np.unique(values, return_counts=True)
     if wanted > distinct.size:
         raise PrivacyError(
-            f"num_groups is {wanted} for {distinct.size} distinct budgets; ask for at most that many"
+            f"privacy.num_groups={wanted} is more than the {distinct.size} distinct budgets; ask for that many"
         )
     below = np.cumsum(counts)
     cuts: list[int] = []

@@ -266,6 +266,6 @@ def check_feasible(sampling_rate: float, min_sampling_rate: float) -> None:
         raise PrivacyError(f"min_sampling_rate is {min_sampling_rate}; choose it within [0, 1]")
     if min_sampling_rate > sampling_rate:
         raise PrivacyError(
-            f"min_sampling_rate {min_sampling_rate} in every group needs more clients than "
-            f"sampling_rate {sampling_rate} allows; choose a floor of at most {sampling_rate}"
+            f"privacy.min_sampling_rate={min_sampling_rate} in every group needs more clients than "
+            f"privacy.sampling_rate={sampling_rate} allows; choose at most {sampling_rate}"
         )

@@ -75,7 +75,7 @@ def test_a_price_of_the_runs_own_stands_alone_and_one_without_a_plan_says_why():
     (row,) = sweep(load([*FIFTEEN, *mine, "privacy.num_groups=3"]))
     assert row.spent == pytest.approx(15 * 0.2)
     assert row.noise_magnitude is None
-    assert "num_groups is 3 for 1 distinct budgets" in row.reason
+    assert "privacy.num_groups=3 is more than the 1 distinct budgets" in row.reason
 
 
 @pytest.mark.parametrize(
