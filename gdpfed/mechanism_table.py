@@ -1,4 +1,4 @@
-"""The table of the privacy mechanisms with the classes of each; those of extras are in `extras_table`.
+"""The table of privacy mechanisms and their classes; mechanisms of optional parts are in `extras_table`.
 
 A plan, a node's ledger, a report and an audit each find the class that they need here, by the mechanism's
 name alone. So the audit shares no code with what it audits, and a node reads terms without the mechanism.

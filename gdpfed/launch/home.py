@@ -61,7 +61,7 @@ class FlowerHome:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End every process and remove the directory; a second interrupt does not stop this."""
+        """End every process and remove the directory, even if a second interrupt (Ctrl-C) arrives."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
@@ -74,7 +74,7 @@ class FlowerHome:
             signal.signal(signal.SIGTERM, self._previous_handler)
 
     def end(self, folder: str = "") -> None:
-        """End every process that runs in ``folder``, by force if it does not end when asked."""
+        """End every process that runs in ``folder``, by SIGTERM, or by SIGKILL if the process goes on."""
         for end in (psutil.Process.terminate, psutil.Process.kill):
             processes = list(self.processes(folder))
             for process in processes:
@@ -83,7 +83,7 @@ class FlowerHome:
             psutil.wait_procs(processes, timeout=END_SECONDS)
 
     def kill(self, folder: str = "") -> None:
-        """Send SIGKILL, and no SIGTERM before, to every process that runs in ``folder``."""
+        """Send only SIGKILL (no SIGTERM first) to every process that runs in ``folder``."""
         processes = list(self.processes(folder))
         for process in processes:
             with suppress(psutil.NoSuchProcess):
@@ -98,7 +98,7 @@ class FlowerHome:
         folder: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start a program of this Python environment, in a session of its own without the terminal's signals.
+        """Start a program of this Python environment in a new session: Ctrl-C does not end the program.
 
         `command`: the program's name and its arguments. `log`: file under ``path`` to which its output is
         appended. `folder`: folder of ``path`` that is its ``FLWR_HOME``. `environment`: further variables.
@@ -151,7 +151,7 @@ class FlowerHome:
 
 
 def last_line(text: str) -> str:
-    """Return the last line of a text that is not empty."""
+    """Return the last non-empty line of a text, or the words "it printed nothing" if there is none."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "it printed nothing"
 

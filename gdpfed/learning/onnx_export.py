@@ -30,7 +30,7 @@ PACKAGES = ("onnx", "onnxscript")
 
 
 class _WholeModel(nn.Module):
-    """The exported module: from numbers of a table, float64[N,columns], or model inputs, to predictions."""
+    """The module for ONNX: converts a table's numbers, float64[N,columns], or model inputs to predictions."""
 
     low: torch.Tensor
     high: torch.Tensor

@@ -309,7 +309,7 @@ def _first_faults(faults: Mapping[int, str]) -> str:
 
 
 def _skipped(faults: Mapping[int, str]) -> list[str]:
-    """Describe skipped rows, one line each; of many only the first ones, and how many more there are."""
+    """Describe skipped rows, one line each; if there are many, describe the first ones and count the rest."""
     shown = [f"line {line} is left out: {faults[line]}" for line in sorted(faults)[:MOST_SKIPPED]]
     more = len(faults) - len(shown)
     return shown + [f"{more} more rows are left out"] * bool(more)

@@ -203,7 +203,10 @@ class Task:
         return self.load().train.take(self.client_indices(client_id))
 
     def held_out(self, client_id: int) -> Split:
-        """Return a client's test examples: its own in the natural partition, else an equal part of all.
+        """Return a client's test examples.
+
+        In the natural partition, these are the examples of the client's data owner, if test examples have
+        owners. Otherwise, every client gets an equal random part of all test examples.
 
         Raises LearningError: as in :meth:`client_data`.
         """
@@ -216,7 +219,7 @@ class Task:
         return data.test.take(shared_out.indices(everybody, client_id))
 
     def check_record_groups(self) -> None:
-        """Raise LearningError if the data declares another number of record groups than there are budgets."""
+        """Raise LearningError if the data declares more or fewer groups of records than there are budgets."""
         declared, wanted = self.load().record_groups, len(self.record_shares)
         if declared and wanted and declared != wanted:
             raise LearningError(

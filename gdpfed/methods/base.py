@@ -237,7 +237,7 @@ class Method(ABC):
         return False
 
     def observers(self, directory: Path) -> Sequence[Any]:
-        """Return the method's own objects that are told of every round of the run in this directory."""
+        """Return the method's own observers of the run in ``directory``, notified of every round."""
         return ()
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:

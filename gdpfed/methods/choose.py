@@ -165,7 +165,7 @@ def _proposals(config: Config, best: Candidate, most_rounds: int) -> list[Propos
 
 
 def _server_step(config: Config, best: Candidate) -> list[Proposal]:
-    """Propose the server's learning rate; propose nothing if the weights of groups' sums shorten the step."""
+    """Propose the server's learning rate, but only if ``method.reweighting`` is ``uniform`` or absent."""
     if getattr(config.method, "reweighting", "uniform") != "uniform":
         return []
     reason = f"all rounds together then bring a parameter noise of at most {RELATIVE_NOISE:g} C"

@@ -34,7 +34,7 @@ def refuse_given_rates(config: Config) -> None:
 
 
 def given_rates(config: Config) -> tuple[float, ...] | None:
-    """Return the configured sampling rate of each group, which may be the GDPFed paper's; None if not set.
+    """Return each group's configured sampling rate (a list, or the GDPFed paper's rates); None for ``auto``.
 
     Raises ConfigError: rates that the configuration does not have.
     """

@@ -168,7 +168,7 @@ class RecordMethod(ConfiguredMethod):
         )
 
     def rehearsal(self, client: int) -> RecordSteps:
-        """Return steps with which one client can simulate a whole run alone, with the global model's noise.
+        """Return DP-SGD steps with which one client simulates a whole run alone, at the run's noise per step.
 
         The client divides its sums by its own expected batch B_i, so a model that moves by eta times a noise
         of s in every step has the multiplier s B_i / C there.

@@ -47,7 +47,7 @@ class SharedNoise(Method):
     goes_with: ClassVar[tuple[RunOption, ...]] = get_args(RunOption)
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """Return the request for one sum over all groups; its noise is that for the largest clipping norm."""
+        """Return the request for one sum over all groups, with noise for the largest clipping norm."""
         groups = [group.at(round_index) for group in self.plan.groups]
         largest = max(group.clipping_norm for group in groups)
         norms = [

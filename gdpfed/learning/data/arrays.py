@@ -55,7 +55,7 @@ def read_npz(path: Path, keys: Sequence[str], name: str, optional: Sequence[str]
 def as_numbers(
     values: Array, dtype: npt.DTypeLike, name: str, *, finite: bool = True, copy: bool = True
 ) -> npt.NDArray[np.float32] | npt.NDArray[np.int64]:
-    """Convert an array to float32 or int64.
+    """Convert an array to ``dtype`` (float32 or int64), after checking that all values are real numbers.
 
     `name`: what errors call it. `finite`: whether all must be finite. `copy`: whether the array itself is not
     given back where it has the type already.

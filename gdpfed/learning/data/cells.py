@@ -77,7 +77,10 @@ def arrow_table(data: Any, place: str) -> "pa.Table":
 
 
 def _without_found(cells: TextCells, columns: Columns, name: str, found: Found) -> TextCells:
-    """Treat usual marks of missing values (such as N/A) as missing where they are not declared values."""
+    """Treat usual marks (such as N/A) as missing values, except marks that the column declares as values.
+
+    Only label columns change, and categorical columns without a value for undeclared texts (`other`).
+    """
     column = next((each for each in columns.categorical if each.name == name), None)
     if name not in columns.label_names and (column is None or column.other is not None):
         return cells
@@ -102,9 +105,10 @@ def _text_marks(columns: Columns, form: FileForm, name: str) -> frozenset[str]:
 
 
 def row_test(columns: Columns) -> Callable[[Sequence[str]], Callable[[list[str]], bool]]:
-    """Return a function from column names to a test whether the fields of a line can be a row of the table.
+    """Return a function that takes column names and returns a test: can a line's fields be a table row?
 
-    They do where half or more of the declared columns hold what is declared, at least one of them a value.
+    They can if there are as many fields as columns, at least half of the fields in declared columns are
+    valid or empty, and at least one of these is a valid value.
     """
 
     def of(names: Sequence[str]) -> Callable[[list[str]], bool]:

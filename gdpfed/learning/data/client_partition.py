@@ -1,4 +1,4 @@
-"""Divides examples among clients, and a client's records among groups with a privacy budget each.
+"""Divides examples among clients, and the records of a client among groups, each with a privacy budget.
 
 Every node computes the same division from the run's seed.
 """

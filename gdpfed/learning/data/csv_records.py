@@ -1,4 +1,4 @@
-"""Cuts a CSV file into records by line ends and quotes, independently of Arrow's parser, to check it.
+"""Cuts a CSV file into records by line ends and quotes; Arrow's parser must find as many records.
 
 A quote counts as one where a field begins; the next one that is not doubled closes it, and a line end between
 them is part of a text. So a stray quote swallows rows, and no parser can tell. What is inside of a quote is
@@ -98,7 +98,7 @@ class RecordReader:
         return [line.decode(errors="replace") for line in islice(lines, most)]
 
     def _taken(self, scan: _Scan, begin: int, end: int) -> Records:
-        """Remove and return one record; drop the bytes before it."""
+        """Return the record from ``begin`` to ``end``; drop all unparsed bytes before ``end``."""
         line = self._line + int(np.searchsorted(scan.ends, begin))
         self._line += int(np.searchsorted(scan.ends, end))
         self._rest = scan.data[end:]
@@ -106,7 +106,7 @@ class RecordReader:
         return Records(scan.data[begin:end], np.array([line], dtype=np.int64))
 
     def __iter__(self) -> Iterator[Records]:
-        """Yield all records after the one that `first` returned, many at a time.
+        """Yield all records of the file that `first` has not returned, in groups of many records.
 
         Raises LearningError: a quote that has swallowed rows, or is not closed.
         """
@@ -128,7 +128,10 @@ class RecordReader:
             self._more()
 
     def _more(self) -> None:
-        """Read at least as many bytes as are unparsed, so that a long record is not scanned too often."""
+        """Read further bytes of the file, at least as many as are still unparsed.
+
+        So the unparsed part doubles, and a long record is scanned only a few times.
+        """
         parts, wanted = [self._rest], max(1, len(self._rest))
         while wanted > 0 and not self._over:
             block = next(self._blocks, None)

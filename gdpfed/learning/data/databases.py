@@ -64,7 +64,7 @@ class Limits:
 
     @contextmanager
     def stopping(self, stop: Callable[[], object]) -> Iterator[None]:
-        """Call ``stop`` when the query's time is over, unless the ``with`` block ends before."""
+        """Call ``stop`` after the query's time limit, unless the ``with`` block has ended by then."""
         self.ends = time.monotonic() + self.seconds
         timer = Timer(self.seconds, stop)
         timer.daemon = True
@@ -171,7 +171,7 @@ def _timed(parts: Iterator[Sequence["pa.Array"]], limits: Limits) -> Iterator[Se
 
 
 def _may(action: int, *_: str | None) -> int:
-    """Allow SQLite to select, read and call functions, and nothing else."""
+    """Allow SQLite to read by SELECT (recursion included) and to call functions; deny all other actions."""
     allowed = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
     return sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY
 
@@ -218,7 +218,7 @@ def quoted_name(name: str) -> str:
 
 
 def _views(folder: Path, place: str) -> dict[str, tuple[str, str]]:
-    """Return, for each table in a folder by name, the DuckDB call that reads it and its quoted path.
+    """Return, by table name, the DuckDB call that reads a table of this folder, and the file's quoted path.
 
     Raises LearningError: there are none, or two of one name.
     """

@@ -154,7 +154,7 @@ class Dataset:
 
     @cached_property
     def fingerprints(self) -> tuple[str, str]:
-        """Hashes of the training examples and of the test examples, each with their data owners.
+        """Hashes of the training split and of the test split; both include the data owners of the examples.
 
         For transformed examples, these are the hashes before the transform, since the last bits of its result
         may differ between machines.

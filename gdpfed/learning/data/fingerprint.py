@@ -19,7 +19,7 @@ class Hash(Protocol):
 
 
 def fingerprint(*parts: object) -> str:
-    """SHA-256, in hexadecimal, of the types, shapes and contents of these parts, in order.
+    """Return the SHA-256, in hexadecimal, of the types, shapes and contents of all arguments, in order.
 
     `parts`: arrays, dataclasses, sequences and mappings of such, and plain values. Numbers count as they are
     held in memory, whatever file they were read from.

@@ -181,7 +181,7 @@ def _of_few(
 
 
 def without_unclear(cells: NumberCells) -> NumberCells:
-    """Make cells such as 1.234 faults where numbers have commas: the point may group thousands."""
+    """Mark cells such as 1.234 as faults: in a table with decimal commas, the point may group thousands."""
     if not is_text(cells.shown.type):
         return cells
     points = compute.match_substring_regex(cells.shown, POINT_IS_UNCLEAR)

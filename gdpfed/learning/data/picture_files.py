@@ -159,7 +159,7 @@ def _check(path: str, file: Image.Image, window: tuple[float, float] | None) -> 
 
 
 def _depth(path: str, file: Image.Image) -> int:
-    """Return the bits per channel of a picture's file, which Pillow does not tell for colour."""
+    """Return the bits per channel of a picture file, which Pillow does not give for colour pictures."""
     deep = 16 if file.mode.startswith("I") else 32 if file.mode.startswith("F") else 8
     if file.format == "TIFF":
         return int(np.max(file.getexif().get(TIFF_DEPTHS, deep)))

@@ -206,7 +206,7 @@ def _shown(names: Sequence[str], others: NotRead) -> list[str]:
 
 
 def _refuse_one_level_off(folder: Path, classes: Sequence[str], endings: tuple[str, ...]) -> None:
-    """Raise LearningError if the folders taken for class folders hold the class folders, and no pictures."""
+    """Raise LearningError if ``folder`` is one level too high: its subfolders hold the class folders."""
     below = []
     for name in classes:
         shown = _shown(_names_in(folder / name), NotRead())

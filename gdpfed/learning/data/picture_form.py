@@ -62,7 +62,7 @@ class PictureForm:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the declaration, in hexadecimal; equal hashes mean that pictures are read in one way."""
+        """SHA-256 of the declaration, in hexadecimal; nodes with equal hashes read pictures identically."""
         said = [(key, each) for key, each in sorted(asdict(self).items()) if key not in LATER or each]
         return sha256(repr(said).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""The transforms that a declaration of pictures may name: those of torchvision without randomness.
+"""The picture transforms that a declaration may name: torchvision's resize, center_crop, pad and normalize.
 
 They are applied in the order of the declaration when a picture is read, in a simulation as at a node. Each
 picture becomes numbers by itself, and the sizes, means and deviations are declared: nothing is computed from

@@ -120,9 +120,9 @@ class _Keys:
         self.last: object = None
 
     def check(self, keys: "pa.Array", before: int) -> None:
-        """Check the first column of the next rows; ``before`` rows have been checked.
+        """Raise LearningError if a value in the first column of the next rows is missing or repeated.
 
-        Raises LearningError: one is missing, or there twice.
+        `before`: how many rows have been checked already.
         """
         if keys.null_count:
             self._refuse("is empty in a row")

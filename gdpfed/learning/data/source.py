@@ -17,7 +17,7 @@ from gdpfed.registry import Registry
 
 @dataclass(frozen=True)
 class DataSource:
-    """The settings of a data set; None for a default or for a setting that it does not have.
+    """The settings of a data set; a setting is None if the default applies or the data set does not use it.
 
     Attributes:
         name: the name of the loader.
@@ -128,7 +128,7 @@ _PLACED: dict[DataSource, Dataset] = {}
 
 
 def place_dataset(source: DataSource, data: Dataset) -> None:
-    """Store a data set in this process; it is then used for these settings, and nothing is loaded."""
+    """Store a data set in this process; `load_dataset` then returns it for ``source`` without loading."""
     _PLACED[source] = data
     load_dataset.cache_clear()
 

@@ -111,7 +111,7 @@ def _one_column(file: TableFile) -> Finding | None:
 
 @dataclass
 class _Seen:
-    """What was seen of one column in all rows: counts, range and examples of values.
+    """Facts about one column, collected over all rows: counts, range and examples of values.
 
     Attributes:
         filled: how many cells are not missing.
@@ -195,7 +195,7 @@ class _Check:
             yield Finding(tuple(lines), f"column '{column}' holds {len(lines)} more values, each of {words}")
 
     def odd(self) -> Iterator[Finding]:
-        """Yield a finding for each thing that training accepts, but that the table's owner may not intend."""
+        """Yield findings on possible mistakes in the table that training accepts."""
         for words in (*self._odd_words(), *self.repeats.notes()):
             yield Finding((), words, refused=False)
 

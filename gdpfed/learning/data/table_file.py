@@ -208,7 +208,7 @@ def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
 
 
 def _refuse_filled(batch: Batch, name: str, place: str) -> None:
-    """Raise LearningError if a row has a value after the separator at which the other rows end."""
+    """Raise LearningError if a row has a value after the final separator, where the first rows have none."""
     filled = compute.not_equal(compute.utf8_trim_whitespace(batch.cells[name]), "")
     if len(at := np.flatnonzero(filled.to_numpy(zero_copy_only=False))):
         raise LearningError(

@@ -203,7 +203,7 @@ def _for_testing(table: Table, column: Named) -> npt.NDArray[np.bool_]:
 
 
 def _persons(table: Table, name: str, where: Where) -> npt.NDArray[np.int64]:
-    """Return a number for each row's person, equal in all tables: 63 bits of a hash of the text."""
+    """Return each row's person as a number, 63 bits of a hash of the text: the same number in every table."""
     cells = as_texts(table[name])
     where.refuse(name, cells, cells.missing, "so the row's person is not known: fill it in")
     heads = [sha256(text.encode()).digest()[:8] for text in cells.distinct]
@@ -311,7 +311,7 @@ def _places(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]:
 
 
 def _parties(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]:
-    """Return the number of every row's data owner (party); report rows without one to ``where``."""
+    """Return the number of each row's data owner (party); report missing and unknown owners to ``where``."""
     cells = as_texts(table[column.name])
     where.refuse(column.name, cells, cells.missing, NO_PARTY)
     numbers = numbered(cells, {value: number for number, value in enumerate(column.values)})
@@ -322,7 +322,7 @@ def _parties(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]
 def _looked_up(
     table: Table, name: str, values: Mapping[str, int], where: Where, refused: int = 0
 ) -> npt.NDArray[np.int64]:
-    """Return the number that `values` gives each cell of a column; `refused` for unknown cells."""
+    """Return each cell's number by `values`; unknown cells get `refused` and are reported to ``where``."""
     cells = as_texts(table[name])
     numbers = numbered(cells, values)
     where.refuse(name, cells, numbers < 0, _undeclared([*values]))

@@ -1,4 +1,4 @@
-"""Text as windows of characters, each with the character that follows."""
+"""Text as windows of characters; the label of a window is the character that follows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

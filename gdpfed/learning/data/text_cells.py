@@ -176,7 +176,7 @@ def numbered(cells: TextCells, values: Mapping[str, int]) -> npt.NDArray[np.int6
 
 
 def _plain(text: str) -> str:
-    """Normalise a text for comparison: 7.0 as 7, a decimal point, truth values in lower case."""
+    """Normalise a text for comparison: 7.0 to 7, a decimal comma to a point, truth values to lower case."""
     if text.casefold() in ("true", "false"):
         return text.casefold()
     pointed = text.replace(",", ".") if DECIMAL_COMMA.fullmatch(text) else text

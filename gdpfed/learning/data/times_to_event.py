@@ -86,13 +86,13 @@ class TimesToEvent:
 
 
 def interval_of(positions: Positions) -> npt.NDArray[np.int64]:
-    """Return the number, from 0, of the time interval in which each position lies: float32[N] -> int64[N]."""
+    """Convert label positions to indices of time intervals, counted from 0: float32[N] -> int64[N]."""
     found: npt.NDArray[np.int64] = np.maximum(np.ceil(positions) - 1, 0).astype(np.int64)
     return found
 
 
 def survived(positions: Positions) -> npt.NDArray[np.int64]:
-    """Return how many intervals each censored record survived, from its position: float32[N] -> int64[N]."""
+    """Convert positions of censored labels to numbers of survived intervals: float32[N] -> int64[N]."""
     found: npt.NDArray[np.int64] = np.floor(positions + np.float32(0.5)).astype(np.int64)
     return found
 

@@ -31,7 +31,7 @@ class UnclearError(ValueError):
 
 @lru_cache(maxsize=2**16)
 def written_number(text: str, decimal: str | None, likely: str = ".") -> tuple[float, str]:
-    """Convert a written number to a float; also return how it is written (such as ``comma``), "" if plainly.
+    """Convert a written number to a float; also return its notation, such as ``comma`` ("" if plain).
 
     `decimal`: the mark that the site says; None where each cell has to show it. `likely`: what a mark is that
     might be two.

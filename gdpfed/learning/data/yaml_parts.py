@@ -37,7 +37,7 @@ class Part:
     key: str
 
     def wrong(self, wanted: str) -> LearningError:
-        """Return an error that states this part's value and the wanted one."""
+        """Return a LearningError with this part's place and value, and with a description of valid values."""
         shown = f"'{self.values}'" if isinstance(self.values, str) else repr(self.values)
         return LearningError(f"{self.place}: {self.key or 'the file'} is {shown[:80]}; it must be {wanted}")
 

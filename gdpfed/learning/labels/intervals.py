@@ -43,13 +43,15 @@ def interval_of(name: str, metric: Metric, outputs: Outputs, targets: Targets) -
 
 
 def share_interval(right: npt.NDArray[np.bool_]) -> Ends:
-    """Return Wilson's 95 % interval for the share of examples that are right, given one or more examples."""
+    """Return Wilson's 95 % interval for the share of right answers; there must be at least one answer."""
     found = stats.binomtest(int(right.sum()), len(right)).proportion_ci(0.95, method="wilson")
     return float(found.low), float(found.high)
 
 
 def area_interval(area: float, members: int, others: int) -> Ends:
-    """Return the 95 % interval of an area under the ROC curve, from the standard errors of possible areas.
+    """Return the 95 % interval of an area under the ROC curve: the true areas that a test does not reject.
+
+    The test uses the standard error that the area would have if the assumed true area were right.
 
     `members`, `others`: how many examples there are of class 1 and of class 0, one or more.
     """

@@ -74,7 +74,7 @@ OfOneLabel = Callable[[npt.NDArray[np.float64], npt.NDArray[np.bool_]], float | 
 
 
 def _mean(of: OfOneLabel) -> Callable[[Outputs, Targets], float | None]:
-    """Make a metric that averages another over the labels for which it is defined."""
+    """Turn a metric of one label into a metric of several: the mean over labels with a defined value."""
 
     def mean(outputs: Outputs, targets: Targets) -> float | None:
         each = [of(outputs[:, k], targets[:, k] == 1) for k in range(outputs.shape[1])]
@@ -89,7 +89,7 @@ def _area(outputs: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float
 
 
 def _f1(outputs: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float | None:
-    """Return F1 of one label, 2 TP / (2 TP + FP + FN); None if it never occurs."""
+    """Return F1 of one label, 2 TP / (2 TP + FP + FN); None if the label neither occurs nor is predicted."""
     answers = outputs > 0
     both = int(answers.sum() + own.sum())
     return 2 * int((answers & own).sum()) / both if both else None

@@ -146,7 +146,7 @@ def build_model(
 
 
 def said(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """Return a model's outputs for some records, shape (n, ...); for texts only those at the last position.
+    """Return a model's outputs for n records; if the model predicts at every position, only the last output.
 
     A model that scores every position of a text computes the last output from the whole text.
     """
@@ -155,7 +155,7 @@ def said(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def scores_every_position(model: nn.Module) -> bool:
-    """Whether a model predicts at every position of a text, as its own attribute says."""
+    """Whether a model predicts at every position of a text: its attribute ``every_position``, or False."""
     return bool(getattr(model, "every_position", False))
 
 

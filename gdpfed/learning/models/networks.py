@@ -65,7 +65,7 @@ def num_features(layers: nn.Module, input_shape: tuple[int, ...]) -> int:
 
 
 def cnn3(input_shape: tuple[int, ...], num_classes: int, *, width: int = 16) -> nn.Module:
-    """Convolutions 3x3 to width, 2 width and 4 width channels, each with 2x2 pooling, and one linear layer.
+    """Three 3x3 convolutions with width, 2 width and 4 width channels and 2x2 pooling; then a linear layer.
 
     d = 33,834 for 32x32 colour pictures in ten classes.
     """

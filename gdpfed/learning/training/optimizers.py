@@ -125,7 +125,7 @@ def make_optimizer(rows: Vectors, training: LocalTraining) -> torch.optim.Optimi
 
 
 def check_training(training: LocalTraining) -> None:
-    """Raise LearningError for an unknown optimizer, or if its step for a client changes another's model."""
+    """Raise LearningError if the optimizer is unknown, fails, or changes another client's model in a step."""
     if training.optimizer == "sgd" and not training.optimizer_options:
         return
     tried = torch.ones(2, 3)

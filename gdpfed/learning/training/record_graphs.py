@@ -234,7 +234,7 @@ class RecordGraphs:
             held.number.add_(1)
 
     def tried(self, theta: npt.NDArray[np.float32], x: torch.Tensor, y: torch.Tensor) -> str:
-        """Try to record steps on given inputs and labels, both (n, ...); return why they cannot be, or "".
+        """Try to record steps on inputs and labels, both (n, ...); return an error text, or "" on success.
 
         They are compared, bit for bit, with the same passes that are called one by one.
         """

@@ -128,7 +128,7 @@ def _losses(model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> t
 
 
 def _with_other_first_records(x: torch.Tensor, y: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return copies of a batch in which the first record is replaced, each time by a more different one."""
+    """Return copies of a batch with other first records; float inputs are multiplied by 10, 100, ..."""
     batches = []
     for trial in range(1, TRIALS + 1):
         other_x, other_y = x.clone(), y.clone()
@@ -152,7 +152,7 @@ class PersonModel(nn.Module):
 
 
 def person_loss(loss: Loss) -> Loss:
-    """Return a loss for N persons, shape (N,): the sum of this loss over the rows of each person."""
+    """Return a loss for persons: for each person, the sum of ``loss`` over the person's rows, shape (N,)."""
 
     def summed(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         there = ~y.isnan() if y.is_floating_point() else y != NO_ROW

@@ -45,7 +45,7 @@ STEP_SLACK = 1 - 2.0**-18
 
 
 class RecordGradients(Protocol):
-    """Computes the gradients of single records, and sums of these after clipping."""
+    """Computes the gradients of single records, and sums of clipped gradients."""
 
     device: torch.device
     form: str
@@ -65,7 +65,7 @@ class RecordGradients(Protocol):
         """Return how many records are processed at once, if each needs at least `least_bytes` of memory."""
 
     def steady_width(self, expected: float, least_bytes: int = 0, rows: int = 0) -> int:
-        """Return the number of records of every pass, at which no record changes another one's gradient."""
+        """Return how many records to compute at once so that no record changes another record's gradient."""
 
     def clipped_sums(
         self,
@@ -75,7 +75,7 @@ class RecordGradients(Protocol):
         present: torch.Tensor,
         clipping_norms: torch.Tensor,
     ) -> torch.Tensor:
-        """Return, for each model, the sum of the clipped gradients of its records that are present."""
+        """Return each model's sum of clipped gradients over the records that ``present`` marks."""
 
     def truncated_sums(
         self,
@@ -249,7 +249,11 @@ def _passes(
     batches: Sequence[Positions],
     least_bytes: int = 0,
 ) -> list[Pass]:
-    """Cut the clients' batches into passes; those of a single client all have a steady width."""
+    """Cut the clients' batches into parts (passes), each for one client or for several clients.
+
+    With a single client, the number of places in a pass does not depend on the batch, so that no record
+    changes another's gradient.
+    """
     if len(holders) == 1 or gradients.most_clients == 1:
         return [
             one
@@ -265,7 +269,7 @@ def _passes(
 
 
 def _rows_of(holder: RecordHolder, places: Positions) -> npt.NDArray[np.int64]:
-    """Return how many rows to take of the persons at these positions; 0 where a record is a row."""
+    """Return how many rows a pass takes of each person at these positions; 0 if a record is a single row."""
     return np.zeros(len(places), np.int64) if holder.labels is None else rows_to_take(holder.labels[places])
 
 

@@ -22,7 +22,7 @@ _RECORDS_AT_ONCE = 2**20
 
 
 class PoissonBatches:
-    """Draws a client's batches; record j is in each with probability q_j, independently of others.
+    """Draws a client's batches. A batch has record j with probability q_j, independently of other records.
 
     A record is drawn if 64 random bits, read as a number, are below q_j 2^64, rounded down. The probability
     is exactly q_j if q_j is at least 2^-11; else it is less than 2^-64 smaller. `rates`: q of each group of

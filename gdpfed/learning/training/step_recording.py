@@ -72,7 +72,7 @@ def recorder(device: torch.device, graphs: bool = True) -> Record | None:
 
 
 def held_or_made(held: OrderedDict[K, V], key: K, make: Callable[[], V]) -> V:
-    """Return a cached value, or make it; the cache keeps the `MOST_SHAPES` last used values."""
+    """Return the cached value of a key, or make one; keep only the `MOST_SHAPES` latest used values."""
     if key in held:
         held.move_to_end(key)
         return held[key]

@@ -1,4 +1,4 @@
-"""Accountants: each computes the epsilon of a repeated event, by a method of proof of its own.
+"""Accountants: each computes the epsilon of a repeated event, with a different method of proof.
 
 A run can be planned with `rdp`, `pld` or `theorem1`. `gdpfed.privacy.accountants.composition` uses them to
 compose lists of charges.

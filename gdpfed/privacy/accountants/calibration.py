@@ -126,7 +126,9 @@ def calibrate_noise_multiplier(
 def calibrate_windows(
     accountant: Accountant, unit_noise: LocalWindows, *, target_epsilon: float, count: int, delta: float
 ) -> float:
-    """Return the least noise with which `count` releases of windows of steps cost at most `target_epsilon`.
+    """Return the least noise at which `count` releases of local windows cost at most `target_epsilon`.
+
+    A window is a sequence of local steps; the model after its last step is released with noise.
 
     `unit_noise` is the event with noise of one unit of its bound. The result is on the safe side, as that of
     `calibrate_noise_multiplier`. Raises PrivacyError for another accountant than pld, which alone has a bound
@@ -161,10 +163,10 @@ def _calibrate_windows(unit_noise: LocalWindows, target: float, count: int, delt
 
 
 def calibrate_scale(epsilon: Callable[[float], float], *, target_epsilon: float, guess: float) -> float:
-    """Return the smallest noise multiplier, or common factor of several, that meets `target_epsilon`.
+    """Return the smallest noise that meets `target_epsilon`: one noise multiplier, or a factor for several.
 
-    `epsilon` takes it and returns what all rounds cost; it must fall. The result is on the safe side, as that
-    of `calibrate_noise_multiplier`. Raises PrivacyError for budgets that no noise can reach.
+    `epsilon` maps this number to the cost of all rounds, and must be decreasing. The result is on the safe
+    side, as that of `calibrate_noise_multiplier`. Raises PrivacyError for budgets that no noise can reach.
     """
     bounds = MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER
     try:

@@ -1,4 +1,4 @@
-"""Accounting for discrete Gaussian noise, of which every client adds a part in integer steps.
+"""Accounting for discrete Gaussian noise on integers; every client adds a part of the noise.
 
 A round releases the sum of integer vectors x_i, |x_i| <= C / grid, and of the clients' noise. What
 the accountants for continuous Gaussians say of it, and why:

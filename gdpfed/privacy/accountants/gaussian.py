@@ -53,7 +53,7 @@ def gaussian_epsilon(sigma: float, delta: float) -> float:
 
 @lru_cache(maxsize=1024)
 def gaussian_sigma(epsilon: float, delta: float) -> float:
-    """Return the least Gaussian noise for (epsilon, delta), as a multiple of the sensitivity; 0 if none.
+    """Return the least Gaussian noise for (epsilon, delta), in units of the sensitivity; 0 if none is needed.
 
     `epsilon`: at least 0; inf needs no noise. `delta`: in (0, 1].
     """
