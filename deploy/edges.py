@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
-from deploy.federation import EDGE_CLIENT_KIND, EXAMPLES_FILE, Federation, Node, TopologyError
+from deploy.federation import EDGE_CLIENT_KIND, EXAMPLES_FILE, NO_MASKS, Federation, Node, TopologyError
 from deploy.operate import training_words
 from deploy.settings import INTERVAL_SECONDS
 from gdpfed.decimal_numbers import whole_number
@@ -91,7 +91,11 @@ class Layers:
         edge_clients = tuple(Node(number, BUDGET, EDGE_CLIENT_KIND) for number in range(num_edges))
         return cls(
             Federation(
-                edge_clients, of_edges=True, minimum_cohort=MINIMUM_EDGES, unsigned_apps=unsigned_apps
+                edge_clients,
+                secagg_mode=NO_MASKS,
+                of_edges=True,
+                minimum_cohort=MINIMUM_EDGES,
+                unsigned_apps=unsigned_apps,
             ),
             {
                 f"edge-{number}": replace(devices, trusts_edge=number < trusted_edges)

@@ -15,6 +15,8 @@ DEFAULT_BUDGETS = (1.0, 3.0, 6.0)
 DEFAULT_NODES = 6
 RESNET18_PARAMETERS = 11_200_000
 MINIMUM_COHORT = 3
+NO_MASKS = "off"
+"""The mode of sums whose addends the server may see, as a cloud sees the models of its edges."""
 
 
 class TopologyError(InputError):
@@ -64,7 +66,7 @@ class Federation:
 
     Attributes:
         nodes: of the federation.
-        secagg_mode: the least protection of a sum: curious or active.
+        secagg_mode: the least protection of a sum: curious or active; off for clients of edges.
         unit: whose budgets they have: their own as a client, or those of their records.
         examples: the name of the file of examples in the data folder of each.
         minimum_cohort: the smallest sum.

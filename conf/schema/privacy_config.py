@@ -205,7 +205,7 @@ class PrivacyConfig:
                 f"privacy.budgets={self.budgets} has {epsilon}: every budget must be above 0 and finite, as "
                 "in privacy.budgets=[1,3,6]",
             )
-        for key in ("client_budgets", "num_groups", "group_edges"):
+        for key in ("client_budgets", "group_edges"):
             require(
                 self.budgets == CLIENTS or getattr(self, key) is None,
                 f"privacy.{key}={_short(getattr(self, key))} goes with budgets of the clients' own: "

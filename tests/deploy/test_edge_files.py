@@ -102,6 +102,7 @@ def test_the_cloud_has_a_server_and_no_node():
     train = tree["services"]["train"]["entrypoint"]
     assert train[train.index("--nodes") + 1] == "2"
     assert {"method=edge_average", "secagg=off", "training.local_steps=2"} <= set(train)
+    assert not any(word.startswith("secagg.mode") for word in train)
 
 
 def test_the_jobs_say_what_their_programs_take():

@@ -10,6 +10,7 @@ from deploy.edges import Layers
 from deploy.federation import TopologyError
 from deploy.layers import LoopbackLayers, main
 from deploy.loopback import OPERATOR
+from deploy.run_words import secagg_words
 from deploy.services import services
 from gdpfed.launch.flower_run import FlowerRun, run_command
 from gdpfed.runs.round_log import read_rounds
@@ -44,6 +45,8 @@ def test_an_edge_client_has_the_folder_of_its_edge_and_neither_data_nor_a_budget
     assert {"method=edge_average", "secagg=off", "training.local_steps=8"} <= set(words)
     assert "dataset.num_clients=2" in words
     assert not any(word.startswith("method.local") for word in words)
+    # What the masks need follows these words, and may not ask again for masks.
+    assert not any(word.startswith("secagg.mode") for word in secagg_words(layers.cloud))
 
 
 @pytest.mark.parametrize(

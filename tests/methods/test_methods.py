@@ -212,7 +212,6 @@ def test_kept_fractions_follow_from_the_number_of_groups():
         (["privacy.sampling_rate=1.5"], ConfigError, "privacy.sampling_rate=1.5 must be in [1e-9, 1]"),
         (["privacy.group_shares=[0.5,0.2,0.2]"], PrivacyError, "must sum to one"),
         (["privacy.group_shares=[1,x,2]"], ConfigError, "privacy.group_shares: x is not a number"),
-        (["privacy.num_groups=2"], ConfigError, "goes with budgets of the clients' own"),
         (["privacy.clipping_norm=0"], ConfigError, "clipping_norm=0.0 must be from"),
         (["privacy.clipping_norm=-2"], ConfigError, "clipping_norm=-2.0 must be from"),
         (["privacy.clipping_norm=nan"], ConfigError, "clipping_norm=nan must be from"),

@@ -102,7 +102,10 @@ def test_the_default_is_far_below_one_in_n_and_the_papers_is_not():
     ("make", "message"),
     [
         (lambda: groups_from_shares(9, (1, 2), (0.5, 0.4)), "sums to 0.9; it must sum to one"),
-        (lambda: groups_from_shares(9, (1, 2), (1.0, 0.0)), "privacy.group_shares is 0.0; it must be positive"),
+        (
+            lambda: groups_from_shares(9, (1, 2), (1.0, 0.0)),
+            "privacy.group_shares is 0.0; it must be positive",
+        ),
         (lambda: groups_from_shares(9, (1, 2), (1.0,)), "privacy.group_shares has 1 entries for 2 groups"),
         (lambda: groups_from_shares(9, (2, 1)), "must be strictly increasing, but 1 follows 2"),
         (lambda: groups_from_shares(9, (0, 1)), "epsilon is 0; it must be positive and finite"),
@@ -118,7 +121,10 @@ def test_the_default_is_far_below_one_in_n_and_the_papers_is_not():
         (lambda: groups_from_shares(2.5, (1, 2)), "num_clients is 2.5; give a whole number"),  # type: ignore[arg-type]
         (lambda: form_groups([1, -2], num_groups=1), "epsilon of client 1 is -2.0"),
         (lambda: form_groups([1, float("nan")], num_groups=1), "epsilon of client 1 is nan"),
-        (lambda: form_groups([1, 1], num_groups=2), "privacy.num_groups=2 is more than the 1 distinct budgets"),
+        (
+            lambda: form_groups([1, 1], num_groups=2),
+            "privacy.num_groups=2 is more than the 1 distinct budgets",
+        ),
         (lambda: form_groups([1, 2]), "give exactly one of the two"),
         (lambda: form_groups([1, 2], edges=[2, 1]), r"edges are \[2, 1\]"),
         (lambda: form_groups([], num_groups=1), "epsilons holds no budgets"),

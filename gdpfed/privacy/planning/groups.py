@@ -220,7 +220,7 @@ def _quantile_cuts(values: npt.NDArray[Any], num_groups: int | None) -> npt.NDAr
     distinct, counts = np.unique(values, return_counts=True)
     if wanted > distinct.size:
         raise PrivacyError(
-            f"privacy.num_groups={wanted} is more than the {distinct.size} distinct budgets; ask for that many"
+            f"privacy.num_groups={wanted} is more than the {distinct.size} distinct budgets: ask for fewer"
         )
     below = np.cumsum(counts)
     cuts: list[int] = []
