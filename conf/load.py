@@ -114,8 +114,8 @@ def _known_keys(overrides: Sequence[str]) -> list[str]:
 
 
 def hydra_string(text: str) -> str:
-    """Quote a text as a value for Hydra's command-line grammar."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    """Quote a text as a value for Hydra's command-line grammar, where backslashes escape only a quote."""
+    escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), text)
     return f"'{escaped}'"
 
 

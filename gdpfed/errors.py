@@ -10,14 +10,16 @@ from conf.errors import ConfigError, GDPFedError, InputError, either, not_known
 
 
 def line_of(error: GDPFedError) -> str:
-    """Return an error as one line for users: its text, then its kind, which is a heading in docs/refusals.md.
-
-    What a terminal would take for an order, out of a file or a name that the text quotes, is a blank.
-    """
+    """Return an error as one line for users: its text, then its kind, a heading in docs/refusals.md."""
     public = next(each for each in type(error).__mro__ if not each.__name__.startswith("_"))
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", public.__name__.removesuffix("Error"))
-    shown = "".join(each if each.isprintable() or each == "\n" else " " for each in str(error))
+    shown = "\n".join(map(printable, str(error).split("\n")))
     return f"{shown} [{words.lower()}]"
+
+
+def printable(text: str) -> str:
+    """Return a text that a file or a name holds, with a blank for what a terminal takes for an order."""
+    return "".join(each if each.isprintable() else " " for each in text)
 
 
 class PrivacyError(InputError):

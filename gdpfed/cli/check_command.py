@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from gdpfed.cli.command import Command, cli_path
-from gdpfed.errors import ConfigError
+from gdpfed.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from gdpfed.learning.data.table_check import Finding
@@ -43,12 +43,17 @@ def _execute(options: argparse.Namespace) -> int:
         rows, found = check_table(table, columns)
         refused = sum(each.refused for each in found)
         faults += refused
-        print(f"{table}: {rows} rows, {refused or 'no'} fault{'s' if refused > 1 else ''}")
+        _say(f"{table}: {rows} rows, {refused or 'no'} fault{'s' if refused > 1 else ''}")
         for each in found:
-            print(f"  {_place(each)}{each.words}")
+            _say(f"  {_place(each)}{each.words}")
     for name in not_read(path) if path.is_dir() else ():
-        print(f"{path / name}: this is not a table, and it is not read")
+        _say(f"{path / name}: this is not a table, and it is not read")
     return 1 if faults else 0
+
+
+def _say(line: str) -> None:
+    """Print a line at once: tables of a folder may take long, and whoever waits sees which is done."""
+    print(printable(line), flush=True)
 
 
 def _place(finding: "Finding") -> str:

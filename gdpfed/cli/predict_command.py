@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from io import StringIO
 
 from gdpfed.cli.command import Command, cli_path
-from gdpfed.errors import ConfigError
+from gdpfed.errors import ConfigError, printable
 
 EXAMPLES = """\
 gdpfed predict runs/mine/model new.csv > predicted.csv
@@ -42,6 +42,8 @@ def _execute(options: argparse.Namespace) -> int:
 
     if options.table is None and options.onnx is None:
         raise ConfigError("name a TABLE to predict for, or --onnx FILE.onnx to write the model")
+    if options.output is not None and not options.output.parent.is_dir():
+        raise ConfigError(f"--output {options.output}: there is no folder {options.output.parent}")
     model = load_model(options.model)
     if options.onnx is not None:
         from gdpfed.learning.onnx_export import save_onnx
@@ -52,7 +54,7 @@ def _execute(options: argparse.Namespace) -> int:
     kept, found = model.predict_file(
         options.table,
         options.keep,
-        say=lambda line: print(f"gdpfed: {line}", file=sys.stderr),
+        say=lambda line: print(f"gdpfed: {printable(line)}", file=sys.stderr),
         skip=options.skip,
     )
     table: dict[str, Iterable[object]] = {**kept, **found.to_table()}

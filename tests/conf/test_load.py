@@ -243,6 +243,11 @@ def test_words_are_split_as_a_shell_does():
         split("a='1")
 
 
+@pytest.mark.parametrize("path", ["/a\\b", "/it's", "/a\\'b", "/end\\", "\\\\host\\share", "/a, b", "/a''b"])
+def test_a_path_is_taken_as_it_stands(path):
+    assert load([f"dataset.path={path}"]).dataset.path == path
+
+
 def test_hydra_knows_no_method_that_is_gone():
     for known in (method_configs() | {"gone": MethodConfig}, method_configs()):
         with option_files.initialized(tuple(known.items())):

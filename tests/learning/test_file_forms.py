@@ -210,7 +210,13 @@ def test_a_full_stop_that_may_group_thousands_is_refused_beside_decimal_commas(t
         ("bonn: {comma: ','}\n", "key 'bonn.comma' is not known: use separator, encoding, decimal"),
         ("bonn: {decimal: x}\n", "bonn.decimal is 'x'; it must be one of '.', ','"),
         ("bonn: {encoding: utf-16}\nbonn: {}\n", "the key 'bonn' is there twice"),
-        ("[]\n", "it must be columns by name"),
+        ("[]\n", "it must be tables by name"),
+        ("", "the file is empty; it must be tables by name"),
+        ("bonn: {missing: {glu: ['0']}}\n", "missing: column 'glu' is not known: use"),
+        ("bonn: {missing: '-9'}\n", "it must be a list of texts"),
+        ("bonn: {sheet: q}\n", "sheet is for a workbook, and bonn.csv is not: leave it out"),
+        ("bonn: {dates: dd/mm}\n", "it must be the form of a date with its day, month and year"),
+        ("bonn: {dates: '%d/%m'}\n", "it must be the form of a date with its day, month and year"),
     ],
 )
 def test_what_a_site_says_of_its_files_is_checked(tmp_path, files, words):

@@ -101,6 +101,25 @@ def test_what_is_odd_is_said_and_no_fault(tmp_path):
     ]
 
 
+def test_a_column_that_makes_no_record_one_for_testing_is_told(tmp_path):
+    table = "stays;age;pressure;arrival;born\n" + "no;12;1;walk;1955-01-01\nyes;50;1;walk;1990-01-01\n" * 3
+    columns = COLUMNS.replace(
+        "categorical: {arrival: [walk, ambulance]}", "test: {column: arrival, values: [night]}"
+    )
+    _, faults, notes = found_in(tmp_path, table, columns)
+    words = "no row has 'night' in the column 'arrival', which are for testing"
+    assert (faults, words in notes) == ([], True)
+    with pytest.raises(LearningError, match=f"no records to test on: {words}"):
+        load_dataset(DataSource("csv", path=str(tmp_path / "table.csv")))
+
+
+def test_what_a_table_holds_gives_no_orders_to_a_terminal(tmp_path, capsys):
+    (tmp_path / "a\x1b[31m.csv").write_text("stays;age;pressure;arrival;born\nno;\x1b]0;T\x07;1;walk;x\n")
+    (tmp_path / "columns.yaml").write_text(COLUMNS)
+    main(["check", str(tmp_path)])
+    assert all(line.isprintable() for line in capsys.readouterr().out.splitlines())
+
+
 def test_encodings_decimals_and_dates_are_read_as_declared(tmp_path):
     columns = (
         "label: {column: stays, classes: [no, yes]}\n"

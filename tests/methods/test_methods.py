@@ -218,7 +218,7 @@ def test_kept_fractions_follow_from_the_number_of_groups():
         (["privacy.accountant=theorem1"], PrivacyError, "theorem1 needs"),
         (["privacy.sampling=fixed_size"], PrivacyError, "pld accountant has no bound for fixed_size"),
         (["privacy.min_sampling_rate=0.5"], PrivacyError, "min_sampling_rate=0.5 in every group"),
-        (["dataset.num_clients=2"], PrivacyError, "num_clients is 2 for 3 groups"),
+        (["dataset.num_clients=2"], PrivacyError, "dataset.num_clients=2 is too few for 3 groups"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_in_one_line(overrides, error, message):

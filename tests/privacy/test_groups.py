@@ -117,7 +117,7 @@ def test_the_default_is_far_below_one_in_n_and_the_papers_is_not():
         ),
         (lambda: groups_from_shares(9, ("1", 2)), "epsilon is '1'; give a number"),  # type: ignore[arg-type]
         (lambda: groups_from_shares(9, ()), "budgets is empty"),
-        (lambda: groups_from_shares(2, (1, 2, 3)), "num_clients is 2 for 3 groups"),
+        (lambda: groups_from_shares(2, (1, 2, 3)), "dataset.num_clients=2 is too few for 3 groups"),
         (lambda: groups_from_shares(2.5, (1, 2)), "num_clients is 2.5; give a whole number"),  # type: ignore[arg-type]
         (lambda: form_groups([1, -2], num_groups=1), "epsilon of client 1 is -2.0"),
         (lambda: form_groups([1, float("nan")], num_groups=1), "epsilon of client 1 is nan"),

@@ -22,7 +22,7 @@ _NOT_COVERED = """\
 * whether a client takes part in a round: it adds its noise itself, so its absence may show
 * the choice of budgets: they must not be chosen by looking at data, and nothing makes aversions true
 * what is true of the population as a whole, which a model may reveal whoever takes part
-* the test set of the server, on which the accuracy above was measured
+* the test set of the server, if there are results above that were measured on one
 * other runs on the same records, and choices made by looking at results: budgets of several runs add up"""
 
 

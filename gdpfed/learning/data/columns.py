@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.errors import either
 from gdpfed.learning.data.times_to_event import TimesToEvent
 
 AGE_ON, DAYS_SINCE = "age_on", "days_since"
@@ -86,6 +87,11 @@ class Named:
 
     name: str
     values: tuple[str, ...]
+
+
+def without_tests(test: Named) -> str:
+    """Say that no row of a table has a value that declares it to be for testing."""
+    return f"no row has {either(map(repr, test.values))} in the column '{test.name}', which are for testing"
 
 
 @dataclass(frozen=True)

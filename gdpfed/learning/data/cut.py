@@ -56,21 +56,24 @@ class Cut:
         """Return the counts as a dictionary that can be written as JSON."""
         return asdict(self)
 
-    def words(self) -> Iterator[str]:
-        """Yield notes on left-out rows and clipped numbers, one line each."""
+    def words(self, *, declared: bool = True) -> Iterator[str]:
+        """Yield notes on left-out rows and clipped numbers, one line each.
+
+        `declared`: whether the site declares its columns, so that `gdpfed check` can tell of them.
+        """
         if self.rows_left_out:
             yield f"{self.rows_left_out} rows of the table are left out, as columns.yaml declares"
         if self.numbers_cut:
             yield (
                 f"{self.numbers_cut} numbers in columns lie beyond their declared ranges, and count as their "
-                "ends: gdpfed check says in which columns"
+                f"ends{': gdpfed check says in which columns' if declared else ''}"
             )
 
 
 def cut_warnings(data: Dataset) -> Iterator[str]:
     """Yield notes on clipped numbers and left-out rows, and warnings about mistakes that they may show."""
     cut = Cut.of(data)
-    yield from cut.words()
+    yield from cut.words(declared=data.columns is not None)
     if data.columns is not None:
         yield from mark_warnings(data.columns)
     if (cut.labels_cut or cut.test_labels_beyond) and data.target_range is not None:

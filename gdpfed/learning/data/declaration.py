@@ -195,7 +195,7 @@ def _dated(reader: Part, found: Mapping[str, Part]) -> DatedAs | None:
         day = date.fromisoformat(found[units[0]].text())
     except ValueError:
         raise found[units[0]].wrong("a day, as in 2024-12-31") from None
-    return DatedAs(units[0], day, found["format"].text() if "format" in found else None)
+    return DatedAs(units[0], day, found["format"].date_form() if "format" in found else None)
 
 
 def _categorical(item: tuple[str, Part]) -> Categorical:

@@ -8,7 +8,7 @@ says what they do not show.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -143,7 +143,7 @@ def own_form(path: Path) -> FileForm:
     file = path.with_name(FILES_FILE)
     if not file.exists():
         return FileForm()
-    forms = dict(read_parts(file, "say how files are written").items())
+    forms = dict(read_parts(file, "say how files are written").items("tables"))
     there = {table_name(each) for each in file.parent.iterdir() if is_table(each)}
     for name in forms:
         if name not in there:
@@ -152,8 +152,15 @@ def own_form(path: Path) -> FileForm:
                 f"ending: {', '.join(sorted(there)[:5])}"
             )
     form = _form(forms[table_name(path)]) if table_name(path) in forms else FileForm()
-    if form.database is not None and kind_of(path) != QUERY:
-        raise LearningError(f"{file}: database is for a query, and {path.name} is not a query: leave it out")
+    kind = kind_of(path)
+    for key, said, kinds, what in (
+        ("database", form.database, (QUERY,), "a query"),
+        ("sheet", form.sheet, WORKBOOKS, "a workbook"),
+        ("separator", form.separator, TEXT_ENDINGS, "a CSV file"),
+        ("encoding", form.encoding, TEXT_ENDINGS, "a CSV file"),
+    ):
+        if said is not None and kind not in kinds:
+            raise LearningError(f"{file}: {key} is for {what}, and {path.name} is not: leave it out")
     return form
 
 
@@ -176,7 +183,7 @@ def _form(part: Part) -> FileForm:
     given |= {key: _limit(said[key]) for key in LIMITS if key in said}
     return FileForm(
         **given,
-        dates=said["dates"].text() if "dates" in said else None,
+        dates=said["dates"].date_form() if "dates" in said else None,
         **(_missing(said["missing"]) if "missing" in said else {}),
         header=tuple(each.text() for each in said["header"].list()) if "header" in said else (),
         sheet=said["sheet"].text() if "sheet" in said else None,
@@ -201,6 +208,8 @@ def _missing(part: Part) -> dict[str, Any]:
     """Read the texts that mark a missing value: one list for all columns, or a list for each column."""
     if isinstance(part.values, list):
         return {"missing": tuple(each.text(empty=True) for each in part.list())}
+    if not isinstance(part.values, Mapping):
+        raise part.wrong("a list of texts, as in ['-9', 'n/a'], or such a list for each column by its name")
     by_column = (
         (name, tuple(each.text(empty=True) for each in marks.list())) for name, marks in part.items()
     )

@@ -108,6 +108,8 @@ def _declared(present: Sequence[str], decimal: str, *, from_data: bool) -> tuple
 
 def _read(path: Path) -> _Table:
     """Read the texts of a table and detect its decimal mark."""
+    if path.is_dir():
+        raise LearningError(f"{path} is a folder: name one table in it, whose columns the others have too")
     if not path.is_file():
         raise LearningError(f"{path} cannot be read: there is no such file")
     file = open_table(path, str(path), TableForm(own_form(path)))
@@ -118,6 +120,8 @@ def _read(path: Path) -> _Table:
     for batch in file.batches(file.names, lambda line, values: None):
         for name, texts in found.items():
             texts += texts_of(batch.cells[name], name, str(path), exact=False).texts.tolist()
+    if not any(found.values()):
+        raise LearningError(f"{path} has no rows, so nothing can be said of its columns: give it some")
     marks = tuple(mark for mark in MARKS if any(mark in texts for texts in found.values()))
     gone = {*marks, *ALWAYS_MISSING}
     kept = {name: ["" if text in gone else text for text in texts] for name, texts in found.items()}

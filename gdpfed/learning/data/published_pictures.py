@@ -49,13 +49,24 @@ def _read_or_download(source: DataSource, files: Sequence[str], read: Read) -> t
     root = Path(source.path or DEFAULT_ROOT).expanduser().absolute()
     with suppress(*NOT_READ):
         return read(root, False)
+    was_there = root.exists()
     try:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / LOCK_FILE), _silence():
             return read(root, True)
     except NOT_READ as error:
+        _leave_nothing(root, files, was_there=was_there)
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise LearningError(_explain(source, root, files, reason)) from None
+
+
+def _leave_nothing(root: Path, files: Sequence[str], *, was_there: bool) -> None:
+    """Remove the lock and the empty folders that a download made which brought nothing."""
+    (root / LOCK_FILE).unlink(missing_ok=True)
+    made = {folder for name in files for folder in (root / name).parents if folder.is_relative_to(root)}
+    for folder in sorted(made - ({root} if was_there else set()), reverse=True):
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _explain(source: DataSource, root: Path, files: Sequence[str], reason: str) -> str:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.cells import Table, table_of
-from gdpfed.learning.data.columns import Columns, Numeric
+from gdpfed.learning.data.columns import Columns, Numeric, without_tests
 from gdpfed.learning.data.faults import Fault, Where
 from gdpfed.learning.data.file_form import FILES_FILE, SEPARATORS
 from gdpfed.learning.data.number_cells import marks_that_are_numbers, no_numbers
@@ -90,7 +90,7 @@ def _checked(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
     if not check.rows:
         return 0, [*found, *check.found, Finding((), "there are no rows with data")]
     found += [Finding((), words, refused=False) for words in file.found.notes()]
-    found += [*check.found, *check.grouped(), *check.odd()]
+    found += [*check.found, *check.grouped(file.own.dates), *check.odd()]
     if check.left_out:
         words = f"{check.left_out} of {check.rows} rows are left out, as declared"
         found.append(Finding((), words, refused=False))
@@ -132,7 +132,7 @@ class _Check:
 
     def __init__(self, columns: Columns, present: list[str]) -> None:
         self.columns, self.present = columns, present
-        self.rows = self.left_out = 0
+        self.rows = self.left_out = self.for_testing = 0
         self.found: list[Finding] = []
         self.repeats = Repeats(columns)
         self.followed = None if columns.times is None else Followed(columns.times)
@@ -164,6 +164,7 @@ class _Check:
             where = Where("", batch.rows, note)
             rows = checked_rows(_with_blanks(table, columns), columns, where, kept, shared_out=True)
             self.repeats.rows(rows)
+            self.for_testing += 0 if rows.for_testing is None else int(rows.for_testing.sum())
             if self.followed is not None:
                 self.followed.note(rows.y)
             self.repeats.cells(batch.cells, file.place)
@@ -185,18 +186,23 @@ class _Check:
             self._texts[kind] = self._texts.get(kind, 0) + 1
         self._lines.setdefault(key, []).append(line)
 
-    def grouped(self) -> Iterator[Finding]:
-        """Yield one finding for each wrong value of a column, with all lines where the value occurs."""
+    def grouped(self, said: str | None) -> Iterator[Finding]:
+        """Yield one finding for each wrong value of a column, with all lines where the value occurs.
+
+        `said`: the form of dates that the site says.
+        """
         for (column, text, words), lines in self._lines.items():
             held = f"holds '{text}'" if text else "is empty"
-            cause = _cause(column, text, self.columns)
+            cause = _cause(column, text, words, self.columns, said)
             yield Finding(tuple(lines), f"column '{column}' {held}, {words}{cause}")
         for (column, words), lines in self._more.items():
             yield Finding(tuple(lines), f"column '{column}' holds {len(lines)} more values, each of {words}")
 
     def odd(self) -> Iterator[Finding]:
         """Yield findings on possible mistakes in the table that training accepts."""
-        for words in (*self._odd_words(), *self.repeats.notes()):
+        untested = self.columns.test if self.rows > self.left_out and not self.for_testing else None
+        tests = () if untested is None else (without_tests(untested),)
+        for words in (*tests, *self._odd_words(), *self.repeats.notes()):
             yield Finding((), words, refused=False)
 
     def _odd_words(self) -> Iterator[str]:
@@ -273,8 +279,11 @@ def _columns_found(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
         yield Finding((), f"not declared, and not read: {shown}", refused=False)
 
 
-def _cause(name: str, text: str, columns: Columns) -> str:
-    """Suggest why a value contradicts the declaration; "" if unknown."""
+def _cause(name: str, text: str, words: str, columns: Columns, said: str | None) -> str:
+    """Suggest why a value contradicts the declaration; "" if unknown or if `words` do so.
+
+    `said`: the form of dates that the site says.
+    """
     if not text:
         return " (declare missing_labels: drop to leave such rows out)" if name in columns.label_names else ""
     if text.casefold() in MARKS:
@@ -285,8 +294,9 @@ def _cause(name: str, text: str, columns: Columns) -> str:
         near = get_close_matches(text.casefold(), [*values], n=1)
         return f" (did you mean '{values[near[0]]}'?)" if near else ""
     if DATE.fullmatch(text):
-        remedy = "declare age_on or days_since"
-        return f" (a date? {remedy})" if number.dated is None else f" (say dates of the file in {FILES_FILE})"
+        if number.dated is None:
+            return " (a date? declare age_on or days_since)"
+        return "" if said or FILES_FILE in words else f" (say dates of the file in {FILES_FILE})"
     return ""
 
 

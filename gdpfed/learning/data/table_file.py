@@ -125,6 +125,7 @@ class TableFile:
                 has = listed([each or "one without a name" for each in self.names])
                 nothing = self.of_lines and not {*names} & {*self.names}
                 hint = f". Is line 1 a row? Say header: [a, b] in {FILES_FILE}" if nothing else ""
+                hint = ": rename one" if count else hint
                 raise LearningError(f"{self.place} {fault} the column '{name}'; it has {has}{hint}")
         return self._read([self.names.index(name) for name in names], uneven)
 
@@ -139,6 +140,8 @@ def open_table(path: Path, place: str, form: TableForm) -> TableFile:
 
     Raises LearningError: no such file, another ending, or a file that is not a table, with the cause.
     """
+    if path.is_dir():
+        raise LearningError(f"{place} is a folder, and one table is needed: name a file in it")
     if not is_table(path):
         other = f": this is {OTHERS[kind]}" if (kind := path.suffix.lower()) in OTHERS else ""
         raise LearningError(f"{place} must end in {', '.join(ENDINGS)} or .csv.gz{other}")

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, not_known
 from gdpfed.learning.data.cells import Cells, Table, row_test, table_of
 from gdpfed.learning.data.columns import DROP, Categorical, Columns, Named, Numeric
 from gdpfed.learning.data.faults import Where
-from gdpfed.learning.data.file_form import own_form
+from gdpfed.learning.data.file_form import FILES_FILE, own_form
 from gdpfed.learning.data.number_cells import NumberCells
 from gdpfed.learning.data.table_file import Batch, TableFile, TableForm, listed, open_table
 from gdpfed.learning.data.text_cells import TextCells, numbered
@@ -68,10 +68,14 @@ OF_ROWS = ("parties", "groups", "for_testing", "persons")
 def open_declared(path: Path, columns: Columns, place: str) -> TableFile:
     """Open a table whose columns are declared; `place` names the table in errors.
 
-    Raises LearningError: as in :func:`gdpfed.learning.data.table_file.open_table`.
+    Raises LearningError: ``files.yaml`` names a column that is not declared, or as in
+    :func:`gdpfed.learning.data.table_file.open_table`.
     """
-    wanted = tuple(columns.names())
-    form = TableForm(own_form(path), columns.separator, columns.encoding, wanted, row_test(columns))
+    wanted, own = tuple(columns.names()), own_form(path)
+    for name, _ in own.missing_in:
+        if name not in wanted:
+            raise LearningError(not_known(f"{path.with_name(FILES_FILE)}: missing: column '{name}'", wanted))
+    form = TableForm(own, columns.separator, columns.encoding, wanted, row_test(columns))
     return open_table(path, place, form)
 
 

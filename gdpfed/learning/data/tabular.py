@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.data.columns import Columns
+from gdpfed.learning.data.columns import Columns, without_tests
 from gdpfed.learning.data.dataset import Dataset, Split
 from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns
 from gdpfed.learning.data.file_form import table_name
@@ -306,6 +306,8 @@ def _joined(
             whose = f"party '{party.name}' has" if party.name else "there are"
             raise LearningError(f"{place}: {whose} no records to train on: give it some, or leave it out")
     if not any(len(party.rows) for party in test):
+        if columns.test is not None:
+            raise LearningError(f"{place} has no records to test on: {without_tests(columns.test)}")
         raise LearningError(
             f"{place} has no records to test on: set dataset.test_fraction or dataset.test_path"
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ class Part:
 
     def wrong(self, wanted: str) -> LearningError:
         """Return a LearningError with this part's place and value, and with a description of valid values."""
+        if self.values is None and not self.key:
+            return LearningError(f"{self.place}: the file is empty; it must be {wanted}")
         shown = f"'{self.values}'" if isinstance(self.values, str) else repr(self.values)
         return LearningError(f"{self.place}: {self.key or 'the file'} is {shown[:80]}; it must be {wanted}")
 
@@ -54,10 +57,13 @@ class Part:
                 raise LearningError(f"{self.place} lacks the key '{joined_key(self.key, key)}'")
         return {key: Part(self.place, value, joined_key(self.key, key)) for key, value in self.values.items()}
 
-    def items(self) -> Iterator[tuple[str, "Part"]]:
-        """Yield the entries of a mapping whose keys are chosen freely, such as names of columns."""
+    def items(self, named: str = "columns") -> Iterator[tuple[str, "Part"]]:
+        """Yield the entries of a mapping whose keys are chosen freely, such as names of columns.
+
+        `named`: what the keys name, for an error.
+        """
         if not isinstance(self.values, Mapping) or not self.values:
-            raise self.wrong("columns by name")
+            raise self.wrong(f"{named} by name")
         for key, value in self.values.items():
             check_printable(str(key), f"{self.place}: a key of {self.key or 'the file'}")
             yield str(key), Part(self.place, value, joined_key(self.key, str(key)))
@@ -75,6 +81,16 @@ class Part:
         said = self.values.strip()
         check_printable(said, f"{self.place}: {self.key}")
         return said
+
+    def date_form(self) -> str:
+        """Read the form of a date, which must say its day, month and year as `strptime` reads them."""
+        said, day = self.text(), date(2024, 12, 31)
+        try:
+            if datetime.strptime(day.strftime(said), said).date() == day:
+                return said
+        except ValueError:
+            pass
+        raise self.wrong("the form of a date with its day, month and year, as in '%d/%m/%Y'")
 
     def number(self) -> float:
         """Read a decimal number."""

@@ -89,7 +89,9 @@ def groups_from_shares(
         shares = [1.0 / len(budgets)] * len(budgets)
     _check_shares(shares, len(budgets))
     if num_clients < len(budgets):
-        raise PrivacyError(f"num_clients is {num_clients} for {len(budgets)} groups; each needs a client")
+        raise PrivacyError(
+            f"dataset.num_clients={num_clients} is too few for {len(budgets)} groups: each needs a client"
+        )
     ends = np.cumsum([0, *_largest_remainder(num_clients, shares)]).tolist()
     return tuple(
         Group(epsilon, range(start, end))
@@ -184,7 +186,7 @@ def _check_clients(clients: Sequence[int]) -> None:
 
 def _check_budgets(budgets: Sequence[float]) -> None:
     if len(budgets) == 0:
-        raise PrivacyError("budgets is empty; give one epsilon a group")
+        raise PrivacyError("privacy.budgets is empty; give one epsilon for each group")
     for epsilon in budgets:
         _checked_epsilon(epsilon)
     for before, after in pairwise(budgets):

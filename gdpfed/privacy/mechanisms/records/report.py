@@ -35,7 +35,7 @@ NOT_COVERED = """\
   plan
 * who took part and when: connections, dropouts and timing are visible to the server
 * what is true of the population as a whole, which a model may reveal whoever takes part
-* the test set of the server, on which the accuracy above was measured
+* the test set of the server, if there are results above that were measured on one
 * other runs on the same records: budgets of several runs add up
 * choices made by looking at results, such as a norm, a rate or a number of steps: they are not accounted"""
 

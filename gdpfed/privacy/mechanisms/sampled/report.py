@@ -28,7 +28,7 @@ TOLD_TO_MEMBERS = {
 NOT_COVERED = """\
 * who took part and when: connections, cohort sizes, dropouts and timing are visible to the server
 * what is true of the population as a whole, which a model may reveal whoever takes part
-* the test set of the server, on which the results above were measured
+* the test set of the server, if there are results above that were measured on one
 * other runs on the same clients, such as those by which settings were chosen: budgets of several runs add up
 * members of a cohort who collude with the server beyond `secagg.corrupt_tolerance`"""
 SERVER_MAY_SEE = (
