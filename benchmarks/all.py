@@ -51,7 +51,7 @@ class Measurement:
         return "needs a GPU" if "cuda" in self.words and not has_gpu else ""
 
     def run(self, commit: str) -> str:
-        """Run the command, with this commit in its tables; return the last line of its error, or ""."""
+        """Run the command, whose tables name `commit`; return "" or, after a failure, the last error line."""
         command = [sys.executable, *self.words[1:], "--write", str(PROJECT / self.page)]
         named = os.environ | {COMMIT: commit}
         done = subprocess.run(  # noqa: S603
@@ -62,7 +62,11 @@ class Measurement:
 
 
 def measurements_of(pages: Sequence[str], only: Sequence[str] = ()) -> list[Measurement]:
-    """Return the benchmark commands that the pages name, each once, in the order of the pages."""
+    """Return the benchmark commands that the given pages of docs/ name, in the order of the pages.
+
+    A command that a page names several times is returned once. `only`: a command must contain one of these
+    words, if there are any.
+    """
     found: dict[Measurement, None] = {}
     for page in pages:
         for marker in MARKER.findall((PROJECT / page).read_text("utf-8")):

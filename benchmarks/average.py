@@ -1,4 +1,4 @@
-"""Measures how much more accurate a run's averaged model is than its last one (method.average=polynomial).
+"""Compares the accuracy of a run's last model and of the run's averaged model (method.average=polynomial).
 
 The columns are differences within one run, so that noise and cohorts are the same on both sides.
 

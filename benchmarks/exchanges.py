@@ -103,7 +103,10 @@ def with_cost(contender: Callable[[], Measured], federation: LoopbackFederation,
 def contenders(
     nodes: int, rounds: int, overrides: Sequence[str], processes: str, brief: bool
 ) -> list[Measured]:
-    """Measure the variants of a round on nodes whose data the app itself reads, without a guard process."""
+    """Measure gdpfed's rounds in two variants and Flower's SecAgg+, on nodes without guard processes.
+
+    `brief`: measure SecAgg+ only.
+    """
     # Nobody has signed Flower's app, and its workflow trusts the server to follow it.
     federation_of = Federation.of(nodes, (NODE_BUDGET,), CURIOUS)
     described = replace(federation_of, unguarded=True, unsigned_apps=True)

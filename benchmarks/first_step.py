@@ -1,4 +1,6 @@
-"""Measures how far noise turns a model's first training step, if all or only some coordinates are trained.
+"""Measures the cosine between a model's first training step with noise and the same step without noise.
+
+All coordinates of the model are trained, or only some of them.
 
 Clients train once from the seeded start, as in a run's first round. C is the median norm of their updates,
 as adaptive clipping would choose it, and g the mean of the clipped ones; ||g||^2 is estimated by the mean
@@ -33,7 +35,7 @@ from secagg import Encoding
 
 
 def first_updates(config: Config, clients: int) -> npt.NDArray[np.float32]:
-    """Compute the unclipped updates that the first clients send in the first round, shape (clients, d)."""
+    """Compute the unclipped updates of the first clients in round 1, with shape (clients, parameters)."""
     order = replace(order_of(config, task_of(config)), device="cpu")
     task = order.task
     theta = flatten(task.build_model())
@@ -62,7 +64,10 @@ def common_norm(updates: npt.NDArray[np.float32]) -> tuple[float, float]:
 
 
 def row(variant: str, updates: npt.NDArray[np.float32], noise_per_step: float) -> tuple[str, ...]:
-    """Return a table row: noised coordinates, norms of step and noise over clipping norm C, and cosine."""
+    """Return a variant's table row: number of coordinates, ||step|| / C, ||noise|| / C, and a cosine.
+
+    C is the clipping norm. The cosine is that of the angle between the steps with and without noise.
+    """
     bound, step = common_norm(updates)
     dimension = updates.shape[1]
     noise = noise_per_step * math.sqrt(dimension)
@@ -71,7 +76,7 @@ def row(variant: str, updates: npt.NDArray[np.float32], noise_per_step: float) -
 
 
 def main() -> None:
-    """Compute the first step of each variant, and show how far the noise turns it."""
+    """Compute the first training step of each variant; show the lengths of step and noise, and the cosine."""
     options = read_options(__doc__, overrides=True, clients=16, only=(*MASKS, *RANKS))
     common = [*SETTING, *options.overrides]
     config = load(common)

@@ -50,7 +50,7 @@ CONSOLE = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Measured:
-    """The seconds of every measured round of one program, and what else a table shows about it.
+    """The seconds of every measured round of one program, and the other values in the program's table row.
 
     `facts`: what else its row shows, in the order of the table's columns. `peak_mb`: the most memory of all
     its processes, 0 if it was not measured.
@@ -101,7 +101,10 @@ def comparison(
 
 
 def fastest(repeats: int, /, **contenders: Callable[[], object]) -> dict[str, float]:
-    """Return the seconds of each function's fastest run; they run in turn, so that other load affects all."""
+    """Run the functions in turn, `repeats` times each; return the seconds of each function's fastest run.
+
+    Taking turns makes other load on the machine affect all functions alike.
+    """
     best = dict.fromkeys(contenders, float("inf"))
     for _ in range(repeats):
         for name, act in contenders.items():
@@ -259,7 +262,10 @@ COMMIT = "GDPFED_COMMIT"
 
 
 def present_commit() -> str:
-    """Return the commit that GDPFED_COMMIT names, or the checked-out one, marked if files differ from it."""
+    """Return the commit that GDPFED_COMMIT names, or else the checked-out commit.
+
+    The checked-out commit ends in ``-dirty`` if files differ from it; "unknown": git does not name it.
+    """
     if COMMIT in os.environ:
         return os.environ[COMMIT]
     describe = ("git", "describe", "--always", "--dirty", "--exclude=*")
@@ -285,7 +291,7 @@ Lines = Mapping[str, Sequence[tuple[float, float]]]
 
 @styled
 def draw_growth(path: Path, size: str, panels: Mapping[str, Lines]) -> None:
-    """Draw how quantities grow with a size: a panel for each quantity, a line for each program."""
+    """Draw quantities against a size, such as clients: one panel for each quantity, one line per program."""
     figure = new_figure(4.0 * len(panels) + 1, 3.4)
     all_axes = new_panels(figure, len(panels), columns=len(panels))
     for axes, (quantity, lines) in zip(all_axes, panels.items(), strict=True):

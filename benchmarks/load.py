@@ -104,7 +104,7 @@ class Watch:
         self.wrong += not right
 
     def weigh(self) -> None:
-        """Delete the messages that the test kept; record this process's memory and the largest node state."""
+        """Delete the recorded messages; note this process's memory and the size of the largest node state."""
         for record in (self.grid.sent, self.grid.replies, self.grid.exchanges):
             record.clear()
         self.resident_bytes.append(psutil.Process().memory_info().rss)

@@ -41,7 +41,7 @@ def alone(work: Work, workers: int) -> Measured:
 
 
 def on_cluster(work: Work, workers: Sequence[int]) -> Measured:
-    """Measure the round on an emulated Ray cluster; `workers` has one number of workers for each machine."""
+    """Measure a simulated round on an emulated Ray cluster; `workers`: how many workers each machine has."""
     with ray_cluster(*workers) as (cluster, _), tempfile.TemporaryDirectory() as parent:
         there = ["simulation.backend=ray", f"simulation.ray_address={cluster.address}"]
         prepared = PreparedRun.of(load([*work.overrides, *there, f"run.directory={parent}/run"]))
@@ -78,7 +78,7 @@ def table(work: Work) -> Table:
 
 
 def main() -> None:
-    """Measure a round on this machine and on emulated ones, and show the table."""
+    """Measure a simulated round on this machine alone and on emulated Ray clusters, and show the table."""
     options = read_options(__doc__, overrides=False, cohort=600, rounds=5, busy=False)
     try:
         mark = check_idle(options.busy)

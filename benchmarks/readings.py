@@ -1,4 +1,4 @@
-"""Tries what the GDPFed paper leaves open: network, pixel range, division of the pictures, learning rate.
+"""Measures accuracies under several settings that fit the incomplete description in the GDPFed paper.
 
 The paper of GDPFed and GDPFed+ says of Fashion-MNIST: a CNN of two convolutions, 6,000 clients with ten
 pictures each, 5 local steps of batch 10, 50 rounds of 2 %, clipping norm 1.5. Each reading is a network, a
@@ -93,7 +93,7 @@ def five_by_five(widths: tuple[int, int], hidden: int, padding: int = 0, dropout
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading of what the GDPFed paper leaves open: network, division of data, learning rate.
+    """One choice of the settings that the GDPFed paper does not state, such as network and learning rate.
 
     `network`: of an input's shape and the number of classes. `pixels`: their least and largest value.
     `one_a_class`: whether each client has as many pictures of each class. `changes`: settings.
@@ -155,7 +155,7 @@ def trained(
 
 
 def cell(runs: list[FinishedRun]) -> str:
-    """Return a table cell: accuracy after the last round, and the best of every tenth round."""
+    """Return a table cell: accuracy after the last round and, in brackets, the best of rounds 10, 20, ..."""
     last = Spread.of([run.results[-1] for run in runs])
     best = Spread.of([max(run.results[EVERY - 1 :: EVERY] or run.results[-1:]) for run in runs])
     return f"{last.text()} ({best.mean:.1f})"
@@ -201,7 +201,7 @@ def _trained_there(cell_of: tuple[str, str, int], words: tuple[str, ...]) -> Fin
 
 
 def main() -> None:
-    """Train every method under every reading of the GDPFed paper; show accuracies beside the printed ones."""
+    """Train each method with each reading (possible settings of the GDPFed paper); show the accuracies."""
     options = read_options(
         __doc__,
         overrides=True,

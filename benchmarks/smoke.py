@@ -92,7 +92,7 @@ def _less(folder: Path, usual: Any) -> object:
 
 
 def _folder(folder: Path, usual: object) -> object:
-    """Return the temporary folder in place of the project's, so that the pictures in docs/ stay."""
+    """Return the temporary folder instead of the project's, so that no picture in docs/ is overwritten."""
     return folder
 
 

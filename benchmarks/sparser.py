@@ -141,7 +141,10 @@ def measured(variant: str, overrides: Sequence[str], seed: int) -> tuple[float, 
 
 
 def rows(only: Sequence[str], overrides: Sequence[str], seeds: int) -> list[tuple[str, ...]]:
-    """Return a table row for each variant with fewer noised coordinates; the first row trains them all."""
+    """Return a table row for training all coordinates, then a row for each variant in `only`.
+
+    A variant trains fewer coordinates, or all with a smaller server learning rate.
+    """
     common = [*SETTING, *overrides]
     base, found, shown = load(common).dataset.model, [], []
     for variant in track(["all", *only], "variants", console=CONSOLE):

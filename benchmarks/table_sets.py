@@ -109,7 +109,7 @@ def _adult(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def _drawn() -> Iterator[dict[str, object]]:
-    """Yield random rows whose label depends on the product of two columns and the size of a third."""
+    """Yield random rows; a label depends on the product of two columns and the absolute value of a third."""
     generator = np.random.default_rng(1)
     values = generator.uniform(-1, 1, (ROWS, 6))
     score = 4 * np.sign(values[:, 0] * values[:, 1]) + 4 * (np.abs(values[:, 2]) > 0.5) - 2

@@ -1,4 +1,4 @@
-"""Measures the bytes and seconds that correlated noise costs, if clients later subtract a part of it.
+"""Measures the bytes and seconds that correlated noise costs if clients subtract part of the noise later.
 
 Under correlated noise a client exchanges more messages: after a round with its update, it takes part in the
 sums of the next rounds without an update, to subtract noise. Bytes are those of the secure sums' messages as
@@ -46,7 +46,7 @@ REPEATS = 3
 
 
 class WeighingGrid(LocalGrid):
-    """Carries messages between server and simulated nodes, and adds up the bytes of those of secure sums."""
+    """Carries messages between server and simulated nodes, and counts the bytes of secure sum messages."""
 
     weight: int = 0
 

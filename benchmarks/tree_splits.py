@@ -72,7 +72,7 @@ class Rows:
 
 
 def leaves(x: Floats, splits: Splits) -> Floats:
-    """Return which leaves each row reaches in K trees: 1 for such a leaf, else 0, shape (n, K 2^D)."""
+    """Return whether each row reaches each leaf of K trees of depth D, as 1 or 0, with shape (n, K 2^D)."""
     depth = splits.inputs.shape[1]
     places = (x[:, splits.inputs] > splits.thresholds) @ (1 << np.arange(depth))
     reached: Floats = (places[:, :, None] == np.arange(2**depth)).reshape(len(x), -1).astype(np.float64)

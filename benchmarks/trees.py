@@ -61,7 +61,7 @@ def settings(rounds: int, step: float, norm: float) -> tuple[str, ...]:
 
 
 def tuned(fixed: Sequence[str]) -> tuple[int, float, float]:
-    """Choose rounds, learning rate and clipping norm by single runs: first the rate, then norm and rounds."""
+    """Choose learning rate, then clipping norm, then rounds, each by the best result of single runs."""
     found: dict[tuple[int, float, float], float] = {}
 
     def best(tried: Iterable[tuple[int, float, float]]) -> tuple[int, float, float]:
@@ -75,7 +75,7 @@ def tuned(fixed: Sequence[str]) -> tuple[int, float, float]:
 
 
 def cells(fixed: Sequence[str], seeds: int) -> tuple[str, ...]:
-    """Choose settings for one model; return table cells with the settings, and each metric over seeds."""
+    """Choose a model's settings and train with several seeds; return table cells: settings and metrics."""
     rounds, step, norm = tuned(fixed)
     runs = [figures(*fixed, *settings(rounds, step, norm), f"run.seed={seed}") for seed in range(seeds)]
     shown = [Spread.of(values).with_interval() for values in zip(*runs, strict=True)]

@@ -29,7 +29,7 @@ MIXES: dict[str, tuple[Trust, Trust]] = {
 
 
 def mean_variance(mix: tuple[Trust, Trust], size: int) -> float:
-    """Return the noise variance of the mean over a subnet's devices, averaged over two trust assumptions."""
+    """Return the noise variance of a mean over `size` devices, averaged over two assumptions about trust."""
     shared, alone = (
         SecAggConfig(dropout_tolerance=0.0, corrupt_tolerance=corrupt) for corrupt in (CORRUPT_TOLERANCE, 0.0)
     )
@@ -39,7 +39,7 @@ def mean_variance(mix: tuple[Trust, Trust], size: int) -> float:
 
 @styled
 def draw(path: Path) -> None:
-    """Draw the noise variance by the number of devices in a subnet: a line for each trust assumption."""
+    """Draw the noise variance by a subnet's number of devices: a line for each mix of trust assumptions."""
     figure = new_figure(6.4, 3.6)
     axes = figure.subplots()
     sizes = range(3, MOST_DEVICES + 1)

@@ -130,7 +130,7 @@ def row(name: str, overrides: Sequence[str]) -> tuple[str, ...]:
 
 
 def posted(setting: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return table rows for clients that choose their budgets by a price that the server posts."""
+    """Return table rows for budgets that clients choose after the server has announced a price."""
     config = load(setting)
     answers = posted_price_budgets(configured_game(config), config.method.reward)
     words = [

@@ -161,7 +161,7 @@ def _kind(error: Exception) -> str:
 
 
 class GuardServer(ThreadingMixIn, UnixStreamServer):
-    """Serves a node's guard process on several connections at once, so that a silent one blocks no other.
+    """Serves a node's guard process on several connections at once; no idle connection delays another.
 
     Who has not said the token is a stranger. Strangers have a second, and the one that came first makes room
     for the next beyond :data:`MOST_STRANGERS`: none of them takes a place of those that know the token.
@@ -212,7 +212,7 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
         super().shutdown_request(request)
 
     def is_no_stranger(self, request: socket.socket) -> None:
-        """Record that a connection to the guard process has shown the token, or has ended."""
+        """Stop counting a connection as a stranger's: the token was received, or the connection ended."""
         with self._strangers_lock:
             self._strangers.pop(id(request), None)
 

@@ -107,7 +107,7 @@ def _refusal(asked: str, error: Exception, context: Context, run: str) -> Record
 
 
 def _refused(asked: str, error: Exception, context: Context, run: str) -> str:
-    """Return what the server may read about an error; only the error's type, if the text is not public."""
+    """Log an error; return the reason for the server: the error's text or, if secret, the error's type."""
     log(ERROR, "refused %s: %s", one_line(asked), one_line(str(error)))
     public = isinstance(error, PUBLIC_ERRORS) and not isinstance(error, SECRET_ERRORS)
     reason = one_line(str(error)) if public else f"{type(error).__name__}, see the log of the client"

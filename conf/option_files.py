@@ -41,7 +41,7 @@ OWN_DIRECTORY = Path(__file__).resolve().parent
 
 
 class Table(Protocol):
-    """The protocol of a registry of items by name, whose errors are ConfigErrors."""
+    """The interface of a registry: a collection of items by name whose errors are ConfigErrors."""
 
     def names(self) -> list[str]: ...
 
@@ -54,7 +54,7 @@ _tables: dict[str, Table] = {}
 
 
 def hand_in(*, methods: Table, option_packages: Table, client_counts: Table) -> None:
-    """Register the tables of methods, of packages with YAML files, and of functions that count clients.
+    """Set the registries of methods, of packages with YAML files, and of functions that count clients.
 
     `client_counts`: by the name of a data set what counts its clients, from its path and columns.
 
@@ -215,7 +215,7 @@ def chosen_options(options: Mapping[str, str], directories: tuple[Path, ...], me
 
 @lru_cache(maxsize=64)
 def _packed(chosen: Choices, directories: tuple[Path, ...], methods: Methods) -> bytes:
-    """Return the settings for the chosen options as a pickle, which is faster to copy than the tree."""
+    """Return the composed settings of the chosen options as pickled bytes, a form that is fast to copy."""
     return pickle.dumps(_tree(chosen, directories, methods))
 
 
@@ -256,9 +256,10 @@ def groups() -> list[str]:
 
 @lru_cache(maxsize=8)
 def _known(directories: tuple[Path, ...]) -> dict[tuple[str, str | None, Methods], DictConfig]:
-    """Return a cache of composed settings: one tree for each group and chosen option (None: the default).
+    """Return a cache of configurations, by settings group, chosen option (None: the default) and methods.
 
-    Of a method's option it is one with these methods. Of another group, a tree may have the schema alone.
+    The methods are empty unless the group is ``method``. In a cached configuration, only the settings
+    of the named group are sure to be complete: other groups may have the schema alone.
     """
     return {}
 

@@ -14,7 +14,7 @@ _BETWEEN = re.compile(r"[][(){}:,='\"\s]+")
 
 
 def _parts(value: str) -> Iterator[tuple[str, str]]:
-    """Yield a value's parts as pairs: (sign of Hydra's grammar, "") or ("", text without quotes).
+    """Yield the signs and texts of a value in order: (sign, "") for a bracket or quote, else ("", text).
 
     A quote that nothing closes is a sign, and what follows it is one text.
     """
@@ -53,7 +53,7 @@ def key_twice(value: str) -> str | None:
 
 
 def other_number(value: str) -> str | None:
-    """Return the first word that Python reads as a number despite other signs, as in 1_0; else None."""
+    """Return the first word with an underscore or non-ASCII digit that Python reads as a number, or None."""
     for word in _BETWEEN.split(value):
         if "_" in word or not word.isascii():
             try:

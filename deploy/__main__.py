@@ -1,4 +1,4 @@
-"""``python -m deploy``: print a Compose file with other nodes than ``docker-compose.yml``, or for one host.
+"""``python -m deploy``: print a Compose file or Helm values for chosen nodes, one party or one host.
 
 python -m deploy --nodes 12 > federation.yml              twelve; docker compose -f federation.yml up
 python -m deploy --party server > server.yml              the server's host
@@ -37,7 +37,10 @@ Change docker-compose.yml or the words above, not this file. How to use it: docs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a Compose file, or write one for each host with edge servers; return 0, or 2 for bad input."""
+    """Print a Compose file or Helm values, or write a file for each host with edge servers; return 0 or 2.
+
+    The status 2 is that of bad input.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(words)
     return exit_status(lambda: _write(options, words))

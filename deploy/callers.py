@@ -130,7 +130,7 @@ class Callers:
         answers: Callable[[], asyncio.Protocol],
         tls: ssl.SSLContext,
     ) -> None:
-        """Encrypt a connection and pass it to the protocol object that answers, until the connection ends."""
+        """Serve a connection until it ends, by a protocol object over TLS; close it if there is no room."""
         caller = Caller(connection, whose(peer[0]))
         if not self._make_room(caller.address):
             connection.close()

@@ -1,4 +1,4 @@
-"""Derive other Compose files from ``docker-compose.yml``: other nodes or limits, one party, edge servers.
+"""Derive Compose files from ``docker-compose.yml``: for other nodes or limits, one party, or edge servers.
 
 On one host all parties' files lie side by side under ``$FEDERATION_DIR``; a host of one party holds that
 party's services only, and finds the SuperLink under its public name. Of a cloud and its edges, an edge's host
@@ -41,7 +41,7 @@ _SUBNET = re.compile(r"\.(\d+)\.(\d+)/29")
 
 @dataclass(frozen=True)
 class Containers:
-    """Where containers find the SuperLink's proxy (gate), and budget and data for a host of one node.
+    """Where the SuperLink's proxy (gate) is and, on the host of a single node, the node's budget and data.
 
     Attributes:
         superlink_host: the gate's host.
@@ -81,7 +81,7 @@ def compose_file(
     cuda: bool = False,
     project: Project | None = None,
 ) -> Tree:
-    """Return the Compose file for the server and all nodes on one host, or for the host of one of them.
+    """Return the Compose file of one host, for all parties together, for the server alone or for one node.
 
     Args:
         federation: of them all.
@@ -117,9 +117,10 @@ def compose_file(
 
 
 def _repeated(value: Any, nodes: Sequence[Node]) -> Any:
-    """Replace the Compose file's parts for its own nodes (node-0, ...) by parts for the given nodes.
+    """Return a part of a Compose file, with the entries for node-0 repeated for each of the given nodes.
 
-    It stands in lists, by its text, and in mappings, by its key; all else stays as it is.
+    An entry of a list names a node in its text, one of a mapping in its key. Entries for node-1 and later are
+    left out; entries that name no node stay as they are.
     """
     if not isinstance(value, dict | list):
         return value
@@ -164,7 +165,7 @@ def _of_node(first: Sequence[Any], node: Node) -> list[Any]:
 
 
 def _say_jobs(tree: Tree, federation: Federation, project: Project, party: str | None) -> None:
-    """Put the federation's options into the Compose file's init job, and shared settings into training."""
+    """Set the commands of a Compose file's init and training jobs, from federation and shared settings."""
     services = tree["services"]
     words = services[INIT]["entrypoint"]
     words[3 : words.index("--directory")] = project.words
@@ -275,7 +276,7 @@ def host_file(
     place: Containers | None = None,
     cuda: bool = False,
 ) -> Tree:
-    """Return the Compose file of one host: the central server's, an edge server's, or one behind an edge.
+    """Return the Compose file of one host: the central server's, an edge server's, or a device's.
 
     Args:
         layers: of them all.
@@ -306,7 +307,7 @@ def host_file(
 
 
 def _add_edge_client(tree: Tree, layers: Layers, node: Node, place: Containers, *, cuda: bool) -> None:
-    """Add an edge server's client of the central server, and share its folder with the edge's ServerApp."""
+    """Add the client by which an edge server joins the central server, and its folder for the ServerApp."""
     above = compose_file(layers.cloud, party=node.name, place=place, cuda=cuda)
     root = f"{ROOT}/{CLOUD}"
     for name, service in above["services"].items():

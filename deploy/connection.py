@@ -193,7 +193,7 @@ class Connection:
             raise self._locked_out[0]
 
     def _wait(self) -> None:
-        """Wait, in the main thread only, until the proxy or certificate file changes, or for a while."""
+        """In the main thread, wait until the proxy or certificate file changes, up to a limited time."""
         if threading.current_thread() is not threading.main_thread() or self._locked_out is None:
             return
         while time.monotonic() < self._locked_out[1] and self._files() == self._read:

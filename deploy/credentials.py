@@ -1,4 +1,4 @@
-"""Make the keys, certificates and secrets of every service, once; each file is for one service only.
+"""Make the keys, certificates and secrets of every service, unless they exist; a service reads only its own.
 
     <root>/authority/            key and certificate of this host's authority; no service sees the key
     <root>/consortium/           the key that signs the roster of identities; no service sees it

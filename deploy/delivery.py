@@ -59,7 +59,10 @@ def until_confirmed(get: Callable[..., list[Message]]) -> Callable[..., list[Mes
 
 
 def _taken_back(state: Any, node_id: int) -> bool:
-    """Mark messages that were sent to a node but lost as not yet sent; return whether there are any."""
+    """Mark a node's messages that were lost, so that they are sent again; return whether there are any.
+
+    A message is lost if it was sent, and the node has neither answered nor confirmed it.
+    """
     unanswered = (
         select(MessageIns.message_id)
         .outerjoin(MessageRes, MessageRes.reply_to_message_id == MessageIns.message_id)

@@ -1,4 +1,4 @@
-"""A central server above edge servers: a federation for each of them, and the settings of its run.
+"""The federations of a central server and of its edge servers, and the settings of their training runs.
 
 Each edge is a federation of its own, and its edge client is a node of the cloud's federation.
 """

@@ -109,7 +109,7 @@ class Federation:
         unit: Unit = "client",
         examples: str = EXAMPLES_FILE,
     ) -> "Federation":
-        """Make nodes with budgets from a list in turn, smallest first; node i is the same for any number.
+        """Make nodes and give them the budgets in turn; a node's budget does not depend on `num_nodes`.
 
         Raises TopologyError: nodes that do not divide among the budgets, or fewer than a sum needs.
         """

@@ -58,7 +58,7 @@ logger = logging.getLogger("uvicorn.error")
 
 @dataclass(frozen=True)
 class Share:
-    """How many requests and bytes one sender may have at the SuperLink's proxy (gate), and how long.
+    """The limits of one sender at the SuperLink's proxy (gate): number and size of requests, and seconds.
 
     Attributes:
         at_once: requests that are answered at the same time.
@@ -195,7 +195,7 @@ class Gate:
 
     @contextmanager
     def _taken(self, key: bytes | None, peer: tuple[str, int]) -> Iterator[Share | None]:
-        """Reserve capacity for a known key's or an unknown caller's request; None if all is in use."""
+        """In the ``with`` block, reserve capacity for a request; yield the sender's limits, None if full."""
         asker = whose(peer[0]) if key is None else key
         share = self.shares.of_address if key is None else self.shares.of_key
         if self._busy[asker] >= share.at_once or (key is None and self._strangers >= self.shares.strangers):

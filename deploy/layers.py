@@ -71,7 +71,7 @@ class LoopbackLayers:
         return self.training[name]
 
     def files(self, name: str) -> Path:
-        """Return the folder with the run files of the central server's or an edge server's federation."""
+        """Return the folder with the run files of the named federation: the central server's or an edge's."""
         return self.federations[name].runs / RUN
 
     def follow(self) -> None:

@@ -94,7 +94,7 @@ def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
 
 
 def with_types(federation: Federation, overrides: Sequence[str]) -> list[str]:
-    """Return settings with the nodes' aversions and first budgets, to make the plan before nodes start.
+    """If nodes play a budget game, put their privacy aversions and first budgets into the settings.
 
     Raises ConfigError: a game is asked for, and the nodes are given nothing to play with.
     """

@@ -75,7 +75,10 @@ class Named:
 
     @classmethod
     def by(cls, overrides: Sequence[str], *writes: Path) -> Self:
-        """Collect the files that settings (key=value) name, if they exist, and a tracking server's port."""
+        """Collect files that settings (key=value) name and that exist, and the access to a tracking server.
+
+        The access is a port, and environment variables for MLflow and certificates.
+        """
         paths = named_paths(overrides)
         reads = [Path(value) for key, value in paths.items() if key.startswith(("dataset.", "privacy."))]
         address = paths.get("run.mlflow", "")

@@ -36,7 +36,7 @@ def signer(headers: Mapping[str, str]) -> bytes | None:
 
 
 class KnownKeys:
-    """The public keys of nodes that the SuperLink accepts, learnt from its answers to them."""
+    """The public keys of nodes that the SuperLink accepts, as known from answers to the nodes' requests."""
 
     def __init__(self) -> None:
         self._keys: set[bytes] = set()
@@ -45,7 +45,7 @@ class KnownKeys:
         return key in self._keys
 
     def learn(self, key: bytes, status: int) -> None:
-        """Learn from the SuperLink's answer to a request whether it accepts the key that signed it."""
+        """Add the key that signed a request if the SuperLink answered 2xx; remove the key after a 401."""
         if 200 <= status < 300:
             self._keys.add(key)
         elif status == UNAUTHORIZED:

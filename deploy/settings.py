@@ -54,7 +54,7 @@ def settings_of(text: str, federation: Federation, node: Node, budget: str) -> s
 
 
 def guard_of_edge_client(guard: Tree, node: Node) -> None:
-    """Turn a guard process into that of an edge server's client: no data or ledger, only a shared folder.
+    """Change a guard's Compose service for an edge server's client: a shared folder replaces data and ledger.
 
     It says by a word of its own that updates may leave in clear: what it sends is the mean of an edge.
     """

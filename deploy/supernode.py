@@ -89,7 +89,10 @@ class AppGate:
         self._refuse_older(signed)
 
     def _refuse_older(self, signed: AppStatement) -> None:
-        """Raise an error if an app's version or key list is older than recorded; record newer ones."""
+        """Raise AppSignatureError if an app's version or roster is older than a known one; else record both.
+
+        The roster is the list of members for which the app was signed.
+        """
         number, versions = self._seen()
         newest = max(number, read_roster(self.roster_file, self.consortium_key).number)
         if signed.roster_number < newest:
@@ -222,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def start(options: argparse.Namespace, flower: Sequence[str]) -> None:
-    """Run Flower's SuperNode with its own options, after adding this node's checks to it."""
+    """Check this node's files, wrap Flower's functions for messages and health, and run the SuperNode."""
     check_flower()
     for file in (options.consortium, options.roster):
         if not file.is_file():

@@ -170,7 +170,7 @@ def _prepared(service: Service, place: Units, folders: Folders) -> Iterator[str]
 
 
 def _reached(service: Service, place: Units, folders: Folders) -> Iterator[str]:
-    """Yield the lines of a systemd unit that give a service's program its credentials, folders and hosts."""
+    """Yield lines of a systemd unit that say which credentials, folders and hosts a service may access."""
     for name in service.credentials:
         yield f"LoadCredential={name}:{credentials_of(place.root, service.name) / name}"
     yield f"CacheDirectory={user_of(service.name)}"

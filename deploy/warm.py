@@ -150,7 +150,7 @@ def serve(requests: socket.socket, prepare: Callable[[], Callable[[], object]]) 
 
 
 def flower_program(imported: Sequence[str]) -> Callable[[], object]:
-    """Import what message handling needs, and return Flower's program, changed to install an app once."""
+    """Import the modules that handle messages; return Flower's program, which unpacks an app only once."""
     (entry,) = entry_points(group="console_scripts", name=PROGRAM)
     program: Callable[[], object] = entry.load()
     handling = vars(importlib.import_module("flwr.supernode.runtime.run_clientapp"))

@@ -37,7 +37,7 @@ _NEIGHBOUR = re.compile(r"\]\((?:\.\./)?(" + "|".join(map(re.escape, NEIGHBOURS)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made here; links to and from them are checked like those of all others."""
+    """Add the generated pages to the site's files, so that MkDocs checks links to and from these pages."""
     made = {page: _neighbour(name) for name, page in NEIGHBOURS.items()}
     for page in NOTEBOOKS:
         made[f"{page}.ipynb"] = _notebook((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"))
@@ -57,7 +57,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _notebook(text: str) -> str:
-    """A page as a notebook: what is to be run or written in it are cells, all else is text."""
+    """Return a page of docs/ as a notebook: commands and files become code cells, prose becomes text."""
     code: dict[str, Any] = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
     words = {"cell_type": "markdown", "metadata": {}}
     cells: list[dict[str, Any]] = []

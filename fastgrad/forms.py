@@ -1,4 +1,4 @@
-"""Choose how to compute gradients of single records: the first way that agrees with autograd."""
+"""Choose how to compute gradients of single records: the first way whose results agree with autograd's."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence

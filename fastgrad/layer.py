@@ -71,7 +71,7 @@ def add_weighted(rows: Floats, factors: Doubles, out: Floats) -> None:
 
 @compiled(_F, _F, _D)
 def scale(outputs: Floats, inputs: Floats, factors: Doubles) -> None:
-    """Scale gradients g_i^T a_i by factors, in place; a factor of 0 makes g_i and a_i 0, even if infinite."""
+    """Multiply gradients g_i^T a_i by factors, in place; factor 0 makes g_i and a_i 0, even from infinity."""
     count = len(factors)
     widths = (len(outputs) // count, len(inputs) // count)
     for n in range(count):

@@ -58,7 +58,10 @@ class Work:
 
 
 def opacus_python() -> Path:
-    """Return the Python interpreter of Opacus' environment, or this one if only it has Opacus."""
+    """Return a Python interpreter with Opacus: the separate environment's or, if missing, this process's.
+
+    If neither has Opacus, return the path at which the separate environment is expected.
+    """
     if not OPACUS_PYTHON.exists() and find_spec("opacus") is not None:
         return Path(sys.executable)
     return OPACUS_PYTHON
@@ -77,7 +80,7 @@ def measure_each(measure: Callable[[Work, str], dict[str, object]]) -> None:
 
 
 def seconds_of(work: Work, steps: Callable[[], object]) -> list[float]:
-    """Return the mean seconds of a step in each of several runs, each timed until the device is done."""
+    """Time several runs of the steps until the device has finished; return seconds per step of each run."""
     finish = torch.cuda.synchronize if work.device == "cuda" else partial(int)
     steps()
     seconds = []

@@ -45,7 +45,7 @@ def compared(work: str, ours: str, other: str, ratio: float, aim: str = "") -> R
 
 
 def raw_keystream(stream: CipherContext, num_bytes: int) -> None:
-    """Run only the cipher, into a small buffer that stays in the cache."""
+    """Encrypt `num_bytes` zeros in chunks into one small buffer, to time the cipher without main memory."""
     zeros, buffer = bytes(CHUNK_BYTES), bytearray(CHUNK_BYTES)
     for _ in range(num_bytes // CHUNK_BYTES):
         stream.update_into(zeros, buffer)

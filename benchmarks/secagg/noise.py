@@ -13,13 +13,13 @@ WANTED = 0.06
 
 
 def levels_of(num_clients: int, corrupt: int, most_levels: int) -> NoiseLevels:
-    """Return the parts in which a client's noise is drawn at sigma = 1, if 20 % of clients may drop out."""
+    """Return the noise levels (parts of a client's noise) for sigma = 1 and dropouts of up to 20 %."""
     contributors = Contributors(num_clients, num_clients // 5, corrupt, most_levels)
     return contributors.fitting_levels(1.0, 2 ** (FULL_BITS - 1))
 
 
 def excess_table() -> Table:
-    """Make a table of the largest surplus noise in a sum, by the number of removable parts of noise."""
+    """Make a table of the largest surplus noise in a sum, by the number of noise levels (removable parts)."""
     rows = []
     for n in (120, 300, 1000):
         for percent in (0, 10):

@@ -138,7 +138,7 @@ def ready(options: argparse.Namespace) -> str:
 
 
 def drawn_work(directory: Path, options: argparse.Namespace) -> Work:
-    """Write random data for the chosen model into the directory; return the description of the rounds."""
+    """Write random data for the chosen model into a directory; return a `Work` that describes the rounds."""
     if options.cnn3:
         colours = directory / "colours.npz"
         draw_colour_pictures(colours, count=COLOUR_CLIENTS * COLOUR_EXAMPLES)

@@ -39,7 +39,7 @@ def check_pfl() -> None:
 
 
 def pfl(work: Work, processes: int, threads: int) -> Measured:
-    """Measure rounds of Apple's pfl; several processes use torch.distributed, as its documentation says."""
+    """Measure rounds of Apple's pfl in one process, or in several processes that torch.distributed starts."""
     config = load(work.overrides)
     group = make_method(config).plan.groups[0]
     data = task_of(config).load()

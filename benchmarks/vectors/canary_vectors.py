@@ -193,8 +193,9 @@ def _gaussian(mu: float) -> Any:
 
 
 def _thresholds() -> dict[str, Any]:
-    """Return a test case: from 40 canaries' scores, guesses of which were in a run, and rates of true and
-    false alarms.
+    """Return a test case: the scores of 40 canaries, and the guesses and alarm rates that they must give.
+
+    A guess says whether a canary was in a run. The rates are those of true and of false alarms.
     """
     scores = [round(((7 * number) % 41) / 4 - 5 + (number % 2) * 1.5, 6) for number in range(40)]
     present = np.asarray([number % 2 == 1 for number in range(40)])

@@ -134,7 +134,7 @@ _KEYS = ("do", "run", "round", "in_round")
 
 
 def _in_numbers(terms: Terms) -> dict[str, Any]:
-    """Return the numbers of the one privacy event that a run records in a ledger, and the run's limits."""
+    """Return the numbers in the privacy event that a run records in a ledger and the run's limits."""
     (charge,) = terms.charges
     event = charge.event.to_dict()
     numbers = {key: each for key, each in event.items() if key not in ("turns", "num_rounds", "num_sums")}
@@ -176,7 +176,7 @@ def _sent(path: Path, what: str, run: str, numbers: Sequence[int]) -> None:
 
 
 def _costs(path: Path) -> dict[str, Any]:
-    """Return epsilon of all runs together in a ledger, against outsiders and against the server, by name."""
+    """Return epsilon of all runs in a ledger, against outsiders and against the server; {} after an error."""
     try:
         with locked_ledger(path, None) as file:
             return {

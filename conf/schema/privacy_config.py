@@ -1,4 +1,4 @@
-"""The setting group ``privacy``: budgets, their accounting, and what depends on them."""
+"""The setting group ``privacy``: budgets, and the settings of noise, sampling, clipping and accounting."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -179,7 +179,7 @@ class PrivacyConfig:
 
     @property
     def record_shares(self) -> tuple[float, ...]:
-        """For each budget, the fraction of a client's records with it; empty if budgets are for clients."""
+        """The fraction of a client's records for each budget; empty if whole clients have budgets."""
         if self.budgets_of == "clients":
             return ()
         return tuple(self.group_shares or [1 / len(self.budgets)] * len(self.budgets))

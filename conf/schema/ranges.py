@@ -74,7 +74,7 @@ def within(interval: str, more: str = "") -> Interval:
 
 
 def positive(words: str, *, or_zero: bool = False) -> Interval:
-    """Return the range of numbers above 0, or from 0 on with `or_zero`; `words` say so in error messages."""
+    """Return the range above 0 or, with `or_zero`, from 0 on; `words` name the range in error messages."""
     return Interval(0, inf, words, without_least=not or_zero, without_most=True)
 
 

@@ -1,4 +1,4 @@
-"""The setting groups ``run``, ``simulation`` and ``method``; each method adds options beside its class."""
+"""The setting groups ``run``, ``simulation`` and ``method`` (the options that all methods have)."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -58,7 +58,7 @@ class RunConfig:
 
 @dataclass
 class SimulationConfig:
-    """The settings of ``gdpfed simulate``; ``gdpfed run`` uses only the number of workers, nodes use none."""
+    """The settings of ``gdpfed simulate``, of which ``gdpfed run`` uses only the number of workers."""
 
     engine: Annotated[str, one_of("auto", "batched", "sequential")] = "auto"
     workers: Choosable | None = None

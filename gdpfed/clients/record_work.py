@@ -189,7 +189,7 @@ def check_convex(order: TrainingOrder, bounds: ConvexBounds | None) -> ConvexBou
             f"the order's work is convex_steps and its model {order.task.model} with loss {order.task.loss}: "
             "only softmax under cross_entropy without class weights is known to be convex and bounded"
         )
-    if steps.clipping_norm < bounds.gradient_norm * (1 - 1e-6):
+    if not steps.clipping_norm >= bounds.gradient_norm * (1 - 1e-6):
         raise OrderError(
             f"the order bounds gradients by {steps.clipping_norm:.6g}, and those of its model reach "
             f"{bounds.gradient_norm:.6g}: raise the order's bound"

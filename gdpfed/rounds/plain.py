@@ -103,7 +103,7 @@ def sum_noise_steps(
             total += noise_steps(order, parameters, parameters.num_clients)
         return total
     encoding, dimension = parameters.encoding(parameters.num_clients), parameters.dimension
-    stddev, device = parameters.clipping_norm * parameters.noise_multiplier, choose_device(order.device)
+    stddev, device = parameters.noise_stddev, choose_device(order.device)
     # What may be taken back is drawn by any device from its key, so by bits that a CPU computes.
     bits = choice.device_bits(device) if stream is None and device.type != "cpu" else None
     if bits is not None:

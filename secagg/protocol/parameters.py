@@ -265,6 +265,11 @@ class SumParameters:
             Corrections(takes_back, self.correction_multiplier),
         )
 
+    @property
+    def noise_stddev(self) -> float:
+        """C sigma, the standard deviation of a whole sum's noise; 0 without noise, also where C is inf."""
+        return self.clipping_norm * self.noise_multiplier if self.noise_multiplier else 0.0
+
     def client_noise_multiplier(self, num_contributors: int) -> float:
         """Return a client's noise, a standard deviation in clipping norms: sigma / sqrt(n2 - D - max(1, c)).
 

@@ -114,10 +114,10 @@ class ClientPolicy:
             ),
         }
         for name, (value, limit) in most.items():
-            if value > limit:
+            if not value <= limit:
                 return f"{name} {value:g} is above {limit:g}"
         for name, (value, limit) in least.items():
-            if value < limit:
+            if not value >= limit:
                 return f"{name} {value} is below {limit}"
         return ""
 
@@ -126,10 +126,10 @@ class ClientPolicy:
         if not sigma and parameters.fewest_in_sum < self.minimum_bare_survivors:
             fewest = parameters.fewest_in_sum
             return f"fewest_in_sum {fewest} without noise is below {self.minimum_bare_survivors}"
-        if sigma < self.minimum_noise_multiplier:
+        if not sigma >= self.minimum_noise_multiplier:
             return f"noise_multiplier {sigma:g} is below {self.minimum_noise_multiplier:g}"
         own = parameters.client_noise_multiplier(parameters.num_updates)
-        if own < self.minimum_own_noise:
+        if not own >= self.minimum_own_noise:
             return f"one client's noise, {own:g} clipping norms, is below {self.minimum_own_noise:g}"
         return ""
 

@@ -1,6 +1,5 @@
 """Shows the progress of training runs on the terminal."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
 from statistics import fmean
@@ -32,6 +31,8 @@ class TrainingProgress:
             run: read_rounds(run.path) if run.finished else [] for run in runs
         }
         self._bars_of: dict[Run, tuple[TaskID, float]] = {}
+        # Of runs that ended here: seconds a round, with all that a run takes around its rounds.
+        self._seconds_a_round: dict[Run, float] = {}
         self._bars = Progress(
             TextColumn("{task.fields[what]}"),
             BarColumn(bar_width=16),
@@ -85,10 +86,11 @@ class TrainingProgress:
         self._to_do.discard(run)
         if run in self._bars_of:
             self.update(run)
+            took = monotonic() - self._bars_of[run][1]
+            self._seconds_a_round[run] = took / max(1, len(self._records[run]))
             if not self.console.is_terminal:
                 done, left = self._count - len(self._to_do), self._time_left()
-                took = _clock(monotonic() - self._bars_of[run][1])
-                self.say(f"{done}/{self._count} {self._label(run)}, took {took}, left {left}")
+                self.say(f"{done}/{self._count} {self._label(run)}, took {_clock(took)}, left {left}")
             self.stopped(run)
         if error is not None and not isinstance(error, InputError):
             self.say(str(error))
@@ -103,18 +105,21 @@ class TrainingProgress:
         self._bars.update(self._runs_bar, completed=done, description=left, refresh=True)
 
     def _time_left(self) -> str:
-        """Estimate the time left from the mean seconds of a round on each data set."""
-        seconds = defaultdict(list)
-        for run, records in self._records.items():
-            for record in records:
-                if "total" in record.seconds:
-                    seconds[run.config.dataset.name].append(record.seconds["total"])
-        if not seconds:
+        """Estimate the time left from what a round took, if possible of the same data set and method."""
+        rates = self._seconds_a_round or {
+            run: fmean(seconds)
+            for run, records in self._records.items()
+            if (seconds := [record.seconds["total"] for record in records if "total" in record.seconds])
+        }
+        if not rates:
             return "?"
-        means = {name: fmean(each) for name, each in seconds.items()}
-        mean = fmean(means.values())
+        means = {
+            key: fmean(rates[run] for run in rates if _known_by(run)[: len(key)] == key)
+            for key in {_known_by(run)[:length] for run in rates for length in range(3)}
+        }
         left = sum(
-            (run.config.run.num_rounds - len(self._records[run])) * means.get(run.config.dataset.name, mean)
+            (run.config.run.num_rounds - len(self._records[run]))
+            * next(means[key] for length in (2, 1, 0) if (key := _known_by(run)[:length]) in means)
             for run in self._to_do
         )
         return _clock(left / max(1, len(self._bars_of)))
@@ -122,6 +127,11 @@ class TrainingProgress:
     def _label(self, run: Run) -> str:
         records = self._records[run]
         return run.label + (f", {shown_in(records[-1])}" if records else "")
+
+
+def _known_by(run: Run) -> tuple[str, str]:
+    """Return what decides how long a round of a run takes, most important first: data set and method."""
+    return run.config.dataset.name, run.config.method.name
 
 
 def _clock(seconds: float) -> str:

@@ -121,7 +121,7 @@ class OwnSpending(Mechanism, OwnTotals):
                     f"client {client} is asked for {asked.num_steps} steps, and the plan charges "
                     f"{spending.local_steps}"
                 )
-            if max(asked.batch_rates) > spending.batch_rate * (1 + ROUNDING):
+            if not max(asked.batch_rates) <= spending.batch_rate * (1 + ROUNDING):
                 return (
                     f"client {client} is asked for batch rates {asked.batch_rates}, and the plan's is "
                     f"{spending.batch_rate:g}"

@@ -47,7 +47,8 @@ def check_bound(order: TrainingOrder, dimension: int, grid: float) -> None:
             "batch rate 1"
         )
     moves, left = sqrt(blocks_in(order)), record_bound(order, dimension, grid)
-    if not moves <= left * order.weight:
+    # Counts are not clipped, and are weighted afterwards: as the bound is, so that no weight is in this.
+    if not moves <= left:
         raise OrderError(
             f"a record moves the counts by {moves:.6g}, and rounding {dimension} of them leaves {left:.6g} "
             "of its bound: ask for fewer cells, or have more clients"

@@ -121,15 +121,16 @@ def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParamet
 def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
     """Raise BudgetRefusedError before an update without sufficient noise of its own is sent unmasked.
 
-    A trusted edge server may receive such an update: it owes the noise of the terms, which `charge` checks.
+    A trusted edge server may receive such an update if the terms say so, which the ledger records: it owes
+    the noise of the terms, which `charge` checks.
     """
-    if any(budget.edge_trusted for budget in budgets.values()):
-        return
-    if "record" not in budgets:
+    edge_trusted = any(budget.edge_trusted for budget in budgets.values())
+    if not edge_trusted and "record" not in budgets:
         raise BudgetRefusedError(VISIBLE_UPDATES)
     with locked_ledger(*places_of(budgets)) as file:
         terms = file.ledger.terms(round_of_run.run)
-        if once_in(terms, round_of_run.index) or not private_by_itself(terms):
+        own_noise = private_by_itself(terms) and not once_in(terms, round_of_run.index)
+        if not own_noise and (terms.sums_hidden or not edge_trusted):
             raise BudgetRefusedError(VISIBLE_UPDATES)
 
 
@@ -352,11 +353,12 @@ def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> s
     once = once_in(terms, round_index)
     if private_by_itself(terms) and not once:
         return ""
-    stddev = parameters.noise_multiplier * parameters.clipping_norm
+    stddev = parameters.noise_stddev
     least = terms.owed_noise(round_index) if once is None else noise_of(paid_once(terms, once))
     dropouts = ceil(terms.dropout_tolerance * parameters.num_updates)
     corrupt = ceil(terms.corrupt_tolerance * parameters.num_clients)
-    if stddev < least * (1 - ROUNDING):
+    # Not the other way round: a NaN is no less than anything.
+    if not stddev >= least * (1 - ROUNDING):
         return f"noise of standard deviation {stddev:.6g} is below {least:.6g}"
     if parameters.dropout_tolerance > dropouts:
         return f"a tolerance of {parameters.dropout_tolerance} dropouts is above {dropouts}"

@@ -110,14 +110,16 @@ class SessionFile:
         with self._file.locked():
             return _last(self._load().sessions, sealed, bound)[0]
 
-    def delete(self, handle: str) -> None:
+    def delete(self, handle: str) -> bool:
         """Delete a session's key from disk, so that the session can never be opened again.
+
+        Returns whether it was there still: of two processes that end one session, one gets True.
 
         Raises:
             SessionFileError: the file cannot be used.
         """
         with self._changed() as contents:
-            contents.sessions.pop(handle, None)
+            return contents.sessions.pop(handle, None) is not None
 
     def shares(self) -> list[NoiseShare]:
         """Return the node's stored noise, of which later rounds may subtract parts."""

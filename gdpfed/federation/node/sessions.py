@@ -101,8 +101,8 @@ def stored_session(
     except BaseException:
         _delete(node, kept)
         raise
-    if then is None:
-        _delete(node, kept)
+    if then is None and not _delete(node, kept):
+        raise LocalProtocolError("this client's session was answered by another process at the same time")
 
 
 def keep_session(
@@ -143,10 +143,12 @@ def _opened(node: Node, kept: StoredSession, round_of_run: RoundOfRun) -> bytes:
     return kept.data if file is None else file.open(kept.sealed, _bound(round_of_run))
 
 
-def _delete(node: Node, kept: StoredSession | None) -> None:
+def _delete(node: Node, kept: StoredSession | None) -> bool:
+    """Delete a session's key; return False if it was gone already."""
     file = session_file_of(node)
-    if file is not None and kept is not None and kept.handle:
-        file.delete(kept.handle)
+    if file is None or kept is None or not kept.handle:
+        return True
+    return file.delete(kept.handle)
 
 
 def session_file_of(node: Node) -> SessionFile | None:

@@ -20,6 +20,7 @@ from gdpfed.errors import ConfigError, LearningError
 from gdpfed.extras.statistics.figures import moments, quantile, total
 from gdpfed.extras.statistics.layout import Asked, Cells, Layout
 from gdpfed.extras.statistics.methods import SLACK
+from gdpfed.extras.statistics.record_work import check
 from gdpfed.extras.statistics.rows import Counted, counted_rows, counts_of
 from gdpfed.federation.node.contribution import Contributor
 from gdpfed.learning.data.columns import Numeric
@@ -409,6 +410,17 @@ def test_a_client_that_is_protected_as_a_whole_has_no_table_of_its_own(table):
     words = settings(table, "method.by_party=true", unit="client", model="statistics_by_party")
     with pytest.raises(ConfigError, match="would show a table of each alone, under noise that hides it"):
         make_method(load(words))
+
+
+@pytest.mark.parametrize("weight", [1.1, 10.0, 300.0])
+def test_no_weight_lets_a_record_count_for_more(table, weight):
+    """A weight w with a norm C / w is within C, and counts, which are not clipped, leave w times as large."""
+    order, encoding, bound = ordered(table, "record", 20)
+    theta = np.zeros(order.task.dimension, np.float32)
+    check(order, theta, encoding, 0)
+    steps = replace(order.records, clipping_norm=bound / weight)
+    with pytest.raises(OrderError, match="a record moves the counts by"):
+        check(replace(order, weight=weight, records=steps), theta, encoding, 0)
 
 
 def test_an_order_with_too_small_a_bound_counts_nothing(table, monkeypatch):

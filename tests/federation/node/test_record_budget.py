@@ -264,6 +264,12 @@ def test_a_sum_of_gradients_has_one_step_and_the_noise_of_the_terms(own):
     ("numbers", "asked", "words"),
     [
         ({"noise_multiplier": 0.39}, order("gradient_sum"), "noise of standard deviation 1.95 is below 2"),
+        # Without clipping and without noise, C sigma is infinity times zero.
+        (
+            {"noise_multiplier": 0.0, "clipping_norm": float("inf")},
+            order("gradient_sum"),
+            "noise of standard deviation 0 is below 2",
+        ),
         ({"dropout_tolerance": 1}, order("gradient_sum"), "a tolerance of 1 dropouts is above 0"),
         ({}, order("gradient_sum", num_steps=2), "over 2 steps was ordered, and its noise is for one"),
         (
@@ -301,6 +307,15 @@ def test_only_steps_that_are_private_by_themselves_leave_in_clear(own):
     budget.charge(budgets, FIRST, parameters(), order())
     with pytest.raises(PrivacyError, match="the server would see single updates"):
         budget.check_in_clear(own(epsilon=2.0), FIRST)
+
+
+def test_an_edge_that_is_trusted_sees_updates_only_if_the_terms_and_so_the_ledger_say_so(own):
+    budgets = own(epsilon_record=2.0, edge_trusted=True)
+    budget.begin(budgets, DP_SUM)
+    with pytest.raises(PrivacyError, match="the server would see single updates"):
+        budget.check_in_clear(budgets, FIRST)
+    budget.begin(budgets, replace(DP_SUM, run="in clear", sums_hidden=False))
+    budget.check_in_clear(budgets, RoundOfRun("in clear", 0))
 
 
 def test_a_sum_of_gradients_in_clear_is_never_agreed_to(own):

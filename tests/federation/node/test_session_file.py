@@ -3,12 +3,16 @@
 import json
 import os
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from gdpfed.clients.messages import RoundOfRun
 from gdpfed.federation.node import node_file
+from gdpfed.federation.node.node_settings import Node, NodeSettings
 from gdpfed.federation.node.session_file import MOST_SESSIONS, SessionFile, SessionFileError
-from secagg import LocalProtocolError
+from gdpfed.federation.node.sessions import MASKED_SLOT, keep_session, stored_session
+from secagg import ClientSession, LocalProtocolError
 
 ROUND = b"0/run"
 LAST = "each stage is answered once"
@@ -31,10 +35,27 @@ def test_only_what_was_sealed_last_opens(file):
     with pytest.raises(LocalProtocolError, match=LAST):
         file.seal(b"shared otherwise", "shared", ROUND, first)
     assert file.open(second, ROUND) == b"shared"
-    file.delete(second[0])
+    assert file.delete(second[0])
+    assert not file.delete(second[0])
     for sealed in (first, second):
         with pytest.raises(LocalProtocolError, match=ENDED):
             file.open(sealed, ROUND)
+
+
+def test_of_two_processes_that_end_a_session_one_answers(tmp_path, monkeypatch):
+    """Flower may start a process for each message: both read the keys of a session before one ends it."""
+    monkeypatch.setattr(ClientSession, "from_bytes", classmethod(lambda *data, **own: "session"))
+    settings = NodeSettings({"partition-id": 0, "session-file": str(tmp_path / "sessions")})
+    session = SimpleNamespace(to_bytes=lambda: b"keys", stage="masked")
+    first = Node(settings, {}, "1")
+    keep_session(first, MASKED_SLOT, session, RoundOfRun("run", 0))
+    second = Node(settings, dict(first.state), "1")
+    with (
+        pytest.raises(LocalProtocolError, match="was answered by another process"),
+        stored_session(first, MASKED_SLOT, RoundOfRun("run", 0)),
+        stored_session(second, MASKED_SLOT, RoundOfRun("run", 0)),
+    ):
+        pass
 
 
 def test_a_session_opens_for_its_own_round_only(file):

@@ -118,7 +118,7 @@ class TermsOfRecords(Terms, RecordBudgets):
     def broken_own_noise(self, round_index: int, steps: RecordSteps) -> str:
         """Return how steps that the client noises itself break the run's conditions; "" if they do not."""
         least = self.noise_of_step(round_index)
-        if steps.noise_multiplier < least * (1 - ROUNDING):
+        if not steps.noise_multiplier >= least * (1 - ROUNDING):
             return (
                 f"noise multiplier {steps.noise_multiplier:.6g} of a step is below the {least:.6g} of the "
                 "terms"

@@ -71,7 +71,7 @@ class SumTerms(Terms, SampledTerms):
     def broken_by(self, round_index: int, told: Instructions, sum_norm: float) -> str:
         event = self.event(round_index)
         norm = min(told.clipping_norm, sum_norm)
-        if norm > event.clipping_norm * (1 + ROUNDING):
+        if not norm <= event.clipping_norm * (1 + ROUNDING):
             return f"clipping norm {norm:.6g} is above the {event.clipping_norm:.6g} of the terms"
         if told.noise != event.noise:
             return f"{told.noise} noise was ordered where the terms say {event.noise}"

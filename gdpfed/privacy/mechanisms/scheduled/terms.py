@@ -108,7 +108,7 @@ class ScheduledTerms(Terms, TurnTerms):
 
     def broken_by(self, round_index: int, told: Instructions, sum_norm: float) -> str:
         norm = min(told.clipping_norm, sum_norm)
-        if norm > self.event.clipping_norm * (1 + ROUNDING):
+        if not norm <= self.event.clipping_norm * (1 + ROUNDING):
             return f"clipping norm {norm:.6g} is above the {self.event.clipping_norm:.6g} of the terms"
         if told.noise != "gaussian":
             return f"{told.noise} noise was ordered where the terms say gaussian"
