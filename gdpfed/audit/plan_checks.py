@@ -18,8 +18,9 @@ COPIED = ("sampling", "adjacency", "noise", "clipping_norm", "accountant", "samp
 STATED = {"adjacency": "zero_out", "sampling": None, "noise": None}
 # Methods that clip all clients to the configured norm.
 ONE_NORM = ("dp_fedavg", "gdpfed", "gdpfed_op", "gdpfed_plus", "idp_fedavg_sample", "pfa")
-# Those, and methods that clip each group to a norm of its own, which is the same in all rounds.
-SAME_NORM_IN_ALL_ROUNDS = (*ONE_NORM, "gdpfed_star", "idp_fedavg_scale")
+# Methods that clip each group to a norm of its own: their mean over a cohort is the configured norm.
+MEAN_NORM = ("gdpfed_star", "idp_fedavg_scale")
+SAME_NORM_IN_ALL_ROUNDS = (*ONE_NORM, *MEAN_NORM)
 
 
 def check_plan(files: RunFiles) -> Iterator[str]:
@@ -36,6 +37,7 @@ def check_plan(files: RunFiles) -> Iterator[str]:
     yield from _check_charges(files, rule)
     yield from rule.check_plan()
     yield from _check_weighting(files, rule)
+    yield from _check_mean_norm(files)
     yield from _check_assignment(files)
     yield from _check_budgets(files)
 
@@ -106,6 +108,20 @@ def _check_events(files: RunFiles, index: int) -> Iterator[str]:
     of_one_norm = name in ONE_NORM and not plan.get("adaptive_clipping")
     if of_one_norm and own is not None and not math.isclose(own, norm, rel_tol=AGREES_WITHIN):
         yield f"group {index} has clipping norm {own:g}, and its method one of {norm:g}"
+
+
+def _check_mean_norm(files: RunFiles) -> Iterator[str]:
+    """Check that the norms of groups have the configured mean: sum_m n_m C_m / sum_m n_m, n_m of a cohort."""
+    plan, asked = files.plan, files.config["privacy"]["clipping_norm"]
+    if files.config["method"]["name"] not in MEAN_NORM or plan["sampling"] == "allocation":
+        return
+    groups = plan["groups"]
+    norms = [group.get("clipping_norm", plan["clipping_norm"]) for group in groups]
+    if plan.get("adaptive_clipping") or not plan["private"] or None in norms:
+        return
+    mean = float(np.average(norms, weights=[group["expected_cohort_size"] for group in groups]))
+    if not math.isclose(mean, asked, rel_tol=AGREES_WITHIN):
+        yield f"plan.json has clipping norms of groups with a mean of {mean:.6g}, the configuration {asked:g}"
 
 
 def _check_weighting(files: RunFiles, rule: AuditRule) -> Iterator[str]:

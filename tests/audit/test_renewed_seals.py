@@ -73,6 +73,31 @@ def at_a_tenth_of_the_norm_later(plan):
     plan["groups"][0]["charges"] = [{**charge, "count": 1}, {**charge, "count": 1, "event": event}]
 
 
+def at_a_third_of_the_norms(plan):
+    """Clip groups less far than the configured mean, which makes every epsilon small."""
+    for group in plan["groups"]:
+        group["clipping_norm"] /= 3
+        group["noise_multiplier"] *= 3
+        for charge in group["charges"]:
+            charge["event"]["clipping_norm"] /= 3
+
+
+def at_half_of_the_rate(plan):
+    for group in plan["groups"]:
+        group["sampling_rate"] /= 2
+        for charge in group["charges"]:
+            charge["event"]["sampling_rate"] /= 2
+
+
+def at_a_tenth_of_the_batches(plan):
+    for group in plan["groups"]:
+        for own in (group, *group["records"]["groups"]):
+            for charge in own["charges"]:
+                charge["event"]["batch_rate"] /= 10
+        for own in group["records"]["groups"]:
+            own["batch_rate"] /= 10
+
+
 IN_CARD = [
     ("turns", "| 1 | 1.00 |", "| 1 | 0.10 |", "spent 0.10, where 1.00 follows"),
     ("turns", "delta = 1e-05", "delta = 1e-09", "delta 1e-09, where 1e-05 follows"),
@@ -124,6 +149,10 @@ IN_FILES = [
     ("records", "vote.json", at("votes", 0, factor=-9.0), "says"),
     ("sampled", "plan.json", at("groups", 0, "clipping_norm", to=0.7), "0.7, and its method one of"),
     ("sampled", "plan.json", at_a_tenth_of_the_norm_later, "is charged at clipping norms"),
+    ("sampled", "plan.json", at_half_of_the_rate, "asks for 6 clients a round, and the rates of its groups"),
+    ("turns", "plan.json", at_a_third_of_the_norms, "norms of groups with a mean of"),
+    ("records", "plan.json", at_a_tenth_of_the_batches, "a mean batch rate of 0.1, the configuration at 1"),
+    ("records", "plan.json", at("record_is", to="person"), "no column of the run tells persons apart"),
     ("sampled", "norm_histogram.json", at("noise_stddev", factor=0.5), "below the plan's"),
     ("sampled", "norm_histogram.json", at("within", 2, 1, to=0.9), "follow from its counts"),
     ("chosen", "rewards.json", at("clients", "0", factor=2), "of client 0, which has earned"),

@@ -15,6 +15,8 @@ from gdpfed.audit.rules import ROUNDING, GroupAudit, RecordAudit, or_infinite
 
 # What a plan does not look beyond.
 MOST_STEPS = 10_000_000
+# Rates that fit several budgets are found by halving.
+SAME_RATE = 1e-3
 OWN_NOISE = ("dp_sgd", "noised_update")
 """Kinds of local computation whose results have enough noise before they leave a client."""
 
@@ -89,6 +91,9 @@ class StepsRule(ChargedGroups):
 
     def check_plan(self) -> Iterator[str]:
         declared = self.files.declared_parties
+        if self.plan.get("record_is") == "person" and not declared:
+            yield "plan.json says that a person is protected, and no column of the run tells persons apart"
+        yield from self._check_configured()
         for index in range(len(self.plan["groups"])):
             if self.plan["unit"] == "record" and self.parties(index) < declared:
                 yield (
@@ -100,6 +105,26 @@ class StepsRule(ChargedGroups):
             yield from self._check_shares(index)
             yield from self.check_bounds(index)
             yield from self._check_noise(index)
+
+    def _check_configured(self) -> Iterator[str]:
+        """Check that batch rates have the configured mean over all records, and noise is what was given."""
+        config, groups = self.files.config, self.plan["groups"]
+        drawn = math.fsum(
+            group["clients"] * own["share"] * own["batch_rate"]
+            for index, group in enumerate(groups)
+            for own in self.records(index)["groups"]
+        ) / sum(group["clients"] for group in groups)
+        asked = config["privacy"]["batch_rate"]
+        if not math.isclose(drawn, asked, rel_tol=SAME_RATE):
+            yield (
+                f"plan.json draws a record at a mean batch rate of {drawn:.6g}, the configuration at "
+                f"{asked:g}"
+            )
+        given = config["method"].get("noise_multiplier")
+        for index in range(len(groups)) if given is not None else ():
+            said = self.records(index)["noise_multiplier"]
+            if not math.isclose(said, given, rel_tol=ROUNDING):
+                yield f"plan.json has noise multiplier {said:.6g} of steps, the configuration {given:g}"
 
     def check_participations(self, index: int) -> Iterator[str]:
         most = self.records(index)["most_rounds"]

@@ -3,6 +3,7 @@
 In a client's own ledger all rounds cost it, taken or not.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -58,6 +59,23 @@ class SampledSumsRule(ChargedGroups):
                 against_server=self.cost_to_server(index, most),
                 against_members=self.cost(index, most, part_left(self.files, index)),
                 most_rounds=most,
+            )
+
+    def check_plan(self) -> Iterator[str]:
+        """Check that the groups' sampling rates have the stated mean over all clients.
+
+        Cohorts of a fixed size are whole numbers. Rates of an allocation follow from the lengths of blocks.
+        """
+        yield from super().check_plan()
+        plan, groups = self.plan, self.plan["groups"]
+        if plan["sampling"] not in ("poisson", "fixed_size"):
+            return
+        sampled = math.fsum(group["clients"] * group["sampling_rate"] for group in groups)
+        stated = plan["sampling_rate"] * sum(group["clients"] for group in groups)
+        if abs(sampled - stated) > (len(groups) if plan["sampling"] == "fixed_size" else ROUNDING * stated):
+            yield (
+                f"plan.json has sampling_rate {plan['sampling_rate']:.6g}, which asks for {stated:.6g} "
+                f"clients a round, and the rates of its groups for {sampled:.6g}"
             )
 
     def check_charges(self, index: int) -> Iterator[str]:
