@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 
 from client_app.relay import GUARD_KEY
 from gdpfed.clients.messages import ASK, BEGIN, CARRY, END, JOIN, OFFER, STAGES, one_line
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, not_known
 from gdpfed.federation.node.stand_ins import StandInError, Vector
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ARRAYS, CONFIG = "arrays", "config"
 """The records of a message to an app's train function, by the names that Flower's strategies use."""
 SERVER_ROUND = "server-round"
+FLOWERS = ("train", "evaluate", "query")
+"""Flower's types of messages; an app may have functions for more, as in ``query.status``."""
 OURS = frozenset({f"query.{name}" for name in (JOIN, ASK, CARRY, OFFER, BEGIN, END)})
 OURS |= {f"train.{stage}" for stage in STAGES}
 
@@ -44,8 +46,16 @@ def private_client(
             charge. All others are refused.
         own_settings: of the node's ``--node-config``, which the app reads and a node of a run does not know.
 
-    Raises LearningError: something is said to be public that the plan answers for.
+    Raises LearningError: something is said to be public that the plan answers for, or that Flower does not
+    have; or `app` is not a ClientApp.
     """
+    if not isinstance(app, ClientApp):
+        raise LearningError(f"app is a {type(app).__name__}: give the ClientApp that has your train function")
+    if isinstance(public, str):
+        raise LearningError(f"public={public!r} is a text: give a list, as in public=['evaluate']")
+    for kind in public:
+        if kind.partition(".")[0] not in FLOWERS:
+            raise LearningError(not_known(f"public={kind}", FLOWERS))
     if bad := sorted(OURS.intersection(public) | {"train"}.intersection(public)):
         raise LearningError(
             f"public={bad[0]}: budgets pay for such answers, which are not public: leave it out"

@@ -47,6 +47,8 @@ class GDPFed(Strategy):
         num_rounds: of the plan; None leaves it to `start`.
         method: whose work is a whole update, such as gdpfed_star, gdpfed or fedavg; None is gdpfed_plus.
         against: whom epsilon holds against, as ``privacy.against``; None for what the method usually has.
+
+    Raises ConfigError: a setting that is not a text, or budgets that are one number.
     """
 
     def __init__(
@@ -58,6 +60,10 @@ class GDPFed(Strategy):
         method: str | None = None,
         against: str | None = None,
     ) -> None:
+        if wrong := [setting for setting in settings if not isinstance(setting, str)]:
+            raise ConfigError(f"GDPFed({wrong[0]!r}): settings are texts, as in 'privacy.clipping_norm=0.5'")
+        if isinstance(budgets, int | float):
+            raise ConfigError(f"budgets={budgets} is one number: give one for each group, as in [{budgets}]")
         if not (budgets is None or isinstance(budgets, str)):
             budgets = f"[{','.join(map(str, budgets))}]"
         resumed = _are_given(settings, "run.resume")

@@ -63,6 +63,61 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "sum-without-noise",
+        "federation/node/test_record_budget.py::test_a_sum_of_gradients_beyond_the_terms_is_refused",
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                "    stddev = parameters.noise_stddev\n",
+                "    stddev = parameters.noise_multiplier * parameters.clipping_norm\n",
+            ),
+            (
+                "gdpfed/federation/node/budget.py",
+                "    if not stddev >= least * (1 - ROUNDING):\n",
+                "    if stddev < least * (1 - ROUNDING):\n",
+            ),
+        ),
+    ),
+    Defence(
+        "statistics-weighted",
+        "extras/statistics/test_statistics.py::test_no_weight_lets_a_record_count_for_more",
+        (
+            (
+                "gdpfed/extras/statistics/record_work.py",
+                "    if not moves <= left:\n",
+                "    if not moves <= left * order.weight:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "session-ended-twice",
+        "federation/node/test_session_file.py::test_of_two_processes_that_end_a_session_one_answers",
+        (
+            (
+                "gdpfed/federation/node/sessions.py",
+                "    if then is None and not _delete(node, kept):\n",
+                "    if then is None and _delete(node, kept) is None:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "clear-against-the-terms",
+        "federation/node/test_record_budget.py::"
+        "test_an_edge_that_is_trusted_sees_updates_only_if_the_terms_and_so_the_ledger_say_so",
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                "        if not own_noise and (terms.sums_hidden or not edge_trusted):\n",
+                "        if not own_noise and not edge_trusted:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "norms-of-groups-edited",
+        "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
+        (("gdpfed/audit/plan_checks.py", "    yield from _check_mean_norm(files)\n", ""),),
+    ),
+    Defence(
         "charged-otherwise-than-planned",
         "audit/test_renewed_seals.py::test_charges_are_compared_with_a_plan_and_settings_that_agree",
         (("gdpfed/audit/plan_checks.py", "        yield from _check_events(files, index)\n", ""),),

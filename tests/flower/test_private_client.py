@@ -13,7 +13,7 @@ from conf.load import load
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import task_of
-from gdpfed.errors import ConfigError, LearningError, PrivacyError, RunError
+from gdpfed.errors import ConfigError, InputError, LearningError, PrivacyError, RunError
 from gdpfed.federation.node.stand_ins import StandInError
 from gdpfed.flower import GDPFed, private_client
 from gdpfed.privacy.ledgers.charged import ChargedSum
@@ -261,6 +261,21 @@ def test_what_no_budget_pays_for_is_refused_unless_it_is_called_public():
     for kind in ("train", "train.mask", "query.join"):
         with pytest.raises(LearningError, match=f"^public={kind}: budgets pay for such answers"):
             private_client(own_app(moved_by(1.0)), public=[kind])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: GDPFed(budgets=1.0, num_clients=4), "budgets=1.0 is one number: give one for each group"),
+        (lambda: GDPFed(3, num_clients=4), r"GDPFed\(3\): settings are texts"),
+        (lambda: private_client(None), "app is a NoneType: give the ClientApp"),
+        (lambda: private_client(ClientApp(), public="evaluate"), "public='evaluate' is a text: give a list"),
+        (lambda: private_client(ClientApp(), public=["evalute"]), "public=evalute is not known: use train,"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused_in_one_line(make, words):
+    with pytest.raises(InputError, match=f"^{words}"):
+        make()
 
 
 def test_a_guard_is_not_passed_by():
