@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -65,6 +66,11 @@ def test_all_nodes_say_their_norms_once_and_pay_for_it(counted):
     check_terms_of_sum(terms, index, parameters_of(secagg, "one", asked))
     with pytest.raises(BudgetRefusedError, match="noise of standard deviation"):
         check_terms_of_sum(terms, index, parameters_of(secagg, "one", quiet))
+    bare = replace(
+        parameters_of(secagg, "one", asked), clipping_norm=inf, noise_multiplier=0.0, noise_levels=0
+    )
+    with pytest.raises(BudgetRefusedError, match="noise of standard deviation 0 is below"):
+        check_terms_of_sum(terms, index, bare)
 
 
 def test_an_audit_names_what_was_changed(counted):
