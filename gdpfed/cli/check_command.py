@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import Command, cli_path
+from gdpfed.cli.command import Command, busy, cli_path
 from gdpfed.errors import ConfigError, printable
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def _execute(options: argparse.Namespace) -> int:
     columns = read_columns(options.columns or folder / COLUMNS_FILE)
     faults = 0
     for table in tables_in(path):
-        rows, found = check_table(table, columns)
+        with busy(printable(f"reading {table} ...")):
+            rows, found = check_table(table, columns)
         refused = sum(each.refused for each in found)
         faults += refused
         _say(f"{table}: {rows} rows, {refused or 'no'} fault{'s' if refused > 1 else ''}")

@@ -166,14 +166,16 @@ def epilog_of(examples: str) -> str:
 
 
 @contextmanager
-def planning() -> Iterator[None]:
-    """Show "planning ..." on the terminal while a plan is computed, which can take a minute.
+def busy(words: str) -> Iterator[None]:
+    """Show on the terminal what the ``with`` block does; elsewhere say so once if it takes long.
 
-    It goes to standard error, so a plan as JSON can go through a pipe.
+    It goes to standard error, so what a command prints can go through a pipe.
     """
     from gdpfed.report.console import OutputConsole
+    from gdpfed.report.progress import said_after
 
-    with OutputConsole(stderr=True).status("planning ..."):
+    console = OutputConsole(stderr=True)
+    with console.status(words) if console.is_terminal else said_after(console.print, words):
         yield
 
 

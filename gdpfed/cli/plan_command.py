@@ -6,7 +6,7 @@ from dataclasses import asdict
 from math import inf
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import Command, add_overrides, check_picture, cli_path, make_console, planning
+from gdpfed.cli.command import Command, add_overrides, busy, check_picture, cli_path, make_console
 from gdpfed.decimal_numbers import decimal_number, whole_number
 from gdpfed.errors import ConfigError, InputError
 from gdpfed.report.plan_questions import PLAN_QUESTIONS
@@ -100,7 +100,7 @@ def _execute(options: argparse.Namespace) -> int:
     for name in PLAN_QUESTIONS.names():
         if getattr(options, name):
             return _answer(PLAN_QUESTIONS.get(name), config, options)
-    with planning():
+    with busy("planning ..."):
         config = resolve(config)
         method = make_method(config)
     refuse_skipped(method.plan, method.least_members(config))
@@ -128,7 +128,7 @@ def _compare(options: argparse.Namespace) -> int:
 
     _refuse_picture(options.output)
     if show_plan.load_unit(options.overrides) == "record":
-        with planning():
+        with busy("planning ..."):
             of_records = show_plan.record_comparison(options.overrides)
         entries = [show_plan.record_comparison_dict(*row) for row in of_records]
         shown = record_comparison(of_records)
@@ -137,7 +137,7 @@ def _compare(options: argparse.Namespace) -> int:
             each.partition("=")[2] for each in options.overrides if each.startswith("privacy.accountant=")
         ]
         every = show_plan.ACCOUNTANTS if options.json else (*asked, show_plan.ACCOUNTANTS[0])[:1]
-        with planning():
+        with busy("planning ..."):
             rows = show_plan.comparison(options.overrides, every)
         entries, shown = [show_plan.comparison_dict(row) for row in rows], plan_comparison(rows)
     _print_json(entries) if options.json else make_console().print(shown)
@@ -152,7 +152,7 @@ def _choose(config: "Config", options: argparse.Namespace) -> int:
     from gdpfed.methods.choose import MOST_ROUNDS, choose
     from gdpfed.report.plan_table import choice_report
 
-    with planning():
+    with busy("planning ..."):
         choice = choose(config, options.overrides, options.most_rounds or MOST_ROUNDS)
         config = resolve(load([*options.overrides, *choice.overrides]))
         method = make_method(config)
@@ -182,7 +182,7 @@ def _epsilons(options: argparse.Namespace) -> int:
     """Show how much noise each of several privacy budgets needs."""
     from gdpfed.report.budget_noise import budget_noises, budget_text, draw_budgets
 
-    with planning():
+    with busy("planning ..."):
         noises = budget_noises(options.overrides, options.epsilons)
     if options.json:
         _print_json([asdict(noise) for noise in noises])
@@ -195,7 +195,7 @@ def _epsilons(options: argparse.Namespace) -> int:
 
 def _answer(question: "PlanQuestion", config: "Config", options: argparse.Namespace) -> int:
     """Compute and show the answer to a question about a plan, such as ``--price``; return the exit status."""
-    with planning():
+    with busy("planning ..."):
         answer = question.answer(config)
     if options.json:
         _print_json(answer.values)

@@ -3,7 +3,7 @@
 import argparse
 import re
 
-from gdpfed.cli.command import Command, add_overrides, make_console, planning
+from gdpfed.cli.command import Command, add_overrides, busy, make_console
 from gdpfed.errors import LaunchError
 
 EXAMPLES = """\
@@ -39,7 +39,7 @@ def _execute(options: argparse.Namespace) -> int:
     directory = run_path(chosen, config.dataset.name, config.method.name)
     if not resuming:
         require_unused(directory)
-    with planning():
+    with busy("planning ..."):
         resolved = resolve(config)
         method = make_method(resolved)
     console = make_console()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import planning
+from gdpfed.cli.command import busy
 from gdpfed.errors import LearningError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def train(console: "Console", overrides: Sequence[str]) -> Path:
     from gdpfed.runs.round_log import RoundLogEntry, read_rounds
     from gdpfed.simulation.in_process_fleet import simulate_prepared
 
-    with planning():
+    with busy("planning ..."):
         prepared = PreparedRun.of(config)
     plan, waiting = prepared.method.plan, "training the first round ..."
     show_heading(console, prepared.config, prepared.method)

@@ -1,7 +1,7 @@
 """Shows the progress of a run to someone who waits: on a terminal, in a pipe, in a notebook."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -156,7 +156,14 @@ def said_if_slow(words: str) -> Iterator[None]:
     if not is_interactive():
         yield
         return
-    timer = Timer(SLOW_SECONDS, partial(print, words, flush=True))
+    with said_after(partial(print, flush=True), words):
+        yield
+
+
+@contextmanager
+def said_after(say: Callable[[str], None], words: str) -> Iterator[None]:
+    """Say what a ``with`` block does, once, if it takes more than some seconds."""
+    timer = Timer(SLOW_SECONDS, say, [words])
     timer.start()
     try:
         yield

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 import gdpfed
 from conf.load import load
 from conf.schema import SecAggConfig
+from gdpfed.cli.command import busy
 from gdpfed.methods import make_method
 from gdpfed.report import progress
 from gdpfed.report.metric_display import duration
@@ -83,6 +85,16 @@ def test_what_takes_long_is_said_to_a_person_only(monkeypatch, capsys):
         with said_if_slow("planning ..."):
             gdpfed.plan("method=fedavg")
         assert ("planning ..." in capsys.readouterr().out) == interactive
+
+
+def test_a_command_in_a_pipe_says_once_on_standard_error_what_takes_long(monkeypatch, capsys):
+    with busy("reading ..."):
+        pass
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress, "SLOW_SECONDS", 0.0)
+    with busy("reading ..."):
+        time.sleep(0.2)
+    assert tuple(capsys.readouterr()) == ("", "reading ...\n")
 
 
 def test_in_a_notebook_a_plan_for_the_log_is_not_displayed(monkeypatch, capsys):

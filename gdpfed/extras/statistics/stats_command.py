@@ -116,11 +116,11 @@ def _counted(options: argparse.Namespace) -> Path:
             overrides.append(f"run.directory={directory}")
         RUN.execute(argparse.Namespace(overrides=overrides))
         return directory
-    from gdpfed.cli.command import planning
+    from gdpfed.cli.command import busy
     from gdpfed.rounds.run import PreparedRun
     from gdpfed.simulation.in_process_fleet import simulate_prepared
 
-    with planning():
+    with busy("planning ..."):
         prepared = PreparedRun.of(config)
         return simulate_prepared(prepared)
 
