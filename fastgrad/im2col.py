@@ -120,7 +120,7 @@ class Patches(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int, None, None], pictures: torch.Tensor, kernel: Pair, stride: Pair
     ) -> tuple[torch.Tensor, int]:
-        """Treat the pictures of all clients as one batch of pictures."""
+        """Compute patches under torch.vmap: the pictures of all clients are one batch."""
         batched = pictures.movedim(in_dims[0], 0)
         patches = Patches.apply(batched.flatten(0, 1).contiguous(), kernel, stride)
         return patches.view(*batched.shape[:2], *patches.shape[1:]), 0

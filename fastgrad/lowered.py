@@ -275,7 +275,7 @@ class LoweredModel:
 
 
 def pieces_of(count: int, most: int) -> Iterator[slice]:
-    """Yield slices of ``most`` records and, for the rest, of halved sizes, so that few sizes need buffers."""
+    """Yield slices of `most` records, then of half as many, and so on: few sizes of buffers are needed."""
     begin, size = 0, most
     while begin < count:
         while size > count - begin:

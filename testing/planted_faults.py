@@ -144,7 +144,7 @@ PLANTED_FAULTS = (
 
 @contextmanager
 def planted(fault: PlantedFault, *, masked: bool) -> Iterator[None]:
-    """Give the audited program the fault inside the ``with`` block, in sums with or without masks."""
+    """Run the ``with`` block with a known fault in the program, which an audit should find. `masked`: of sums."""
     patches = fault.patches if not masked or fault.masked is None else fault.masked
     with ExitStack() as stack:
         for target, replacement in patches:

@@ -1,4 +1,4 @@
-"""Small app bundles, and the file by which Flower trusts a consortium's key."""
+"""Makes small app bundles for tests, and the file by which Flower trusts a consortium's key."""
 
 import io
 import zipfile

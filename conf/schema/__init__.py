@@ -48,7 +48,7 @@ class Config:
     simulation: SimulationConfig = MISSING
 
     def validate(self) -> None:
-        """Check the settings of every group.
+        """Check the settings of all setting groups, such as ``privacy`` and ``training``.
 
         Raises ConfigError: one line that names the value and the remedy.
         """

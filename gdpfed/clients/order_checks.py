@@ -60,7 +60,7 @@ def check_order(
 
 
 def model_dimension(order: TrainingOrder, dimension: int) -> int:
-    """Return the number of model parameters d that belongs to a contribution of ``dimension`` coordinates.
+    """Return the number of model parameters d if a contribution has ``dimension`` coordinates.
 
     Raises:
         OrderError: the work is unknown, or its contribution has another number of coordinates.

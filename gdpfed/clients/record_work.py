@@ -261,7 +261,7 @@ def taken_from(data: Split, device: torch.device) -> Take:
 
 
 def checked_model(order: TrainingOrder) -> nn.Module:
-    """Return the model that the server's instruction names, after checking the steps on records."""
+    """Build the model that the order names, if the numbers of its DP-SGD steps are in range."""
     model = built_gradients(order.task, choose_device(order.device)).model
     checked_steps(order)
     return model
@@ -275,7 +275,7 @@ def check_window(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding:
 
 
 def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch.Tensor:
-    """Compute clients' model changes after local steps, scaled so that one record's effect is bounded."""
+    """Return clients' model changes after a window of local steps; one record moves each by its bound."""
     convex, bounds, eta = bound == "convex", jobs.bounds, jobs.orders[0].training.learning_rate
     for order, holder in zip(jobs.orders, jobs.holders, strict=True):
         check_rounding(order, jobs.theta, holder.batches.expected_size)

@@ -66,7 +66,7 @@ class Event:
         return 1
 
     def for_members(self) -> "Event":
-        """Return the event for an attacker who knows which clients were sampled."""
+        """Return this privacy event as it counts against an attacker who knows which clients were sampled."""
         return self
 
     def continuous(self, share: float) -> "Event":

@@ -92,7 +92,7 @@ class DeviceVector:
 
     @property
     def dimension(self) -> int:
-        """The number d of coordinates of the vector."""
+        """The number d of coordinates of the contribution."""
         return len(self.steps)
 
     @property

@@ -99,7 +99,7 @@ class SubnetMethod(ConfiguredMethod):
     def window_requests(
         self, models: Sequence[Theta], round_index: int, cohorts: Cohorts, window: int
     ) -> list[SumRequest]:
-        """Return requests for one noised sum of device steps at each edge server, from that edge's model."""
+        """Return a request for each edge server: one noised sum of steps of its devices, from its model."""
         from gdpfed.clients.configured import training_of
 
         training = replace(training_of(self.config, round_index), local_steps=self.window_steps)

@@ -68,7 +68,7 @@ class NodeFile:
 
     @contextmanager
     def locked(self) -> Iterator[BinaryIO]:
-        """Lock the node's file against all other processes; yield the lock file.
+        """Lock this file against all other processes; yield the file beside it that holds the lock.
 
         Raises:
             NodeConfigError: another process has it, or its directory does not exist.

@@ -204,7 +204,7 @@ class RatesInLastRound(Extension):
         self._run = run
 
     def replaces(self, round_index: int) -> bool:
-        """Whether this is the last round, in which clients count instead of training."""
+        """Whether this is the last round, in which clients count right answers instead of training."""
         return round_index == self._last
 
     def round(self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates) -> None:

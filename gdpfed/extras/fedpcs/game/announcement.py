@@ -96,7 +96,7 @@ class Announcement:
         return sha256(json.dumps(self.to_scalars(), sort_keys=True).encode()).hexdigest()
 
     def to_scalars(self) -> dict[str, Scalar]:
-        """Return the announcement as flat values for a message."""
+        """Return what clients are told before the game as flat values for a message."""
         values = asdict(self)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
