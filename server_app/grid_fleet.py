@@ -157,7 +157,7 @@ def roster_content(roster: Roster) -> RecordDict:
 
 
 def training_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
-    """Return each client's message content: the order to train and the model; equal models are stored once."""
+    """Return each client's message content: order and model. Equal models are stored once."""
     models = {id(each.start): ArrayRecord({THETA_RECORD: Array(each.start)}) for each in sums}
     contents: dict[int, RecordDict] = {}
     for each in sums:

@@ -98,7 +98,7 @@ class PFA(Method):
         return scheduled_group_plan(config, _several_groups(config))
 
     def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
-        """Compute the next model; first store the sum over the group with the largest budget, the public one."""
+        """Compute the next model; first store the sum of the group with the largest budget."""
         public = sums[-1].total
         if public is not None:
             newest = public.astype(np.float32)[None, :]

@@ -98,7 +98,7 @@ class Extension(Observer, ABC):
         return False
 
     def round(self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates) -> None:
-        """Carry out a whole round that does not train, for example one that counts; the model does not change."""
+        """Carry out a round that does not train, for example one that counts; the model stays."""
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
         """Change the requests for a round's sums; must keep no state: it is also called for later rounds."""

@@ -87,7 +87,7 @@ class CorrelatedNoise(SumExtension):
     def sum_checked(
         self, fleet: Fleet, request: SumRequest, round_index: int, parameters: SumParameters
     ) -> SumParameters:
-        """Return the parameters of a sum that subtracts as much earlier noise as the plan allows, to check them."""
+        """Return the parameters of a sum that subtracts all earlier noise that it may, to check them."""
         if not (any(request.taps) and fleet.secagg.hides_updates):
             return parameters
         lags = [tap for tap in request.taps if tap > 0]
