@@ -144,7 +144,7 @@ PLANTED_FAULTS = (
 
 @contextmanager
 def planted(fault: PlantedFault, *, masked: bool) -> Iterator[None]:
-    """Run the ``with`` block with a known fault in the program, which an audit should find. `masked`: of sums."""
+    """Run the ``with`` block with a known fault in the program, which an audit should find."""
     patches = fault.patches if not masked or fault.masked is None else fault.masked
     with ExitStack() as stack:
         for target, replacement in patches:
