@@ -291,6 +291,8 @@ def server_of(gate: Gate, host: str, port: int, certificate: Path, key: Path) ->
         host=host,
         port=port,
         loop="asyncio",
+        # Its parser bounds what comes before a body, to 64 KiB; httptools keeps headers without end.
+        http="h11",
         ws="none",
         ssl_certfile=str(certificate),
         ssl_keyfile=str(key),

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from logging import ERROR
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,12 @@ def guarded(pull: Callable[..., int | None], gate: AppGate) -> Callable[..., int
         def fab_of(fab_hash: str, run_id: int) -> Fab:
             fab = get_fab(fab_hash, run_id)
             try:
+                # Flower runs the bundle that the run names, of all that this node has ever been sent.
+                if sha256(fab.content).hexdigest() != fab_hash:
+                    raise AppSignatureError(
+                        f"the SuperLink sent another app than the one with SHA-256 {fab_hash[:12]} that the "
+                        "run names: its operator submits the run anew"
+                    )
                 gate.admit(
                     fab.content, fab.verifications, runs[run_id].override_config, others["node_config"]
                 )

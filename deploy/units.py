@@ -144,6 +144,8 @@ def unit(service: Service, place: Units, checkout: Path, data: str | None) -> st
         "RestartSec=5",
         *(f"Environment={_quoted(f'{name}={value}')}" for name, value in environment.items()),
         *_reached(service, place, folders),
+        # The party's group may read them, and the guard alone sees them.
+        *([f"InaccessiblePaths=-{data}"] if data is not None and not _has_data(service) else []),
         f"MemoryMax={service.memory}",
         f"TasksMax={service.processes}",
         *CONFINED,
@@ -152,6 +154,10 @@ def unit(service: Service, place: Units, checkout: Path, data: str | None) -> st
         f"WantedBy={TARGET}",
     )
     return "\n".join([*lines, ""])
+
+
+def _has_data(service: Service) -> bool:
+    return any(folder.name == DATA for folder in service.folders)
 
 
 def _prepared(service: Service, place: Units, folders: Folders) -> Iterator[str]:

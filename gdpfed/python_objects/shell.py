@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from conf.load import hydra_string
 from gdpfed.errors import ConfigError, not_known
+from gdpfed.files import save_output
 from gdpfed.python_objects.objects import DATASET, Given, given
 from gdpfed.registry import OF_PYTHON
 
@@ -75,10 +77,12 @@ def _with_files(asked: Given, objects: Mapping[str, Any], folder: Path | None) -
         words[at : at + 1] = ["dataset.partition=owners", options]
         if folder is not None:
             _folder(folder)
-            (folder / OWNERS_FILE).write_text(lines, encoding="utf-8")
+            save_output(folder / OWNERS_FILE, lines.encode())
     if folder is not None:
         _folder(folder)
-        np.savez(folder / DATA_FILE, **arrays)
+        written = BytesIO()
+        np.savez(written, **arrays)
+        save_output(folder / DATA_FILE, written.getvalue())
     return words, notes
 
 
@@ -96,5 +100,7 @@ def _write_table(frame: Any, data: Any, folder: Path) -> None:
     from gdpfed.learning.data.declaration import to_yaml
 
     _folder(folder)
-    parquet.write_table(arrow_table(frame, "data"), folder / TABLE_FILE)
-    (folder / COLUMNS_FILE).write_text(to_yaml(data.columns), encoding="utf-8")
+    written = BytesIO()
+    parquet.write_table(arrow_table(frame, "data"), written)
+    save_output(folder / TABLE_FILE, written.getvalue())
+    save_output(folder / COLUMNS_FILE, to_yaml(data.columns).encode())

@@ -119,6 +119,8 @@ FOLDERS = "GDPFED_FOLDERS"
 
 
 ADDRESSES = ("http://", "https://")
+PARTITION_OPTIONS = "dataset.partition_options"
+"""The setting whose entry ``path`` names the file of owners, for dataset.partition=owners."""
 
 
 def named_paths(overrides: Sequence[str]) -> dict[str, str]:
@@ -126,6 +128,8 @@ def named_paths(overrides: Sequence[str]) -> dict[str, str]:
     left, per_client = taken(overrides)
     named = {key: given_value(left, key) for key in PATHS}
     named |= {key: file_of(key, value) for key, value in per_client.items()}
+    if isinstance(options := given_value(left, PARTITION_OPTIONS), dict):
+        named[f"{PARTITION_OPTIONS}.path"] = options.get("path")
     return {key: str(value) for key, value in named.items() if value is not None}
 
 
@@ -134,7 +138,8 @@ def below(folder: Path, overrides: Sequence[str]) -> list[str]:
     moved = list(overrides)
     for key, value in named_paths(overrides).items():
         path = Path(value).expanduser()
-        if key != "run.mlflow" and not key.startswith("secagg.") and not path.is_absolute():
+        stays = key == "run.mlflow" or key.startswith(("secagg.", PARTITION_OPTIONS))
+        if not stays and not path.is_absolute():
             moved.append(f"{key}={hydra_string(str(folder / path))}")
     return moved
 

@@ -118,6 +118,44 @@ DEFENCES = (
         (("gdpfed/audit/plan_checks.py", "    yield from _check_mean_norm(files)\n", ""),),
     ),
     Defence(
+        "gate-keeps-headers",
+        "deploy/test_gate.py::test_headers_without_end_are_not_kept",
+        (("deploy/gate.py", '        http="h11",\n', ""),),
+    ),
+    Defence(
+        "units-show-records",
+        "deploy/test_units.py::test_a_unit_sees_its_own_credentials_and_folders_and_no_others",
+        (("deploy/units.py", "if data is not None and not _has_data(service) else []", "if False else []"),),
+    ),
+    Defence(
+        "another-app-than-named",
+        "deploy/test_signed_apps.py::test_flower_gets_a_refused_bundle_without_signatures",
+        (("deploy/supernode.py", "sha256(fab.content).hexdigest() != fab_hash", "fab is None"),),
+    ),
+    Defence(
+        "newest-ledger-forgotten",
+        "federation/node/test_ledger_copy.py::"
+        "test_what_was_spent_is_not_forgotten_where_the_newest_is_in_neither_place",
+        (
+            (
+                "gdpfed/federation/node/ledger_file.py",
+                "        if known and not {_digest(body) for body in bodies} & set(known):\n",
+                "        if known and not bodies:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "owners-file-named",
+        "federation/server/test_submitted.py::test_files_lie_below_what_the_operator_gives",
+        (
+            (
+                "gdpfed/runs/paths.py",
+                "    if isinstance(options := given_value(left, PARTITION_OPTIONS), dict):\n",
+                "    if isinstance(options := None, dict):\n",
+            ),
+        ),
+    ),
+    Defence(
         "charged-otherwise-than-planned",
         "audit/test_renewed_seals.py::test_charges_are_compared_with_a_plan_and_settings_that_agree",
         (("gdpfed/audit/plan_checks.py", "        yield from _check_events(files, index)\n", ""),),

@@ -252,6 +252,14 @@ def test_who_is_connected_and_says_nothing_is_hung_up_on(gate):
         assert time.monotonic() - started < 5
 
 
+def test_headers_without_end_are_not_kept(gate):
+    """A parser that keeps them takes the memory of the gate within the seconds that headers may take."""
+    with gate.connect() as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\n" + b"aa: bb\r\n" * 10_000)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 400")
+        assert ended(connection)
+
+
 def test_a_node_that_has_asked_and_drips_its_next_headers_is_hung_up_on(gate):
     with gate.connect() as connection:
         lines = [f"POST {FLEET} HTTP/1.1", "Host: x", "Content-Length: 0"]

@@ -1,6 +1,7 @@
 """A node runs no code that its consortium has not signed, and says in one line why."""
 
 import json
+from hashlib import sha256
 
 import pytest
 from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState
@@ -123,6 +124,7 @@ def test_flower_gets_a_refused_bundle_without_signatures(gate, monkeypatch):
     """The wrapped function is called as Flower calls it; its own check is the last word."""
     app, taken = signed(), []
     run = Run.create_empty(5)
+    run.fab_hash = sha256(bundle_of("1.2.3")).hexdigest()
     run.override_config = {"overrides": "run.num_rounds=3"}
     # The second is one that Flower alone would run.
     sent = [(app.verifications(KEY), {}), (app.verifications(KEY), {"allowed-overrides": "method"}), ({}, {})]
@@ -140,6 +142,16 @@ def test_flower_gets_a_refused_bundle_without_signatures(gate, monkeypatch):
         )
     assert taken == [True, False, False]
     assert str(client.FAB_VERIFICATION_ERROR.reason).startswith("the app is not signed")
+    # Flower runs the bundle that the run names, of all that were ever sent.
+    run.fab_hash = sha256(bundle_of("1.2.2")).hexdigest()
+    guarded(pull, gate)(
+        get_run=lambda run_id: run,
+        get_fab=lambda digest, run_id: Fab(digest, bundle_of("1.2.3"), app.verifications(KEY)),
+        trusted_entities=trusted(KEY),
+        node_config={},
+    )
+    assert taken.pop() is False
+    assert str(client.FAB_VERIFICATION_ERROR.reason).startswith("the SuperLink sent another app")
     assert json.loads(supernode.trusted_entities(KEY)) == trusted(KEY)
 
 

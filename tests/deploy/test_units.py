@@ -41,6 +41,8 @@ def test_a_unit_sees_its_own_credentials_and_folders_and_no_others(tmp_path):
     assert "BindReadOnlyPaths=/srv/study:/srv/gdpfed/node-1-superexec/data" in guard
     assert "BindPaths=/srv/gdpfed/node-1-superexec/ledger" in guard
     assert "PrivateNetwork=yes" in guard
+    # The party's group may read the records, for the guard; the app and the SuperNode do not see them.
+    assert ["InaccessiblePaths=-/srv/study\n" in text for text in (node, app, guard)] == [True, True, False]
     assert "IPAddressDeny=any\nIPAddressAllow=localhost\n" in app
     assert "IPAddress" not in node + guard
     assert re.findall("^Bind.*", node + app, re.MULTILINE) == [

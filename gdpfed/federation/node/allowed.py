@@ -135,12 +135,14 @@ def check_weights(settings: "NodeSettings", wanted: str, named: str | None = Non
         ) from None
 
 
-def check_named_file(settings: "NodeSettings", source: "DataSource") -> None:
+def check_named_file(settings: "NodeSettings", source: "DataSource", owners: str | None = None) -> None:
     """Raise NodeConfigError if the server names a file to open on a node without data of its own.
+
+    `owners`: the file that says whose each example is, if the run names one.
 
     Raises NodeConfigError: a file is named, and the node is not simulated, without data and stand-in.
     """
-    named = source.named_file
+    named = source.named_file or owners
     if named is not None and trains_on_a_part(settings):
         raise NodeConfigError(
             f"the server names the file {one_line(named)}, and this node was started without data: it "

@@ -174,7 +174,7 @@ def accept_ledger(path: Path, copy: Path) -> ClientLedger:
     """Merge a ledger and its copy: keep every run, round and step that either of them holds.
 
     Raises:
-        LedgerError: neither can be read, or one cannot be written.
+        LedgerError: neither can be read, neither is the one that was written last, or one cannot be written.
     """
     files = (_file(path), _copy_in(copy))
     unread = LedgerError(f"neither ledger={path} nor its copy in {copy} can be read: put one back")
@@ -189,6 +189,9 @@ def accept_ledger(path: Path, copy: Path) -> ClientLedger:
                 bodies += [] if data is None else [file._body(data)]
         if not bodies:
             raise unread
+        known = file._known()
+        if known and not {_digest(body) for body in bodies} & set(known):
+            raise file._lost(f"and its copy in {copy} are both older than what was written last: ")
         file.ledger = ClientLedger.from_dict(larger_spend(bodies))
         file.save()
         return file.ledger

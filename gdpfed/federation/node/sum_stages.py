@@ -214,7 +214,8 @@ def _order_and_model(
         check_by_party(own)
     if (weights := order.task.weights) is not None:
         check_weights(own, weights.sha256, weights.path)
-    check_named_file(own, source)
+    owners = dict(order.task.partition_options).get("path")
+    check_named_file(own, source, None if owners is None else str(owners))
     return order, theta
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError, not_known
+from gdpfed.files import read_regular
 from gdpfed.learning.data import Dataset
 from gdpfed.registry import OF_PYTHON, Registry
 
@@ -114,7 +115,7 @@ def _pathological(num_clients: int, seed: int, *, classes: float = 2) -> "Partit
 
 def owners_of_file(data: Dataset, num_clients: int, seed: int, *, path: str) -> Sequence[Positions]:
     """Partition by data owners: a text file names the owner of each training example, one a line."""
-    owners = np.array(Path(path).expanduser().read_text(encoding="utf-8").split("\n"))
+    owners = np.array(read_regular(Path(path).expanduser()).decode("utf-8").split("\n"))
     owners = owners[:-1] if len(owners) and not owners[-1] else owners
     if len(owners) != len(data.train):
         raise ValueError(f"{path} does not have one line for each example: write one for each")

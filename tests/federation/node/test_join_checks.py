@@ -26,6 +26,9 @@ from gdpfed.clients.messages import (
     UNIT,
 )
 from gdpfed.clients.versions import said_here
+from gdpfed.federation.node.allowed import check_named_file
+from gdpfed.federation.node.node_config import NodeConfigError
+from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.data.dataset import ExampleForm
 from gdpfed.learning.data.own import OwnData, own_held_out, own_split
@@ -95,6 +98,13 @@ def test_a_node_without_data_joins_no_run_whose_data_it_cannot_read(tmp_path, so
     assert said in answered[REFUSAL_RECORD]["reason"] if said else CLIENT_RECORD in answered
     np.savez(tmp_path / "own.npz", x_train=X, y_train=Y)
     assert RECORDS in answer(tmp_path / "own.npz", question)[CLIENT_RECORD]
+
+
+def test_a_node_without_data_reads_no_file_of_owners_that_a_run_names(tmp_path):
+    own = NodeSettings({"partition-id": 3})
+    check_named_file(own, DataSource("digits"))
+    with pytest.raises(NodeConfigError, match="the server names the file /srv/owners.txt, and this node"):
+        check_named_file(own, DataSource("digits"), "/srv/owners.txt")
 
 
 @pytest.mark.parametrize(("entry", "known"), [(MODEL, "linear"), (LOSS, "cross_entropy")])

@@ -79,6 +79,25 @@ def test_whatever_is_old_gone_or_damaged_the_larger_spend_stays(places, lost):
     assert sorted(rounds_in(places)) == [0, 1]
 
 
+@pytest.mark.parametrize("lost", ["damaged", "gone"])
+def test_what_was_spent_is_not_forgotten_where_the_newest_is_in_neither_place(places, lost, capsys):
+    charge(places, 0)
+    old = (places[1] / COPY_FILE).read_bytes()
+    charge(places, 1, 2)
+    (places[1] / COPY_FILE).write_bytes(old)
+    if lost == "damaged":
+        places[0].write_text("{}")
+    else:
+        places[0].unlink()
+    words = ["node", "accept-ledger", str(places[0]), "--copy", str(places[1])]
+    assert main(words) == 2
+    assert "are both older than what was written last: put its newest copy back" in capsys.readouterr().err
+    # Its operator may go on nevertheless, and lowers the budget.
+    places[0].with_name(f"{places[0].name}.lock").unlink()
+    assert main(words) == 0
+    assert rounds_in(places) == [0]
+
+
 def test_a_write_that_breaks_off_between_the_two_counts(places, monkeypatch):
     charge(places, 0)
     write = NodeFile.write

@@ -47,6 +47,9 @@ def test_a_value_refers_to_nothing(monkeypatch, override):
         ("run.mlflow=https://mlflow.example.org", True),
         ("secagg.roster_file={root}/roster.json", True),
         ("secagg.consortium_key={root}/roster.json.key", False),
+        ("dataset.partition_options={{path: '{root}/owners.txt'}}", False),
+        ("dataset.partition_options={{path: '{runs}/owners.txt'}}", True),
+        ("dataset.partition_options={{classes: 2}}", True),
         ("method=gdpfed", True),
     ],
 )
