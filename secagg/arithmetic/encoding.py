@@ -22,6 +22,7 @@ _CHUNK = 2**16
 # BLAS splits longer products among threads, which wait for each other on a busy processor.
 _DOT_TERMS = 2**13
 UNCLIPPED_GRID = 2.0**-20
+LEAST_NORM = 1e-100
 # A norm that a GPU sums in float32 has a relative error of about 1e-6.
 _CLIP_SLACK = 1e-4
 
@@ -260,8 +261,8 @@ def check_numbers(dimension: int, clipping_norm: float, noise_multiplier: float,
     """Raise EncodingError for numbers with which no sum can be encoded."""
     if dimension < 1:
         raise EncodingError(f"dimension is {dimension}: use at least 1")
-    if not clipping_norm > 0:
-        raise EncodingError(f"clipping_norm is {clipping_norm}: use a positive number")
+    if not clipping_norm >= LEAST_NORM:
+        raise EncodingError(f"clipping_norm is {clipping_norm}: use {LEAST_NORM:g} or more")
     if not 0 <= noise_multiplier < math.inf:
         raise EncodingError(f"noise_multiplier is {noise_multiplier}: use 0 or more")
     if math.isinf(clipping_norm) and noise_multiplier > 0:

@@ -118,6 +118,33 @@ DEFENCES = (
         (("gdpfed/audit/plan_checks.py", "    yield from _check_mean_norm(files)\n", ""),),
     ),
     Defence(
+        "divergence-of-no-number",
+        "privacy/test_no_number.py",
+        (("gdpfed/privacy/accountants/rdp.py", "    if not renyi > -math.inf:\n", "    if False:\n"),),
+    ),
+    Defence(
+        "losses-of-no-number",
+        "privacy/test_no_number.py",
+        (
+            (
+                "gdpfed/privacy/accountants/losses.py",
+                "        if not (self.infinite <= delta and self._is_sound()):\n",
+                "        if self.infinite > delta:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "charged-and-never-asked",
+        "privacy/test_no_number.py",
+        (
+            (
+                "gdpfed/privacy/mechanisms/sampled/terms.py",
+                "        if not all(isinstance(charge.event, self.event_class) for charge in self.charges):\n",
+                "        if not self.charges:\n",
+            ),
+        ),
+    ),
+    Defence(
         "gate-keeps-headers",
         "deploy/test_gate.py::test_headers_without_end_are_not_kept",
         (("deploy/gate.py", '        http="h11",\n', ""),),

@@ -191,7 +191,7 @@ def test_terms_charge_blocks_alone():
     other = SampledGaussian(
         sampling="poisson", sampling_rate=0.5, group_size=9, noise_stddev=1.0, clipping_norm=1.0
     )
-    with pytest.raises(PrivacyError, match="charge something else than blocks"):
+    with pytest.raises(PrivacyError, match="charge something else than allocated_gaussian"):
         replace(terms_of(), charges=(Charge(event=other, count=3),))
 
 

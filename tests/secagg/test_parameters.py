@@ -26,6 +26,7 @@ from testing.secagg_sums import make_parameters
         ({"dimension": 2**31}, "dimension"),
         ({"clipping_norm": 0.0}, "clipping_norm is 0"),
         ({"clipping_norm": math.nan}, "clipping_norm is nan"),
+        ({"clipping_norm": 3.6e-319}, "clipping_norm is 3.6e-319: use 1e-100 or more"),
         ({"clipping_norm": math.inf}, "finite clipping_norm"),
         ({"noise_multiplier": -0.1}, "noise_multiplier is -0.1"),
         ({"noise_multiplier": math.inf}, "noise_multiplier is inf"),

@@ -279,7 +279,7 @@ def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun
     figure = ledger.epsilon_against_server(
         budget.delta, unit=terms.unit, one_more_in=one_more, more_steps=num_steps
     )
-    if figure > budget.max_epsilon_against_server:
+    if not figure <= budget.max_epsilon_against_server:
         log(
             ERROR,
             "one more update takes this client to epsilon %.4g against the server, above its own limit of %g",
@@ -292,7 +292,7 @@ def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun
 def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
     """Raise BudgetRefusedError if the client is asked far more often than the agreed rates make likely."""
     chance = ledger.chance_of_round(round_of_run.run, round_of_run.index)
-    if chance < LEAST_CHANCE:
+    if not chance >= LEAST_CHANCE:
         log(ERROR, "asked so often at the sampling rates of the terms: with probability %.3g", chance)
         raise BudgetRefusedError(
             f"round {round_of_run.index} of run {round_of_run.run}: the server asks this client more often "

@@ -55,7 +55,13 @@ class LedgerFile:
         """
         body = self.ledger.to_dict()
         digest = _digest(body)
-        data = json.dumps({"ledger": body, "sha256": digest}, indent=1) + "\n"
+        try:
+            data = json.dumps({"ledger": body, "sha256": digest}, indent=1, allow_nan=False) + "\n"
+        except ValueError:
+            raise LedgerError(
+                f"ledger={self.path} would hold a number that is not finite, and could not be read again: "
+                "this run is not joined"
+            ) from None
         # Should it break off in between, the ledger is the old one or the new one, and both are known.
         self._mark(self._written or digest, digest)
         if self.copy is not None:

@@ -117,6 +117,8 @@ def zcdp_epsilon(charges: Sequence[Charge], delta: float) -> float:
         return rho * alpha + math.log(excess / alpha) - math.log(delta * alpha) / excess
 
     best = optimize.minimize_scalar(bound, bounds=(-9.0, 16.0), method="bounded")
+    if not best.fun > -math.inf:
+        return math.inf
     epsilon = max(0.0, float(best.fun))
     return math.inf if discrete and epsilon > MOST_EPSILON else epsilon
 

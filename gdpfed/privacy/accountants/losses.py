@@ -29,6 +29,8 @@ TAIL = 0.5 * math.exp(-50)
 """How much of a distribution of sums may lie beyond either end of its grid; it counts as an infinite loss."""
 CUT = 1e-15
 """How much of a composition may be cut off at its ends; it counts as an infinite loss too."""
+MASS_WITHIN = 0.01
+"""How far from one all chances together may be, after any number of roundings."""
 TILTS = 20
 """Exponents of Chernoff's bound on the ends of a composition, in both directions."""
 SMALLEST_DIVISOR = 1e-300
@@ -111,12 +113,18 @@ class Losses:
     def delta(self, epsilons: Floats) -> Floats:
         """Return delta(epsilon) = P(loss > epsilon) - e^epsilon Q(loss > epsilon), at each epsilon >= 0."""
         losses, upper, lower = self._above()
+        if not self._is_sound():
+            return np.ones_like(epsilons)
         first = np.searchsorted(losses, epsilons, side="right")
         return _delta(epsilons, np.append(upper, self.infinite)[first], np.append(lower, 0.0)[first])
 
+    def _is_sound(self) -> bool:
+        """Whether the chances are those of a distribution; numbers at the edge of floats make none."""
+        return bool(abs(float(self.chances.sum()) + self.infinite - 1.0) <= MASS_WITHIN)
+
     def epsilon(self, delta: float) -> float:
         """Return the least epsilon >= 0 whose delta(epsilon) is at most ``delta``; inf if there is none."""
-        if self.infinite > delta:
+        if not (self.infinite <= delta and self._is_sound()):
             return math.inf
         losses, upper, lower = self._above()
         if not len(losses):

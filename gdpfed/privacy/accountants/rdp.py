@@ -122,6 +122,9 @@ def epsilon_of_renyi(curve: Mapping[float, float], delta: float) -> float:
 
 
 def _epsilon_of_order(order: float, renyi: float, delta: float) -> float:
+    # Of numbers at the edge of floats a divergence may come out as no number, which proves nothing.
+    if not renyi > -math.inf:
+        return math.inf
     # Divergences grow with the order, so each one bounds that of order 1, which bounds delta at epsilon = 0.
     if delta**2 > -math.expm1(-renyi):
         return 0.0
@@ -205,6 +208,8 @@ def _whole_order_renyi(noise_multiplier: float, sampling_rate: float, order: int
     terms = log_binomials + k * math.log(sampling_rate) + (order - k) * math.log1p(-sampling_rate)
     terms += (k * k - k) / (2 * noise_multiplier**2)
     largest = terms.max()
+    if not largest < math.inf:
+        return math.inf
     return float(largest + math.log(np.exp(terms - largest).sum())) / (order - 1)
 
 

@@ -189,7 +189,9 @@ class ClientLedger:
             more, expected_more, times = drawn[noise]
             rounds, expected, so_far = rounds + more, expected + expected_more, so_far + times
             if times and noise >= noise_now and so_far > expected:
-                chance = min(chance, float(special.bdtrc(so_far - 1, rounds, expected / rounds)))
+                # P(K >= k); it takes any number of rounds, and what is no number is no chance at all.
+                tail = float(special.betainc(so_far, rounds - so_far + 1, expected / rounds))
+                chance = min(chance, tail if tail >= 0.0 else 0.0)
         return chance
 
     def begin(

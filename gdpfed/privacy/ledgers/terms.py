@@ -19,7 +19,7 @@ from gdpfed.privacy.events import Unit
 from gdpfed.privacy.mechanism import PromisedRun
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sums_once import ONCE
-from gdpfed.privacy.validation import require_count, require_delta, require_number
+from gdpfed.privacy.validation import require_count, require_delta, require_number, require_positive
 from gdpfed.record_steps import RecordSteps
 from gdpfed.registry import Registry
 
@@ -29,6 +29,7 @@ UNSAID = ("task", "announced", "held_out_by", "record_is")
 """Entries of terms that are left out where they are empty."""
 MOST_NAME_CHARACTERS = 64
 MOST_CHARGES = 10_000
+MOST_ROUNDS = 1_000_000
 MECHANISM = "mechanism"
 """The entry that names the class of terms."""
 PAID_ONCE = tuple(kind.entry for kind in ONCE.values())
@@ -127,12 +128,18 @@ class Terms(ABC):
         self._check()
         for kind in ONCE.values():
             kind.check(getattr(self, kind.entry), self.charges, self.record_is)
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        """Raise PrivacyError if a number of the conditions is out of range or none at all."""
+        if self.num_rounds > MOST_ROUNDS:
+            raise PrivacyError(f"the terms are of {self.num_rounds} rounds; give at most {MOST_ROUNDS}")
         if require_count("the terms' first_round", self.first_round, at_least=0) >= self.num_rounds:
             raise PrivacyError(
                 f"the terms' first_round is {self.first_round}; it must be below their {self.num_rounds} "
                 "rounds"
             )
-        require_number("the terms' epsilon", self.epsilon)
+        require_positive("the terms' epsilon", self.epsilon)
         require_delta(self.delta)
         if not isinstance(self.sums_hidden, bool):
             raise PrivacyError(f"the terms' sums_hidden is {self.sums_hidden!r}; give true or false")

@@ -8,6 +8,7 @@ from typing import ClassVar
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.allocation import AllocatedGaussian
 from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import Event
 from gdpfed.privacy.ledgers.terms_options import LimitsRounds
 from gdpfed.privacy.mechanisms.sampled.terms import SumTerms
 
@@ -20,11 +21,7 @@ class AllocatedTerms(SumTerms, LimitsRounds):
     """
 
     kind: ClassVar[str] = "allocated_sums"
-
-    def _check(self) -> None:
-        super()._check()
-        if not all(isinstance(charge.event, AllocatedGaussian) for charge in self.charges):
-            raise PrivacyError("the terms about allocated rounds charge something else than blocks of them")
+    event_class: ClassVar[type[Event]] = AllocatedGaussian
 
     @property
     def num_rounds(self) -> int:

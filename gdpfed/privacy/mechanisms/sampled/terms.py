@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.charges import Charge, event_of_round, first_charges
-from gdpfed.privacy.events import SampledGaussian
+from gdpfed.privacy.events import Event, SampledGaussian
 from gdpfed.privacy.ledgers.terms import Instructions, Terms
 from gdpfed.privacy.ledgers.terms_options import SampledTerms
 from gdpfed.privacy.release import ROUNDING
@@ -25,6 +25,13 @@ class SumTerms(Terms, SampledTerms):
     """
 
     kind: ClassVar[str] = "sampled_sums"
+    event_class: ClassVar[type[Event]] = SampledGaussian
+    """Of what all charges are: another event would be paid for, and never asked for."""
+
+    def _check(self) -> None:
+        super()._check()
+        if not all(isinstance(charge.event, self.event_class) for charge in self.charges):
+            raise PrivacyError(f"the terms of {self.kind} charge something else than {self.event_class.kind}")
 
     @property
     def num_rounds(self) -> int:
