@@ -187,6 +187,12 @@ def _planned(method: type[Method], config: Config) -> Method:
         made.plan = replace(made.plan, record_is="person")
     if config.run.evaluation != "server":
         made.plan = with_held_out(made.plan, by_party=config.run.evaluation_by_party)
+    if config.secagg.same_size and reveals_sizes(made.plan, same_size=True):
+        raise PrivacyError(
+            f"privacy.sampling={made.plan.law.name} fills no cohort up, so secagg.same_size=true cannot be "
+            "kept: whoever sees the models can tell how many clients are in a round, which epsilon does not "
+            "count. If that may be told, say secagg.same_size=false; else use privacy.sampling=poisson"
+        )
     return made
 
 
@@ -211,12 +217,6 @@ def _refuse_with_plan(config: Config, plan: PrivacyPlan) -> None:
             f"the columns of dataset.path={config.dataset.path} name persons, and "
             f"method={config.method.name} does not clip by person: use dp_sum, dp_sgd, ali_dpfl, mr_mtl "
             "or trees, or privacy.unit=client"
-        )
-    if config.secagg.same_size and reveals_sizes(plan, same_size=True):
-        raise PrivacyError(
-            f"privacy.sampling={plan.law.name} fills no cohort up, so secagg.same_size=true cannot be "
-            "kept: whoever sees the models can tell how many clients are in a round, which epsilon does not "
-            "count. If that may be told, say secagg.same_size=false; else use privacy.sampling=poisson"
         )
 
 

