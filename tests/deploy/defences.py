@@ -119,12 +119,12 @@ DEFENCES = (
     ),
     Defence(
         "divergence-of-no-number",
-        "privacy/test_no_number.py",
+        "privacy/test_no_number.py::test_a_divergence_that_is_no_number_proves_no_epsilon",
         (("gdpfed/privacy/accountants/rdp.py", "    if not renyi > -math.inf:\n", "    if False:\n"),),
     ),
     Defence(
         "losses-of-no-number",
-        "privacy/test_no_number.py",
+        "privacy/test_no_number.py::test_losses_that_are_no_distribution_have_no_epsilon",
         (
             (
                 "gdpfed/privacy/accountants/losses.py",
@@ -135,7 +135,7 @@ DEFENCES = (
     ),
     Defence(
         "charged-and-never-asked",
-        "privacy/test_no_number.py",
+        "privacy/test_no_number.py::test_terms_with_what_a_ledger_cannot_count_are_refused",
         (
             (
                 "gdpfed/privacy/mechanisms/sampled/terms.py",
@@ -201,7 +201,7 @@ DEFENCES = (
     Defence(
         "counts-without-room-for-rounding",
         "extras/statistics/test_statistics.py::test_an_order_with_too_small_a_bound_counts_nothing",
-        (("gdpfed/extras/statistics/record_work.py", "not moves <= left * order.weight", "False"),),
+        (("gdpfed/extras/statistics/record_work.py", "not moves <= left", "False"),),
     ),
     Defence(
         "seal-lacks-a-file",
@@ -614,7 +614,7 @@ DEFENCES = (
         (
             (
                 "gdpfed/federation/node/budget.py",
-                "    if stddev < least * (1 - ROUNDING):\n",
+                "    if not stddev >= least * (1 - ROUNDING):\n",
                 "    if False:\n",
             ),
         ),
