@@ -95,7 +95,7 @@ def test_what_has_accounting_is_planned(overrides):
         (("privacy.sampling=fixed_size",), PrivacyError, "no bound for fixed_size"),
         (("privacy.accountant=theorem1",), PrivacyError, "theorem1 needs"),
         (("privacy.sampling_rates=paper",), ConfigError, "the paper has no rates for digits"),
-        (("privacy.min_sampling_rate=0.9",), PrivacyError, "choose a floor of at most 0.2"),
+        (("privacy.min_sampling_rate=0.9",), PrivacyError, "choose at most 0.2"),
         (("method.reweighting=uniform",), ConfigError, "setting 'method.reweighting' is not known"),
     ],
 )
