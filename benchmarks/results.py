@@ -3,10 +3,12 @@
 The other options are those of `gdpfed reproduce`. The pictures stay in the output directory.
 
     python -m benchmarks.results [OVERRIDE ...] [--experiments demo] [--datasets digits ...] [--rows pfa]
+        [--columns strict_everyone]
 """
 
 import sys
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.harness import CONSOLE, present_command, publish, read_options
@@ -32,12 +34,14 @@ def main() -> None:
         experiments=EXPERIMENTS,
         datasets=tuple(dict.fromkeys(name for each in known for name in each.datasets)),
         rows=tuple(dict.fromkeys(row for each in known for row in each.rows)),
+        columns=tuple(dict.fromkeys(column for each in known for column in each.columns)),
     )
     tables: list[Table] = []
     for name in options.experiments:
         experiment = load_experiment(name)
         rows = [row for row in options.rows if row in experiment.rows]
-        tables += _tables(experiment.with_rows(rows), options)
+        columns = {key: each for key, each in experiment.columns.items() if key in options.columns}
+        tables += _tables(replace(experiment.with_rows(rows), columns=columns), options)
     publish(tables, options.write)
 
 
