@@ -105,7 +105,7 @@ def test_the_server_is_stopped_copied_and_restored(host):
     keep, restore = blocks(kept.BACKUP)
     server = ("server-superexec", "gate", "superlink")
     host.follow(keep)
-    assert host.done == [("stop", *server), ("shell", "tar"), ("up",)]
+    assert host.done == [("stop", *server), ("shell", "install"), ("shell", "tar"), ("up",)]
     assert set(server) == set(kept.OF_SERVER)
     host.done.clear()
     host.follow(restore, run="night")

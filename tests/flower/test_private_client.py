@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -263,12 +264,20 @@ def test_what_no_budget_pays_for_is_refused_unless_it_is_called_public():
             private_client(own_app(moved_by(1.0)), public=[kind])
 
 
+def wrong(value: object) -> Any:
+    """A value of a type that is not asked for."""
+    return value
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: GDPFed(budgets=1.0, num_clients=4), "budgets=1.0 is one number: give one for each group"),
-        (lambda: GDPFed(3, num_clients=4), r"GDPFed\(3\): settings are texts"),
-        (lambda: private_client(None), "app is a NoneType: give the ClientApp"),
+        (
+            lambda: GDPFed(budgets=wrong(1.0), num_clients=4),
+            "budgets=1.0 is one number: give one for each",
+        ),
+        (lambda: GDPFed(wrong(3), num_clients=4), r"GDPFed\(3\): settings are texts"),
+        (lambda: private_client(wrong(None)), "app is a NoneType: give the ClientApp"),
         (lambda: private_client(ClientApp(), public="evaluate"), "public='evaluate' is a text: give a list"),
         (lambda: private_client(ClientApp(), public=["evalute"]), "public=evalute is not known: use train,"),
     ],

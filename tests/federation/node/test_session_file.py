@@ -4,6 +4,7 @@ import json
 import os
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_of_two_processes_that_end_a_session_one_answers(tmp_path, monkeypatch):
     """Flower may start a process for each message: both read the keys of a session before one ends it."""
     monkeypatch.setattr(ClientSession, "from_bytes", classmethod(lambda *data, **own: "session"))
     settings = NodeSettings({"partition-id": 0, "session-file": str(tmp_path / "sessions")})
-    session = SimpleNamespace(to_bytes=lambda: b"keys", stage="masked")
+    session: Any = SimpleNamespace(to_bytes=lambda: b"keys", stage="masked")
     first = Node(settings, {}, "1")
     keep_session(first, MASKED_SLOT, session, RoundOfRun("run", 0))
     second = Node(settings, dict(first.state), "1")
