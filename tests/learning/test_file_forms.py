@@ -214,7 +214,7 @@ def test_a_full_stop_that_may_group_thousands_is_refused_beside_decimal_commas(t
         ("", "the file is empty; it must be tables by name"),
         ("bonn: {missing: {glu: ['0']}}\n", "missing: column 'glu' is not known: use"),
         ("bonn: {missing: '-9'}\n", "it must be a list of texts"),
-        ("bonn: {sheet: q}\n", "sheet is for a workbook, and bonn.csv is not: leave it out"),
+        ("bonn: {sheet: q}\n", "sheet is for a workbook, and bonn.csv is not a workbook: leave it out"),
         ("bonn: {dates: dd/mm}\n", "it must be the form of a date with its day, month and year"),
         ("bonn: {dates: '%d/%m'}\n", "it must be the form of a date with its day, month and year"),
     ],

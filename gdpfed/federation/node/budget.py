@@ -180,6 +180,8 @@ def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
     if reason:
         log(ERROR, "%s", reason)
         raise BudgetRefusedError("this run does not fit this client's own budget")
+    if not terms.epsilon < inf:
+        raise BudgetRefusedError(f"run {terms.run} promises no epsilon, and its charges have one")
 
 
 def _raised(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:

@@ -160,7 +160,7 @@ def own_form(path: Path) -> FileForm:
         ("encoding", form.encoding, TEXT_ENDINGS, "a CSV file"),
     ):
         if said is not None and kind not in kinds:
-            raise LearningError(f"{file}: {key} is for {what}, and {path.name} is not: leave it out")
+            raise LearningError(f"{file}: {key} is for {what}, and {path.name} is not {what}: leave it out")
     return form
 
 

@@ -19,7 +19,7 @@ from gdpfed.privacy.events import Unit
 from gdpfed.privacy.mechanism import PromisedRun
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.sums_once import ONCE
-from gdpfed.privacy.validation import require_count, require_delta, require_number, require_positive
+from gdpfed.privacy.validation import require_count, require_delta, require_number
 from gdpfed.record_steps import RecordSteps
 from gdpfed.registry import Registry
 
@@ -225,7 +225,8 @@ def _check_numbers(terms: Terms) -> None:
         raise PrivacyError(
             f"the terms' first_round is {terms.first_round}; it must be below their {terms.num_rounds} rounds"
         )
-    require_positive("the terms' epsilon", terms.epsilon)
+    if not require_number("the terms' epsilon", terms.epsilon) > 0:
+        raise PrivacyError(f"the terms' epsilon is {terms.epsilon}; it must be positive")
     require_delta(terms.delta)
     if not isinstance(terms.sums_hidden, bool):
         raise PrivacyError(f"the terms' sums_hidden is {terms.sums_hidden!r}; give true or false")

@@ -309,6 +309,13 @@ def test_only_steps_that_are_private_by_themselves_leave_in_clear(own):
         budget.check_in_clear(own(epsilon=2.0), FIRST)
 
 
+def test_terms_that_a_ledger_could_not_read_again_are_not_agreed_to(own):
+    budgets = own(epsilon_record=2.0)
+    with pytest.raises(PrivacyError, match="run run promises no epsilon, and its charges have one"):
+        budget.begin(budgets, replace(DP_SGD, epsilon=float("inf")))
+    budget.check_ledger(budgets["record"])
+
+
 def test_an_edge_that_is_trusted_sees_updates_only_if_the_terms_and_so_the_ledger_say_so(own):
     budgets = own(epsilon_record=2.0, edge_trusted=True)
     budget.begin(budgets, DP_SUM)
