@@ -130,7 +130,7 @@ class Callers:
         answers: Callable[[], asyncio.Protocol],
         tls: ssl.SSLContext,
     ) -> None:
-        """Serve a connection until it ends, by a protocol object over TLS; close it if there is no room."""
+        """Serve a connection over TLS until it ends; close it at once if there is no room."""
         caller = Caller(connection, whose(peer[0]))
         if not self._make_room(caller.address):
             connection.close()

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
-from deploy.federation import EDGE_CLIENT_KIND, EXAMPLES_FILE, NO_MASKS, Federation, Node, TopologyError
+from deploy.federation import EDGE_CLIENT_KIND, EXAMPLES_FILE, Federation, Node, TopologyError
 from deploy.operate import training_words
 from deploy.settings import INTERVAL_SECONDS
 from gdpfed.decimal_numbers import whole_number
 from gdpfed.errors import not_known
-from secagg import CURIOUS
+from secagg import CURIOUS, OFF
 
 CLOUD = "cloud"
 MINIMUM_EDGES = 2
@@ -92,7 +92,8 @@ class Layers:
         return cls(
             Federation(
                 edge_clients,
-                secagg_mode=NO_MASKS,
+                # A cloud sees the models of its edges.
+                secagg_mode=OFF,
                 of_edges=True,
                 minimum_cohort=MINIMUM_EDGES,
                 unsigned_apps=unsigned_apps,

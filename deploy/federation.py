@@ -15,8 +15,6 @@ DEFAULT_BUDGETS = (1.0, 3.0, 6.0)
 DEFAULT_NODES = 6
 RESNET18_PARAMETERS = 11_200_000
 MINIMUM_COHORT = 3
-NO_MASKS = "off"
-"""The mode of sums whose addends the server may see, as a cloud sees the models of its edges."""
 
 
 class TopologyError(InputError):

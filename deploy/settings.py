@@ -7,6 +7,7 @@ from deploy.description import ROOT, Tree, bind
 from deploy.federation import EXAMPLES_FILE, Federation, Node
 from deploy.warm import TRAINS
 from gdpfed.federation.node.node_config import SETTING_OF
+from secagg import OFF
 
 # How long an edge client waits for its edge: as long as several exchanges of the edge may take.
 INTERVAL_SECONDS = 3600
@@ -59,7 +60,7 @@ def guard_of_edge_client(guard: Tree, node: Node) -> None:
     It says by a word of its own that updates may leave in clear: what it sends is the mean of an edge.
     """
     identity = re.search("identity-file=.*", guard["command"][-1])
-    edge = f'edge="/mailbox" edge-seconds={INTERVAL_SECONDS} secagg-mode="off"'
+    edge = f'edge="/mailbox" edge-seconds={INTERVAL_SECONDS} secagg-mode="{OFF}"'
     guard["command"][-1] = f"partition-id={node.client_id} {edge} {identity[0] if identity else ''}"
     shared = bind(f"{ROOT}/{node.superexec}/mailbox", "/mailbox", writable=True)
     credentials, socket = (each for each in guard["volumes"] if each["target"] in ("/federation", "/guard"))

@@ -19,7 +19,7 @@ from secagg.crypto.signatures import Identity
 from secagg.in_memory import sum_in_memory
 from secagg.protocol.client_session import ClientSession
 from secagg.protocol.graph import COMPLETE_BELOW, sparse_degree
-from secagg.protocol.parameters import ACTIVE, CURIOUS, SumParameters
+from secagg.protocol.parameters import ACTIVE, CURIOUS, OFF, SumParameters
 from secagg.protocol.policy import ClientPolicy, threshold_for
 from secagg.protocol.server_session import MaskedSum, ServerSession
 from secagg.protocol.transitions import ClientStage, Stage
@@ -40,6 +40,7 @@ __all__ = [
     "COMPLETE_BELOW",
     "CURIOUS",
     "NO_CORRECTIONS",
+    "OFF",
     "Cause",
     "ClientPolicy",
     "ClientSession",

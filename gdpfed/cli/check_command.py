@@ -53,7 +53,7 @@ def _execute(options: argparse.Namespace) -> int:
 
 
 def _say(line: str) -> None:
-    """Print a line at once: tables of a folder may take long, and whoever waits sees which is done."""
+    """Print a line at once, so that the user sees which table is done."""
     print(printable(line), flush=True)
 
 

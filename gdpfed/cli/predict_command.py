@@ -43,7 +43,9 @@ def _execute(options: argparse.Namespace) -> int:
     if options.table is None and options.onnx is None:
         raise ConfigError("name a TABLE to predict for, or --onnx FILE.onnx to write the model")
     if options.output is not None and not options.output.parent.is_dir():
-        raise ConfigError(f"--output {options.output}: there is no folder {options.output.parent}")
+        raise ConfigError(
+            f"--output {options.output}: the folder {options.output.parent} does not exist: make it first"
+        )
     model = load_model(options.model)
     if options.onnx is not None:
         from gdpfed.learning.onnx_export import save_onnx

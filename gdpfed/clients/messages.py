@@ -8,6 +8,8 @@ private by themselves, may.
 
 from dataclasses import dataclass
 
+from gdpfed.errors import printable
+
 JOIN, ASK, CARRY, OFFER, BEGIN, END = "join", "ask", "carry", "offer", "begin", "end"
 """The queries."""
 
@@ -97,6 +99,5 @@ def one_line(said: object) -> str:
     if isinstance(said, int | float) and not abs(said) > MOST_NUMBER:
         said = repr(said)
     text = said if isinstance(said, str) else f"a {type(said).__name__} where a text should be"
-    printable = "".join(each if each.isprintable() else " " for each in text[: 4 * MOST_CHARACTERS])
-    line = " ".join(printable.split())
+    line = " ".join(printable(text[: 4 * MOST_CHARACTERS]).split())
     return line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 3]}..."

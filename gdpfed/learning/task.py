@@ -65,6 +65,12 @@ class Task:
         return json.dumps(asdict(self))
 
     @property
+    def owners_file(self) -> str | None:
+        """The file that says whose each example is; None without one."""
+        path = dict(self.partition_options).get("path")
+        return None if path is None else str(path)
+
+    @property
     def digest(self) -> str:
         """SHA-256 of all settings of the task (data, model, loss, partition), in hexadecimal."""
         return sha256(self.to_json().encode()).hexdigest()

@@ -107,7 +107,7 @@ def make_method(config: Config) -> Method:
 
 
 def _larger_delta(method: type[Method], config: Config) -> str | None:
-    """Say that there is a plan at the paper's delta where there is none at the default; None if not so."""
+    """Return a hint if the paper's larger delta has a plan and the default has none; else None."""
     number, usual = config.dataset.num_clients, configured_delta(config)
     larger = f"{paper_delta(number):.3g}"
     if config.privacy.delta is not None or config.privacy.about_records or float(larger) <= usual:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gdpfed.errors import printable
 from gdpfed.learning.data.columns import Columns
 from gdpfed.report.mechanism_reports import CardSubject
 from gdpfed.report.parts import Parts
@@ -14,8 +15,8 @@ _AT_THE_START = re.compile(r"^(\d*)([-+=~_.)])")
 
 def text(name: str) -> str:
     """Escape a name with backslashes, so that Markdown and HTML show it as plain text."""
-    printable = " ".join("".join(each if each.isprintable() else " " for each in name).split())
-    return _AT_THE_START.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", printable))
+    line = " ".join(printable(name).split())
+    return _AT_THE_START.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", line))
 
 
 def in_markdown(subject: CardSubject) -> CardSubject:

@@ -15,9 +15,10 @@ from gdpfed.learning.data.fingerprint import fingerprint
 from gdpfed.learning.data.named_partitions import OF_ONE_CLIENT
 from gdpfed.learning.task import Task
 from gdpfed.runs.file_formats import CHECKPOINT_FILE, read_versioned, versioned
+from gdpfed.runs.paths import PARTITION_OPTIONS
 
 DATA_FILE = "data.json"
-PATH, TEST_PATH, PARTITION = "dataset.path", "dataset.test_path", "dataset.partition_options"
+PATH, TEST_PATH = "dataset.path", "dataset.test_path"
 SHOWN = 12
 """Characters of a hash in a message."""
 
@@ -68,14 +69,16 @@ def _hashes(task: Task) -> dict[str, str]:
     train, test = load_dataset(task.source).fingerprints
     found = {PATH: train, TEST_PATH: test}
     if task.partition not in OF_ONE_CLIENT:
-        found[PARTITION] = fingerprint([task.client_indices(client) for client in range(task.num_clients)])
+        found[PARTITION_OPTIONS] = fingerprint(
+            [task.client_indices(client) for client in range(task.num_clients)]
+        )
     return found
 
 
 def _place(task: Task, setting: str) -> str:
     """Return the file of the data that a setting chose, or a name for the data if there is no file."""
     source = task.source
-    if setting == PARTITION:
-        return str(dict(task.partition_options).get("path", f"dataset.partition={task.partition}"))
+    if setting == PARTITION_OPTIONS:
+        return task.owners_file or f"dataset.partition={task.partition}"
     of_test = source.test_path if setting == TEST_PATH else None
     return of_test or source.path or f"dataset={source.name}"

@@ -109,7 +109,7 @@ class Transcript:
         if result.total is None or (kind.on_records and kind.own_noise):
             return
         parameters = prepared.parameters
-        stddev = parameters.noise_multiplier * parameters.clipping_norm
+        stddev = parameters.noise_stddev
         groups = self._groups_of(prepared.clients)
         in_watched = result.total[self.watched].astype(np.float32)
         self.sums.append(

@@ -359,7 +359,7 @@ def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> s
     least = terms.owed_noise(round_index) if once is None else noise_of(paid_once(terms, once))
     dropouts = ceil(terms.dropout_tolerance * parameters.num_updates)
     corrupt = ceil(terms.corrupt_tolerance * parameters.num_clients)
-    # Not the other way round: a NaN is no less than anything.
+    # Written so that a NaN is refused.
     if not stddev >= least * (1 - ROUNDING):
         return f"noise of standard deviation {stddev:.6g} is below {least:.6g}"
     if parameters.dropout_tolerance > dropouts:

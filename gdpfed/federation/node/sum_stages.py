@@ -214,8 +214,7 @@ def _order_and_model(
         check_by_party(own)
     if (weights := order.task.weights) is not None:
         check_weights(own, weights.sha256, weights.path)
-    owners = dict(order.task.partition_options).get("path")
-    check_named_file(own, source, None if owners is None else str(owners))
+    check_named_file(own, source, order.task.owners_file)
     return order, theta
 
 
