@@ -61,3 +61,8 @@ def audited_run(directory, words):
         prepared, make_observers=lambda run, _: [*run.method.observers(run.path), ModelCard(run)]
     )
     return directory
+
+
+def near(figure, value):
+    """Whether a value is within six standard deviations of the noise of a figure."""
+    return abs(figure.value - value) <= 3.1 * (figure.high - figure.value)

@@ -35,6 +35,7 @@ from tests.extras.statistics.counted_tables import (
     HEADER,
     SITES,
     drawn_rows,
+    near,
     released,
     settings,
     write_table,
@@ -56,11 +57,6 @@ def nearly_exact(table, tmp_path_factory):
         *("method.minimum_count=0", "method.bins=8"),
         model="statistics_crossed",
     )
-
-
-def near(figure, value):
-    """Whether a value is within six standard deviations of the noise of a figure."""
-    return abs(figure.value - value) <= 3.1 * (figure.high - figure.value)
 
 
 def assert_counts(counts, expected, stddev):
