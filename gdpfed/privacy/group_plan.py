@@ -105,7 +105,7 @@ class GroupPlan:
 
 def check_accounted(epsilon: float, accounted: float) -> None:
     """Raise PrivacyError if a group's accounted epsilon is above its budget."""
-    if accounted > epsilon * (1 + BUDGET_TOLERANCE):
+    if not accounted <= epsilon * (1 + BUDGET_TOLERANCE):
         raise PrivacyError(
             f"a group's accounted epsilon {accounted:.6g} is above its budget {epsilon:.6g}; calibrate its "
             "noise for this plan"

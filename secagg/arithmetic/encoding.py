@@ -166,7 +166,7 @@ class Encoding:
         scale = 1.0
         if not math.isinf(self.clipping_norm):
             length = _norm(update)
-            if length > self.clip_bound * (1 + _CLIP_SLACK):
+            if not length <= self.clip_bound * (1 + _CLIP_SLACK):
                 raise EncodingError(
                     f"the update's norm {length:.9g} is above clip_bound {self.clip_bound:.9g}: "
                     "clip to clip_bound, not to the clipping norm"
@@ -290,7 +290,7 @@ def _rounded(values: Floats, scale: float, grid: float, limit: int) -> Integers:
         np.multiply(chunk, scale, out=exact, dtype=np.float64)
         np.divide(exact, grid, out=exact)
         np.rint(exact, out=exact)
-        if max(exact.max(), -exact.min()) > limit:
+        if not max(exact.max(), -exact.min()) <= limit:
             worst = int(np.argmax(np.abs(exact)))
             raise EncodingError(
                 f"coordinate {start + worst} is {chunk[worst]:.9g}, outside "

@@ -127,7 +127,7 @@ def reserved_delta(config: Config) -> float:
     steps = config.run.num_rounds * config.training.local_steps
     counts = {int(count) for count in configured_records(config)}
     reserved = steps * max(bounds.chance_of_long_step(eta, rate, count) for count in counts)
-    if reserved > MOST_RESERVED * configured_delta(config):
+    if not reserved <= MOST_RESERVED * configured_delta(config):
         safe = 2 * rate / bounds.smoothness
         raise PrivacyError(
             f"training.learning_rate={eta:g} is too long a step for method.mechanism=convex: with a chance "

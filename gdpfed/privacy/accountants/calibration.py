@@ -262,7 +262,7 @@ def _calibrate_theorem1(mechanism: SampledGaussian, target: float, num_rounds: i
     sigma = math.sqrt(variance)
     noised = replace(mechanism, noise_stddev=sigma * mechanism.clipping_norm)
     accounted = make_accountant("theorem1").epsilon(noised, num_rounds, delta)
-    if accounted > target:
+    if not accounted <= target:
         raise PrivacyError(
             f"theorem1 accounts {accounted:.6g} for a budget of {target:g}; use the pld accountant"
         )
@@ -271,7 +271,7 @@ def _calibrate_theorem1(mechanism: SampledGaussian, target: float, num_rounds: i
 
 def _check_delta_against_participation(rate: float, num_rounds: int, delta: float) -> None:
     ever_sampled = -math.expm1(num_rounds * math.log1p(-rate)) if rate < 1 else 1.0
-    if delta >= ever_sampled:
+    if not delta < ever_sampled:
         raise PrivacyError(
             f"delta {delta:.3g} is not below {ever_sampled:.3g}, the chance that a client ever "
             "takes part, so it would allow releasing updates without noise; choose a smaller delta"

@@ -89,13 +89,13 @@ def effective_delta(
     released = sum_divergence_bound(num_clients, math.sqrt(SMALLEST_VARIANCE), dimension)
     released += dimension * (_SMOOTHING_DISTANCE + MOST_PARTS * num_clients * TABLE_DISTANCE)
     cost = (1 + math.exp(min(require_positive("epsilon", epsilon), 700.0))) * num_rounds * released
-    if cost > DELTA_RESERVE:
+    if not cost <= DELTA_RESERVE:
         raise PrivacyError(
             f"the sampler's error costs {cost:.3g} of delta, more than the {DELTA_RESERVE:g} set aside, at "
             f"epsilon {epsilon:g}, {num_clients} clients, dimension {dimension}, {num_rounds} rounds; "
             "lower the epsilon or the size"
         )
-    if delta <= DELTA_RESERVE:
+    if not delta > DELTA_RESERVE:
         raise PrivacyError(
             f"delta is {delta:.3g}, of which discrete_gaussian noise sets {DELTA_RESERVE:g} aside; "
             "choose a larger delta"
@@ -105,7 +105,7 @@ def effective_delta(
 
 def refuse_unaccountable(noise: NoiseLaw, epsilon: float) -> None:
     """Raise PrivacyError if epsilon is above the range in which discrete noise can be accounted for."""
-    if noise == "discrete_gaussian" and epsilon > MOST_EPSILON:
+    if noise == "discrete_gaussian" and not epsilon <= MOST_EPSILON:
         raise PrivacyError(
             f"epsilon is {epsilon:g}; discrete_gaussian noise is accounted up to {MOST_EPSILON:g}, "
             "lower the budget or use gaussian noise"

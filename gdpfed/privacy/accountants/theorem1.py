@@ -55,14 +55,14 @@ def check_theorem1(
     behind the theorem is free of units, i.e. has c = 1, so a clipping norm above one, which would
     loosen the condition, is not allowed to: c = min(1, C^2) satisfies both.
     """
-    if noise_variance_multiplier < MIN_VARIANCE_MULTIPLIER:
+    if not noise_variance_multiplier >= MIN_VARIANCE_MULTIPLIER:
         raise PrivacyError(
             f"theorem1 needs sigma^2 >= 0.7, but epsilon {epsilon:g} at sampling rate "
             f"{sampling_rate:g} gives sigma^2 = {noise_variance_multiplier:.4g}; {REMEDY}"
         )
     order = 1 - 2 * math.log(delta) / epsilon
     slack = _order_slack(order, noise_variance_multiplier, sampling_rate, clipping_norm)
-    if slack < 0:
+    if not slack >= 0:
         raise PrivacyError(
             f"theorem1 needs alpha <= (2/3) min(1, C^2) sigma^2 ln(1/(q alpha (1 + sigma^2))) + 1 = "
             f"{order + slack:.4g}, but epsilon {epsilon:g} gives alpha = {order:.4g}; {REMEDY}"
@@ -82,7 +82,7 @@ def theorem1_epsilon(mechanism: Event, num_rounds: int, delta: float) -> float:
     rate, clipping_norm = mechanism.sampling_rate, mechanism.clipping_norm
     log_inverse_delta = -math.log(delta)
     spent = 2 * RENYI_CONSTANT * rate**2 * num_rounds
-    if variance < MIN_VARIANCE_MULTIPLIER:
+    if not variance >= MIN_VARIANCE_MULTIPLIER:
         raise PrivacyError(f"theorem1 needs sigma^2 >= 0.7, got {variance:.4g}; {REMEDY}")
     root = math.sqrt(spent**2 + 8 * variance * spent * log_inverse_delta)
     epsilon = (spent + root) / (2 * variance)

@@ -310,7 +310,7 @@ class Ledger:
             )
         for m, group in enumerate(self._plan.groups):
             epsilon = self._plan.epsilon_after(m, rounds)
-            if epsilon > group.epsilon * (1 + BUDGET_TOLERANCE):
+            if not epsilon <= group.epsilon * (1 + BUDGET_TOLERANCE):
                 raise BudgetExhausted(
                     f"round {rounds - 1} would take group {m} to epsilon {epsilon:.4g}, above its "
                     f"budget {group.epsilon:g}; training must stop here"

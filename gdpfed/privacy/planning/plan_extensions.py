@@ -87,7 +87,7 @@ def with_adaptive_clipping(
     heard = math.fsum(group.expected_cohort_size * group.clipping_norm for group in plan.groups)
     stddev = max(group.noise_stddev for group in plan.groups)
     share = stddev / (2 * fraction_noise * heard)
-    if share > MOST_SHARE:
+    if not share <= MOST_SHARE:
         raise PrivacyError(
             f"privacy.clipping_noise={fraction_noise:g} would leave less than half of the budget to updates: "
             f"use privacy.clipping_noise={_least(stddev, heard):g} or more, a larger privacy.sampling_rate, "
