@@ -132,10 +132,12 @@ def _steps(files: RunFiles) -> str:
         chosen = [group["spending"] for group in groups if "spending" in group]
         steps += [own.get("steps", {"num_steps": 1})["num_steps"] for own in chosen]
     if not steps:
-        return f"{local} local steps"
+        return "1 local step" if local == 1 else f"{local} local steps"
     paid = [sum(charge["count"] for charge in group["charges"]) for group in groups if group["charges"]]
     least = 0 if min(paid, default=math.inf) < files.plan["num_rounds"] else steps[0]
-    return f"{steps[0]} steps" if least == steps[-1] else f"{least} to {steps[-1]} steps"
+    if least == steps[-1]:
+        return "1 step" if least == 1 else f"{least} steps"
+    return f"{least} to {steps[-1]} steps"
 
 
 def _of_columns(declared: Mapping[str, Any], there: bool) -> dict[str, Expected]:

@@ -222,9 +222,11 @@ def _in_brackets(figure: str, interval: str) -> str:
 def _steps(subject: CardSubject) -> str:
     """Write the number of local steps, or its range if it differs between rounds."""
     steps = sorted({each.record_steps for group in subject.plan.groups for each in group.ranges})
+    local = "" if steps[-1] else "local "
     if not steps[-1]:
-        return f"{subject.config.training.local_steps} local steps"
-    return f"{steps[0]} steps" if len(steps) == 1 else f"{steps[0]} to {steps[-1]} steps"
+        steps = [subject.config.training.local_steps]
+    many = f"{steps[0]} to {steps[-1]}" if len(steps) > 1 else f"{steps[0]}"
+    return f"{many} {local}step{'' if many == '1' else 's'}"
 
 
 def _rounds(subject: CardSubject) -> str:
