@@ -11,11 +11,11 @@ from typing import Any
 import yaml
 
 from deploy.federation import TopologyError
+from gdpfed.installed import SOURCES
 from gdpfed.json_files import read_json
-from gdpfed.launch.home import PROJECT
 from gdpfed.yaml_files import read_yaml
 
-FILE = PROJECT / "docker-compose.yml"
+FILE = SOURCES / "docker-compose.yml"
 ROOT = "${FEDERATION_DIR:-./federation}"
 _VOLUME = re.compile(r"(?P<source>.+?):(?P<target>/[\w/-]*)(?P<read_only>:ro)?")
 _BY_DIGEST = re.compile(r"[a-z0-9./:_-]+@sha256:[0-9a-f]{64}")

@@ -38,8 +38,9 @@ from deploy.topology import (
 )
 from deploy.warm import WARM_VARIABLE
 from gdpfed.errors import LaunchError
+from gdpfed.installed import SOURCES
 from gdpfed.launch.flower_run import FlowerRun
-from gdpfed.launch.home import PROJECT, FlowerHome, last_line
+from gdpfed.launch.home import FlowerHome, last_line
 from gdpfed.learning.data.declaration import COLUMNS_FILE
 from gdpfed.learning.data.file_form import FILES_FILE, FileForm, is_table, own_form, table_name
 from gdpfed.runs.file_formats import CONFIG_FILE
@@ -52,7 +53,7 @@ NODE_POLL_SECONDS = 0.025
 START_SECONDS = 180.0
 OPERATE_LOG = "operate.log"
 OPERATOR = "operator"
-DATASETS = PROJECT / "data"
+DATASETS = SOURCES / "data"
 CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 OWN_FOLDERS = ("HOME", "TMPDIR", "MPLCONFIGDIR", "XDG_CACHE_HOME")
 # Where Flower's files are, how the app is started, and how many cores, GPUs and libraries it takes.
@@ -186,12 +187,12 @@ class LoopbackFederation:
         if words[:1] == ["-m"]:
             # The folder of the project, where Python would look for a module, holds the nodes' files, too.
             _, module, *words = words
-            words = [str(PROJECT / f"{module.replace('.', '/')}.py"), *words]
+            words = [str(SOURCES / f"{module.replace('.', '/')}.py"), *words]
         return confined(
             (program, *words),
             read=[
                 *(path for path, writable in folders if not writable),
-                *(credentials_of(self.home.path, name), PROJECT / "deploy", *named.reads),
+                *(credentials_of(self.home.path, name), SOURCES / "deploy", *named.reads),
                 *((DATASETS,) if DATASETS.exists() else ()),
             ],
             write=[

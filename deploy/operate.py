@@ -15,8 +15,8 @@ from deploy.stored_app import build_bundle, store_app
 from deploy.superlink_client import SuperLinkClient, SuperLinkError
 from gdpfed.decimal_numbers import whole_number
 from gdpfed.identities import public_key_of
+from gdpfed.installed import SOURCES
 from gdpfed.launch.flower_run import CONNECTION, run_command, training_config
-from gdpfed.launch.home import PROJECT
 from gdpfed.runs.paths import run_path
 from gdpfed.signed_apps import SignedApp, read_file
 
@@ -69,7 +69,7 @@ def _train(superlink: SuperLinkClient, options: argparse.Namespace, words: Seque
     name = run_name(words)
     run_config = train_config(options.runs / name, words)
     if options.signature is None:
-        superlink.follow(run_command(superlink.flower_home, PROJECT, run_config), name)
+        superlink.follow(run_command(superlink.flower_home, SOURCES, run_config), name)
         return
     if options.consortium is None or options.database is None:
         raise SuperLinkError("--signature goes with --consortium and --database: name all three")

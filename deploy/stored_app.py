@@ -29,8 +29,8 @@ from deploy.superlink_client import SuperLinkError
 from deploy.topology import APP_SIGNATURE, PUBLIC, ROSTER_FILE
 from gdpfed.errors import InputError
 from gdpfed.identities import read_identity, read_roster
+from gdpfed.installed import SOURCES
 from gdpfed.launch.flower_run import copy_app
-from gdpfed.launch.home import PROJECT
 from gdpfed.signed_apps import DAY_SECONDS, DEFAULT_DAYS, SignedApp, read_file, sign_app
 
 # Flower writes a bundle anew whenever it is submitted, and without signatures as an empty object.
@@ -71,7 +71,7 @@ def store_app(database: Path, bundle: bytes, signed: SignedApp, consortium_key: 
 def build_bundle() -> bytes:
     """Build this source tree's Flower app as a bundle, like ``flwr build``; equal files give equal bytes."""
     with TemporaryDirectory() as folder:
-        return build_fab_from_disk(copy_app(PROJECT, Path(folder) / "app"))
+        return build_fab_from_disk(copy_app(SOURCES, Path(folder) / "app"))
 
 
 def provide_signature(store: Store) -> None:

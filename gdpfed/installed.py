@@ -16,7 +16,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 NAME, PROJECT_FILE = "gdpfed", "pyproject.toml"
-_ROOT = Path(__file__).resolve().parents[1]
+SOURCES = Path(__file__).resolve().parents[1]
+"""What holds the package: a checkout, an app that Flower has unpacked, or site-packages."""
 _OF_EXTRA = re.compile(r"^(?P<package>[^;]+?)\s*;.*\bextra\s*==\s*['\"](?P<extra>[\w-]+)['\"]")
 _PACKAGE = re.compile(r"[A-Za-z0-9._-]+")
 _PACKAGES = {
@@ -70,7 +71,7 @@ def how_to_get(module: str) -> str:
 
 def _requirements() -> tuple[list[str], dict[str, list[str]]]:
     """Return the packages that gdpfed always needs, and those of each extra (optional group)."""
-    if (_ROOT / PROJECT_FILE).is_file():
+    if (SOURCES / PROJECT_FILE).is_file():
         project = _project()
         return list(project["dependencies"]), dict(project["optional-dependencies"])
     always: list[str] = []
@@ -84,7 +85,7 @@ def _requirements() -> tuple[list[str], dict[str, list[str]]]:
 
 
 def _project() -> dict[str, Any]:
-    text = (_ROOT / PROJECT_FILE).read_text(encoding="utf-8")
+    text = (SOURCES / PROJECT_FILE).read_text(encoding="utf-8")
     return dict(tomllib.loads(text)["project"])
 
 

@@ -21,6 +21,7 @@ from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, 
 from gdpfed.errors import RunError
 from gdpfed.privacy.promised_loop import Released, TrainingLoop
 from testing.local_grid import identify_task
+from testing.project import PROJECT
 
 FlowerFault = Literal["", "noise of two thirds", "weights by examples"]
 FLOWER_FAULTS: tuple[FlowerFault, ...] = get_args(FlowerFault)
@@ -28,7 +29,6 @@ SGDFault = Literal[
     "", "noise of two thirds", "no clipping", "every record in every step", "epsilon of half the steps"
 ]
 SGD_FAULTS: tuple[SGDFault, ...] = get_args(SGDFault)
-PROJECT = Path(__file__).resolve().parents[1]
 Vectors = npt.NDArray[np.float64]
 
 DELTA, NORM = 1e-3, 2.0

@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from testing.project import DOCS, SHARED_DATA
+
 PYTHON = "the page's Python"
-DOCS = Path(__file__).parents[1] / "docs"
 FAILING: Mapping[str, Collection[str]] = {
     "own_table.md": {"gdpfed check patients.csv"},
     "hospitals.md": {"gdpfed check exported.csv tables/columns.yaml"},
 }
 """Commands in the documentation that are expected to fail, by page."""
 FILES: Mapping[str, Mapping[str, Path]] = {
-    "eicu.md": {"patient.csv": DOCS.parents[1] / "shared" / "data" / "eicu-demo" / "patient.csv"}
+    "eicu.md": {"patient.csv": SHARED_DATA / "eicu-demo" / "patient.csv"}
 }
 """Files that a page tells readers to put into their folder, by page, and where they are here."""
 NEEDS_FILES = "## The same with four real hospitals"

@@ -14,7 +14,8 @@ from contextlib import chdir, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-from testing.page_examples import DOCS, FAILING, FILES, NEEDS_FILES, steps, with_outputs
+from testing.page_examples import FAILING, FILES, NEEDS_FILES, steps, with_outputs
+from testing.project import DOCS
 
 PICTURES = {
     "own_table.md": {"own_table_accuracy.png": "stays/accuracy.png"},

@@ -22,11 +22,11 @@ from typing import Any
 
 from gdpfed.errors import FailedError
 from gdpfed.rounds.loop import RoundLoop
+from testing.project import PROJECT
 from testing.small_runs import run
 
-ROOT = Path(__file__).parents[1]
 ROOMS = ("client_app", "conf", "fastgrad", "gdpfed", "secagg", "server_app")
-DOCUMENT = ROOT / "ARCHITECTURE.md"
+DOCUMENT = PROJECT / "ARCHITECTURE.md"
 MOST_FILES, MOST_LINES = 100, 19_000
 SETTINGS = (
     "method=gdpfed_plus",
@@ -104,9 +104,9 @@ class Watch:
         if event != "call" or frame.f_code.co_name == "<module>":
             return
         path = frame.f_code.co_filename
-        if not path.startswith(f"{ROOT}/"):
+        if not path.startswith(f"{PROJECT}/"):
             return
-        name = path.removeprefix(f"{ROOT}/")
+        name = path.removeprefix(f"{PROJECT}/")
         if name.split("/")[0] in ROOMS:
             self.run.add(name)
             if self._in_round:
@@ -147,7 +147,7 @@ def called() -> tuple[list[str], list[str]]:
 
 def lines_of(name: str) -> int:
     """Return how many lines a file has."""
-    return len((ROOT / name).read_text().splitlines())
+    return len((PROJECT / name).read_text().splitlines())
 
 
 def chapter_of(name: str) -> tuple[int, int]:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import entry_points, version
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,6 +28,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from conf.schema.run_config import AUTO, LOCAL
 from gdpfed.clients.versions import versions_here
 from gdpfed.errors import ConfigError, GDPFedError, RunError
+from gdpfed.installed import SOURCES
 from gdpfed.learning.data import Dataset, DataSource, load_dataset
 from gdpfed.learning.data.source import place_dataset
 from gdpfed.methods.base import Theta
@@ -42,7 +42,6 @@ Choose = Callable[[], tuple[Engine, str]]
 """Makes an engine, and says in words how it trains."""
 
 REACHED_SECONDS, BEGUN_SECONDS = 3.0, 180.0
-PROJECT = Path(__file__).resolve().parents[2]
 ROOMS = ("conf", "fastgrad", "gdpfed", "secagg")
 # What the last bits of an update may follow from, beside what a card names.
 MORE_PACKAGES = ("numba", "numpy", "ray")
@@ -190,8 +189,8 @@ def installed() -> tuple[str, str]:
     """Return versions with a hash of the code, which must be equal on all machines, and the kind of CPU."""
     digest = sha256()
     for room in ROOMS:
-        for path in sorted((PROJECT / room).rglob("*.py")):
-            digest.update(path.relative_to(PROJECT).as_posix().encode() + path.read_bytes())
+        for path in sorted((SOURCES / room).rglob("*.py")):
+            digest.update(path.relative_to(SOURCES).as_posix().encode() + path.read_bytes())
     others = [f"{name} {version(name)}" for name in MORE_PACKAGES]
     groups = [group for group in entry_points().groups if group.startswith("gdpfed.")]
     adding = {point.dist for group in groups for point in entry_points(group=group)}

@@ -24,7 +24,8 @@ from typing import Self
 from conf.load import hydra_string
 from gdpfed.child_process import RAY_HOOK
 from gdpfed.errors import LaunchError
-from gdpfed.launch.home import HOMES, PROJECT, FlowerHome, free_ports, last_line
+from gdpfed.installed import SOURCES
+from gdpfed.launch.home import HOMES, FlowerHome, free_ports, last_line
 from gdpfed.runs.paths import absolute_path, below
 
 CONNECTION = "federation"
@@ -137,9 +138,9 @@ def training_config(overrides: Sequence[str], *, directory: Path, resuming: bool
     The directory is the server's, which may be on another host, so only the server can check it. Raises
     LaunchError: this is not a checkout of the project.
     """
-    if not (PROJECT / "pyproject.toml").is_file():
+    if not (SOURCES / "pyproject.toml").is_file():
         raise LaunchError(
-            f"{PROJECT} holds no pyproject.toml: training over Flower needs a checkout of the project, from "
+            f"{SOURCES} holds no pyproject.toml: training over Flower needs a checkout of the project, from "
             "which Flower takes the app; 'gdpfed simulate' needs none"
         )
     key = "run.resume" if resuming else "run.directory"
@@ -195,7 +196,7 @@ class Launch:
             if file is not None:
                 words.append(f"{key}={hydra_string(str(absolute_path(file)))}")
         run_config = training_config(words, directory=directory, resuming=resuming)
-        return cls(PROJECT, run_config, num_supernodes=num_clients, workers=workers, log_directory=directory)
+        return cls(SOURCES, run_config, num_supernodes=num_clients, workers=workers, log_directory=directory)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:

@@ -22,12 +22,12 @@ import psutil
 
 from gdpfed.child_process import LOG_VARIABLE
 from gdpfed.errors import LaunchError
+from gdpfed.installed import SOURCES
 
-PROJECT = Path(__file__).resolve().parents[2]
-CACHE = PROJECT / ".flwr" / "cache"
+CACHE = SOURCES / ".flwr" / "cache"
 HOMES_VARIABLE = "GDPFED_FLOWER_HOMES"
 """The environment variable with the place for temporary Flower folders; by default the source tree."""
-HOMES = Path(os.environ.get(HOMES_VARIABLE, PROJECT / ".flwr")).absolute()
+HOMES = Path(os.environ.get(HOMES_VARIABLE, SOURCES / ".flwr")).absolute()
 END_SECONDS = 5.0
 # Flower starts a process for every message: one that may keep no bytecode compiles the app each time. And the
 # logs of these programs are read here, as text.
@@ -115,7 +115,7 @@ class FlowerHome:
             process = subprocess.Popen(  # noqa: S603 - our own programs
                 [str(file), *arguments],
                 env=self.environment(home) | dict(environment or {}),
-                cwd=PROJECT,
+                cwd=SOURCES,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

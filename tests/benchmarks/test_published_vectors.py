@@ -5,7 +5,6 @@ import math
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import dp_accounting as dp
@@ -20,8 +19,9 @@ from benchmarks.vectors.__main__ import KINDS, text_of
 from gdpfed.audit.accounting import SampledSums, composed_epsilon, epsilon_after, epsilon_against_server
 from gdpfed.audit.mechanisms.scheduled_sums import as_one_sum, moved_by
 from secagg.arithmetic.discrete_gaussian import tables
+from testing.project import PROJECT
 
-FOLDER = Path(__file__).parents[2] / "vectors"
+FOLDER = PROJECT / "vectors"
 SHAPES = {81921.6: (512, 160, 2**14), 20486.0: (512, 40, 2**14), 481.7: (40, 12, 2**11)}
 # Upper bounds by privacy loss distributions are this near to each other, those of Renyi divergences less so.
 LOSSES, RENYI = 2e-3, 2e-2

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.smoke import BENCHMARKS, NO_BENCHMARKS, run_tiny
-from gdpfed.launch.home import PROJECT
 from gdpfed.learning.models import MODELS
+from testing.project import PROJECT
 
 
 @pytest.mark.parametrize("name", [name for name, tiny in BENCHMARKS.items() if tiny.alone])

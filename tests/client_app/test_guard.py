@@ -29,10 +29,10 @@ from client_app.relay import MOST_BYTES, TOKEN_BYTES, GuardError, relayed, to_by
 from gdpfed.clients.messages import CLIENT_RECORD, JOIN, MASK, REFUSAL, REFUSAL_RECORD, UNIT, RoundOfRun
 from gdpfed.federation.node.node_settings import Node, NodeSettings
 from gdpfed.federation.node.sessions import MASKED_SLOT, stored_session
-from gdpfed.launch.home import PROJECT
 from gdpfed.learning.data.source import DataSource, load_dataset
 from testing.layered_runs import cloud_grid, run_layers
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, ask, identify_task, make_context
+from testing.project import PROJECT
 from testing.small_runs import final_model, grid_of_owners, ledger_of, run
 
 CLIENTS = 4

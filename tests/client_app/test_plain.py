@@ -15,13 +15,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 from client_app.carried import in_flowers_simulation, settings_of
 from gdpfed.clients.messages import DATA, ORDER_RECORD, PLAIN, REFUSAL, ROUND, RUN, THETA_RECORD
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.launch.home import PROJECT
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.optimizers import LocalTraining
 from secagg import SumParameters
 from testing.local_grid import ask, make_context
+from testing.project import PROJECT
 
 TASK = Task(DataSource("digits"), "linear", "iid", 40, seed=0)
 ORDER = TrainingOrder(TASK, LocalTraining(5, 4, 0.5, 0.0), round_index=0, device="cpu")

@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from gdpfed.launch.home import PROJECT
+from testing.project import PROJECT
 from tests.deploy import faulty_app
 from tests.deploy.faulty_app import copy_of_project
 

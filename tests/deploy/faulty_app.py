@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from gdpfed.launch.home import PROJECT
+from testing.project import PROJECT
 
 FOLDERS = ("client_app", "conf", "fastgrad", "gdpfed", "secagg", "server_app")
 FILES = ("LICENSE", "README.md", "pyproject.toml")

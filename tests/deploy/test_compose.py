@@ -24,7 +24,7 @@ from deploy.federation import Federation, TopologyError
 from deploy.options import federation_of
 from deploy.services import services
 from deploy.topology import NODE_KEY_FILE, TLS_KEY_FILE
-from gdpfed.launch.home import PROJECT
+from testing.project import PROJECT
 from tests.deploy.compose_promises import COMMITTED, assert_fits_the_schema, assert_promises, at_defaults
 
 WRITTEN = COMMITTED.read_text(encoding="utf-8")

@@ -47,9 +47,10 @@ from deploy.topology import (
 )
 from gdpfed.identities import public_key_of, read_identity
 from gdpfed.launch.flower_run import FlowerRun, run_command
-from gdpfed.launch.home import PROJECT, free_ports
+from gdpfed.launch.home import free_ports
 from gdpfed.signed_apps import SignedApp, sign_app
 from testing.known_identities import identity_of
+from testing.project import PROJECT
 from tests.deploy.faulty_federation import FaultyFederation
 from tests.deploy.thieving_app import thieving_app
 

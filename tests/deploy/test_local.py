@@ -13,9 +13,9 @@ from deploy import confine, local
 from deploy.federation import Federation
 from deploy.loopback import LoopbackFederation, Named, copy_examples
 from deploy.services import TASK_POLL_VARIABLE
-from gdpfed.launch.home import PROJECT
 from gdpfed.learning.data.file_form import own_form
 from testing.flower_traces import FlowerTraces
+from testing.project import PROJECT
 from testing.waiting import until
 
 TIMEOUT_SECONDS = 600

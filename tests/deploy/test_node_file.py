@@ -10,7 +10,7 @@ import yaml
 from deploy.compose import Containers, compose_file
 from deploy.description import FILE, described, said, to_text, volume, words
 from deploy.federation import Federation
-from gdpfed.launch.home import PROJECT
+from testing.project import PROJECT
 
 NODE_FILE = PROJECT / "node.yml"
 OWN = {

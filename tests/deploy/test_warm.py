@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from deploy import warm
 from deploy.warm import KNOWN_FLOWER, PROGRAM, WARM_VARIABLE, Launcher, install_once, main
-from gdpfed.launch.home import PROJECT
+from testing.project import PROJECT
 from testing.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a warm process is for Linux")

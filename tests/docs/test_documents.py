@@ -3,15 +3,14 @@
 import re
 import tomllib
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
 from conf.load import load
 from gdpfed.methods import make_method
 from gdpfed.privacy.sampling.cohort_sizes import skipped_fractions
+from testing.project import PROJECT
 
-ROOT = Path(__file__).resolve().parents[2]
 LAYERS = "imports point one way"
 FOLDERS = ("client_app", "conf", "deploy", "fastgrad", "gdpfed", "secagg", "server_app")
 QUOTED = re.compile(r"`([^`\s]+)`")
@@ -27,7 +26,7 @@ NUMBERED = re.compile(r"^(\d+)\. `", re.MULTILINE)
 
 
 def text_of(name):
-    return (ROOT / name).read_text(encoding="utf-8")
+    return (PROJECT / name).read_text(encoding="utf-8")
 
 
 def paths_in(text):
@@ -42,12 +41,14 @@ def test_paths_that_are_quoted_exist(name):
     own_package = "my_extension/"  # The reader's, which docs/extending.md has them write.
     paths = {path for path in paths_in(text_of(name)) if not path.startswith(own_package)}
     assert paths
-    assert {path for path in paths if not (ROOT / path).exists()} == set()
+    assert {path for path in paths if not (PROJECT / path).exists()} == set()
 
 
 def test_tests_that_the_documents_name_exist():
     named = {
-        found for path in ROOT.glob("docs/*.md") for found in TEST.findall(path.read_text(encoding="utf-8"))
+        found
+        for path in PROJECT.glob("docs/*.md")
+        for found in TEST.findall(path.read_text(encoding="utf-8"))
     }
     assert len(named) > 30
     assert [f"{path}::{name}" for path, name in named if f"def {name}(" not in text_of(path)] == []
@@ -56,19 +57,23 @@ def test_tests_that_the_documents_name_exist():
 def test_lines_of_documents_have_up_to_120_characters():
     lines = [
         (path.name, line)
-        for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))
+        for path in (*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md"))
         for line in path.read_text(encoding="utf-8").splitlines()
     ]
     assert [(name, line) for name, line in lines if len(line) > 120 and not line.startswith("|")] == []
 
 
-@pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md")], ids=lambda path: path.name
+)
 def test_links_between_documents_lead_somewhere(path):
     links = set(LINK.findall(path.read_text(encoding="utf-8")))
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md")], ids=lambda path: path.name
+)
 def test_links_say_in_words_where_they_lead(path):
     assert re.findall(r"\[[\w./]+\.(?:md|cff)\]\([^)]+\)", path.read_text(encoding="utf-8")) == []
 
@@ -79,7 +84,9 @@ def anchors_of(path):
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [*PROJECT.glob("*.md"), *PROJECT.glob("docs/*.md")], ids=lambda path: path.name
+)
 def test_links_to_sections_lead_to_a_heading(path):
     links = [
         (path.parent / name if name else path, anchor)
@@ -91,7 +98,7 @@ def test_links_to_sections_lead_to_a_heading(path):
 @pytest.mark.parametrize("name", ["ARCHITECTURE.md", "docs/glossary.md"])
 def test_names_that_are_quoted_are_in_the_code(name):
     code = "\n".join(
-        path.read_text(encoding="utf-8") for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")
+        path.read_text(encoding="utf-8") for folder in FOLDERS for path in (PROJECT / folder).rglob("*.py")
     )
     words = set(re.findall(r"\w+", code)) | {"gdpfed_plus", "rounds.jsonl", "pyproject.toml"}
     quoted = set(NAME.findall(text_of(name)))
@@ -101,7 +108,9 @@ def test_names_that_are_quoted_are_in_the_code(name):
 
 def test_words_of_the_glossary_are_used_elsewhere():
     words = re.findall(r"^\| ([a-z][^|]*) \|", text_of("docs/glossary.md"), re.MULTILINE)[1:]
-    pages = [path for path in (*ROOT.glob("docs/*.md"), *ROOT.glob("*.md")) if path.name != "glossary.md"]
+    pages = [
+        path for path in (*PROJECT.glob("docs/*.md"), *PROJECT.glob("*.md")) if path.name != "glossary.md"
+    ]
     text = " ".join(" ".join(path.read_text(encoding="utf-8") for path in pages).lower().split())
     assert len(words) > 40
     assert [word for entry in words for word in entry.split(", ") if word not in text] == []
@@ -110,7 +119,9 @@ def test_words_of_the_glossary_are_used_elsewhere():
 def test_the_readme_is_one_screen_and_leads_to_every_document():
     readme = text_of("README.md")
     assert len(readme.splitlines()) <= 120
-    documents = {str(path.relative_to(ROOT)) for path in (*ROOT.glob("docs/*.md"), *ROOT.glob("*.md"))}
+    documents = {
+        str(path.relative_to(PROJECT)) for path in (*PROJECT.glob("docs/*.md"), *PROJECT.glob("*.md"))
+    }
     assert documents - {"README.md"} - set(LINK.findall(readme)) == set()
 
 

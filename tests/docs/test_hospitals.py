@@ -2,22 +2,21 @@
 
 import csv
 import shutil
-from pathlib import Path
 
 import pytest
 from sklearn.datasets import load_breast_cancer
 
 from testing import page_examples
+from testing.project import PROJECT
 from testing.small_runs import nothing_drawn
 
-ROOT = Path(__file__).resolve().parents[2]
-HEART_DISEASE = ROOT.parent / "shared" / "data" / "heart-disease"
+HEART_DISEASE = PROJECT.parent / "shared" / "data" / "heart-disease"
 PLACE = "/data/heart-disease"
 
 
 def sections():
     """The day, and the same with real hospitals."""
-    text = (ROOT / "docs" / "hospitals.md").read_text(encoding="utf-8")
+    text = (PROJECT / "docs" / "hospitals.md").read_text(encoding="utf-8")
     day, _, heart = text.partition(page_examples.NEEDS_FILES)
     return day, heart
 
@@ -67,7 +66,7 @@ STAYS = page_examples.FILES["eicu.md"]["patient.csv"]
 def test_regions_and_their_stays_are_answered_as_the_page_says(here, capsys):
     shutil.copy(STAYS, here / "patient.csv")
     text = (
-        (ROOT / "docs" / "eicu.md")
+        (PROJECT / "docs" / "eicu.md")
         .read_text(encoding="utf-8")
         .replace("run.num_rounds=100", "run.num_rounds=2")
     )

@@ -18,8 +18,9 @@ from gdpfed.learning.labels import LOSSES
 from gdpfed.learning.training.optimizers import SCHEDULES
 from release.published import published_project
 from testing.page_examples import blocks_of, examples_of, executed
+from testing.project import DOCS, PROJECT
 
-PAGE = Path(__file__).parents[2] / "docs" / "library.md"
+PAGE = DOCS / "library.md"
 EXAMPLES = examples_of("library.md")
 (TORCH_MISSING,) = re.findall(r"(?:    .*\n)*    .*torch.* \[input\]", PAGE.read_text("utf-8"))
 
@@ -47,7 +48,7 @@ def test_the_page_names_every_name_once_and_no_example_is_long():
 
 def test_the_parts_work_with_no_other_package_than_the_core_of_the_wheel(tmp_path):
     """Blocked, not only unused, are all others that the project names; a name that needs one says which."""
-    app = tomllib.loads((PAGE.parents[1] / "pyproject.toml").read_text("utf-8"))
+    app = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))
     core, named = (
         {re.split(r"[^\w-]", each)[0].lower() for each in project["dependencies"]}
         for project in (published_project(app)["project"], app["project"])

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from gdpfed.launch.home import PROJECT
 from paper.pictures import figures_in, write_pictures
 from paper.tables import measured_tables
+from testing.project import PROJECT
 
 TEXT = " ".join((PROJECT / "paper" / "paper.typ").read_text(encoding="utf-8").split())
 WORD = r'"((?:[^"\\\\]|\\\\.)*)"'

@@ -1,7 +1,6 @@
 """Figures of the promise in sentences and tables of README and docs/privacy.md are computed again."""
 
 import math
-from pathlib import Path
 
 import pytest
 
@@ -10,10 +9,10 @@ from gdpfed.methods import make_method
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon, gaussian_sigma
 from gdpfed.privacy.planning.groups import default_delta, exposure, paper_delta
 from gdpfed.privacy.replacement import replacement_bound
+from testing.project import PROJECT
 
-ROOT = Path(__file__).parents[2]
-PRIVACY = " ".join((ROOT / "docs" / "privacy.md").read_text().split())
-README = " ".join((ROOT / "README.md").read_text().split())
+PRIVACY = " ".join((PROJECT / "docs" / "privacy.md").read_text().split())
+README = " ".join((PROJECT / "README.md").read_text().split())
 
 
 @pytest.fixture(scope="module")

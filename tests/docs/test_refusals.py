@@ -37,7 +37,7 @@ from gdpfed.federation.server.attendance import _refuse
 from gdpfed.launch import flower_run
 from gdpfed.report.trackers import MlflowRun
 from gdpfed.signed_apps import AppStatement
-from testing.page_examples import DOCS
+from testing.project import DOCS
 from testing.written_runs import begin_run
 
 PAGE = (DOCS / "refusals.md").read_text(encoding="utf-8")
@@ -173,7 +173,7 @@ def test_the_example_of_a_kind_is_what_it_says(kind, tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FLWR_HOME", raising=False)
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    monkeypatch.setattr(flower_run, "PROJECT", Path("/home/you"))
+    monkeypatch.setattr(flower_run, "SOURCES", Path("/home/you"))
     if kind in COMMANDS:
         begin_run(load(["run.directory=runs/mine", "method=fedavg"]))
         assert main(COMMANDS[kind].split()) in (1, 2)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from testing.project import PROJECT
 
 
 def build(config, into):
@@ -15,8 +15,8 @@ def build(config, into):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
     return subprocess.run(
         [*command, "--config-file", config, "--site-dir", into],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"},
+        cwd=PROJECT,
+        env=os.environ | {"PYTHONPATH": str(PROJECT), "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
     )

@@ -2,7 +2,8 @@
 
 from gdpfed.extras.statistics.result import Statistics
 from gdpfed.learning.data.declaration import read_columns
-from testing.page_examples import DOCS, follow
+from testing.page_examples import follow
+from testing.project import DOCS
 from testing.small_runs import nothing_drawn
 
 

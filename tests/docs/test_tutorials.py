@@ -7,7 +7,8 @@ from itertools import combinations, pairwise
 import pytest
 
 from gdpfed.runs.round_log import read_rounds
-from testing.page_examples import DOCS, FAILING, PYTHON, Block, blocks_of, commands_of, follow, with_outputs
+from testing.page_examples import FAILING, PYTHON, Block, blocks_of, commands_of, follow, with_outputs
+from testing.project import DOCS
 from testing.small_runs import nothing_drawn
 
 

@@ -1,7 +1,6 @@
 """Extras are found as packages of others are: one of them runs, and is audited, as such a package."""
 
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,8 @@ from gdpfed.extras_table import EXTRAS
 from gdpfed.methods import METHODS
 from gdpfed.registry import Registry
 from gdpfed.simulation import simulate
+from testing.project import PROJECT
 from testing.small_runs import small_config
-
-PROJECT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

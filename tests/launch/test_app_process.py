@@ -17,7 +17,7 @@ from ray._private.runtime_env.context import RuntimeEnvContext
 
 from gdpfed.child_process import LOG_VARIABLE, RAY_HOOK, begin_process, make_json, make_plain
 from gdpfed.errors import ConfigError
-from gdpfed.launch.home import PROJECT
+from testing.project import PROJECT
 
 STARTS_AN_APP = """
 import subprocess, sys

@@ -21,9 +21,9 @@ from gdpfed.launch.home import FlowerHome
 from gdpfed.methods import resolve
 from gdpfed.runs.file_formats import MODEL_FILE
 from testing.flower_traces import FlowerTraces
+from testing.project import PROJECT
 from testing.waiting import until
 
-PROJECT = Path(__file__).resolve().parents[2]
 GDPFED = str(Path(sys.executable).with_name("gdpfed"))
 SMALL = [
     "dataset.num_clients=9",

@@ -20,9 +20,9 @@ from gdpfed.learning.model_folder import save_model
 from gdpfed.learning.prediction import load_model
 from gdpfed.learning.task import Task
 from gdpfed.report.model_card import base_rate
+from testing.project import SHARED_DATA
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
-CIFAR_JPEG = SHARED / "cifar10-images.tar.gz"
+CIFAR_JPEG = SHARED_DATA / "cifar10-images.tar.gz"
 
 
 def draw(path, values):

@@ -14,10 +14,10 @@ from gdpfed.learning.data import DataSource, load_dataset
 from gdpfed.learning.data.published_tables import HOSPITALS, RANGES
 from gdpfed.learning.data.tabular import parties_of_person
 from gdpfed.learning.training.evaluate import central_evaluation
+from testing.project import SHARED_DATA
 from testing.stays import HEADINGS, REGIONS, write_stays
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
-HEART_DISEASE, EICU = SHARED / "heart-disease", SHARED / "eicu-demo" / "patient.csv"
+HEART_DISEASE, EICU = SHARED_DATA / "heart-disease", SHARED_DATA / "eicu-demo" / "patient.csv"
 FOUR = "63.0,1.0,1.0,145.0,233.0,1.0,2.0,150.0,0.0,2.3,3.0,0.0,6.0,0\n32,1,4,?,0,?,0,127,0,.7,1,?,?,3\n" * 4
 
 

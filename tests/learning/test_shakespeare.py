@@ -1,7 +1,6 @@
 """Next-character data: roles, windows, the held-out part, and LEAF's files."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +8,10 @@ import pytest
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource, Windows, load_dataset
 from gdpfed.learning.data.text import CHARACTERS, VOCABULARY_SIZE, encode
+from testing.project import SHARED_DATA
 from tests.learning import drawn_data
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
-PLAYS = SHARED / "tinyshakespeare.txt"
+PLAYS = SHARED_DATA / "tinyshakespeare.txt"
 LENGTH = 12
 
 

@@ -14,8 +14,8 @@ from flwr.common.constant import FAB_MAX_SIZE
 from flwr.supercore.fab_format_version import normalize_and_validate_fab_format
 
 from gdpfed.launch.flower_run import copy_app
+from testing.project import PROJECT
 
-PROJECT = Path(__file__).resolve().parents[2]
 APP = {"client_app", "conf", "fastgrad", "gdpfed", "secagg", "server_app"}
 
 

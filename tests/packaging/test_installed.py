@@ -5,7 +5,6 @@ import re
 import shlex
 import tomllib
 from importlib.metadata import PackageNotFoundError
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,8 +12,8 @@ import pytest
 from gdpfed import installed
 from gdpfed.errors import InputError
 from gdpfed.late_import import packages_needed
+from testing.project import PROJECT
 
-PROJECT = Path(__file__).resolve().parents[2]
 EXTRAS = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 OF_A_WHEEL = ["numpy>=2", "onnx>=1.19; extra == 'onnx'", 'scikit-learn>=1.6 ; extra == "train"']
 OF_A_WHEEL += ["torch>=2.14; extra == 'train'", "pywin32; sys_platform == 'win32'"]
@@ -25,7 +24,7 @@ OF_A_WHEEL = [
 
 @pytest.fixture
 def as_a_wheel(tmp_path, monkeypatch):
-    monkeypatch.setattr(installed, "_ROOT", tmp_path)
+    monkeypatch.setattr(installed, "SOURCES", tmp_path)
     monkeypatch.setattr(installed, "requires", lambda name: OF_A_WHEEL)
     monkeypatch.setattr(installed, "find_spec", lambda name: object())
 

@@ -5,15 +5,14 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from gdpfed.methods.base import Method
+from testing.project import PROJECT
 from testing.reading_list import MOST_FILES, MOST_LINES
 
-ROOT = Path(__file__).parents[2]
 PRODUCT = ("client_app", "conf", "deploy", "fastgrad", "gdpfed", "secagg", "server_app")
 ROUNDS = ("fleet", "loop", "pairwise", "prepared", "run", "state")
 OPTION = re.compile(
@@ -38,13 +37,13 @@ def test_a_method_has_four_flags_at_most():
     ],
 )
 def test_few_lines_of_the_kernel_name_an_option(files, most):
-    texts = [path.read_text(encoding="utf-8") for pattern in files for path in ROOT.glob(pattern)]
+    texts = [path.read_text(encoding="utf-8") for pattern in files for path in PROJECT.glob(pattern)]
     assert sum(bool(OPTION.search(line)) for text in texts for line in text.splitlines()) <= most
 
 
 def test_no_function_deletes_an_argument_that_it_has_no_use_for():
     found = []
-    for path in (path for folder in PRODUCT for path in (ROOT / folder).rglob("*.py")):
+    for path in (path for folder in PRODUCT for path in (PROJECT / folder).rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         for function in ast.walk(ast.parse(text)) if "del " in text else ():
             if not isinstance(function, ast.FunctionDef) or not _deletes(function):
@@ -72,14 +71,14 @@ def test_the_reading_list_is_what_a_masked_round_calls():
     """In a process of its own: what other tests have loaded or kept would be called, or would not be."""
     ended = subprocess.run(
         [sys.executable, "-m", "testing.reading_list"],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd=PROJECT,
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
         capture_output=True,
         text=True,
         check=True,
     )
     listed, round_counts, _ = ended.stdout.rstrip().rsplit("\n", 2)
-    shown = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    shown = (PROJECT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     # How many lines there are is written with the list, and may be a little older than the files.
     listed, shown = (re.sub(r" [\d,]+ \|$", "", text, flags=re.MULTILINE) for text in (listed, shown))
     assert listed in shown, f"run python -m testing.reading_list --write: ARCHITECTURE.md lacks\n{listed}"

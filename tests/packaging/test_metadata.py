@@ -5,14 +5,13 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 import yaml
 
 from release.published import published_project, with_links_to
+from testing.project import PROJECT
 
-PROJECT = Path(__file__).resolve().parents[2]
 APP = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
 VERSION = APP["project"]["version"]
 CITATION = yaml.safe_load((PROJECT / "CITATION.cff").read_text(encoding="utf-8"))

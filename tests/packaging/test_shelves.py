@@ -4,14 +4,13 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from gdpfed.simulation import simulate
+from testing.project import PROJECT
 from testing.small_runs import small_config
 
-PROJECT = Path(__file__).resolve().parents[2]
 EXAMPLE = re.compile(r"```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OF_AUDIT = (
     *("gdpfed/audit", "gdpfed/__init__.py", "gdpfed/errors.py", "gdpfed/registry.py", "gdpfed/files.py"),

@@ -17,8 +17,8 @@ from release.__main__ import main as write_sources
 from release.published import FILES, published_project, write_published
 from testing.linked_environment import linked_environment
 from testing.page_examples import examples_of
+from testing.project import PROJECT
 
-PROJECT = Path(__file__).resolve().parents[2]
 PACKAGES = {"client_app", "conf", "fastgrad", "gdpfed", "secagg", "server_app"}
 # A small part of the suite, of files that need nothing of the checkout but the packages.
 COPIED_TESTS = ("conf/test_per_client.py", "fastgrad/test_im2col.py", "secagg/test_shamir.py")

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.client import HTTPConnection
-from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -45,9 +44,10 @@ from gdpfed.report.exported import (
 from gdpfed.report.figures_server import CERTIFICATE_DAYS, WARNED, Figures, address, serve
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.signed_apps import DAY_SECONDS
+from testing.project import PROJECT
 from tests.report.test_run_status import EVERYBODY, begun, rewrite
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+DEPLOY = PROJECT / "deploy"
 ALERTS, DASHBOARD = DEPLOY / "alerts.yml", DEPLOY / "dashboard.json"
 HIDDEN_OF_RUNS = {
     "gdpfed_run_round_seconds",

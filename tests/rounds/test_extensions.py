@@ -3,7 +3,6 @@
 import re
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -21,9 +20,10 @@ from gdpfed.runs.checkpoint import Checkpoint
 from gdpfed.runs.resume import load_run
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
+from testing.project import DOCS
 from testing.small_runs import final_model, small_config
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
+PAGE = DOCS / "extending.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FEDAVG = (
     "dataset.num_clients=12",

@@ -1,14 +1,14 @@
 """YAML that people write: two parsers read it, and which one did makes no difference."""
 
 import random
-from pathlib import Path
 
 import pytest
 import yaml
 
 from gdpfed.yaml_files import read_yaml
+from testing.project import PROJECT
 
-OPTIONS = Path(__file__).resolve().parents[2] / "conf"
+OPTIONS = PROJECT / "conf"
 TEXTS = [path.read_text("utf-8") for path in sorted(OPTIONS.glob("*/*.yaml"))]
 SIGNS = "[]{}:,-?&*!|>'\"%@`# \t\n\r\x85\u2028\ufeff\x00\xe9\\~<=0a."
 

@@ -1,16 +1,16 @@
 """Published vectors for every primitive that is wrapped."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from secagg.crypto.keys import PrivateKey, aead, commitment, hkdf_sha256
 from secagg.crypto.prg import KEY_BYTES, cipher_stream, keystream, mask_stream
+from testing.project import DOCS
 from testing.wire_vectors import SUMS, transcript
 
 h = bytes.fromhex
-WIRE_VECTORS = Path(__file__).parents[2] / "docs" / "secagg_wire_vectors.json"
+WIRE_VECTORS = DOCS / "secagg_wire_vectors.json"
 
 
 @pytest.mark.parametrize("name", SUMS)

@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +10,10 @@ from conf.load import load, options
 from conf.sweeps import jobs_of
 from gdpfed.errors import ConfigError
 from gdpfed.methods import METHODS, ClientSum, make_method
+from testing.project import DOCS
 from testing.small_runs import final_model, run
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
+PAGE = DOCS / "extending.md"
 FILE = re.compile(r"^\*\*`([^`]+)`\*\*\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MINE = ["dataset=rings", "method=server_momentum"]
 

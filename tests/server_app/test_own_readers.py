@@ -1,7 +1,6 @@
 """A package's reader of a node's own files, as docs/extending.md has it: found by its entry point."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +11,9 @@ from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.learning.data.dataset import ExampleForm
 from gdpfed.learning.data.own import OwnData, own_held_out, own_split
 from gdpfed.learning.data.own_files import READERS, read_own
+from testing.project import DOCS
 
-GUIDE = Path(__file__).parents[2] / "docs" / "extending.md"
+GUIDE = DOCS / "extending.md"
 BEATS = np.random.default_rng(0).uniform(-3, 3, (40, 8)).round(3)
 
 

@@ -15,7 +15,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from deploy.description import Tree, described
-from gdpfed.launch.home import PROJECT
+from testing.project import PROJECT
 
 PROGRAMS = ("supernode", "superexec")
 WAIT_SECONDS = 900.0

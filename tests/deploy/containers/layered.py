@@ -13,8 +13,9 @@ from deploy.edges import Layers
 from deploy.stored_app import build_bundle
 from deploy.topology import APP_SIGNATURE
 from gdpfed.identities import new_identity, public_key_of, signed_roster
-from gdpfed.launch.home import PROJECT, free_ports
+from gdpfed.launch.home import free_ports
 from gdpfed.signed_apps import sign_app
+from testing.project import PROJECT
 from tests.deploy.containers.engine import Job, Project, put, read, removed_afterwards
 from tests.deploy.containers.one_host import own_address
 

@@ -14,7 +14,7 @@ from deploy.topology import SERVER
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.installed import project_version
 from gdpfed.launch.flower_run import FlowerRun
-from gdpfed.launch.home import PROJECT
+from testing.project import PROJECT
 from tests.deploy.checks import Checks
 from tests.deploy.drills.day import LITTLE, TWO
 from tests.deploy.drills.page import blocks

@@ -14,8 +14,8 @@ from deploy.services import services
 from deploy.topology import LEDGER, LEDGER_FILE, RUNS, SERVER, SERVER_SUPEREXEC
 from gdpfed.errors import LaunchError
 from gdpfed.launch.flower_run import FlowerRun
-from gdpfed.launch.home import PROJECT
 from gdpfed.runs.file_formats import CONFIG_FILE
+from testing.project import PROJECT
 from tests.deploy.containers.engine import EngineError, Job, Project, app_image, call, removed_afterwards
 from tests.deploy.drills.changed import Upgrading
 from tests.deploy.drills.page import blocks, commands_of

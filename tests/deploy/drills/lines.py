@@ -14,8 +14,8 @@ from deploy.credentials import Store
 from deploy.federation import Federation
 from deploy.loopback import LoopbackFederation
 from deploy.topology import GATE, SERVER_SUPEREXEC, SUPERLINK
-from gdpfed.launch.home import PROJECT
 from gdpfed.report.console import Table
+from testing.project import PROJECT
 from tests.deploy.checks import Checks
 from tests.deploy.drills.line import Line, here_of
 from tests.deploy.faulty_federation import FaultyFederation

@@ -2,7 +2,7 @@
 
 import re
 
-from gdpfed.launch.home import PROJECT
+from testing.project import PROJECT
 
 PAGE = PROJECT / "docs" / "operations.md"
 

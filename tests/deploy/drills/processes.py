@@ -26,8 +26,9 @@ from deploy.superlink_client import ONLINE
 from deploy.topology import SUPERLINK
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.errors import LaunchError
-from gdpfed.launch.home import PROJECT, last_line
+from gdpfed.launch.home import last_line
 from gdpfed.runs.file_formats import LEDGER_FILE
+from testing.project import PROJECT
 from tests.deploy.drills.day import BUSY_SECONDS, Day
 from tests.deploy.drills.page import blocks, commands_of
 

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from gdpfed.launch.home import PROJECT
+from testing.project import PROJECT
 from tests.deploy.drills.page import blocks
 
 SECTION = "Without containers"

@@ -17,8 +17,8 @@ from gdpfed.extras.experiments.definitions import load_experiment
 from gdpfed.extras.experiments.reproduction import Reproduction, reproduce
 from gdpfed.extras.experiments.run_training import Processes
 from gdpfed.extras.experiments.runs import NOT_YET
-from gdpfed.launch.home import PROJECT
 from gdpfed.methods import make_method
+from testing.project import PROJECT
 from testing.stays import write_stays
 
 ENTRY = Entry(
