@@ -18,6 +18,7 @@ from gdpfed.federation.server.budgets import (
     begin_with_terms,
     dealt_otherwise,
     keep_groups,
+    keep_ledgers,
     plan_waits_for_clients,
     terms_of_clients,
     with_said_budgets,
@@ -70,6 +71,7 @@ def train(
     prepared, joined = _joined_and_planned(transport, config, questions, evaluate_model)
     enough = _enough(config)
     keep_groups(prepared, joined, enough)
+    keep_ledgers(prepared, joined, enough)
     carry_model(transport, joined, prepared.order.task.dimension, enough)
     history = ClientHistory(prepared.path.parent, prepared.name, prepared.enrolment.identities)
     terms = terms_of_clients(prepared, history, joined, prepared.next_round)

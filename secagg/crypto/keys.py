@@ -6,7 +6,7 @@ the server sends clients different values, they derive different keys, and their
 
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidTag
@@ -28,6 +28,7 @@ _FIELD_PRIME = 2**255 - 19
 _SID_PURPOSE = b"secagg/2/session"
 _MASK_PURPOSE = b"secagg/2/pair mask"
 _SELF_PURPOSE = b"secagg/2/self mask"
+_MEMBERS_PURPOSE = b"secagg/3/contributors"
 _SEAL_PURPOSE = b"secagg/2/seal"
 _GRAPH_PURPOSE = b"secagg/2/graph"
 _NOISE_PURPOSE = b"secagg/2/noise"
@@ -106,6 +107,16 @@ def pair_mask_key(
     """
     info = _MASK_PURPOSE + sid + struct.pack(">QQ", min(ids), max(ids)) + context
     return hkdf_sha256(private_key.agree(peer_public_key), info, KEY_BYTES[suite])
+
+
+def context_of(context: bytes, contributors: Collection[int]) -> bytes:
+    """Return a context that names the contributors as well, 32 bytes.
+
+    Noise levels follow from how many members contribute. So members that were given different lists must not
+    end up in one sum: their masks do not cancel.
+    """
+    listed = struct.pack(f">I{len(contributors)}Q", len(contributors), *sorted(contributors))
+    return hashlib.sha256(_MEMBERS_PURPOSE + context + listed).digest()
 
 
 def self_mask_key(suite: str, sid: bytes, seed: bytes, client_id: int) -> bytes:

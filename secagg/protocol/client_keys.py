@@ -17,6 +17,7 @@ from secagg.crypto.keys import (
     PublicKeys,
     Sealing,
     commitment,
+    context_of,
     noise_commitment,
     noise_key,
     noise_seeds,
@@ -114,6 +115,8 @@ def revealed_shares(state: ClientState, request: UnmaskRequest) -> UnmaskReply:
 def pair_keys(state: ClientState, context: bytes) -> dict[int, bytes]:
     """Return the key of the mask that this client shares with each partner."""
     private_key, keys = PrivateKey(state.mask_private_key), dict[int, bytes]()
+    if state.sum_parameters.noise_levels:
+        context = context_of(context, state.contributors)
     for other in sorted(state.partners()):
         peer_key, ends = PublicKeys.from_bytes(state.members[other]).mask_key, (state.member, other)
         with _blaming(Stage.MASK, other):

@@ -18,6 +18,7 @@ from secagg.arithmetic.noise_levels import NoiseLevels
 from secagg.crypto.keys import (
     PrivateKey,
     commitment,
+    context_of,
     noise_commitment,
     noise_key,
     noise_seeds,
@@ -123,7 +124,9 @@ def _remaining_masks(
     state: ServerState, seeds: dict[int, bytes], private_keys: dict[int, bytes]
 ) -> Iterator[tuple[bytes, int]]:
     """Yield the key of each mask that is still in the sum, with the sign that removes the mask."""
-    suite = state.parameters.suite
+    suite, context = state.parameters.suite, state.context
+    if state.parameters.noise_levels:
+        context = context_of(context, state.contributors)
     for survivor, seed in seeds.items():
         yield self_mask_key(suite, state.sid, seed, survivor), -1
     peer_keys = {survivor: state.keys_of(survivor).mask_key for survivor in state.survivors}
@@ -132,7 +135,7 @@ def _remaining_masks(
         private_key = PrivateKey(private_bytes)
         for survivor in state.graph.neighbours(lost) & survivors:
             ends, peer_key = (survivor, lost), peer_keys[survivor]
-            key = pair_mask_key(suite, state.sid, private_key, peer_key, ends, state.context)
+            key = pair_mask_key(suite, state.sid, private_key, peer_key, ends, context)
             yield key, -1 if survivor < lost else 1
 
 

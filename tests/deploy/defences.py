@@ -760,6 +760,42 @@ DEFENCES = (
         (("gdpfed/federation/node/schedule_checks.py", "    if strangers:\n", "    if False:\n"),),
     ),
     Defence(
+        "members-of-one-stream",
+        "federation/node/test_noise_asked_back.py::"
+        "test_members_sign_for_no_other_terms_than_those_that_they_have_agreed_to[noise]",
+        (
+            (
+                "gdpfed/federation/node/schedule_checks.py",
+                '    if signed != (stream.digest if stream else ""):\n',
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "terms-tolerate-whom-a-node-fears",
+        "federation/node/test_noise_asked_back.py::"
+        "test_terms_are_refused_that_tolerate_fewer_colluders_than_the_operator_fears",
+        (
+            (
+                "gdpfed/federation/node/schedule_checks.py",
+                "terms.stream and not terms.corrupt_tolerance >= corrupt_fraction",
+                "False",
+            ),
+        ),
+    ),
+    Defence(
+        "masks-name-the-contributors",
+        "secagg/test_colluding_server.py::"
+        "test_two_stories_of_who_contributes_leave_no_sum_with_levels_of_noise",
+        (
+            (
+                "secagg/protocol/client_keys.py",
+                "    if state.sum_parameters.noise_levels:\n",
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Defence(
         "noise-asked-back-of-few",
         "federation/node/test_noise_asked_back.py::test_a_sum_that_the_schedule_does_not_have_is_refused"
         "[members held back]",

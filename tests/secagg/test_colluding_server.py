@@ -11,7 +11,7 @@ from secagg.crypto.keys import NO_CONTEXT, SECRET_BYTES, commitment, noise_commi
 from secagg.crypto.prg import add_masks
 from secagg.crypto.shamir import recover
 from secagg.protocol.client_keys import pair_keys
-from secagg.protocol.sum_messages import SHARE_BYTES, MaskReply, UnmaskReply, UnmaskRequest
+from secagg.protocol.sum_messages import SHARE_BYTES, MaskReply, MaskRequest, UnmaskReply, UnmaskRequest
 from testing.secagg_sums import IDS, Joined, make_parameters
 
 VICTIM = IDS[0]
@@ -94,6 +94,27 @@ def test_two_stories_never_give_the_noise_of_a_smaller_sum(graph: str) -> None:
         with_noise += VICTIM in reply.noise_shares
         without += VICTIM not in reply.noise_shares
     assert min(with_noise, without) < joined.parameters.threshold
+
+
+def test_two_stories_of_who_contributes_leave_no_sum_with_levels_of_noise() -> None:
+    """The levels follow from the list: by two lists the noise of a sum had 0.992 of the plan's variance."""
+    joined = Joined(make_parameters(**(NOISY | GRAPHS["complete"])))
+    joined.exchange_until(Stage.MASK)
+    colluder, *_, told_less = IDS[:12][::-1]
+    for client_id, request in joined.server.requests().items():
+        told = MaskRequest.decode(request, joined.parameters.noise_levels)
+        if client_id == told_less:
+            told = replace(
+                told,
+                contributors=tuple(i for i in told.contributors if i != colluder),
+                sealed={i: each for i, each in told.sealed.items() if i != colluder},
+                commitments={i: each for i, each in told.commitments.items() if i != colluder},
+            )
+        joined.answer(client_id, told.encode())
+    states = {i: joined.clients[i]._state for i in IDS[:12]}
+    other, another = IDS[1], IDS[2]
+    assert states[other].pair_keys[another] == states[another].pair_keys[other]
+    assert states[other].pair_keys[told_less] != states[told_less].pair_keys[other]
 
 
 @pytest.mark.parametrize("graph", GRAPHS)

@@ -39,7 +39,7 @@ from gdpfed.federation.node.noise_shares import (
     take_back,
     taken_back,
 )
-from gdpfed.federation.node.schedule_checks import check_schedule
+from gdpfed.federation.node.schedule_checks import check_schedule, check_stream, stream_of_label
 from gdpfed.federation.node.sessions import (
     AGREEING,
     MASKED_SLOT,
@@ -91,6 +91,7 @@ def advertise(request: StageRequest, node: Node) -> bytes:
         check(own, request.round_of_run, session.parameters)
     if other := _other_label(session.parameters.label, request.round_of_run):
         raise RemoteProtocolError(ADVERTISE, None, other)
+    check_stream(own, request.round_of_run, session.parameters)
     if keeps_shares(node):
         forget_shares(node, request.round_of_run)
     keep_session(node, AGREEING, session, request.round_of_run)
@@ -138,6 +139,10 @@ def mask(request: StageRequest, node: Node) -> bytes:
             return masked_correction(session, correction.context, parts)
         order, theta = _order_and_model(request, node, parameters)
         order.check_part(parameters)
+        if parameters.signs and any(order.taps) and not stream_of_label(parameters.label):
+            raise LocalProtocolError(
+                f"later rounds take this noise back, and {parameters.label!r} does not say so"
+            )
         who = _contributor(request, node, MASK)
         who.check(order, theta, session.encoding())
         if own:

@@ -19,13 +19,17 @@ from gdpfed.federation.server.questions import Records, Transport, refusals
 from gdpfed.federation.server.server_sides import told_with_terms
 from gdpfed.methods.rates import configured_delta
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
-from gdpfed.privacy.mechanism_options import HasTurns, KeepsTurns, record_groups
+from gdpfed.privacy.mechanism_options import HasTurns, KeepsTurns, record_groups, taps_of
 from gdpfed.rounds.run import PreparedRun
 
 NODE_CONFIG = {
     "client": "--node-config \"epsilon=... ledger='...'\"",
     "record": "--node-config \"epsilon-record=... ledger='...'\"",
 }
+NO_LEDGER = (
+    "secagg.mode=active and privacy.against=everyone take noise back, and it has no ledger to check that by: "
+    f"give it {NODE_CONFIG['client']}, or use privacy.noise_taps=0 or privacy.against=outsiders"
+)
 
 
 def plan_waits_for_clients(config: Config) -> bool:
@@ -160,6 +164,18 @@ def agree_to_terms(transport: Transport, joined: Joined, terms: Mapping[int, Off
 def keep_groups(run: PreparedRun, joined: Joined, enough: int) -> None:
     """Leave out clients whose records fall into other groups than planned; raise RunError if too few stay."""
     _leave_out(joined, dealt_otherwise(run, joined), enough)
+
+
+def keep_ledgers(run: PreparedRun, joined: Joined, enough: int) -> None:
+    """Leave out clients without a ledger where members sign for noise that is taken back.
+
+    Such a client has agreed to no terms, so it cannot tell whether a sum follows those of the other members.
+    Raises RunError: too few stay.
+    """
+    plan = run.method.plan
+    taken_back = any(any(taps_of(plan.mechanism, m)) for m in range(len(plan.groups)))
+    if run.config.secagg.signs and taken_back:
+        _leave_out(joined, dict.fromkeys(joined.nodes.keys() - joined.budgets.keys(), NO_LEDGER), enough)
 
 
 def dealt_otherwise(run: PreparedRun, joined: Joined) -> dict[int, str]:

@@ -17,6 +17,7 @@ from gdpfed.clients.order import TrainingOrder
 from gdpfed.methods.base import ClientSum, Cohorts, SumRequest
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.mechanism_options import HasTurns, taps_of
+from gdpfed.privacy.mechanisms.scheduled.turns import NoiseStream
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.extensions.base import State, SumExtension
 from gdpfed.rounds.fleet import Fleet
@@ -32,12 +33,13 @@ class CorrelatedNoise(SumExtension):
     """Gives a run's sums correlated noise, parts of which later sums subtract.
 
     `plan`: its sums of a group take back parts of the noise of earlier ones, as its taps say.
+    `signed_tolerance`: the fraction of corrupt members if members sign what they have agreed to; else None.
     """
 
     key = PREFIX.rstrip(".")
 
-    def __init__(self, plan: PrivacyPlan) -> None:
-        self._plan, groups = plan, range(len(plan.groups))
+    def __init__(self, plan: PrivacyPlan, signed_tolerance: float | None = None) -> None:
+        self._plan, groups, self._signed_tolerance = plan, range(len(plan.groups)), signed_tolerance
         self.streams = NoiseStreams(max(len(taps_of(plan.mechanism, group)) for group in groups))
         self._taken_back: list[list[tuple[int, int]]] = []
         self._round_index = -1
@@ -46,28 +48,34 @@ class CorrelatedNoise(SumExtension):
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
         """Return this extension for a run; None if its clients do not take part by a schedule of rounds."""
-        return cls(run.method.plan) if isinstance(run.method.plan.mechanism, HasTurns) else None
+        if not isinstance(run.method.plan.mechanism, HasTurns):
+            return None
+        secagg = run.config.secagg
+        return cls(run.method.plan, secagg.corrupt_tolerance if secagg.signs else None)
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Add to each request how many clients the schedule of rounds allows in its sum.
+        """Add to each request how many clients the schedule allows in its sum, and what members agreed to.
 
         What is not a request is left as it is, for the ledger to refuse.
         """
         return [
-            replace(request, scheduled_members=self._members(request, order.round_index))
-            if type(request) is SumRequest
-            else request
+            self._scheduled(request, order.round_index) if type(request) is SumRequest else request
             for request in requests
         ]
 
-    def _members(self, request: SumRequest, round_index: int) -> int:
-        """Return how many clients the schedule of rounds allows in a sum."""
+    def _scheduled(self, request: SumRequest, round_index: int) -> SumRequest:
         plan, asked = self._plan, request.clients.tolist()
         groups = enumerate(plan.groups) if asked and not plan.one_sum else ()
         m = next((m for m, group in groups if asked[0] in group.clients), 0)
         if not isinstance(plan.mechanism, HasTurns):
-            return 0
-        return plan.mechanism.schedule(m, plan.groups).members(round_index, taps_of(plan.mechanism, m))
+            return request
+        schedule, taps = plan.mechanism.schedule(m, plan.groups), taps_of(plan.mechanism, m)
+        stream = ""
+        if self._signed_tolerance is not None and any(request.taps):
+            stddev = plan.groups[m].noise_stddev
+            text = schedule.to_text()
+            stream = NoiseStream(plan.num_rounds, taps, stddev, self._signed_tolerance, text).digest
+        return replace(request, scheduled_members=schedule.members(round_index, taps), stream=stream)
 
     def opened_run(self, run: "OpenRun") -> None:
         """Remember the run's privacy ledger, which knows in which rounds each client took part."""

@@ -20,7 +20,7 @@ from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_settings import Node, NodeSettings
 from gdpfed.federation.node.noise_shares import keep_share
-from gdpfed.federation.node.schedule_checks import check_schedule, trusted_with
+from gdpfed.federation.node.schedule_checks import check_feared, check_schedule, check_stream, trusted_with
 from gdpfed.federation.node.sum_stages import StageRequest, answer_stage
 from gdpfed.learning.training.secret_draws import gaussian_noise
 from gdpfed.methods import make_method
@@ -200,7 +200,12 @@ def test_colluders_who_are_all_that_bring_an_update_get_no_noise_back(tmp_path, 
     """Signed and real members, t > c and 2 t > n + c: c counts all of them, and may be all with an update."""
     agreed = terms(corrupt=tolerated)
     attack = Attack.after_round_0(tmp_path, mode="active", own_terms=agreed, fears=fears)
-    parameters = sum_of(len(VICTIMS) + len(COLLUDERS), len(VICTIMS), corrupt=0 if match is None else 1)
+    parameters = sum_of(
+        len(VICTIMS) + len(COLLUDERS),
+        len(VICTIMS),
+        corrupt=0 if match is None else 1,
+        label=f"run/1234/round 1/all/stream {agreed.stream.digest}",
+    )
     if match is None:
         assert attack.noise_left(parameters, COLLUDERS, tap=agreed.noise_taps[0]) < 1e-3
         return
@@ -208,13 +213,49 @@ def test_colluders_who_are_all_that_bring_an_update_get_no_noise_back(tmp_path, 
         attack.noise_left(parameters, COLLUDERS, tap=agreed.noise_taps[0])
 
 
-def checked(tmp_path, own_terms, parameters, updates, fears=0.2):
+@pytest.mark.parametrize(
+    "changes",
+    [{"num_rounds": 2}, {"noise_stddev": STDDEV / 1000}, {"taps": (0.9,)}, {"corrupt_tolerance": 0.1}, {}],
+    ids=["rounds", "noise", "taps", "colluders", "none"],
+)
+def test_members_sign_for_no_other_terms_than_those_that_they_have_agreed_to(tmp_path, changes):
+    """Else a server agrees on 1,000 times less noise with nodes of later rounds: epsilon 14,533 for 3."""
+    own, agreed = settings_at(tmp_path, terms()), terms().stream
+    other = replace(agreed, **changes).digest if changes else ""
+    for digest, budgets, match in (
+        (agreed.digest, own.budgets, None),
+        (agreed.digest, {}, "terms that this node cannot check: give it a budget with a ledger"),
+        (other, own.budgets, "other terms than this node has agreed to"),
+    ):
+        label = "/".join(["run/1234/round 1/all", *([f"stream {digest}"] if digest else [])])
+        parameters = sum_of(CLIENTS, len(VICTIMS), corrupt=3, label=label)
+        if match is None:
+            check_stream(budgets, RoundOfRun("run", 1), parameters)
+            continue
+        with pytest.raises(BudgetRefusedError, match=match):
+            check_stream(budgets, RoundOfRun("run", 1), parameters)
+
+
+def test_terms_are_refused_that_tolerate_fewer_colluders_than_the_operator_fears():
+    """Other nodes follow the terms: noise that they take back later would uncover this node's update."""
+    check_feared(terms(corrupt=0.2), 0.2)
+    check_feared(terms(told=False, corrupt=0.0), 0.2)
+    with pytest.raises(BudgetRefusedError, match=r"run with secagg\.corrupt_tolerance=0\.3"):
+        check_feared(terms(corrupt=0.2), 0.3)
+
+
+def settings_at(tmp_path, own_terms):
     own = NodeSettings(
         {"partition-id": 0, "epsilon": 50.0, "delta": 1e-3, "ledger": str(tmp_path / "ledger.json")}
     )
     with locked_ledger(tmp_path / "ledger.json") as file:
         file.ledger.begin(own_terms, epsilons=[50.0], delta=1e-3)
         file.save()
+    return own
+
+
+def checked(tmp_path, own_terms, parameters, updates, fears=0.2):
+    own = settings_at(tmp_path, own_terms)
     check_schedule(own.budgets, RoundOfRun("run", 1), parameters, updates, fears)
 
 

@@ -10,7 +10,7 @@ from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.correlated_noise import CorrelatedGaussian, broken_turn, check_turns, densest_turns
 from gdpfed.privacy.ledgers.terms import Instructions, Terms
 from gdpfed.privacy.ledgers.terms_options import TurnTerms
-from gdpfed.privacy.mechanisms.scheduled.turns import TurnSchedule
+from gdpfed.privacy.mechanisms.scheduled.turns import NoiseStream, TurnSchedule
 from gdpfed.privacy.release import ROUNDING
 from gdpfed.record_steps import PLAIN, kind_of
 
@@ -69,6 +69,15 @@ class ScheduledTerms(Terms, TurnTerms):
     @property
     def noise_taps(self) -> tuple[float, ...]:
         return self.event.taps
+
+    @property
+    def stream(self) -> NoiseStream | None:
+        """What all members of the sums must have agreed to; None if no noise is taken back, or none signs."""
+        if not (self.schedule and any(self.noise_taps)):
+            return None
+        return NoiseStream(
+            self.num_rounds, self.noise_taps, self.event.noise_stddev, self.corrupt_tolerance, self.schedule
+        )
 
     @property
     def turns(self) -> tuple[int, int]:

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,35 @@ class TurnSchedule:
                 "one group"
             )
         return cls(groups)
+
+
+@dataclass(frozen=True)
+class NoiseStream:
+    """What all members of a run's sums must agree on where later sums take back noise of earlier ones.
+
+    The proof needs new noise of s^2 from honest members in every sum, also in those that a client is not in.
+    So the others must have agreed to the same as this client (docs/privacy.md, "Whose new noise counts").
+
+    Attributes:
+        num_rounds: T; no sum after these rounds takes noise back.
+        taps: g, the parts of a sum's noise that later sums subtract.
+        noise_stddev: s.
+        corrupt_tolerance: the fraction of a sum's members that may be corrupt.
+        schedule: whose turn each round is, as `TurnSchedule.to_text` writes it.
+    """
+
+    num_rounds: int
+    taps: tuple[float, ...]
+    noise_stddev: float
+    corrupt_tolerance: float
+    schedule: str
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of these values, in hexadecimal digits, for the label that all members sign."""
+        numbers = [float(each) for each in (*self.taps, self.noise_stddev, self.corrupt_tolerance)]
+        text = json.dumps([self.num_rounds, numbers, self.schedule])
+        return sha256(text.encode()).hexdigest()
 
 
 def _group(period: Any, width: Any, ranges: Any) -> DealtTurns:
