@@ -59,7 +59,7 @@ from gdpfed.federation.node.join_checks import (
     usable_data,
 )
 from gdpfed.federation.node.journal import JournalEntry
-from gdpfed.federation.node.known_data import keep_data, refuse_other_data
+from gdpfed.federation.node.known_data import dealt_by, keep_data, refuse_other_data
 from gdpfed.federation.node.node_config import NodeConfigError, check_settings
 from gdpfed.federation.node.node_sides import NODE_SIDES
 from gdpfed.federation.node.schedule_checks import check_feared, trusted_with
@@ -170,7 +170,7 @@ def _terms(message: Message, context: Context) -> Terms:
             "use secagg=pairwise"
         )
     node, told = settings_of(context), told_in(message.content)
-    terms = node.own_terms(terms)
+    terms = node.own_terms(terms, dealt_by(node, terms))
     own = budget.of_unit(node.budgets, terms.unit)
     check_feared(terms, node.policy.corrupt_fraction)
     check_history(own, values_in(message.content, HISTORY_RECORD))
@@ -203,8 +203,8 @@ def offer(message: Message, context: Context) -> RecordDict:
     """Check that the conditions of a run (terms) fit this client's own budget; raise an error otherwise."""
     own = settings_of(context).budgets
     if own:
-        budget.consider(own, terms := _terms(message, context))
-        refuse_other_data(settings_of(context), terms.run)
+        refuse_other_data(settings_of(context), (terms := _terms(message, context)).run)
+        budget.consider(own, terms)
     return RecordDict()
 
 

@@ -160,6 +160,18 @@ DEFENCES = (
         (("deploy/supernode.py", "sha256(fab.content).hexdigest() != fab_hash", "fab is None"),),
     ),
     Defence(
+        "records-dealt-otherwise",
+        "federation/node/test_record_budget.py::"
+        "test_a_second_run_over_records_that_were_dealt_otherwise_counts_at_the_largest_rate",
+        (
+            (
+                "gdpfed/privacy/mechanisms/records/terms.py",
+                "dealt = bool(self.dealt_by) and self.dealt_by == other.dealt_by",
+                "dealt = True",
+            ),
+        ),
+    ),
+    Defence(
         "newest-ledger-forgotten",
         "federation/node/test_ledger_copy.py::"
         "test_what_was_spent_is_not_forgotten_where_the_newest_is_in_neither_place",

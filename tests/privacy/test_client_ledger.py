@@ -101,11 +101,11 @@ def test_a_client_that_comes_late_is_charged_for_the_rounds_from_then_on():
     assert [each.terms for each in ledger.runs] == [late]
 
 
-@pytest.mark.parametrize("version", [0, 4, "1", None])
+@pytest.mark.parametrize("version", [0, 5, "1", None])
 def test_a_ledger_of_another_version_is_refused(version):
     saved = ledger_with("one", rounds=[1]).to_dict() | {"version": version}
     with pytest.raises(
-        PrivacyError, match=f"the ledger has version {version!r}; this program reads 1 and 2 and 3"
+        PrivacyError, match=f"the ledger has version {version!r}; this program reads 1 and 2 and 3 and 4"
     ):
         ClientLedger.from_dict(saved)
 
@@ -202,7 +202,7 @@ def damaged(**changes):
     ("data", "words"),
     [
         ([], "not a mapping of version and runs"),
-        ({"version": 6, "runs": []}, "version 6; this program reads 1 and 2 and 3"),
+        ({"version": 6, "runs": []}, "version 6; this program reads 1 and 2 and 3 and 4"),
         (damaged(edge_trusted="yes"), "edge_trusted 'yes', which is neither true nor false"),
         ({"version": 1, "runs": {}}, "the ledger's runs are not a list"),
         ({"version": 1, "runs": [{}]}, "the ledger's run 0 is not a mapping"),

@@ -170,14 +170,39 @@ def test_every_group_of_records_has_its_own_figure_and_another_run_may_mix_them(
     assert own == pytest.approx([cost(rate, GROUPED.step_noise, 18) for rate in rates])
     assert own[0] <= 0.5 < own[1] <= 1.0 < own[2] <= 4.0
     assert ledger.epsilon(DELTA, unit="record", also=GROUPED) == own[2]
-    ledger.begin(GROUPED, epsilons=[0.5, 1.0, 4.0], delta=DELTA)
-    again = replace(GROUPED, run="again")
+    dealt = replace(GROUPED, dealt_by="the hash of data")
+    ledger.begin(dealt, epsilons=[0.5, 1.0, 4.0], delta=DELTA)
+    again = replace(dealt, run="again")
     alike = ledger.epsilon(DELTA, unit="record", also=again, record_group=0)
     assert own[0] < alike < own[2]
     # With other shares, or dealt out by another seed, a record of the first group may have been in the last.
     for changes in ({"shares": (0.1, 0.2, 0.7)}, {"seed": 1}):
         mixed = replace(again, records=replace(GROUPED.records, **changes))
         assert ledger.epsilon(DELTA, unit="record", also=mixed, record_group=0) > own[2]
+
+
+def test_shares_and_seed_alone_do_not_say_that_a_record_is_in_the_same_group_in_two_runs():
+    """The deal follows from the number and the order of the records, too, and from the client's number."""
+    ledger = begun(replace(GROUPED, dealt_by="the hash of data"))
+    dearest = ledger.epsilon(DELTA, unit="record")
+    other = replace(GROUPED, run="again", dealt_by="the hash of other data")
+    assert ledger.epsilon(DELTA, unit="record", also=other, record_group=0) > dearest
+    # A ledger of before says nothing of it: a run of its own costs what it did, and goes on.
+    before = begun(GROUPED)
+    assert "dealt_by" not in before.to_dict()["runs"][0]["terms"]
+    resumed = replace(GROUPED, dealt_by="the hash of data")
+    figures = [before.epsilon(DELTA, unit="record", also=resumed, record_group=group) for group in range(3)]
+    assert figures == [
+        ClientLedger().epsilon(DELTA, unit="record", also=resumed, record_group=group) for group in range(3)
+    ]
+    for also in (replace(resumed, run="again"), replace(GROUPED, run="again")):
+        assert before.epsilon(DELTA, unit="record", also=also, record_group=0) > dearest
+
+
+def test_a_run_does_not_go_on_with_records_in_other_groups():
+    ledger = begun(replace(GROUPED, dealt_by="the hash of data"))
+    with pytest.raises(PrivacyError, match="run grouped has begun under other terms"):
+        ledger.begin(replace(GROUPED, dealt_by="the hash of other data"), epsilons=[2.0], delta=DELTA)
 
 
 def test_a_ledger_with_records_survives_its_file():

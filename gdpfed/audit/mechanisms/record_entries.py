@@ -103,11 +103,20 @@ class StepEntry(RecordEntry):
 
         Where this run makes other groups, they may have been those that are drawn most often.
         """
-        own, others = self.records, records_in(last)
-        alike = (own["shares"], own["seed"]) == (others["shares"], others["seed"])
+        own, alike = self.records, self._groups_as(last)
         rate = own["batch_rates"][group] if alike else max(own["batch_rates"])
         event = {**self.charges[0]["event"], "batch_rate": rate, "num_steps": steps}
         return charges_of([{"event": event, "count": 1}])
+
+    def _groups_as(self, last: NodeEntry) -> bool:
+        """Whether each record is in the same group in both runs, as far as the ledger says."""
+        if self.terms["run"] == last.terms["run"]:
+            return True
+        mine, its = (
+            (each.terms.get("dealt_by", ""), records_in(each)["shares"], records_in(each)["seed"])
+            for each in (self, last)
+        )
+        return mine == its and mine[0] != ""
 
     def check_charges(self) -> Iterator[str]:
         events = [charge["event"] for charge in self.charges]

@@ -1,8 +1,8 @@
 """Hashes of the data that a node trains on in each run, so that a resumed run uses the same data.
 
-The names are hashes of private data. They lie in a file beside the node's ledger, and nothing of them is
-sent. Whether the examples changed is compared when a run is offered, before anything is charged; a round that
-is charged is answered whatever they are by then.
+The names are hashes of private data. They lie in a file beside the node's ledger, and in the ledger if they
+decide which budget a record has; nothing of them is sent. Whether the examples changed is compared when a run
+is offered, before anything is charged; a round that is charged is answered whatever they are by then.
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gdpfed.errors import LearningError
 from gdpfed.federation import log
-from gdpfed.federation.node.join_checks import DataRefusedError
+from gdpfed.federation.node.join_checks import DataRefusedError, usable_data
 from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.json_files import WRONG_FORM, read_json
@@ -19,6 +19,9 @@ from gdpfed.learning.data.file_form import is_table
 from gdpfed.learning.data.fingerprint import fingerprint
 from gdpfed.learning.data.own import OwnData
 from gdpfed.learning.data.own_files import read_own
+from gdpfed.learning.data.tabular import own_columns
+from gdpfed.privacy.ledgers.terms import Terms
+from gdpfed.privacy.ledgers.terms_options import num_budgets
 
 SUFFIX = ".data"
 VERSION = 1
@@ -70,6 +73,24 @@ def keep_data(settings: NodeSettings, run: str) -> None:
             return
         kept = dict(list((runs | {run: _name_of(own)}).items())[-MOST_RUNS:])
         file.write(json.dumps({"version": VERSION, "runs": kept}, indent=1).encode() + b"\n")
+
+
+def dealt_by(settings: NodeSettings, terms: Terms) -> str:
+    """Return a hash of what decides, beside shares and seed, in which group each of the node's records is.
+
+    It is a hash of the declared column for the groups, or of the client's number and its training examples in
+    their order. It is empty for records of one group, or without data of the node's own.
+
+    Raises:
+        DataRefusedError: the examples cannot be used.
+    """
+    own = settings.data
+    if own is None or num_budgets(terms) == 1:
+        return ""
+    train = usable_data(own)[0]
+    if train.groups is None:
+        return fingerprint("shares", settings.client_id, train)
+    return fingerprint("column", own_columns(own.path).record_group if is_table(own.path) else None)
 
 
 def _name_of(own: OwnData) -> str:

@@ -158,8 +158,10 @@ class NodeSettings:
             raise NodeConfigError("held-out-data and held-out-share both say what is held out: leave one out")
         return None if path is None else OwnData(path, held_out, share)
 
-    def own_terms(self, terms: Terms) -> Terms:
+    def own_terms(self, terms: Terms, dealt_by: str = "") -> Terms:
         """Return a run's conditions with this node's held-out rule, and whether a record is a person.
+
+        `dealt_by`: what decides in which group each of its records is.
 
         Raises:
             LearningError: the data is a table without a declaration.
@@ -167,14 +169,15 @@ class NodeSettings:
         """
         own = self.data
         if not isinstance(terms, RecordBudgets) or own is None:
-            return replace(terms, held_out_by="", record_is="")
+            return replace(terms, held_out_by="", record_is="", dealt_by="")
         parties = own.person_parties
         if terms.parties < parties:
             raise NodeConfigError(
                 f"a person may be at {parties} parties by this node's own declaration, and the terms pay for "
                 f"{terms.parties}: the server's declaration must say as many"
             )
-        return replace(terms, held_out_by=own.rule if terms.held_out else "", record_is=person_words(parties))
+        held_out_by = own.rule if terms.held_out else ""
+        return replace(terms, held_out_by=held_out_by, record_is=person_words(parties), dealt_by=dealt_by)
 
     def kept_beside(self, suffix: str) -> Path | None:
         """Return the path of a file beside the node's ledger or, without one, beside its session file."""

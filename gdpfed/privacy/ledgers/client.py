@@ -41,9 +41,10 @@ from gdpfed.record_steps import Once
 
 special = late_import("scipy.special")
 
-FORMAT_VERSION = 3
-READ_VERSIONS = (1, 2, FORMAT_VERSION)
-"""Terms of version 1 have no schedule of turns; before 3 no client filled a sum."""
+FORMAT_VERSION = 4
+READ_VERSIONS = (1, 2, 3, FORMAT_VERSION)
+"""Terms of version 1 have no schedule of turns; before 3 no client filled a sum; before 4 no terms have
+`dealt_by`."""
 MOST_FREE = 100
 """Runs that are open and have cost nothing."""
 
@@ -326,7 +327,12 @@ class ClientLedger:
 
     def _has_begun(self, terms: Terms) -> bool:
         begun = self._runs.get(terms.run)
-        if begun is not None and begun.terms != replace(terms, first_round=begun.terms.first_round):
+        if begun is not None and begun.terms != replace(
+            terms,
+            first_round=begun.terms.first_round,
+            # A ledger of before does not name it, and its runs go on.
+            dealt_by=begun.terms.dealt_by and terms.dealt_by,
+        ):
             raise PrivacyError(
                 f"run {terms.run} has begun under other terms: begin a new run, or offer the same terms"
             )

@@ -25,7 +25,7 @@ from gdpfed.registry import Registry
 
 Scalar = str | int | float
 
-UNSAID = ("task", "announced", "held_out_by", "record_is")
+UNSAID = ("task", "announced", "held_out_by", "record_is", "dealt_by")
 """Entries of terms that are left out where they are empty."""
 MOST_NAME_CHARACTERS = 64
 MOST_CHARGES = 10_000
@@ -79,6 +79,8 @@ class Terms(ABC):
         norm_histogram: the same for one histogram of the norms of updates.
         held_out_by: names what decides which records those are, in the words of the node and no server.
         record_is: person, where a record is a person with all its rows, by the node's own columns.
+        dealt_by: names what decides, beside shares and seed, in which group each record of the node is; empty
+            where all are of one group, or where the node has no data of its own.
     """
 
     kind: ClassVar[str]
@@ -106,6 +108,7 @@ class Terms(ABC):
     norm_histogram: tuple[Charge, ...] = ()
     held_out_by: str = ""
     record_is: str = ""
+    dealt_by: str = ""
 
     def __post_init__(self) -> None:
         for name in ("run", "accountant", *UNSAID):

@@ -1,5 +1,6 @@
 """A node's budget for its records: apart from the one for itself, and kept in every order."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -9,11 +10,21 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 from client_app.carried import settings_of
-from gdpfed.clients.messages import CLIENT_RECORD, JOIN, RECORDS, TERMS_RECORD, UNIT, RoundOfRun
+from gdpfed.clients.messages import (
+    CLIENT_RECORD,
+    JOIN,
+    RECORDS,
+    REFUSAL_RECORD,
+    TERMS_RECORD,
+    UNIT,
+    RoundOfRun,
+)
 from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import budget
+from gdpfed.federation.node.known_data import dealt_by
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_config import NodeConfigError, check_settings
+from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.mechanisms.records.budgets import RecordTraining
 from gdpfed.privacy.mechanisms.records.planner import record_plan
@@ -211,6 +222,63 @@ def test_records_stay_in_the_groups_that_were_agreed(own, shares, seed):
         budget.charge(budgets, FIRST, parameters(), asked)
     asked.record_groups = (0.7, 0.2, 0.1), 0
     budget.charge(budgets, FIRST, parameters(), asked)
+
+
+def node_with(folder, x, client=0):
+    np.savez(folder / "own.npz", x_train=x, y_train=np.arange(len(x)) % 2)
+    settings = {"data": str(folder / "own.npz"), "epsilon-record": "0.9,1.8,3.6"}
+    return make_context(client, settings | {"ledger": str(folder / "ledger.json")})
+
+
+ROWS = np.random.default_rng(3).random((40, 2)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("x", "client", "fits"),
+    [
+        (ROWS, 0, True),
+        (np.vstack([ROWS, ROWS[:1]]), 0, False),
+        (ROWS[::-1], 0, False),
+        (ROWS, 1, False),
+    ],
+    ids=["as before", "a row more", "another order", "known by another number"],
+)
+def test_a_second_run_over_records_that_were_dealt_otherwise_counts_at_the_largest_rate(
+    tmp_path, caplog, x, client, fits
+):
+    """Else a strict record could have been a generous one in the first run, and pay more than its budget."""
+    begun = query("begin", offered(GROUPED), node_with(tmp_path, ROWS))
+    assert REFUSAL_RECORD not in begun
+    again = query("offer", offered(replace(GROUPED, run="again")), node_with(tmp_path, x, client))
+    assert (REFUSAL_RECORD not in again) == fits
+    assert ("above its own budget of 0.9" in caplog.text) != fits
+
+
+def offered(terms):
+    """The records of a message with terms in which the server says itself how records are dealt out."""
+    return {TERMS_RECORD: ConfigRecord(dict(replace(terms, dealt_by="the same").to_scalars()))}
+
+
+def test_where_a_column_says_the_groups_its_declaration_decides_and_no_row(tmp_path):
+    def dealt(values, rows):
+        declared = {
+            "label": {"column": "sick", "classes": ["no", "yes"]},
+            "numeric": {"age": [0, 100]},
+            "record_group": {"column": "consent", "values": values},
+        }
+        (tmp_path / "columns.yaml").write_text(json.dumps(declared))
+        (tmp_path / "own.csv").write_text("age,sick,consent\n" + rows)
+        return dealt_by(NodeSettings({"partition-id": 0, "data": str(tmp_path / "own.csv")}), GROUPED)
+
+    first = dealt(["strict", "open"], "30,no,strict\n40,yes,open\n")
+    assert first == dealt(["strict", "open"], "50,yes,open\n30,no,strict\n40,yes,open\n")
+    assert first != dealt(["open", "strict"], "30,no,strict\n40,yes,open\n")
+
+
+def test_records_of_one_group_and_nodes_without_data_need_no_hash(tmp_path):
+    settings = settings_of(node_with(tmp_path, ROWS))
+    assert dealt_by(settings, DP_SGD) == dealt_by(NodeSettings({"partition-id": 0}), GROUPED) == ""
+    assert len(dealt_by(settings, GROUPED)) == 64
 
 
 def test_steps_are_on_the_disk_before_anything_leaves_and_run_out(own):

@@ -230,10 +230,21 @@ class StepTerms(TermsOfRecords):
     ) -> tuple[Charge, ...]:
         """Return the cost of all planned steps for a record of one group.
 
-        The batch rate is the highest of all groups if `other` does not have the same record groups.
+        The batch rate is the highest of all groups if a record may be in another group under `other` terms.
         """
-        alike = isinstance(other, TermsOfRecords) and self.record_groups == other.record_groups
+        alike = isinstance(other, TermsOfRecords) and self._groups_as(other)
         return self.step_charges(self.num_steps, record_group if alike else None)
+
+    def _groups_as(self, other: TermsOfRecords) -> bool:
+        """Whether each of the node's records is in the same group under other terms.
+
+        Shares and seed do not say so: the deal follows from the data, too. Where a ledger does not name them,
+        only the run itself is known to have the same groups.
+        """
+        if self.run == other.run:
+            return True
+        dealt = bool(self.dealt_by) and self.dealt_by == other.dealt_by
+        return dealt and self.record_groups == other.record_groups
 
     def seen_charges(self, turns: Sequence[int], steps: int) -> tuple[Charge, ...]:
         return self.step_charges(steps)
