@@ -172,6 +172,23 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "free-terms-in-a-merge",
+        "federation/node/test_ledger_copy.py::"
+        "test_the_terms_that_were_paid_for_stay_and_not_those_that_cost_nothing",
+        (
+            (
+                "gdpfed/federation/node/ledger_file.py",
+                "        if known is None or _is_free(known):\n",
+                "        if known is None:\n",
+            ),
+            (
+                "gdpfed/federation/node/ledger_file.py",
+                '        known["terms"] = _terms_of_both(known, entry)\n',
+                "",
+            ),
+        ),
+    ),
+    Defence(
         "newest-ledger-forgotten",
         "federation/node/test_ledger_copy.py::"
         "test_what_was_spent_is_not_forgotten_where_the_newest_is_in_neither_place",

@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import zip_longest
 from logging import ERROR, WARNING
@@ -23,7 +23,8 @@ from gdpfed.federation.node.node_config import NodeConfigError
 from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.privacy.ledgers.charged_run import FILLED, SENT, TAKEN_BACK, filled_rounds
-from gdpfed.privacy.ledgers.client import ClientLedger
+from gdpfed.privacy.ledgers.client import FORMAT_VERSION, ClientLedger
+from gdpfed.privacy.ledgers.terms import Terms
 
 COPY_FILE = "ledger.copy"
 MARK_BYTES = 256
@@ -180,7 +181,8 @@ def accept_ledger(path: Path, copy: Path) -> ClientLedger:
     """Merge a ledger and its copy: keep every run, round and step that either of them holds.
 
     Raises:
-        LedgerError: neither can be read, neither is the one that was written last, or one cannot be written.
+        LedgerError: neither can be read, neither is the one that was written last, a run has cost something
+            under other terms in each, or one cannot be written.
     """
     files = (_file(path), _copy_in(copy))
     unread = LedgerError(f"neither ledger={path} nor its copy in {copy} can be read: put one back")
@@ -204,10 +206,21 @@ def accept_ledger(path: Path, copy: Path) -> ClientLedger:
 
 
 def larger_spend(bodies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge several ledgers into one that has every run, round and step of any of them."""
+    """Merge several ledgers into one that has every run, round and step of any of them.
+
+    Raises:
+        LedgerError: a run has cost something under one's terms, and under other terms of another.
+    """
     runs: dict[str, dict[str, Any]] = {}
     for entry in (run for body in bodies for run in body["runs"]):
-        known = runs.setdefault(entry["terms"]["run"], dict(entry))
+        known = runs.get(entry["terms"]["run"])
+        # One that has cost nothing may have been forgotten since, and begun again under other terms.
+        if known is None or _is_free(known):
+            runs[entry["terms"]["run"]] = dict(entry)
+            continue
+        if _is_free(entry):
+            continue
+        known["terms"] = _terms_of_both(known, entry)
         mine, its = _steps_by_round(known), _steps_by_round(entry)
         # A round may have several updates: each counts with the more steps of the two.
         both = [
@@ -224,6 +237,31 @@ def larger_spend(bodies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         known |= {TAKEN_BACK: sorted(map(list, back))} if back else {}
         known |= {FILLED: filled} if filled or FILLED in known else {}
     return {**bodies[0], "runs": list(runs.values())}
+
+
+def _is_free(entry: Mapping[str, Any]) -> bool:
+    """Whether a ledger's entry is of a run that has cost nothing."""
+    if entry["rounds"]:
+        return False
+    return ClientLedger.from_dict({"version": FORMAT_VERSION, "runs": [entry]}).runs[0].is_free
+
+
+def _terms_of_both(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the terms of a run from the first round on in which it was charged in either entry.
+
+    Raises:
+        LedgerError: the terms are others, so that neither stands for what both have cost.
+    """
+    if one["terms"] == other["terms"]:
+        return dict(one["terms"])
+    mine, its = (Terms.from_scalars(entry["terms"]) for entry in (one, other))
+    first = min(mine.first_round, its.first_round)
+    if replace(mine, first_round=first) != replace(its, first_round=first):
+        raise LedgerError(
+            f"run {mine.run} has cost something in the ledger and in its copy, under other terms in each: "
+            "put the newest of them in both places, and lower the budget by what it has cost in the other"
+        )
+    return replace(mine, first_round=first).to_scalars()
 
 
 def _own_updates(entry: Mapping[str, Any]) -> Counter[int]:

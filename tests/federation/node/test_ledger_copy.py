@@ -1,13 +1,24 @@
 """A ledger in two places: what is put back in one of them is noticed, and nothing is forgotten."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from gdpfed.cli import main
 from gdpfed.federation.node.journal import ACCEPTED, read_journal
-from gdpfed.federation.node.ledger_file import COPY_FILE, LedgerError, larger_spend, locked_ledger
+from gdpfed.federation.node.ledger_file import (
+    COPY_FILE,
+    LedgerError,
+    accept_ledger,
+    larger_spend,
+    locked_ledger,
+)
 from gdpfed.federation.node.node_file import NodeFile
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.correlated_noise import CorrelatedGaussian, densest_turns
+from gdpfed.privacy.ledgers.client import ClientLedger
+from gdpfed.privacy.mechanisms.scheduled.terms import ScheduledTerms
 from tests.federation.node.test_ledger_file import TERMS
 
 REMEDY = "is not what its copy in .* is: .* gdpfed node accept-ledger .*ledger.json --copy "
@@ -119,6 +130,75 @@ def test_a_ledger_from_before_gets_its_copy_at_the_first_use(places):
     charge(places[:1], 0)
     assert rounds_in(places) == [0]
     assert (places[1] / COPY_FILE).read_bytes() == places[0].read_bytes()
+
+
+@pytest.mark.parametrize("free_first", [True, False])
+def test_the_terms_that_were_paid_for_stay_and_not_those_that_cost_nothing(tmp_path, free_first):
+    """A run without a turn is forgotten after many others, and may begin again under other terms."""
+    paths = (tmp_path / "ledger.json", tmp_path / "state")
+    paths[1].mkdir()
+
+    def begun(run, noise):
+        with locked_ledger(*paths) as file:
+            file.ledger.begin(of_turns(run, noise), epsilons=[9.0], delta=1e-5)
+            file.ledger.forget_free(1)
+            file.save()
+
+    def taken(*turns):
+        with locked_ledger(*paths) as file:
+            for turn in turns:
+                file.ledger.charge("one", turn)
+            file.save()
+            return file.ledger.epsilon(1e-5)
+
+    begun("one", 1000.0)
+    old = paths[0].read_bytes()
+    begun("another", 1000.0)
+    begun("one", 3.5)
+    spent = taken(0, 10)
+    (paths[0] if free_first else paths[1] / COPY_FILE).write_bytes(old)
+    merged = accept_ledger(*paths)
+    assert merged.epsilon(1e-5) == spent > 1.0
+    assert merged.terms("one") == of_turns("one", 3.5)
+
+
+def of_turns(run, noise, **changes):
+    event = CorrelatedGaussian(
+        noise_stddev=noise, clipping_norm=1.0, num_rounds=20, turns=densest_turns(2, 10, 20), taps=()
+    )
+    terms = ScheduledTerms(
+        run=run,
+        group=0,
+        epsilon=8.0,
+        delta=1e-5,
+        accountant="pld",
+        charges=(Charge(event=event, count=1),),
+        sums_hidden=True,
+        most_turns=2,
+        separation=10,
+    )
+    return replace(terms, **changes)
+
+
+def body_with(terms, *turns):
+    ledger = ClientLedger()
+    ledger.begin(terms, epsilons=[9.0], delta=1e-5)
+    for turn in turns:
+        ledger.charge(terms.run, turn)
+    return ledger.to_dict()
+
+
+def test_two_terms_of_one_run_that_were_both_paid_for_are_not_merged():
+    bodies = [body_with(of_turns("one", noise), 0) for noise in (1000.0, 3.5)]
+    with pytest.raises(LedgerError, match="run one has cost something .* under other terms in each: put the"):
+        larger_spend(bodies)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_run_that_was_charged_from_two_rounds_on_counts_from_the_earlier(order):
+    bodies = [body_with(of_turns("one", 3.5, first_round=4), 15), body_with(of_turns("one", 3.5), 2)]
+    (run,) = ClientLedger.from_dict(larger_spend(bodies[::order])).runs
+    assert (run.terms.first_round, sorted(run.rounds)) == (0, [2, 15])
 
 
 def test_neither_of_two_is_no_ledger(places, capsys):
