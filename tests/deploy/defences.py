@@ -189,6 +189,24 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "another-budget-raised",
+        "federation/node/test_raised_budget.py::"
+        "test_whatever_was_raised_of_several_budgets_asks_for_the_word",
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                "    last, now, setting = before[-1], budget.epsilons, SETTING_OF[terms.unit]\n",
+                "    last, now, setting = before[-1], (budget.epsilon,), SETTING_OF[terms.unit]\n",
+            ),
+        ),
+    ),
+    Defence(
+        "delta-raised",
+        "federation/node/test_raised_budget.py::"
+        "test_whatever_was_raised_of_several_budgets_asks_for_the_word",
+        (("gdpfed/federation/node/budget.py", "    if budget.delta > last.delta:\n", "    if False:\n"),),
+    ),
+    Defence(
         "newest-ledger-forgotten",
         "federation/node/test_ledger_copy.py::"
         "test_what_was_spent_is_not_forgotten_where_the_newest_is_in_neither_place",

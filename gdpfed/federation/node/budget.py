@@ -7,6 +7,7 @@ its round is written down. So a crash anywhere leaves more charged than was sent
 A budget is for a client or for each of its records, and a run counts against the one of its own unit.
 """
 
+from collections.abc import Sequence
 from logging import ERROR
 from math import ceil, inf, isinf
 from pathlib import Path
@@ -187,19 +188,36 @@ def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
 def _raised(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
     """Say that the budget was raised since the last run without a confirmation, or return "" if it was not.
 
-    A node that is started anew by another command than before would have its usual budget again.
+    A node that is started anew by another command than before would have its usual budget again. The epsilon
+    of any group of records, or delta, may have been raised; the first of these, as it was, confirms it.
     """
     before = ledger.runs_of(terms.unit)
     if not before or any(each.terms.run == terms.run for each in before):
         return ""
-    last, now = min(before[-1].epsilons), budget.epsilon
-    if now <= last or budget.raised_from == last:
+    last, now, setting = before[-1], budget.epsilons, SETTING_OF[terms.unit]
+    # Where the number of groups is another, no group had more than the least for certain.
+    was = last.epsilons if len(last.epsilons) == len(now) else (min(last.epsilons),) * len(now)
+    higher = [old for new, old in zip(now, was, strict=True) if new > old][:1]
+    raised = [(setting, old, now, last.epsilons) for old in higher]
+    if budget.delta > last.delta:
+        raised.append((setting.replace("epsilon", "delta"), last.delta, (budget.delta,), (last.delta,)))
+    if not raised or budget.raised_from == raised[0][1]:
         return ""
-    setting = SETTING_OF[terms.unit]
-    return (
-        f"{setting} is {now:g}, and in this ledger's last run it was {last:g}: start the node with "
-        f"{setting}={last:g} as before, or with raised-from={last:g} beside it if it was raised"
+    said = ", ".join(
+        f"{name} is {_as_setting(new)}, and in this ledger's last run it was {_as_setting(old)}"
+        for name, _, new, old in raised
     )
+    as_before = " ".join(f"{name}={_as_setting(old)}" for name, _, _, old in raised)
+    return (
+        f"{said}: start the node with {as_before} as before, or with raised-from={raised[0][1]:g} beside it "
+        "if it was raised"
+    )
+
+
+def _as_setting(numbers: Sequence[float]) -> str:
+    """Write a budget as in a node's settings: a number, or several in quotes."""
+    text = ",".join(f"{number:g}" for number in numbers)
+    return f"'{text}'" if len(numbers) > 1 else text
 
 
 def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:

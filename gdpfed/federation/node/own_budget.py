@@ -29,8 +29,8 @@ class Budget:
         min_separation: how many rounds of one run lie from one update to the next at least; 1 for no limit.
         ledger_copy: the folder in which the ledger is written a second time; None for no such.
         edge_trusted: whether the server is an edge that may see single updates, and adds the noise.
-        raised_from: the operator's word that this budget is above that of the ledger's last run, which was so
-            much; 0 without one.
+        raised_from: the operator's word that this budget is above that of the ledger's last run: the first
+            number that was raised, of the epsilons and delta, as it was; 0 without one.
         lost_rounds: the operator's word that the ledger lacks at most this number of rounds in which the
             server has received updates, and that their cost was taken off the budget; 0 without one.
     """
