@@ -207,6 +207,18 @@ DEFENCES = (
         (("gdpfed/federation/node/budget.py", "    if budget.delta > last.delta:\n", "    if False:\n"),),
     ),
     Defence(
+        "copy-not-mounted",
+        "federation/node/test_ledger_copy.py::"
+        "test_an_empty_folder_in_place_of_the_copy_is_refused_until_its_operator_accepts",
+        (
+            (
+                "gdpfed/federation/node/ledger_file.py",
+                "            if self._has_copy:\n",
+                "            if False:\n",
+            ),
+        ),
+    ),
+    Defence(
         "newest-ledger-forgotten",
         "federation/node/test_ledger_copy.py::"
         "test_what_was_spent_is_not_forgotten_where_the_newest_is_in_neither_place",

@@ -2,7 +2,8 @@
 
 Beside it lies its lock, and in this the hash of the ledger that was written last. So a ledger that is gone,
 or that is a copy from before, is seen: each forgets what was spent. Who puts back ledger and lock together
-is seen where the operator names a second folder: the ledger is written there first, and both must be one.
+is seen where the operator names a second folder: the ledger is written there first, and both must be one. The
+lock says whether there is such a copy, so that an empty folder is not taken for a new one.
 """
 
 import json
@@ -47,6 +48,7 @@ class LedgerFile:
     lock: BinaryIO
     copy: Path | None = None
     _written: str = ""
+    _has_copy: bool = False
 
     def save(self) -> None:
         """Write the ledger to disk and wait until it is stored.
@@ -97,9 +99,11 @@ class LedgerFile:
             raise self._lost("is not the one that was written last: a copy forgets what was spent since; ")
         self._written = digest
         if self.copy is not None and copied is None:
+            if self._has_copy:
+                raise self._no_copy(self.copy)
             log(WARNING, "ledger=%s has no copy in %s yet: one is made", self.path, self.copy)
             _copy_in(self.copy).write(data)
-        if known != [digest]:
+        if known != [digest] or (self.copy is not None and not self._has_copy):
             self._mark(digest)
 
     def _digest_of(self, data: bytes) -> str:
@@ -109,6 +113,13 @@ class LedgerFile:
         return LedgerError(
             f"ledger={self.path} is not what its copy in {copy} is: one of them was put back, and forgets "
             "what was spent since; put the newest back, or go on from the larger spend of both by: "
+            f"gdpfed node accept-ledger {self.path} --copy {copy}"
+        )
+
+    def _no_copy(self, copy: Path) -> LedgerError:
+        return LedgerError(
+            f"ledger={self.path} had a copy, and {copy} holds none: mount its disk, or put the copy back; if "
+            "it is lost for good, and no older ledger was put back, go on without it by: "
             f"gdpfed node accept-ledger {self.path} --copy {copy}"
         )
 
@@ -134,13 +145,17 @@ class LedgerFile:
         return read["ledger"]
 
     def _known(self) -> list[str]:
-        """Return the hashes of the ledgers that may be on disk, or an empty list if there was never one."""
+        """Return the hashes of the ledgers that may be on disk, or an empty list if there was never one.
+
+        The lock also says whether the ledger had a copy when it was written.
+        """
         self.lock.seek(0)
         data = self.lock.read(MARK_BYTES + 1)
         if not data:
             return []
         try:
-            known = read_json(data)["ledger"]
+            said = read_json(data)
+            known, self._has_copy = said["ledger"], "copy" in said
             if not known or not all(isinstance(each, str) for each in known):
                 raise ValueError(known)
         except WRONG_FORM:
@@ -148,8 +163,12 @@ class LedgerFile:
         return list(known)
 
     def _mark(self, *digests: str) -> None:
-        """Write the hashes of the ledgers that may now be on disk to the lock file, in a single write."""
-        line = json.dumps({"ledger": digests}).encode().ljust(MARK_BYTES - 1) + b"\n"
+        """Write the hashes of the ledgers that may now be on disk to the lock file, in a single write.
+
+        Beside them stands whether the ledger has a copy.
+        """
+        said = {"ledger": digests} | ({} if self.copy is None else {"copy": True})
+        line = json.dumps(said).encode().ljust(MARK_BYTES - 1) + b"\n"
         try:
             os.pwrite(self.lock.fileno(), line, 0)
             os.fsync(self.lock.fileno())

@@ -1,5 +1,6 @@
 """A ledger in two places: what is put back in one of them is noticed, and nothing is forgotten."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -123,6 +124,38 @@ def test_a_write_that_breaks_off_between_the_two_counts(places, monkeypatch):
         charge(places, 1)
     monkeypatch.undo()
     assert rounds_in(places) == [0, 1]
+    assert rounds_in(places) == [0, 1]
+
+
+@pytest.mark.parametrize("opened", ["at once", "after it was opened with a lock of before"])
+def test_an_empty_folder_in_place_of_the_copy_is_refused_until_its_operator_accepts(places, opened):
+    """A disk that is not mounted; else an old ledger and an old lock would forget what was spent."""
+    charge(places, 0)
+    if opened != "at once":
+        lock = places[0].with_name(f"{places[0].name}.lock")
+        lock.write_text(json.dumps({"ledger": json.loads(lock.read_text())["ledger"]}))
+        assert rounds_in(places) == [0]
+    old = kept(places[0])
+    charge(places, 1, 2)
+    copy = (places[1] / COPY_FILE).rename(places[0].with_name("unmounted"))
+    put_back(old)
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="had a copy, and .*state holds none: mount its disk, or put"):
+            rounds_in(places)
+    assert list(places[1].glob("*.copy")) == []
+    copy.rename(places[1] / COPY_FILE)
+    with pytest.raises(LedgerError, match=REMEDY):
+        rounds_in(places)
+    (places[1] / COPY_FILE).unlink()
+    assert main(["node", "accept-ledger", str(places[0]), "--copy", str(places[1])]) == 0
+    assert rounds_in(places) == [0]
+    assert (places[1] / COPY_FILE).read_bytes() == places[0].read_bytes()
+
+
+def test_a_ledger_that_was_written_without_a_copy_may_have_a_new_one(places):
+    charge(places, 0)
+    charge(places[:1], 1)
+    (places[1] / COPY_FILE).unlink()
     assert rounds_in(places) == [0, 1]
 
 
