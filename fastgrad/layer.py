@@ -13,8 +13,6 @@ from fastgrad.kernels import Doubles, Floats, Integers, compiled
 
 _F, _D, _I = float32[::1], float64[::1], int64[::1]
 _ZERO = np.float32(0.0)
-# A squared norm above it would not be finite in float32, in which gradients are.
-_MOST_SQUARED = float(np.finfo(np.float32).max)
 
 
 @compiled(_F, _D, fastmath={"reassoc"})
@@ -31,9 +29,12 @@ def add_squares(rows: Floats, squares: Doubles) -> None:
         squares[n] += total
 
 
-@compiled(_F, _F, _D, fastmath={"reassoc"})
-def add_outer_squares(outputs: Floats, inputs: Floats, squares: Doubles) -> None:
-    """Add the squared norm of each gradient g_i^T a_i to ``squares``: s_i += ||g_i||^2 ||a_i||^2."""
+@compiled(_F, _F, _D, _D, fastmath={"reassoc"})
+def add_outer_squares(outputs: Floats, inputs: Floats, squares: Doubles, unscaled: Doubles) -> None:
+    """Add the squared norm of each gradient g_i^T a_i to ``squares``: s_i += ||g_i||^2 ||a_i||^2.
+
+    ``unscaled``: (records,), takes ||a_i||^2 where that is larger.
+    """
     count = len(squares)
     widths = (len(outputs) // count, len(inputs) // count)
     for n in range(count):
@@ -44,13 +45,16 @@ def add_outer_squares(outputs: Floats, inputs: Floats, squares: Doubles) -> None
         for t in range(widths[1]):
             right += float64(row[t]) * float64(row[t])
         squares[n] += left * right
+        unscaled[n] = max(unscaled[n], right)
 
 
-@compiled(_D, float64, _D)
-def clip_factors(squares: Doubles, most: float, out: Doubles) -> None:
-    """Compute clipping factors min(1, most / ||g_i||) from squared norms; 0 if a norm is not finite."""
+@compiled(_D, _D, float64, float64, _D)
+def clip_factors(squares: Doubles, unscaled: Doubles, most: float, longest: float, out: Doubles) -> None:
+    """Compute clipping factors min(1, most / ||g_i||) from squared norms; 0 if a norm, or the root of what is
+    ``unscaled``, is not below ``longest``, or not a number.
+    """
     for n in range(len(squares)):
-        if squares[n] <= _MOST_SQUARED:
+        if squares[n] < longest * longest and unscaled[n] < longest * longest:
             norm = np.sqrt(squares[n])
             out[n] = most / norm if norm > most else 1.0
         else:
@@ -137,8 +141,8 @@ class Rows:
     where: slice
     values: torch.Tensor
 
-    def measure(self, squares: Doubles) -> Call:
-        """Return the call that adds each record's squared norm to ``squares``."""
+    def measure(self, squares: Doubles, unscaled: Doubles) -> Call:
+        """Return the call that adds each record's squared norm to ``squares``; a factor scales all of it."""
         return partial(add_squares, flat(self.values), squares)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:
@@ -171,9 +175,11 @@ class Outer:
     outputs: torch.Tensor
     inputs: torch.Tensor
 
-    def measure(self, squares: Doubles) -> Call:
-        """Return the call that adds each record's squared norm, ||g_i||^2 ||a_i||^2, to ``squares``."""
-        return partial(add_outer_squares, flat(self.outputs), flat(self.inputs), squares)
+    def measure(self, squares: Doubles, unscaled: Doubles) -> Call:
+        """Return the call that adds each record's squared norm, ||g_i||^2 ||a_i||^2, to ``squares``, and
+        raises ``unscaled`` to ||a_i||^2.
+        """
+        return partial(add_outer_squares, flat(self.outputs), flat(self.inputs), squares, unscaled)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:
         """Return the calls that add f_i g_i^T a_i, for every record i and its factor f_i, to ``total``.

@@ -8,6 +8,7 @@ gradient; all are in float64.
 
 import threading
 from collections.abc import Callable
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from fastgrad.layer import clip_factors
 from fastgrad.lowered import LoweredModel, pieces_of
 from fastgrad.modules import Loss
 from fastgrad.program import Program
-from fastgrad.record_gradients import EXACT_SLACK, SLACK, RecordGradients
+from fastgrad.record_gradients import EXACT_SLACK, LONGEST, SLACK, RecordGradients
 
 Absent = npt.NDArray[np.bool_]
 """Which records of a pass only fill it up: shape (records,)."""
@@ -45,17 +46,17 @@ class ClippedProgram:
         self._truncated = truncated
         self._program = Program(lowered, loss, num_records, parameters)
         self._weights = torch.ones(num_records)
-        self._squares = np.zeros(num_records)
+        self._squares, self._unscaled = np.zeros((2, num_records))
         self._factors = np.zeros(num_records)
         self._parts = [part for layer in self._program.layers for part in layer.parts]
-        self._measure = [part.measure(self._squares) for part in self._parts]
+        self._measure = [part.measure(self._squares, self._unscaled) for part in self._parts]
         self._add = [call for part in self._parts for call in part.add(self._factors, total)]
 
     def add(self, x: torch.Tensor, y: torch.Tensor, absent: Absent, most: float) -> None:
         """Add min(1, most / ||g_i||) g_i of every present record to the sum; skip gradients that are not
-        finite.
+        finite or cannot be clipped in float32.
         """
-        self._clip(x, y, absent, most)
+        self._clip(x, y, absent, most, LONGEST * most)
         for call in self._add:
             call()
 
@@ -63,17 +64,17 @@ class ClippedProgram:
         self, x: torch.Tensor, y: torch.Tensor, absent: Absent, most: float, unit: float
     ) -> None:
         """Add trunc(min(1, most / ||g_i||) g_i / unit) for every record to ``truncated``, by coordinate."""
-        self._clip(x, y, absent, most)
+        self._clip(x, y, absent, most, inf)
         for part in self._parts:
             part.add_truncated(self._factors, unit, self._truncated)
 
-    def _clip(self, x: torch.Tensor, y: torch.Tensor, absent: Absent, most: float) -> None:
+    def _clip(self, x: torch.Tensor, y: torch.Tensor, absent: Absent, most: float, longest: float) -> None:
         """Compute every record's gradient and clipping factor; the factor of an absent record is 0."""
         self._program.run(x, y, self._weights)
-        self._squares[:] = 0.0
+        self._squares[:], self._unscaled[:] = 0.0, 1.0
         for call in self._measure:
             call()
-        clip_factors(self._squares, most, self._factors)
+        clip_factors(self._squares, self._unscaled, most, longest, self._factors)
         self._factors[absent] = 0.0
 
     def write(self, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
+from functools import reduce
 
 import torch
 from torch import nn
@@ -23,10 +24,12 @@ from fastgrad.precision import float32_products
 from fastgrad.record_parts import Outer, Part, Rows, part_of_products
 from fastgrad.tape import Product, RecordTape
 
-# Outweighs the rounding of factors and sums in float32, so that no clipped gradient is longer than C.
+# Outweighs the rounding of factors and products in float32, so that no clipped gradient is longer than C.
 SLACK = 1 - 2.0**-18
 # Outweighs the rounding of float64 in the norm, the factor and the product.
 EXACT_SLACK = 1 - 2.0**-30
+# In clipping norms: what is longer adds nothing, since float32 has too few bits for its factor or product.
+LONGEST = 2.0**90
 MEMORY_SHARE = 0.5
 # A CPU gains nothing from more at once: the overhead of a call is spread, and caches overflow.
 CPU_BYTES = 32 * 2**20
@@ -97,6 +100,18 @@ class RecordGradients:
         present bool[clients, width], clipping_norms float[clients] -> float[clients, d].
 
         A gradient that is not finite counts as zero: no record stands out, and none breaks the sum.
+
+        No clipped gradient is longer than C. With the factor f it is computed as (f g)^T a in float32, where
+        g has p entries and g^T a has d. f, f g and the product are rounded by 2**-24 each, relative to
+        their size. But a number below 2**-126 has fewer bits, or none: entries of f g and of the product are
+        off by 2**-126 at most (2**-150 where a device keeps the bits that are left). So the error is
+
+            3 * 2**-24 f ||g|| ||a|| + 2**-126 (sqrt(p) ||a|| + T sqrt(d)),
+
+        where ||a|| of T places is the sum of ||a_t||, and a is 1 in a row that is written out. A gradient
+        counts as zero, too, unless ||g|| ||a||, ||a|| and 1 are less than 2**90 C. Then f is above 2**-91,
+        and the error is below C (2**-22 + 2**-35 T sqrt(d)), which `SLACK` outweighs while T sqrt(d) is up
+        to 2**16 (2**40 where the bits are kept).
         """
         with self._float32():
             return self._clipped_sums(self._all_parts(thetas, x, y), present, clipping_norms)
@@ -106,15 +121,17 @@ class RecordGradients:
     ) -> torch.Tensor:
         with torch.no_grad():
             # In float64: the square of an entry below 1e-23 is 0 in float32, and a norm of 0 clips nothing.
-            zero = torch.zeros((), device=self.device, dtype=torch.float64)
-            norms = sum((part.squares() for part in parts), zero).sqrt()
-            unusable = ~norms.isfinite()
+            squares, unscaled = zip(*(part.squares() for part in parts), strict=True)
+            norms = reduce(torch.add, squares).sqrt()
+            longest = reduce(torch.maximum, (each for each in unscaled if each is not None), norms)
+            most = SLACK * clipping_norms[:, None]
+            # (1 + longest) / LONGEST < most, in float64.
+            usable = torch.add(1 / LONGEST, longest, alpha=1 / LONGEST).view(present.shape) < most
             # To look whether there is one, a GPU would be waited for.
-            if self.device.type != "cpu" or unusable.any():
-                parts = [part.without(unusable) for part in parts]
-            factors = (SLACK * clipping_norms[:, None] / norms.view(present.shape)).clamp(max=1.0)
-            factors = factors.masked_fill(~present | unusable.view(present.shape), 0.0)
-            factors = factors.to(clipping_norms.dtype)
+            if self.device.type != "cpu" or not usable.all():
+                parts = [part.without(~usable.flatten()) for part in parts]
+            factors = (most / norms.view(present.shape)).clamp(max=1.0)
+            factors = factors.masked_fill(~(present & usable), 0.0).to(clipping_norms.dtype)
             return torch.cat([part.sums(factors) for part in parts], dim=1)
 
     def truncated_sums(

@@ -33,9 +33,13 @@ class Rows:
     values: torch.Tensor
     arranged: Callable[[torch.Tensor], torch.Tensor] | None = None
 
-    def squares(self) -> torch.Tensor:
-        """Return squared norms of the records' gradients, shape (records,)."""
-        return norms_of(self.values).square()
+    def squares(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the records' squared gradient norms, and the norms of what stays unscaled when these are
+        clipped.
+
+        Of shape (records,) each. A factor scales the whole row, so there is nothing else: None.
+        """
+        return norms_of(self.values).square(), None
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
         """Return sum_i f_i g_i for every client, shape (clients, entries); factors: (clients, width)."""
@@ -66,9 +70,10 @@ class Outer:
     outputs: torch.Tensor
     inputs: torch.Tensor
 
-    def squares(self) -> torch.Tensor:
-        """Return the squared norms ||g_i||^2 ||a_i||^2 of the records' gradients, shape (records,)."""
-        return (norms_of(self.outputs) * norms_of(self.inputs)).square()
+    def squares(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the records' squared gradient norms ||g_i||^2 ||a_i||^2, and the norms ||a_i||."""
+        inputs = norms_of(self.inputs)
+        return (norms_of(self.outputs) * inputs).square(), inputs
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
         """Return sum_i f_i g_i^T a_i of every client's records, by one matrix product."""
@@ -109,9 +114,9 @@ class OuterSum:
         """Whether norms cost less by inner products in float64 than by full rows in float32."""
         return 2 * places * (outputs + inputs) < outputs * inputs
 
-    def squares(self) -> torch.Tensor:
-        """Return the records' squared gradient norms, with a bound on float32 rounding added, shape
-        (records,).
+    def squares(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the records' squared gradient norms, with a bound on float32 rounding added, and the sums of
+        ||a_t||.
 
         The terms of the sum cancel each other, so they are computed in float64. Where they nearly vanish the
         numbers that are summed do not, since float32 rounds them: by u (T + 2) sum_t ||g_t|| ||a_t|| at
@@ -119,10 +124,11 @@ class OuterSum:
         """
         outputs, inputs = self.outputs.double(), self.inputs.double()
         squares = ((outputs @ outputs.mT) * (inputs @ inputs.mT)).sum(dim=(1, 2)).clamp(min=0.0)
-        each = torch.linalg.vector_norm(outputs, dim=2) * torch.linalg.vector_norm(inputs, dim=2)
+        lengths = torch.linalg.vector_norm(inputs, dim=2)
+        each = torch.linalg.vector_norm(outputs, dim=2) * lengths
         rounded = UNIT * (each.shape[1] + 2) * each.sum(dim=1)
         norms: torch.Tensor = squares.sqrt() + rounded
-        return norms.square()
+        return norms.square(), lengths.sum(dim=1)
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
         """Return sum_i f_i g_i of every client's gradients g_i, by one matrix product over all places."""

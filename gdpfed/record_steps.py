@@ -30,8 +30,9 @@ def person_words(parties: int) -> str:
     return f"person{several}" if parties else ""
 
 
-LEAST_NORM = 1e-12
-"""The smallest clipping norm of a record, far above the smallest numbers of float32."""
+LEAST_NORM, MOST_NORM = 1e-12, 1e30
+"""The smallest and the largest clipping norm of a record: far above the smallest numbers of float32, and so
+far below its largest that no sum of a hundred million clipped gradients overflows."""
 
 
 @dataclass(frozen=True)
@@ -159,10 +160,10 @@ class RecordSteps:
         for rate in self.batch_rates:
             if not 0.0 < rate <= 1.0:
                 raise PrivacyError(f"a batch rate is {rate}; it must lie in (0, 1]")
-        if not LEAST_NORM <= self.clipping_norm < inf:
+        if not LEAST_NORM <= self.clipping_norm <= MOST_NORM:
             raise PrivacyError(
-                f"a record's clipping_norm is {self.clipping_norm}; it must be finite and at least "
-                f"{LEAST_NORM:g}"
+                f"a record's clipping_norm is {self.clipping_norm}; it must be from {LEAST_NORM:g} to "
+                f"{MOST_NORM:g}"
             )
         if not 0.0 <= self.noise_multiplier < inf:
             raise PrivacyError(

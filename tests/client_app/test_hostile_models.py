@@ -39,6 +39,7 @@ MODEL = TASK.build_model()
 THETA = flatten(MODEL)
 FEATURES, BIG, NUM_RECORDS = 30, float(np.finfo(np.float32).max), 8
 STEPS = RecordSteps(num_steps=2, batch_rates=(0.5,), clipping_norm=2.0, noise_multiplier=0.5)
+ONE_STEP = RecordSteps(num_steps=1, batch_rates=(1.0,), clipping_norm=1e-12, noise_multiplier=1e-3)
 VOTED = (0.1, 0.0, 1.0, 0.2, 0.0, 1.0)
 
 
@@ -198,3 +199,35 @@ def test_what_a_model_says_of_a_record_does_not_follow_from_how_many_others_ther
     for kept in range(1, 40):
         both, alone = (sent(theta, records.take(np.array(each))) for each in ([0, kept], [kept]))
         assert np.linalg.norm(both - alone) <= np.sqrt(2)
+
+
+def with_long_inputs(record):
+    """An mlp with 64 equal hidden units that are about 1e32 for this record, so that its gradient by the last
+    layer is that long: over a clipping norm of 1e-12, the least number of float32.
+    """
+    length = float(record @ record)
+    size = 1e-12 / (0.5004 * 2.0**-149) / (8 * np.sqrt(2) * 0.5005 * 0.1 * length)
+    hidden = np.tile(size * record, (64, 1)), np.full(64, -0.9 * size * length)
+    return np.concatenate([*map(np.ravel, hidden), np.zeros(128), [-0.001, 0.001]]).astype(np.float32)
+
+
+def test_no_model_moves_a_step_by_more_than_the_clipping_norm_of_a_record():
+    """Factors that float32 rounds to its least number, which is about twice as large, twice."""
+    _, parameters = order_for("dp_sgd")
+    task = task_of(load(["dataset=breast_cancer", "dataset.model=mlp"])).described()
+    training = LocalTraining(1, 1, 1e12, 0.0)
+    order = replace(ORDER, task=task, work="dp_sgd", training=training, records=ONE_STEP)
+    record = np.random.default_rng(0).uniform(-1, 1, FEATURES).astype(np.float32)
+    parameters = replace(parameters, dimension=task.dimension, clipping_norm=1000.0)
+    encoding = parameters.encoding(4)
+    theta, failed = with_long_inputs(record.astype(np.float64)), list[Exception]()
+    node = Contributor(0, "run", OwnData(Path(__file__).with_suffix(".npz")), unusable=failed.append)
+    with (
+        patch.object(Path, "exists", lambda path: True),
+        patch.object(READERS, "get", lambda kind: lambda path: (record[None], np.zeros(1, np.int64))),
+    ):
+        node.check(order, theta, encoding)
+        moved = encoding.grid * node.steps(order, theta, encoding)
+    assert failed == []
+    # In clipping norms: 1, and the noise.
+    assert np.linalg.norm(moved) <= 1.1

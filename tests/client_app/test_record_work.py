@@ -295,9 +295,10 @@ def test_no_model_and_no_rate_let_a_record_move_a_window_further_than_is_account
     assert moved <= record_move(work, steps) * (tau if work == "convex_steps" else 1)
 
 
-def test_a_clipping_norm_that_float32_cannot_hold_is_refused():
-    with pytest.raises(PrivacyError, match="clipping_norm is 1e-42; it must be finite and at least 1e-12"):
-        replace(SUM, clipping_norm=1e-42)
+@pytest.mark.parametrize("norm", [1e-42, 3e38])
+def test_a_clipping_norm_that_float32_cannot_hold_or_add_up_is_refused(norm):
+    with pytest.raises(PrivacyError, match=r"clipping_norm is .*; it must be from 1e-12 to 1e\+30"):
+        replace(SUM, clipping_norm=norm)
 
 
 def test_models_that_couple_records_are_refused_before_they_train(monkeypatch):

@@ -736,6 +736,34 @@ DEFENCES = (
         (("gdpfed/clients/works/held_out_counts.py", "BATCH_SIZE if rates else 1", "BATCH_SIZE"),),
     ),
     Defence(
+        "factors-of-few-bits",
+        "client_app/test_hostile_models.py::test_no_model_moves_a_step_by_more_than_the_clipping_norm_of_a_record",
+        (("fastgrad/record_gradients.py", "LONGEST = 2.0**90\n", "LONGEST = 2.0**1000\n"),),
+    ),
+    Defence(
+        "products-of-few-bits",
+        "fastgrad/test_record_gradients.py::test_no_form_of_a_part_adds_more_where_the_numbers_of_float32_end",
+        (
+            (
+                "fastgrad/record_parts.py",
+                "        return (norms_of(self.outputs) * inputs).square(), inputs\n",
+                "        return (norms_of(self.outputs) * inputs).square(), None\n",
+            ),
+        ),
+    ),
+    Defence(
+        "compiled-factors-of-few-bits",
+        "fastgrad/test_record_gradients.py"
+        "::test_no_record_adds_more_where_the_numbers_of_float32_end[cnn2-False]",
+        (("fastgrad/programmed_gradients.py", "absent, most, LONGEST * most)", "absent, most, inf)"),),
+    ),
+    Defence(
+        "sums-that-overflow",
+        "client_app/test_record_work.py"
+        "::test_a_clipping_norm_that_float32_cannot_hold_or_add_up_is_refused[3e+38]",
+        (("gdpfed/record_steps.py", "self.clipping_norm <= MOST_NORM", "self.clipping_norm < inf"),),
+    ),
+    Defence(
         "errors-after-the-charge",
         "client_app/test_hostile_models.py::test_a_file_that_cannot_be_used_is_not_seen_in_a_round[update]",
         (

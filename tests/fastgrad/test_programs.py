@@ -210,11 +210,13 @@ def test_norms_of_long_gradients_are_exact_and_factors_never_too_large():
     squares = np.zeros(2)
     layer.add_squares(flat(rows), squares)
     np.testing.assert_allclose(squares, rows.double().square().sum(dim=1), rtol=1e-12)
-    layer.add_outer_squares(flat(rows), flat(rows), squares := np.zeros(2))
+    layer.add_outer_squares(flat(rows), flat(rows), squares := np.zeros(2), unscaled := np.ones(2))
     np.testing.assert_allclose(squares, rows.double().square().sum(dim=1) ** 2, rtol=1e-12)
-    factors = np.empty(5)
-    layer.clip_factors(np.array([0.25, 4.0, np.inf, np.nan, 1e39]), 1.0, factors)
-    assert factors.tolist() == [1.0, 0.5, 0.0, 0.0, 0.0]
+    np.testing.assert_allclose(unscaled, rows.double().square().sum(dim=1), rtol=1e-12)
+    factors = np.empty(6)
+    squares, unscaled = np.array([[0.25, 4.0, np.inf, np.nan, 1e39, 4.0], [1.0, 1.0, 1.0, 1.0, 1.0, 1e39]])
+    layer.clip_factors(squares, unscaled, 1.0, 1e19, factors)
+    assert factors.tolist() == [1.0, 0.5, 0.0, 0.0, 0.0, 0.0]
 
 
 class Branched(nn.Module):

@@ -1,6 +1,7 @@
 """Sums of clipped gradients, against one record at a time by autograd; models that couple records."""
 
 from copy import deepcopy
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -241,6 +242,56 @@ def test_no_norm_vanishes_where_the_squares_of_its_parts_do(norm):
     assert 0 < total <= norm
 
 
+def extreme(model: nn.Module, name: str, size: float, margin: float) -> torch.Tensor:
+    """Parameters under which the inputs of a layer have this size, and errors of class 0 are exp(-margin)."""
+    named = {each: parameter.detach().clone() for each, parameter in model.named_parameters()}
+    first, (weight, bias) = next(iter(named.values())), [*named.values()][-2:]
+    weight.mul_(0.0 if name != "lstm" else 1.0)
+    bias.fill_(-margin)[0] = 0.0
+    if name != "linear":
+        first.clamp_(-1, 1).mul_(size)
+    if name == "lstm":
+        named["lstm1.input_map.weight"].div_(size)
+    return torch.cat([each.reshape(-1) for each in named.values()])
+
+
+@pytest.mark.parametrize(
+    ("name", "vmapped"), [("linear", False), ("mlp", False), ("mlp", True), ("cnn2", False), ("lstm", False)]
+)
+def test_no_record_adds_more_where_the_numbers_of_float32_end(name, vmapped):
+    """Factors, and their products with errors, of few bits or none; and norms that float32 does not have."""
+    model, form = built(name)
+    gradients = chosen(model, *records(form, 3))
+    if vmapped:
+        gradients = RecordGradients(model, cross_entropy, CPU, vmapped=True)
+    x, _ = records(form, 1)
+    norms, powers, labels = (1e-100, 1e-38, 1e-25, 1e-12, 1e-6, 1.0, 1e30), (70, 137, 146, 148.3), (0, 1)
+    trials = [*product(norms, powers, (0.0, 80.0), labels)][:: 5 if name == "lstm" else 1]
+    clipped = 0
+    for norm, power, margin, label in trials:
+        size = min(max(norm * 2.0**power, 1e-38), 1e38)
+        given = size * x if name == "linear" else x
+        theta = extreme(model, name, size, margin)
+        alone = ours(gradients, theta, given, torch.tensor([label]), norm).norm()
+        assert alone <= norm * (1 + 1e-5)
+        clipped += int(alone > 0.99 * norm)
+    assert clipped > len(trials) / 10
+
+
+@pytest.mark.parametrize("errors", [1e-30, 1.0])
+def test_no_form_of_a_part_adds_more_where_the_numbers_of_float32_end(errors):
+    model, generator = built("linear")[0], torch.Generator().manual_seed(0)
+    gradients = RecordGradients(model, cross_entropy, CPU)
+    outputs, inputs = (torch.rand(1, 3, size, generator=generator) + 0.5 for size in (20, 30))
+    outputs *= errors
+    for power in range(20, 127):
+        large = inputs * 2.0**power
+        rows = Rows((outputs.mT @ large).flatten(1))
+        for part in (Outer(outputs[:, 0], large[:, 0]), OuterSum(outputs, large), rows):
+            total = gradients._clipped_sums([part], torch.ones(1, 1, dtype=torch.bool), torch.tensor([1e-12]))
+            assert total.double().norm() <= 1e-12
+
+
 @pytest.mark.parametrize("name", ["mlp", "cnn2"])
 def test_a_form_whose_sum_is_not_clipped_right_is_not_taken(name, monkeypatch):
     model, form = built(name)
@@ -289,7 +340,7 @@ def test_inner_products_of_places_have_the_norms_and_sums_of_rows(scale, clients
     assert not OuterSum.costs_less(9, 30, 40)
     both = OuterSum(outputs, inputs), Rows((outputs.mT @ inputs).flatten(1))
     exact = (outputs.double().mT @ inputs.double()).flatten(1)
-    norms = both[0].squares().double().sqrt()
+    norms = both[0].squares()[0].sqrt()
     assert (norms >= exact.norm(dim=1) * (1 - 2.0**-23)).all()
     assert (norms <= exact.norm(dim=1) * (1 + 2.0**-19)).all()
     factors = torch.rand(clients, 6 // clients, generator=generator)
@@ -309,7 +360,7 @@ def test_no_norm_is_less_than_what_is_summed_where_places_cancel_each_other():
     part = OuterSum(outputs, inputs)
     one = torch.ones(1, 1)
     summed = torch.stack([OuterSum(outputs[k : k + 1], inputs[k : k + 1]).sums(one)[0] for k in range(50)])
-    assert (summed.double().norm(dim=1) <= part.squares().double().sqrt()).all()
+    assert (summed.double().norm(dim=1) <= part.squares()[0].sqrt()).all()
 
 
 def test_the_tape_takes_the_cheapest_form_of_each_layer():
