@@ -86,7 +86,7 @@ class RoundOfRun:
 
 
 ROUND_OF_LABEL = "round "
-STREAM_OF_LABEL = "stream "
+AGREED_OF_LABEL = "agreed "
 """Begins the part of a sum's label that names the round. Members sign it: run/process/round i/name."""
 MOST_CHARACTERS = 300
 MOST_NUMBER = 2.0**64

@@ -53,7 +53,7 @@ class Release:
             subtracts; empty if noise is independent.
         alone: whether it is one client's update, which the server reads in clear.
         scheduled_members: the number of members by the schedule, correctors included; 0 without turns.
-        stream: the digest of what all members must have agreed to where noise is taken back; else empty.
+        agreed: the digest of what all members must have agreed to, for the label; empty for nothing.
 
     Raises PrivacyError: not one norm, weight or steps for each client, or a norm or weight is not positive,
     not finite or outside its range.
@@ -75,7 +75,7 @@ class Release:
     taps: tuple[float, ...] = ()
     alone: bool = False
     scheduled_members: int = 0
-    stream: str = ""
+    agreed: str = ""
 
     def __post_init__(self) -> None:
         if self.records and len(self.records) != len(self.clients):

@@ -7,7 +7,7 @@ from math import inf
 from typing import ClassVar
 
 from conf.schema import SecAggConfig
-from gdpfed.clients.messages import ROUND_OF_LABEL, STREAM_OF_LABEL
+from gdpfed.clients.messages import AGREED_OF_LABEL, ROUND_OF_LABEL
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.order_checks import check_grid
 from gdpfed.errors import PrivacyError, RunError
@@ -241,8 +241,8 @@ class Fleet(ABC):
         Raises RunError if the sum has noise but names no side that adds it. Raises ValueError for a sum that
         is impossible.
         """
-        stream = f"/{STREAM_OF_LABEL}{request.stream}" if request.stream else ""
-        label = f"{self.run_label}/{ROUND_OF_LABEL}{round_index}/{request.name}{stream}"
+        agreed = f"/{AGREED_OF_LABEL}{request.agreed}" if request.agreed else ""
+        label = f"{self.run_label}/{ROUND_OF_LABEL}{round_index}/{request.name}{agreed}"
         return parameters_of(self.secagg, label, request, corrections)
 
 

@@ -9,7 +9,7 @@ among all the members that the schedule has (docs/privacy.md has the proof).
 from collections.abc import Collection
 from math import ceil
 
-from gdpfed.clients.messages import STREAM_OF_LABEL, RoundOfRun
+from gdpfed.clients.messages import AGREED_OF_LABEL, RoundOfRun
 from gdpfed.federation.node.budget import BudgetRefusedError, places_of
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.own_budget import Budgets
@@ -68,8 +68,6 @@ def check_stream(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumPara
         BudgetRefusedError: the label names another stream of noise, or one although the node has none.
         LedgerError: the ledger cannot be relied on.
     """
-    if not parameters.signs:
-        return
     stream = None
     if budgets:
         with locked_ledger(*places_of(budgets)) as file:
@@ -85,7 +83,7 @@ def check_stream(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumPara
 def stream_of_label(label: str) -> str:
     """Return the digest by which a sum's label names its stream of noise; "" if it names none."""
     last = label.split("/")[-1]
-    return last.removeprefix(STREAM_OF_LABEL) if last.startswith(STREAM_OF_LABEL) else ""
+    return last.removeprefix(AGREED_OF_LABEL) if last.startswith(AGREED_OF_LABEL) else ""
 
 
 def check_feared(terms: Terms, corrupt_fraction: float) -> None:

@@ -91,7 +91,8 @@ def advertise(request: StageRequest, node: Node) -> bytes:
         check(own, request.round_of_run, session.parameters)
     if other := _other_label(session.parameters.label, request.round_of_run):
         raise RemoteProtocolError(ADVERTISE, None, other)
-    check_stream(own, request.round_of_run, session.parameters)
+    if session.parameters.signs:
+        check_stream(own, request.round_of_run, session.parameters)
     if keeps_shares(node):
         forget_shares(node, request.round_of_run)
     keep_session(node, AGREEING, session, request.round_of_run)

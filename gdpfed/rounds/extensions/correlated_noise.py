@@ -70,12 +70,12 @@ class CorrelatedNoise(SumExtension):
         if not isinstance(plan.mechanism, HasTurns):
             return request
         schedule, taps = plan.mechanism.schedule(m, plan.groups), taps_of(plan.mechanism, m)
-        stream = ""
+        agreed = ""
         if self._signed_tolerance is not None and any(request.taps):
             stddev = plan.groups[m].noise_stddev
             text = schedule.to_text()
-            stream = NoiseStream(plan.num_rounds, taps, stddev, self._signed_tolerance, text).digest
-        return replace(request, scheduled_members=schedule.members(round_index, taps), stream=stream)
+            agreed = NoiseStream(plan.num_rounds, taps, stddev, self._signed_tolerance, text).digest
+        return replace(request, scheduled_members=schedule.members(round_index, taps), agreed=agreed)
 
     def opened_run(self, run: "OpenRun") -> None:
         """Remember the run's privacy ledger, which knows in which rounds each client took part."""

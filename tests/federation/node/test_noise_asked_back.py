@@ -204,7 +204,7 @@ def test_colluders_who_are_all_that_bring_an_update_get_no_noise_back(tmp_path, 
         len(VICTIMS) + len(COLLUDERS),
         len(VICTIMS),
         corrupt=0 if match is None else 1,
-        label=f"run/1234/round 1/all/stream {agreed.stream.digest}",
+        label=f"run/1234/round 1/all/agreed {agreed.stream.digest}",
     )
     if match is None:
         assert attack.noise_left(parameters, COLLUDERS, tap=agreed.noise_taps[0]) < 1e-3
@@ -227,7 +227,7 @@ def test_members_sign_for_no_other_terms_than_those_that_they_have_agreed_to(tmp
         (agreed.digest, {}, "terms that this node cannot check: give it a budget with a ledger"),
         (other, own.budgets, "other terms than this node has agreed to"),
     ):
-        label = "/".join(["run/1234/round 1/all", *([f"stream {digest}"] if digest else [])])
+        label = "/".join(["run/1234/round 1/all", *([f"agreed {digest}"] if digest else [])])
         parameters = sum_of(CLIENTS, len(VICTIMS), corrupt=3, label=label)
         if match is None:
             check_stream(budgets, RoundOfRun("run", 1), parameters)
