@@ -70,10 +70,10 @@ TURNS, CONTEXT = "turns", "context"
 ROSTER_RECORD = "roster"
 REFUSAL_RECORD = "refusal"
 HISTORY_RECORD = "history"
-TOLD_RUNS, TOLD_ROUNDS = "runs", "rounds"
+TOLD_RUNS, TOLD_ROUNDS, TOLD_SECRETS, SECRET = "runs", "rounds", "secrets", "secret"
 MOST_TOLD_RUNS = 100
-"""What a client is told with the terms: its newest runs on this server, and in how many rounds of each the
-server has received an update of it."""
+"""What a client is told with the terms: its newest runs on this server, in how many rounds of each the server
+has received an update of it, and the secret that it was told when each began; then the secret of this run."""
 TERMS_RECORD = "terms"
 
 

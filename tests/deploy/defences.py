@@ -736,6 +736,7 @@ DEFENCES = (
         (("gdpfed/clients/works/held_out_counts.py", "BATCH_SIZE if rates else 1", "BATCH_SIZE"),),
     ),
     Defence(
+<<<<<<< HEAD
         "factors-of-few-bits",
         "client_app/test_hostile_models.py::test_no_model_moves_a_step_by_more_than_the_clipping_norm_of_a_record",
         (("fastgrad/record_gradients.py", "LONGEST = 2.0**90\n", "LONGEST = 2.0**1000\n"),),
@@ -748,10 +749,20 @@ DEFENCES = (
                 "fastgrad/record_parts.py",
                 "        return (norms_of(self.outputs) * inputs).square(), inputs\n",
                 "        return (norms_of(self.outputs) * inputs).square(), None\n",
+=======
+        "features-in-batches",
+        "learning/test_one_by_one.py::test_no_row_of_a_file_changes_the_features_of_another[random_prior]",
+        (
+            (
+                "gdpfed/learning/data/one_by_one.py",
+                "    for record in records:\n        alone[0] = record\n        found.append(of(alone))\n",
+                "    found.append(of(records) if len(records) else nothing)\n",
+>>>>>>> ecbd9b86 (Answer for records and rounds alone: features one by one, histories only to a run's own server)
             ),
         ),
     ),
     Defence(
+<<<<<<< HEAD
         "compiled-factors-of-few-bits",
         "fastgrad/test_record_gradients.py"
         "::test_no_record_adds_more_where_the_numbers_of_float32_end[cnn2-False]",
@@ -762,6 +773,18 @@ DEFENCES = (
         "client_app/test_record_work.py"
         "::test_a_clipping_norm_that_float32_cannot_hold_or_add_up_is_refused[3e+38]",
         (("gdpfed/record_steps.py", "self.clipping_norm <= MOST_NORM", "self.clipping_norm < inf"),),
+=======
+        "rounds-read-from-refusals",
+        "server_app/test_restored_ledger.py"
+        "::test_no_other_server_reads_from_refusals_in_how_many_rounds_a_client_was",
+        (
+            (
+                "gdpfed/federation/node/told_history.py",
+                "elif run.secret and compare_digest(run.secret.encode(), told.secret.encode()):",
+                "else:",
+            ),
+        ),
+>>>>>>> ecbd9b86 (Answer for records and rounds alone: features one by one, histories only to a run's own server)
     ),
     Defence(
         "errors-after-the-charge",

@@ -9,6 +9,7 @@ from flwr.app import ConfigRecord
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main
 from gdpfed.errors import RunError
+from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.server.client_history import HISTORY_FILE, ClientHistory
 from testing.small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run
 
@@ -85,7 +86,7 @@ def test_a_ledger_from_the_middle_of_a_run_falls_short_of_it(tmp_path):
     run(tmp_path / "first", EVERYBODY, grid=owners(tmp_path))
     history = json.loads((tmp_path / HISTORY_FILE).read_text())
     (name,) = history["clients"][f"client {VICTIM}"]
-    history["clients"][f"client {VICTIM}"][name] = 3
+    history["clients"][f"client {VICTIM}"][name]["rounds"] = 3
     (tmp_path / HISTORY_FILE).write_text(json.dumps(history))
     with pytest.raises(RunError, match=REFUSAL):
         run(tmp_path / "second", EVERYBODY, grid=owners(tmp_path))
@@ -122,21 +123,66 @@ def test_each_client_is_told_its_own_runs_and_the_file_is_the_servers_alone(tmp_
     grid = owners(tmp_path)
     grid.meddle = listen
     run(tmp_path / "second", EVERYBODY, grid=grid)
-    first = ledger_of(tmp_path / "ledgers", 0).runs[0].terms.run
-    assert told == {client: {"runs": [first], "rounds": [2]} for client in range(NUM_CLIENTS)}
+    ledgers = [ledger_of(tmp_path / "ledgers", client) for client in range(NUM_CLIENTS)]
+    first = ledgers[0].runs[0].terms.run
+    secrets = [[run.secret for run in ledger.runs] for ledger in ledgers]
+    assert len({each for own in secrets for each in own} - {""}) == 2 * NUM_CLIENTS
+    assert told == {
+        client: {"runs": [first], "rounds": [2], "secrets": [old], "secret": new}
+        for client, (old, new) in enumerate(secrets)
+    }
     assert (tmp_path / HISTORY_FILE).stat().st_mode & 0o077 == 0
-    assert json.loads((tmp_path / HISTORY_FILE).read_text())["version"] == 1
+    assert json.loads((tmp_path / HISTORY_FILE).read_text())["version"] == 2
+
+
+@pytest.mark.parametrize("secret", ["", "0" * 32])
+def test_no_other_server_reads_from_refusals_in_how_many_rounds_a_client_was(tmp_path, secret):
+    """It knows the run's name, and not what the run's own server has told the client."""
+    run(tmp_path / "first", EVERYBODY, grid=owners(tmp_path))
+    name = ledger_of(tmp_path / "ledgers", VICTIM).runs[0].terms.run
+
+    def ask(kind, client, content):
+        if kind == "offer" and client == VICTIM:
+            content["history"] = ConfigRecord({"runs": [name], "rounds": [1000], "secrets": [secret]})
+        return content
+
+    grid = owners(tmp_path)
+    grid.meddle = ask
+    run(tmp_path / "second", EVERYBODY, grid=grid)
+    assert len(ledger_of(tmp_path / "ledgers", VICTIM).runs) == 2
+
+
+def test_a_history_and_ledgers_of_before_the_secrets_are_read(tmp_path):
+    """What they hold of rounds is not compared, since nobody can show that it was the run's server."""
+    run(tmp_path / "first", EVERYBODY, grid=owners(tmp_path))
+    history = json.loads((tmp_path / HISTORY_FILE).read_text())
+    before = {client: dict.fromkeys(runs, 2) for client, runs in history["clients"].items()}
+    (tmp_path / HISTORY_FILE).write_text(json.dumps({"version": 1, "clients": before}))
+    for client in range(NUM_CLIENTS):
+        with locked_ledger(tmp_path / "ledgers" / f"{client}.json") as file:
+            file.ledger.runs[0].secret = ""
+            file.save()
+    run(tmp_path / "second", EVERYBODY, grid=owners(tmp_path))
+    runs = json.loads((tmp_path / HISTORY_FILE).read_text())["clients"][f"client {VICTIM}"]
+    assert [each["rounds"] for each in runs.values()] == [2, 2]
+    assert [len(each["secret"]) for each in runs.values()] == [0, 32]
+    for path in files_of_victim(tmp_path / "ledgers"):
+        path.unlink()
+    with pytest.raises(RunError, match=REFUSAL):
+        run(tmp_path / "third", EVERYBODY, grid=owners(tmp_path))
 
 
 @pytest.mark.parametrize(
     "told",
     [
         {"runs": ["one"]},
-        {"runs": ["one"], "rounds": [-1]},
-        {"runs": ["one", "one"], "rounds": [0, 0]},
-        {"runs": ["one"], "rounds": [0, 0]},
-        {"runs": [f"run {k}" for k in range(101)], "rounds": [0] * 101},
-        {"runs": 3, "rounds": [0]},
+        {"runs": ["one"], "rounds": [0]},
+        {"runs": ["one"], "rounds": [-1], "secrets": [""]},
+        {"runs": ["one", "one"], "rounds": [0, 0], "secrets": ["", ""]},
+        {"runs": ["one"], "rounds": [0, 0], "secrets": [""]},
+        {"runs": ["one"], "rounds": [0], "secrets": [0]},
+        {"runs": [f"run {k}" for k in range(101)], "rounds": [0] * 101, "secrets": [""] * 101},
+        {"runs": 3, "rounds": [0], "secrets": [""]},
     ],
 )
 def test_what_is_no_history_is_refused_as_one(tmp_path, told):
@@ -162,11 +208,11 @@ def test_a_client_is_known_by_its_key_and_its_newest_runs_are_kept(tmp_path):
         one.begun([0])
         one.received([0, 1], 0)
         one.received([0], 0)
-    (records,) = history("next", {5: "aa"}).told([5, 1]).values()
+    records = history("next", {5: "aa"}).told([5, 1])[5]
     runs = records["history"]["runs"]
     assert (len(runs), runs[0], runs[-1]) == (100, "run 3", "run 102")
     assert records["history"]["rounds"] == [1] * 100
-    assert history("next").told([0, 1]) == {}
+    assert all(not told["history"]["runs"] for told in history("next").told([0, 1]).values())
 
 
 @pytest.mark.parametrize(
@@ -176,8 +222,8 @@ def test_a_damaged_file_is_named_with_the_remedy(tmp_path, text):
     (tmp_path / HISTORY_FILE).write_text(text)
     with pytest.raises(RunError, match="is damaged .*: put it back, or remove it"):
         ClientHistory(tmp_path, "one", None).told([0])
-    (tmp_path / HISTORY_FILE).write_text('{"version": 2, "clients": {}}')
-    with pytest.raises(RunError, match="has version 2, and this gdpfed reads 1"):
+    (tmp_path / HISTORY_FILE).write_text('{"version": 3, "clients": {}}')
+    with pytest.raises(RunError, match="has version 3, and this gdpfed reads 1 and 2"):
         ClientHistory(tmp_path, "one", None).told([0])
 
 

@@ -90,9 +90,11 @@ def consider(budgets: Budgets, terms: Terms) -> None:
         _check_terms(budget, file.ledger, terms)
 
 
-def begin(budgets: Budgets, terms: Terms) -> None:
+def begin(budgets: Budgets, terms: Terms, secret: str = "") -> None:
     """Record a run's whole privacy cost in the ledger, and save it; a run that has begun is not recorded
     again.
+
+    `secret`: what the run's server will show when it tells of the run later; "" for none.
     """
     budget = of_unit(budgets, terms.unit)
     with locked_ledger(*budget.places) as file:
@@ -102,6 +104,7 @@ def begin(budgets: Budgets, terms: Terms) -> None:
             epsilons=budget.epsilons,
             delta=budget.delta,
             edge_trusted=budget.edge_trusted and not terms.sums_hidden,
+            secret=secret,
         )
         file.ledger.forget_free()
         file.save()

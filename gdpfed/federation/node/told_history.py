@@ -1,18 +1,32 @@
 """Detects that a node's ledger was restored from an old copy, by the rounds that the server remembers.
 
-A server that lies can bring about a refusal, and no more.
+A server that lies can bring about a refusal, and no more: in how many rounds of a run the client was is
+compared only for the server that shows the run's secret, which the ledger has had since the run began. Any
+other server could read from the refusals in how many rounds a secret sample had this client.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from hmac import compare_digest
 from logging import ERROR
 from typing import Any
 
-from gdpfed.clients.messages import MOST_TOLD_RUNS, TOLD_ROUNDS, TOLD_RUNS, one_line
+from gdpfed.clients.messages import MOST_TOLD_RUNS, SECRET, TOLD_ROUNDS, TOLD_RUNS, TOLD_SECRETS, one_line
 from gdpfed.federation import log
 from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.own_budget import Budget
 from gdpfed.privacy.ledgers.client import ClientLedger
+
+LONGEST_SECRET = 64
+
+
+@dataclass(frozen=True)
+class ToldRun:
+    """What a server remembers of a client in a run: how many rounds had its update, and the run's secret."""
+
+    rounds: int
+    secret: str
 
 
 def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
@@ -21,7 +35,8 @@ def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
 
     Args:
         budget: of the node; all of its budgets have one ledger.
-        told: names of runs on this server, and in how many rounds of each it has received an update.
+        told: names of runs on this server, in how many rounds of each it has received an update, and the
+            secret of each.
 
     Raises:
         BudgetRefusedError: the ledger lacks more than `Budget.lost_rounds`, or what is told is not a history.
@@ -46,28 +61,45 @@ def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
     raise BudgetRefusedError("this client's ledger lacks runs that it has taken part in: see its log")
 
 
-def missing_rounds(ledger: ClientLedger, earlier: Mapping[str, int]) -> dict[str, int]:
+def secret_in(told: Mapping[str, Any] | None) -> str:
+    """Return the secret that a server shares with this client about the run that it offers; "" for none.
+
+    Raises BudgetRefusedError: it is not a short text.
+    """
+    secret = (told or {}).get(SECRET, "")
+    if not isinstance(secret, str) or len(secret) > LONGEST_SECRET:
+        raise BudgetRefusedError("the run's secret is not a short text: run one version on server and nodes")
+    return secret
+
+
+def missing_rounds(ledger: ClientLedger, earlier: Mapping[str, ToldRun]) -> dict[str, int]:
     """Compare a ledger with the server's memory: return how many rounds of each run the ledger lacks.
 
-    At least 1 for a run that the ledger does not know.
+    At least 1 for a run that the ledger does not know, and none for a run of which the server does not show
+    the secret.
     """
-    known = {run.terms.run: len(set(run.rounds)) + len(run.sent) for run in ledger.runs}
-    short = {
-        name: rounds - known[name] if name in known else max(rounds, 1) for name, rounds in earlier.items()
-    }
+    known = {run.terms.run: run for run in ledger.runs}
+    short = {}
+    for name, told in earlier.items():
+        run = known.get(name)
+        if run is None:
+            short[name] = max(told.rounds, 1)
+        elif run.secret and compare_digest(run.secret.encode(), told.secret.encode()):
+            short[name] = told.rounds - len(set(run.rounds)) - len(run.sent)
     return {name: rounds for name, rounds in short.items() if rounds > 0}
 
 
-def _earlier(told: Mapping[str, Any]) -> dict[str, int]:
-    runs, rounds = told.get(TOLD_RUNS), told.get(TOLD_ROUNDS)
+def _earlier(told: Mapping[str, Any]) -> dict[str, ToldRun]:
+    runs, rounds, secrets = (told.get(name) for name in (TOLD_RUNS, TOLD_ROUNDS, TOLD_SECRETS))
     if (
         not isinstance(runs, list)
         or not isinstance(rounds, list)
-        or not len(set(map(str, runs))) == len(runs) == len(rounds) <= MOST_TOLD_RUNS
-        or not all(isinstance(name, str) for name in runs)
+        or not isinstance(secrets, list)
+        or not len(set(map(str, runs))) == len(runs) == len(rounds) == len(secrets) <= MOST_TOLD_RUNS
+        or not all(isinstance(text, str) for text in (*runs, *secrets))
         or not all(type(count) is int and 0 <= count < 2**31 for count in rounds)
     ):
         raise BudgetRefusedError(
             "the server's list of earlier runs has a form that this node cannot read: run one version on both"
         )
-    return dict(zip(runs, rounds, strict=True))
+    return dict(zip(runs, map(ToldRun, rounds, secrets), strict=True))

@@ -3,27 +3,49 @@
 A node compares its ledger with the hash in the ledger's lock file. If both files are old copies, it notices
 nothing. The server has received the updates, so with the terms it sends each client its earlier runs on this
 server, and the node compares them with its ledger (`gdpfed.federation.node.told_history`). The server
-identifies a client by its key in the consortium's roster, or without a roster by its number.
+identifies a client by its key in the consortium's roster, or without a roster by its number. It shows each
+client the secret that it gave it when the run began, as a client tells other servers nothing about a run.
 """
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from filelock import FileLock
 
-from gdpfed.clients.messages import HISTORY_RECORD, MOST_TOLD_RUNS, TOLD_ROUNDS, TOLD_RUNS
+from gdpfed.clients.messages import (
+    HISTORY_RECORD,
+    MOST_TOLD_RUNS,
+    SECRET,
+    TOLD_ROUNDS,
+    TOLD_RUNS,
+    TOLD_SECRETS,
+)
 from gdpfed.errors import RunError
 from gdpfed.federation.server.questions import Records
 from gdpfed.files import PRIVATE_MODE, read_regular, save_whole
 from gdpfed.json_files import WRONG_FORM, read_json
 
 HISTORY_FILE = "client_history.json"
-VERSION = 1
+SECRET_BYTES = 16
+VERSION = 2
+READ_VERSIONS = (1, VERSION)
+"""In version 1 a run is its number of rounds, without a secret."""
 
-Rounds = dict[str, dict[str, int]]
-"""The number of rounds in which an update was received, by client and by the run's name, oldest run first."""
+
+@dataclass(frozen=True)
+class ClientsRun:
+    """A client's part in one run: in how many rounds an update came, and the secret that it was told."""
+
+    rounds: int
+    secret: str
+
+
+Runs = dict[str, ClientsRun]
+"""By the run's name, oldest run first."""
 
 
 class ClientHistory:
@@ -40,19 +62,27 @@ class ClientHistory:
         self._run = run
         self._keys = keys or {}
         self._counted: set[tuple[int, int]] = set()
+        self._drawn: dict[int, str] = {}
 
     def told(self, clients: Collection[int]) -> dict[int, Records]:
-        """Return what to tell each client about its own newest runs, as message records.
+        """Return what to tell each client about its own newest runs and this one, as message records.
 
         Raises RunError: the file cannot be used.
         """
-        rounds = self._read()
-        own = {client: rounds.get(self._name(client), {}) for client in clients}
+        known = self._read()
+        return {client: {HISTORY_RECORD: self._of(client, known)} for client in clients}
+
+    def _of(self, client: int, known: Mapping[str, Runs]) -> dict[str, Any]:
+        runs = known.get(self._name(client), {})
         return {
-            client: {HISTORY_RECORD: {TOLD_RUNS: list(runs), TOLD_ROUNDS: list(runs.values())}}
-            for client, runs in own.items()
-            if runs
+            TOLD_RUNS: list(runs),
+            TOLD_ROUNDS: [each.rounds for each in runs.values()],
+            TOLD_SECRETS: [each.secret for each in runs.values()],
+            SECRET: runs[self._run].secret if self._run in runs else self._new_secret(client),
         }
+
+    def _new_secret(self, client: int) -> str:
+        return self._drawn.setdefault(client, token_hex(SECRET_BYTES))
 
     def begun(self, clients: Collection[int]) -> None:
         """Note in the server's file that these clients have recorded this run's cost in their ledgers."""
@@ -71,27 +101,34 @@ class ClientHistory:
         if not more or not (begins or self.path.exists()):
             return
         with FileLock(self.path.with_name(f".{HISTORY_FILE}.lock"), mode=PRIVATE_MODE):
-            rounds = self._read()
+            known = self._read()
             for client, count in more.items():
-                runs = rounds.setdefault(self._name(client), {})
-                if begins or self._run in runs:
-                    runs[self._run] = runs.get(self._run, 0) + count
+                runs = known.setdefault(self._name(client), {})
+                if begins and self._run not in runs:
+                    runs[self._run] = ClientsRun(0, self._new_secret(client))
+                if self._run in runs:
+                    runs[self._run] = replace(runs[self._run], rounds=runs[self._run].rounds + count)
                 for oldest in list(runs)[:-MOST_TOLD_RUNS]:
                     del runs[oldest]
-            body = {"version": VERSION, "clients": {name: runs for name, runs in rounds.items() if runs}}
+            kept = {
+                name: {run: asdict(each) for run, each in runs.items()}
+                for name, runs in known.items()
+                if runs
+            }
+            body = {"version": VERSION, "clients": kept}
             save_whole(self.path, json.dumps(body, indent=1).encode() + b"\n")
 
     def _name(self, client: int) -> str:
         return self._keys.get(client, f"client {client}")
 
-    def _read(self) -> Rounds:
+    def _read(self) -> dict[str, Runs]:
         """Read the file with clients' past runs; return an empty mapping if there is no file."""
         try:
             body = read_json(read_regular(self.path))
-            if body["version"] != VERSION:
+            if body["version"] not in READ_VERSIONS:
                 raise RunError(
-                    f"{self.path} has version {body['version']!r}, and this gdpfed reads {VERSION}: use the "
-                    "version that wrote it"
+                    f"{self.path} has version {body['version']!r}, and this gdpfed reads "
+                    f"{' and '.join(map(str, READ_VERSIONS))}: use the version that wrote it"
                 )
             return {str(name): _runs(runs) for name, runs in body["clients"].items()}
         except FileNotFoundError:
@@ -105,7 +142,12 @@ class ClientHistory:
             ) from None
 
 
-def _runs(runs: Mapping[str, Any]) -> dict[str, int]:
-    if any(type(count) is not int or count < 0 for count in runs.values()):
-        raise ValueError(runs)
-    return dict(runs)
+def _runs(runs: Mapping[str, Any]) -> Runs:
+    read = {
+        str(name): ClientsRun(each, "") if type(each) is int else ClientsRun(each["rounds"], each["secret"])
+        for name, each in runs.items()
+    }
+    for each in read.values():
+        if type(each.rounds) is not int or each.rounds < 0 or not isinstance(each.secret, str):
+            raise ValueError(runs)
+    return read

@@ -14,6 +14,7 @@ from gdpfed.learning.data.columns import PERSON_ROWS
 from gdpfed.learning.data.dataset import ExampleForm, Split
 from gdpfed.learning.data.features import transform_of
 from gdpfed.learning.data.file_form import is_table
+from gdpfed.learning.data.one_by_one import one_by_one
 from gdpfed.learning.data.own_files import own_examples, taken_as
 from gdpfed.learning.data.persons import grouped, refuse_shared
 from gdpfed.learning.data.tabular import own_columns
@@ -170,13 +171,13 @@ def _as_taken(
 
 
 def _transformed(x: npt.NDArray[np.generic], form: ExampleForm) -> npt.NDArray[np.float32]:
-    """Apply the run's feature transform to inputs; the process caches the result."""
+    """Apply the run's feature transform to each input by itself; the process caches the result."""
     transform = transform_of(str(form.features), form.encoder)
     content = sha256(np.ascontiguousarray(x).data).digest()
     key = (form.features, form.encoder, x.dtype.str, x.shape, content)
     made = _kept.get(key)
     if made is None:
-        made = transform(x)
+        made = one_by_one(x, transform)
         for former in [*_kept][: len(_kept) + 1 - MOST_KEPT]:
             _kept.pop(former, None)
         _kept[key] = made

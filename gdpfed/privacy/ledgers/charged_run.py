@@ -17,6 +17,8 @@ TAKEN_BACK = "taken_back"
 """The entry of a run, where there is one, that holds pairs of a turn and a later round."""
 FILLED = "filled"
 """The entry of a run, where there is one, that holds the rounds in which the client sent zeros."""
+SHOWN = "secret"
+"""The entry of a run, where there is one, that holds what its server shows when it tells of the run."""
 
 
 def filled_rounds(entry: Mapping[str, Any]) -> list[int]:
@@ -45,6 +47,7 @@ class ChargedRun:
         edge_trusted: whether the server was an edge that saw single updates, by the client's own word.
         sent: which sums beside the rounds it has had its part in.
         filled: those of its rounds in which it was not drawn and sent zeros, to fill a sum.
+        secret: what the run's server said when it began, and shows when it tells of the run; else "".
     """
 
     terms: Terms
@@ -56,6 +59,7 @@ class ChargedRun:
     sent: set[Once] = field(default_factory=set)
     taken_back: list[tuple[int, int]] = field(default_factory=list)
     filled: list[int] = field(default_factory=list)
+    secret: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return this entry of the ledger as a JSON object."""
@@ -69,6 +73,7 @@ class ChargedRun:
             **{SENT[work]: True for work in sorted(self.sent)},
             **({TAKEN_BACK: [list(each) for each in self.taken_back]} if self.taken_back else {}),
             **({FILLED: self.filled} if self.filled else {}),
+            **({SHOWN: self.secret} if self.secret else {}),
         }
 
     @property

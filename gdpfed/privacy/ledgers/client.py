@@ -27,7 +27,7 @@ from gdpfed.late_import import late_import
 from gdpfed.privacy.accountants.composition import compose_against_server, compose_runs
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Gaussian, Unit
-from gdpfed.privacy.ledgers.charged_run import FILLED, SENT, TAKEN_BACK, ChargedRun, filled_rounds
+from gdpfed.privacy.ledgers.charged_run import FILLED, SENT, SHOWN, TAKEN_BACK, ChargedRun, filled_rounds
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.ledgers.terms_options import (
     LimitsRounds,
@@ -196,7 +196,13 @@ class ClientLedger:
         return chance
 
     def begin(
-        self, terms: Terms, *, epsilons: Sequence[float], delta: float, edge_trusted: bool = False
+        self,
+        terms: Terms,
+        *,
+        epsilons: Sequence[float],
+        delta: float,
+        edge_trusted: bool = False,
+        secret: str = "",
     ) -> None:
         """Record a new run, its conditions and budgets; a second call with equal conditions has no effect."""
         if not self._has_begun(terms):
@@ -204,7 +210,7 @@ class ClientLedger:
             if not budgets or (terms.unit == "client" and len(budgets) > 1):
                 raise PrivacyError(f"a run about a {terms.unit} cannot have {len(budgets)} budgets; give one")
             self._runs[terms.run] = ChargedRun(
-                terms, budgets, require_delta(delta), edge_trusted=edge_trusted
+                terms, budgets, require_delta(delta), edge_trusted=edge_trusted, secret=secret
             )
 
     def forget_free(self, most: int = MOST_FREE) -> None:
@@ -292,7 +298,7 @@ class ClientLedger:
         return ledger
 
     def _restore(self, number: int, entry: object) -> None:
-        if not isinstance(entry, Mapping) or set(entry) - {*SENT.values(), TAKEN_BACK, FILLED} != _ENTRY:
+        if not isinstance(entry, Mapping) or set(entry) - _NOT_IN_ALL != _ENTRY:
             raise PrivacyError(f"the ledger's run {number} is not a mapping of {', '.join(sorted(_ENTRY))}")
         lists = [entry[name] for name in ("epsilons", "rounds", "steps")]
         if not isinstance(entry["terms"], Mapping) or not all(isinstance(each, list) for each in lists):
@@ -308,7 +314,13 @@ class ClientLedger:
         terms = Terms.from_scalars(entry["terms"])
         if terms.run in self._runs:
             raise PrivacyError(f"the ledger holds run {terms.run} twice")
-        self.begin(terms, epsilons=entry["epsilons"], delta=entry["delta"], edge_trusted=trusted)
+        self.begin(
+            terms,
+            epsilons=entry["epsilons"],
+            delta=entry["delta"],
+            edge_trusted=trusted,
+            secret=str(entry.get(SHOWN, "")),
+        )
         for round_index, num_steps in zip(entry["rounds"], entry["steps"], strict=True):
             self.charge(terms.run, round_index, num_steps)
         # Whatever stands there: what may have been sent counts.
@@ -345,6 +357,7 @@ _ALREADY: Mapping[Once, str] = {
     "norm_histogram": "norm counted",
 }
 _ENTRY = {"terms", "epsilons", "delta", "rounds", "steps", "edge_trusted"}
+_NOT_IN_ALL = {*SENT.values(), TAKEN_BACK, FILLED, SHOWN}
 
 
 def _epsilon_of(runs: Sequence[tuple[Charge, ...]], delta: float) -> float:
