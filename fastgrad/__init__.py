@@ -2,7 +2,7 @@
 
 Models and losses are handed in. Nothing here knows of clients, privacy or files; needed are torch, numpy and
 numba. `forms.py` chooses how gradients of single records are computed, `record_gradients.py` clips and sums
-them.
+them, and `one_record.py` says which models couple none.
 
 A program is a model's pass forward and back as a straight list of calls on buffers that stay in cache.
 `traced.py` finds the steps of a model, `lowering.py` reads them as layers of `lowered.py`, `fitting.py` says

@@ -9,6 +9,7 @@ from torch import nn
 from fastgrad.fitting import UncompiledError, fitted
 from fastgrad.lowered import NotLoweredError
 from fastgrad.modules import Loss
+from fastgrad.one_record import has_known_layers
 from fastgrad.record_gradients import RecordGradients, SoftmaxGradients, TapedGradients
 from fastgrad.tape import NotOnTapeError
 
@@ -19,17 +20,25 @@ LEAST_NORM = 1e-12
 
 
 def record_gradients(
-    model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor, *, device: torch.device
+    model: nn.Module,
+    loss: Loss,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    *,
+    device: torch.device,
+    foreign: nn.Module | None = None,
 ) -> RecordGradients:
     """Choose how to compute a model's gradients of single records: the first way that agrees with autograd.
 
     Compared are every record's gradient, and the sum clipped to the middle one of their norms. `model`: the
     architecture, which is copied. `loss`: of shape (n,), one figure a record. `x`, `y`: some records to
-    compare by, at least two. `device`: where to compute.
+    compare by, at least two. `device`: where to compute. `foreign`: the part of the model whose code may
+    couple records. Unless its layers are known, it is given one record at a time; programs do not run it.
     """
     parameters = [each.detach().reshape(-1) for each in model.parameters() if each.requires_grad]
     theta = torch.cat(parameters).to(device)[None]
     x, y = x[None].to(device), y[None].to(device)
+    alone = foreign is not None and not has_known_layers(foreign)
     plain = RecordGradients(model, loss, device)
     # Layers that draw, such as dropout, draw nothing here.
     plain.model.eval()
@@ -39,7 +48,7 @@ def record_gradients(
     clipping_norm = expected[0].norm(dim=1).median()[None].clamp(min=LEAST_NORM)
     expected_sum = (expected * (clipping_norm / expected.norm(dim=2, keepdim=True)).clamp(max=1.0)).sum(dim=1)
     without = ""
-    for make in _forms(model, loss, x[0].shape[1:], device):
+    for make in _forms(model, loss, x[0].shape[1:], device, alone):
         try:
             form = make()
             form.model.eval()
@@ -72,7 +81,7 @@ def record_gradients(
 
 
 def _forms(
-    model: nn.Module, loss: Loss, input_shape: torch.Size, device: torch.device
+    model: nn.Module, loss: Loss, input_shape: torch.Size, device: torch.device, alone: bool
 ) -> Iterator[Callable[[], RecordGradients]]:
     """Yield the ways to compute gradients of single records, in the order in which they are tried."""
 
@@ -83,10 +92,11 @@ def _forms(
 
         return ProgrammedGradients(model, loss, device, lowered)
 
-    if SoftmaxGradients.fits(model, loss):
+    if not alone and SoftmaxGradients.fits(model, loss):
         yield lambda: SoftmaxGradients(model, loss, device)
     yield programmed
-    yield lambda: TapedGradients(model, loss, device)
+    if not alone:
+        yield lambda: TapedGradients(model, loss, device)
     yield lambda: RecordGradients(model, loss, device, vmapped=True)
 
 

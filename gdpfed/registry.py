@@ -14,6 +14,13 @@ OF_PYTHON = "python."
 """The prefix of the names of objects that a Python program gives to a run (`gdpfed.python_objects`)."""
 
 
+def is_ours(item: object) -> bool:
+    """Whether a function or class is this project's code: whether its module has it under its own name."""
+    module, name = (str(getattr(item, key, "")) for key in ("__module__", "__qualname__"))
+    ours = module.partition(".")[0] in ("fastgrad", "gdpfed")
+    return ours and getattr(sys.modules.get(module), name, None) is item
+
+
 class Registry(Generic[T]):
     """Items of one kind by name: built-in ones, optional parts (extras), and those of installed packages.
 

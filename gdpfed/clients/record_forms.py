@@ -9,14 +9,20 @@ from torch import nn
 
 from fastgrad.modules import Loss
 from gdpfed.errors import LearningError
-from gdpfed.learning.models import flatten
+from gdpfed.learning.labels import LOSSES
+from gdpfed.learning.models import MODELS, flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.record_graphs import RecordGraphs
-from gdpfed.learning.training.record_losses import PersonModel, person_loss, refuse_coupled_records
+from gdpfed.learning.training.record_losses import (
+    PersonModel,
+    person_loss,
+    refuse_coupled_records,
+    uncoupled_loss,
+)
 from gdpfed.learning.training.record_training import RecordGradients
 from gdpfed.learning.training.recorded_pass import Examples
 from gdpfed.learning.training.step_recording import Record, recorder
-from gdpfed.registry import Registry
+from gdpfed.registry import Registry, is_ours
 
 RECORD_GRADIENTS: Registry[Callable[..., object]] = Registry(
     "form of gradients",
@@ -33,14 +39,21 @@ _TRIED_ROWS = 3
 def gradients_of(task: Task, device: torch.device) -> RecordGradients:
     """Return an object that computes the gradient of every single record, after a trial on random records.
 
+    A trial finds what couples records at once, and not what does so seldom. So a loss and a model that are
+    not this project's are given each record as a batch of one; but models of known layers need not be.
+
     Raises LearningError: the model or the loss couples the records of a batch.
     """
     model, loss = task.build_model(), task.make_loss()
+    x, y = task.drawn(_TRIED_RECORDS, _TRIED_ROWS)
+    refuse_coupled_records(*(of_persons(model, loss) if task.by_person else (model, loss)), x, y)
+    labels = task.known_form.labels
+    if not (is_ours(LOSSES.get(task.loss)) and is_ours(type(labels))):
+        loss = uncoupled_loss(loss, labels)
+    foreign = None if is_ours(MODELS.get(task.model)) else model
     if task.by_person:
         model, loss = of_persons(model, loss)
-    x, y = task.drawn(_TRIED_RECORDS, _TRIED_ROWS)
-    refuse_coupled_records(model, loss, x, y)
-    gradients = RECORD_GRADIENTS.get("fastgrad")(model, loss, x[1:], y[1:], device=device)
+    gradients = RECORD_GRADIENTS.get("fastgrad")(model, loss, x[1:], y[1:], device=device, foreign=foreign)
     return cast("RecordGradients", gradients)
 
 

@@ -51,6 +51,39 @@ ERRORS_TOLERATED = (
 )
 DEFENCES = (
     Defence(
+        "model-that-couples-seldom",
+        "learning/test_coupled_records.py::test_a_model_of_ones_own_code_gets_records_one_by_one",
+        (
+            (
+                "gdpfed/clients/record_forms.py",
+                "    foreign = None if is_ours(MODELS.get(task.model)) else model\n",
+                "    foreign = None\n",
+            ),
+        ),
+    ),
+    Defence(
+        "loss-that-couples-seldom",
+        "learning/test_coupled_records.py::test_a_loss_of_ones_own_gets_records_one_by_one",
+        (
+            (
+                "gdpfed/learning/training/record_losses.py",
+                "    return record_by_record(loss, outputs, targets)\n",
+                "    return loss\n",
+            ),
+        ),
+    ),
+    Defence(
+        "loss-by-the-batch",
+        "learning/test_coupled_records.py::test_a_loss_that_couples_records_of_different_losses_is_refused",
+        (
+            (
+                "gdpfed/learning/training/record_losses.py",
+                "loss, outputs, targets, replaced=TRIED_OUTPUTS // 2)",
+                "loss, outputs[:2], targets[:2])",
+            ),
+        ),
+    ),
+    Defence(
         "rounds-mixed-in-a-sum",
         "federation/node/test_noise_asked_back.py::"
         "test_members_of_one_sum_cannot_be_told_other_rounds_or_runs_than_it_is_of",

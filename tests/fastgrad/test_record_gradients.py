@@ -432,7 +432,7 @@ def test_layers_that_couple_records_are_refused():
     )
     with pytest.raises(LearningError, match=r"layer 1 \(BatchNorm1d\).*use a layer .* such as GroupNorm"):
         refuse_coupled_records(batch_norm, cross_entropy, x, y)
-    with pytest.raises(LearningError, match="couples records: replacing one record"):
+    with pytest.raises(LearningError, match="couples records: replacing others"):
         refuse_coupled_records(CentredBatch(), cross_entropy, x, y)
 
 

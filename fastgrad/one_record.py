@@ -1,0 +1,39 @@
+"""Tell models whose layers look at one record alone from those that may couple the records of a batch."""
+
+from copy import deepcopy
+
+from torch import nn
+
+from fastgrad.lowered import NotLoweredError
+from fastgrad.modules import DrawnDropout, LastPosition, LSTMLayer, UnitInputs
+from fastgrad.traced import Sum, steps_of
+
+KNOWN: frozenset[type[nn.Module]] = frozenset(
+    (
+        *(nn.Linear, nn.Conv2d, nn.Embedding, nn.GroupNorm, nn.Identity, nn.Dropout, nn.Flatten),
+        *(nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d),
+        *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish),
+        *(nn.Tanh, nn.Sigmoid, nn.Hardtanh, nn.Hardsigmoid, nn.Hardswish, nn.Softplus, nn.Softsign),
+        *(DrawnDropout, LSTMLayer, LastPosition, UnitInputs, Sum),
+    )
+)
+"""Layers that compute a record's result from that record alone, whatever the others are."""
+
+
+def has_known_layers(model: nn.Module) -> bool:
+    """Whether a model is a sequence of known layers, or can be traced as one: then it couples no records."""
+    model = deepcopy(model).train()
+    if any(_is_changed(module) for module in model.modules()):
+        return False
+    try:
+        layers = [step.layer for step in steps_of(model)]
+    except NotLoweredError:
+        return False
+    return all(type(each) in KNOWN for layer in layers for each in layer.modules()) and not any(
+        isinstance(layer, nn.Flatten) and layer.start_dim < 1 for layer in layers
+    )
+
+
+def _is_changed(module: nn.Module) -> bool:
+    """Whether a module computes something else than its class does: by a hook, or a function of its own."""
+    return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in vars(module)
