@@ -2,9 +2,14 @@
 
 A copy of a run directory lacks the rounds after the copy. If it were resumed, it would release those rounds a
 second time with new noise, and its ledger would state half of their cost. So a count is kept outside the run
-directory, and increased before anything is sent to clients.
+directory, and increased before anything is sent to clients. Whoever increases it must have been the last to
+do so: of two copies that are resumed at the same time, one goes on.
 """
 
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gdpfed.errors import RunError
@@ -25,11 +30,13 @@ class ChargedMark:
     def __init__(self, run: Path, name: str) -> None:
         self._run = run
         self.path = run.parent / FOLDER / name
+        self._last: bytes | None = None
 
-    def save(self, ledger: Ledger) -> None:
-        """Write how many privacy costs a run's ledger has recorded, before anything is sent.
+    @contextmanager
+    def raised_to(self, ledger: Ledger) -> Iterator[None]:
+        """Write how many privacy costs a run's ledger has recorded, once the ``with`` block has saved it.
 
-        Raises RunError if the file system refuses.
+        Raises RunError if another process has raised the count meanwhile, or if the file system refuses.
         """
         try:
             self.path.parent.mkdir(mode=OWNERS_ALONE, exist_ok=True)
@@ -38,13 +45,27 @@ class ChargedMark:
                 f"{self.path.parent}, which says how far runs are charged, cannot be made: {error.strerror}; "
                 "name a run.directory in a folder that is yours to write in"
             ) from None
-        save_whole(self.path, f"{_charges_in(ledger)}\n".encode())
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            if (read_regular(self.path) if self.path.exists() else None) != self._last:
+                raise RunError(
+                    f"another process went on with this run or a copy of it, and has raised {self.path}: "
+                    f"{self._run} would release the same rounds again; leave the run to that process"
+                )
+            yield
+            now = f"{_charges_in(ledger)}\n".encode()
+            save_whole(self.path, now)
+            self._last = now
+        finally:
+            os.close(folder)
 
     def check(self, ledger: Ledger) -> None:
         """Raise RunError if a run's ledger has fewer recorded costs than the file outside the directory."""
         held = _charges_in(ledger)
         try:
-            most = int(read_regular(self.path))
+            self._last = read_regular(self.path)
+            most = int(self._last)
         except FileNotFoundError:
             raise RunError(
                 f"run.resume={self._run}: {self.path}, which says how far it was charged, is missing: "

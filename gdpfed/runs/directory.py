@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -210,11 +210,14 @@ class RunDirectory:
         save_whole(self.path / SEAL_FILE, _json(versioned({"sha256": hashes})))
 
     def save_ledger(self, ledger: Ledger) -> None:
-        """Save the ledger before any result whose cost it records is released; remove an earlier seal."""
-        (self.path / SEAL_FILE).unlink(missing_ok=True)
-        save_whole(self.path / LEDGER_FILE, _json(ledger.to_dict()))
-        if self._mark is not None and ledger.plan.private:
-            self._mark.save(ledger)
+        """Save the ledger before any result whose cost it records is released; remove an earlier seal.
+
+        Raises RunError if another process went on with the run, or with a copy of it, since this one read it.
+        """
+        mark = self._mark if ledger.plan.private else None
+        with nullcontext() if mark is None else mark.raised_to(ledger):
+            (self.path / SEAL_FILE).unlink(missing_ok=True)
+            save_whole(self.path / LEDGER_FILE, _json(ledger.to_dict()))
 
     def save_counts(self, counts: npt.NDArray[np.float64]) -> None:
         """Write the class counts that clients released, shape (n, B)."""

@@ -529,6 +529,17 @@ DEFENCES = (
         (("gdpfed/runs/charged_mark.py", "        if held < most:\n", "        if False:\n"),),
     ),
     Defence(
+        "run-resumed-twice",
+        "runs/test_charged_mark.py::test_of_two_copies_that_are_resumed_at_once_one_goes_on",
+        (
+            (
+                "gdpfed/runs/charged_mark.py",
+                "            if (read_regular(self.path) if self.path.exists() else None) != self._last:\n",
+                "            if False:\n",
+            ),
+        ),
+    ),
+    Defence(
         "too-few-charged",
         "server_app/test_too_few_nodes.py::test_a_round_that_nobody_can_be_asked_in_is_not_charged",
         (("gdpfed/rounds/enough.py", "    if present is not None and not some_sum(", "    if False and ("),),

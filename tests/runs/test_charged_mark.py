@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gdpfed.errors import RunError
+from gdpfed.runs.directory import RunDirectory
 from gdpfed.runs.resume import load_run
 from gdpfed.simulation.in_process_fleet import simulate
 from testing.small_runs import files_in, nothing_drawn
@@ -60,6 +61,26 @@ def test_a_copy_elsewhere_is_not_resumed_and_a_run_that_was_moved_is(begun, tmp_
     shutil.move(begun.parent / ".charged", elsewhere.parent)
     go_on(f"run.resume={elsewhere}")
     assert charged(elsewhere) == 4
+
+
+def test_of_two_copies_that_are_resumed_at_once_one_goes_on(begun, monkeypatch):
+    """Both have read the count before either raises it."""
+    copy = begun.with_name("copy")
+    shutil.copytree(begun, copy)
+    held = RunDirectory.held
+
+    def late(files):
+        monkeypatch.setattr(RunDirectory, "held", held)
+        go_on(f"run.resume={begun}", "run.stop_after_round=2")
+        return held(files)
+
+    monkeypatch.setattr(RunDirectory, "held", late)
+    before = (copy / "ledger.json").read_bytes()
+    with pytest.raises(RunError, match="another process went on with this run or a copy of it"):
+        go_on(f"run.resume={copy}")
+    assert (copy / "ledger.json").read_bytes() == before
+    go_on(f"run.resume={begun}")
+    assert charged(begun) == 4
 
 
 def test_the_counts_are_their_owners_alone_and_one_that_is_damaged_is_named(begun):
