@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from client_app.relay import GUARD_KEY
 from gdpfed.clients.messages import ASK, BEGIN, CARRY, END, JOIN, OFFER, STAGES, one_line
 from gdpfed.errors import LearningError, not_known
-from gdpfed.federation.node.stand_ins import StandInError, Vector
+from gdpfed.federation.node.stand_ins import StandInError, Vector, all_settings
 
 if TYPE_CHECKING:
     from gdpfed.clients.order import TrainingOrder
@@ -47,7 +47,7 @@ def private_client(
         own_settings: of the node's ``--node-config``, which the app reads and a node of a run does not know.
 
     Raises LearningError: something is said to be public that the plan answers for, or that Flower does not
-    have; or `app` is not a ClientApp.
+    have; own settings that a node knows, which would be kept from it; or `app` is not a ClientApp.
     """
     if not isinstance(app, ClientApp):
         raise LearningError(f"app is a {type(app).__name__}: give the ClientApp that has your train function")
@@ -59,6 +59,15 @@ def private_client(
     if bad := sorted(OURS.intersection(public) | {"train"}.intersection(public)):
         raise LearningError(
             f"public={bad[0]}: budgets pay for such answers, which are not public: leave it out"
+        )
+    if isinstance(own_settings, str):
+        raise LearningError(
+            f"own_settings={own_settings!r} is a text: give a list, as in own_settings=['dataset-path']"
+        )
+    if bad := sorted(all_settings().keys() & set(own_settings)):
+        raise LearningError(
+            f"own_settings={bad[0]}: a node knows this setting, and would not follow it any more: leave it "
+            "out; the app reads it all the same"
         )
     return PrivateClientApp(app, frozenset(public), frozenset(own_settings))
 

@@ -529,6 +529,11 @@ DEFENCES = (
         (("gdpfed/runs/charged_mark.py", "        if held < most:\n", "        if False:\n"),),
     ),
     Defence(
+        "setting-kept-from-the-node",
+        "flower/test_private_client.py::test_a_setting_of_the_node_is_not_kept_from_it",
+        (("gdpfed/flower/client.py", "all_settings().keys() & set(own_settings)", "set()"),),
+    ),
+    Defence(
         "run-resumed-twice",
         "runs/test_charged_mark.py::test_of_two_copies_that_are_resumed_at_once_one_goes_on",
         (

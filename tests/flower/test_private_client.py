@@ -308,6 +308,14 @@ def test_settings_of_the_apps_own_are_for_the_app_alone(tmp_path):
     assert result.arrays["layer.weight"].numpy()[0, 0] == pytest.approx(1.075, abs=1e-4)
 
 
+@pytest.mark.parametrize("name", ["max-epsilon-against-server", "minimum-cohort", "ledger", "partition-id"])
+def test_a_setting_of_the_node_is_not_kept_from_it(name):
+    with pytest.raises(LearningError, match=rf"^own_settings={name}: a node knows this setting"):
+        private_client(own_app(moved_by(1.0)), own_settings=["dataset-path", name])
+    with pytest.raises(LearningError, match=r"own_settings='dataset-path' is a text: give a list"):
+        private_client(own_app(moved_by(1.0)), own_settings="dataset-path")
+
+
 REFUSED = [
     ({"settings": ["privacy=record_level"]}, PrivacyError, "privacy.unit=record"),
     (
