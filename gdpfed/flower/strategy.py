@@ -206,10 +206,10 @@ def _refuse_other_work(config: Config) -> None:
             f"privacy.unit={config.privacy.unit} needs the gradient of every record, and an app's own "
             "function answers with a whole update: use privacy.unit=client"
         )
-    if config.privacy.sampling == "fixed_size":
+    if config.privacy.sampling in ("fixed_size", "allocation"):
         raise PrivacyError(
-            "privacy.sampling=fixed_size has no proof where clients keep something between rounds, as an "
-            "app's own function may: use privacy.sampling=poisson"
+            f"privacy.sampling={config.privacy.sampling} has no proof where clients keep something between "
+            "rounds, as an app's own function may: use privacy.sampling=poisson"
         )
     if not {"client state", "turns"}.intersection(METHODS.get(config.method.name).goes_with):
         able = methods_with("client state", "turns")

@@ -534,6 +534,11 @@ DEFENCES = (
         (("gdpfed/flower/client.py", "all_settings().keys() & set(own_settings)", "set()"),),
     ),
     Defence(
+        "app-in-allocated-rounds",
+        "flower/test_private_client.py::test_what_cannot_be_is_refused_in_one_line_before_anything_is_asked",
+        (("gdpfed/flower/strategy.py", '("fixed_size", "allocation")', '("fixed_size",)'),),
+    ),
+    Defence(
         "run-resumed-twice",
         "runs/test_charged_mark.py::test_of_two_copies_that_are_resumed_at_once_one_goes_on",
         (

@@ -323,6 +323,16 @@ REFUSED = [
         PrivacyError,
         "privacy.sampling=fixed_size has no proof where clients keep something",
     ),
+    (
+        {
+            "settings": [
+                *("privacy.sampling=allocation", "privacy.against=outsiders", "secagg.same_size=false"),
+            ],
+            "method": "gdpfed",
+        },
+        PrivacyError,
+        "privacy.sampling=allocation has no proof where clients keep something",
+    ),
     ({"settings": ["run.evaluation=nodes"]}, ConfigError, "run.evaluation=nodes only works with"),
     ({"settings": ["training.vote={learning_rate:[0.1,1]}"]}, ConfigError, "training.vote="),
     ({"method": "sampled_fedavg"}, ConfigError, "method=sampled_fedavg asks for other work"),
