@@ -51,39 +51,6 @@ ERRORS_TOLERATED = (
 )
 DEFENCES = (
     Defence(
-        "model-that-couples-seldom",
-        "learning/test_coupled_records.py::test_a_model_of_ones_own_code_gets_records_one_by_one",
-        (
-            (
-                "gdpfed/clients/record_forms.py",
-                "    foreign = None if is_ours(MODELS.get(task.model)) else model\n",
-                "    foreign = None\n",
-            ),
-        ),
-    ),
-    Defence(
-        "loss-that-couples-seldom",
-        "learning/test_coupled_records.py::test_a_loss_of_ones_own_gets_records_one_by_one",
-        (
-            (
-                "gdpfed/learning/training/record_losses.py",
-                "    return record_by_record(loss, outputs, targets)\n",
-                "    return loss\n",
-            ),
-        ),
-    ),
-    Defence(
-        "loss-by-the-batch",
-        "learning/test_coupled_records.py::test_a_loss_that_couples_records_of_different_losses_is_refused",
-        (
-            (
-                "gdpfed/learning/training/record_losses.py",
-                "loss, outputs, targets, replaced=TRIED_OUTPUTS // 2)",
-                "loss, outputs[:2], targets[:2])",
-            ),
-        ),
-    ),
-    Defence(
         "rounds-mixed-in-a-sum",
         "federation/node/test_noise_asked_back.py::"
         "test_members_of_one_sum_cannot_be_told_other_rounds_or_runs_than_it_is_of",
@@ -539,6 +506,15 @@ DEFENCES = (
         (("gdpfed/flower/strategy.py", '("fixed_size", "allocation")', '("fixed_size",)'),),
     ),
     Defence(
+        "accounting-without-end",
+        "federation/node/test_record_budget.py::"
+        "test_terms_that_take_minutes_to_account_are_refused_before_the_ledger_is_locked",
+        (
+            ("gdpfed/federation/node/budget.py", "    if len(laws) > MOST_LAWS:\n", "    if False:\n"),
+            ("gdpfed/federation/node/budget.py", "    if longest > MOST_WINDOW_STEPS:\n", "    if False:\n"),
+        ),
+    ),
+    Defence(
         "run-resumed-twice",
         "runs/test_charged_mark.py::test_of_two_copies_that_are_resumed_at_once_one_goes_on",
         (
@@ -790,7 +766,29 @@ DEFENCES = (
         (("gdpfed/clients/works/held_out_counts.py", "BATCH_SIZE if rates else 1", "BATCH_SIZE"),),
     ),
     Defence(
-<<<<<<< HEAD
+        "features-in-batches",
+        "learning/test_one_by_one.py::test_no_row_of_a_file_changes_the_features_of_another[random_prior]",
+        (
+            (
+                "gdpfed/learning/data/one_by_one.py",
+                "    for record in records:\n        alone[0] = record\n        found.append(of(alone))\n",
+                "    found.append(of(records) if len(records) else nothing)\n",
+            ),
+        ),
+    ),
+    Defence(
+        "rounds-read-from-refusals",
+        "server_app/test_restored_ledger.py"
+        "::test_no_other_server_reads_from_refusals_in_how_many_rounds_a_client_was",
+        (
+            (
+                "gdpfed/federation/node/told_history.py",
+                "elif run.secret and compare_digest(run.secret.encode(), told.secret.encode()):",
+                "else:",
+            ),
+        ),
+    ),
+    Defence(
         "factors-of-few-bits",
         "client_app/test_hostile_models.py::test_no_model_moves_a_step_by_more_than_the_clipping_norm_of_a_record",
         (("fastgrad/record_gradients.py", "LONGEST = 2.0**90\n", "LONGEST = 2.0**1000\n"),),
@@ -803,20 +801,10 @@ DEFENCES = (
                 "fastgrad/record_parts.py",
                 "        return (norms_of(self.outputs) * inputs).square(), inputs\n",
                 "        return (norms_of(self.outputs) * inputs).square(), None\n",
-=======
-        "features-in-batches",
-        "learning/test_one_by_one.py::test_no_row_of_a_file_changes_the_features_of_another[random_prior]",
-        (
-            (
-                "gdpfed/learning/data/one_by_one.py",
-                "    for record in records:\n        alone[0] = record\n        found.append(of(alone))\n",
-                "    found.append(of(records) if len(records) else nothing)\n",
->>>>>>> ecbd9b86 (Answer for records and rounds alone: features one by one, histories only to a run's own server)
             ),
         ),
     ),
     Defence(
-<<<<<<< HEAD
         "compiled-factors-of-few-bits",
         "fastgrad/test_record_gradients.py"
         "::test_no_record_adds_more_where_the_numbers_of_float32_end[cnn2-False]",
@@ -827,18 +815,6 @@ DEFENCES = (
         "client_app/test_record_work.py"
         "::test_a_clipping_norm_that_float32_cannot_hold_or_add_up_is_refused[3e+38]",
         (("gdpfed/record_steps.py", "self.clipping_norm <= MOST_NORM", "self.clipping_norm < inf"),),
-=======
-        "rounds-read-from-refusals",
-        "server_app/test_restored_ledger.py"
-        "::test_no_other_server_reads_from_refusals_in_how_many_rounds_a_client_was",
-        (
-            (
-                "gdpfed/federation/node/told_history.py",
-                "elif run.secret and compare_digest(run.secret.encode(), told.secret.encode()):",
-                "else:",
-            ),
-        ),
->>>>>>> ecbd9b86 (Answer for records and rounds alone: features one by one, histories only to a run's own server)
     ),
     Defence(
         "errors-after-the-charge",
@@ -1126,6 +1102,39 @@ DEFENCES = (
                 "gdpfed/clients/device/sums.py",
                 "from collections.abc import Sequence\n",
                 "import contextlib\nfrom collections.abc import Sequence\n",
+            ),
+        ),
+    ),
+    Defence(
+        "model-that-couples-seldom",
+        "learning/test_coupled_records.py::test_a_model_of_ones_own_code_gets_records_one_by_one",
+        (
+            (
+                "gdpfed/clients/record_forms.py",
+                "    foreign = None if is_ours(MODELS.get(task.model)) else model\n",
+                "    foreign = None\n",
+            ),
+        ),
+    ),
+    Defence(
+        "loss-that-couples-seldom",
+        "learning/test_coupled_records.py::test_a_loss_of_ones_own_gets_records_one_by_one",
+        (
+            (
+                "gdpfed/learning/training/record_losses.py",
+                "    return record_by_record(loss, outputs, targets)\n",
+                "    return loss\n",
+            ),
+        ),
+    ),
+    Defence(
+        "loss-by-the-batch",
+        "learning/test_coupled_records.py::test_a_loss_that_couples_records_of_different_losses_is_refused",
+        (
+            (
+                "gdpfed/learning/training/record_losses.py",
+                "loss, outputs, targets, replaced=TRIED_OUTPUTS // 2)",
+                "loss, outputs[:2], targets[:2])",
             ),
         ),
     ),

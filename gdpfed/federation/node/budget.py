@@ -8,6 +8,7 @@ A budget is for a client or for each of its records, and a run counts against th
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from logging import ERROR
 from math import ceil, inf, isinf
 from pathlib import Path
@@ -19,7 +20,7 @@ from gdpfed.federation import log
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_config import SETTING_OF
 from gdpfed.federation.node.own_budget import Budget, Budgets
-from gdpfed.privacy.events import Unit
+from gdpfed.privacy.events import DPSGDSteps, Gaussian, LocalWindows, Unit
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.ledgers.terms_options import (
@@ -47,6 +48,9 @@ _AGAINST = ", against the terms of run "
 ROUNDING = 1e-9
 # An honest server's round is refused more seldom than that.
 LEAST_CHANCE = 1e-6
+# Of releases whose epsilon has no closed form. Each takes a tenth of a second, while the ledger is locked.
+MOST_LAWS = 100
+MOST_WINDOW_STEPS = 1000
 
 
 class BudgetRefusedError(PrivacyError):
@@ -86,6 +90,7 @@ def consider(budgets: Budgets, terms: Terms) -> None:
         LedgerError: the ledger cannot be relied on.
     """
     budget = of_unit(budgets, terms.unit)
+    _refuse_long_accounting(terms)
     with locked_ledger(*budget.places) as file:
         _check_terms(budget, file.ledger, terms)
 
@@ -97,6 +102,7 @@ def begin(budgets: Budgets, terms: Terms, secret: str = "") -> None:
     `secret`: what the run's server will show when it tells of the run later; "" for none.
     """
     budget = of_unit(budgets, terms.unit)
+    _refuse_long_accounting(terms)
     with locked_ledger(*budget.places) as file:
         _check_terms(budget, file.ledger, terms)
         file.ledger.begin(
@@ -163,6 +169,26 @@ def charge(
 def places_of(budgets: Budgets) -> tuple[Path, Path | None]:
     """Return the path of the node's ledger, which all budgets of the node share, and the path of its copy."""
     return next(iter(budgets.values())).places
+
+
+def _refuse_long_accounting(terms: Terms) -> None:
+    """Refuse terms whose accounting would keep the node, and its ledger, for more than some seconds.
+
+    Releases that differ in their number of steps alone have one law, but for windows of steps.
+    """
+    events = {charge.event for charge in terms.charges if not isinstance(charge.event, Gaussian)}
+    laws = {replace(each, num_steps=1) if isinstance(each, DPSGDSteps) else each for each in events}
+    if len(laws) > MOST_LAWS:
+        raise BudgetRefusedError(
+            f"the terms of run {terms.run} have {len(laws)} kinds of releases, and this node accounts for "
+            f"{MOST_LAWS} at most"
+        )
+    longest = max((each.window_steps for each in events if isinstance(each, LocalWindows)), default=0)
+    if longest > MOST_WINDOW_STEPS:
+        raise BudgetRefusedError(
+            f"the terms of run {terms.run} have windows of {longest} steps, and this node accounts for "
+            f"{MOST_WINDOW_STEPS} at most"
+        )
 
 
 def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:

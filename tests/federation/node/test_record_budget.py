@@ -25,6 +25,8 @@ from gdpfed.federation.node.known_data import dealt_by
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_config import NodeConfigError, check_settings
 from gdpfed.federation.node.node_settings import NodeSettings
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import LocalWindows
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.mechanisms.records.budgets import RecordTraining
 from gdpfed.privacy.mechanisms.records.planner import record_plan
@@ -457,3 +459,22 @@ def test_a_node_with_a_budget_of_the_other_unit_does_not_join(tmp_path):
     answer = joining("record", epsilon=3.0, ledger=str(ledger))
     assert "this node has a budget for a client only" in str(answer["reason"])
     assert not ledger.exists()
+
+
+def test_terms_that_take_minutes_to_account_are_refused_before_the_ledger_is_locked(own, monkeypatch):
+    budgets = own(epsilon=8.0, epsilon_record=8.0)
+    monkeypatch.setattr(budget, "locked_ledger", None)
+    (charge,) = OF_CLIENTS.charges
+    event: Any = charge.event
+    many = tuple(replace(charge, event=replace(event, noise_stddev=3 + index / 1000)) for index in range(101))
+    window = LocalWindows(
+        bound="convex", batch_rate=0.01, noise_multiplier=50.0, num_steps=1001, window_steps=1001
+    )
+    wide: Any = SimpleNamespace(
+        unit="record", run="run", charges=(Charge(event=window, count=1, unit="record"),)
+    )
+    for act in (budget.consider, budget.begin):
+        with pytest.raises(budget.BudgetRefusedError, match="have 101 kinds of releases, .* 100 at most"):
+            act(budgets, replace(OF_CLIENTS, charges=many))
+        with pytest.raises(budget.BudgetRefusedError, match="have windows of 1001 steps, .* 1000 at most"):
+            act(budgets, wide)
