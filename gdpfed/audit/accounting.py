@@ -19,6 +19,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy import stats
 
 from gdpfed.audit.allocation import block_divergences, losses_of_block
+from gdpfed.audit.event_kinds import check_charges, unknown_kind
 
 # It warns of every order that it leaves out, which makes a bound no smaller.
 logging.getLogger("absl").setLevel(logging.ERROR)
@@ -94,8 +95,9 @@ def charges_of(saved: Sequence[Mapping[str, Any]]) -> list[tuple[SampledSums, in
 
     Steps of DP-SGD are sums over a batch that everybody's secret draw makes; a sum that everybody is known to
     be part of is sampled at a rate of one. Raises ValueError: a kind of event that this audit has no figure
-    for.
+    for, or as in `check_charges`.
     """
+    check_charges(saved)
     return [(_sums(charge["event"]), charge["count"] * _releases(charge["event"])) for charge in saved]
 
 
@@ -115,10 +117,7 @@ def _sums(event: Mapping[str, Any]) -> SampledSums:
             return SampledSums("poisson", 1.0, 1, "zero_out", "gaussian", sigma)
         return SampledSums("poisson", 1 / rounds, 1, "zero_out", "gaussian", sigma, ALLOCATION, rounds)
     if event["kind"] not in ("sampled_gaussian", "gaussian"):
-        raise ValueError(
-            f"this audit cannot compute the cost of events of kind {event['kind']}: use the gdpfed "
-            "that wrote the files"
-        )
+        raise unknown_kind(event["kind"])
     sigma = event["noise_stddev"] / event["clipping_norm"] / math.sqrt(event.get("num_sums", 1))
     sampled = event["kind"] == "sampled_gaussian"
     return SampledSums(

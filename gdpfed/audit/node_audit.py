@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gdpfed.audit.accounting import FIRST, Charges, charges_of, event_in
+from gdpfed.audit.event_kinds import check_charges
 from gdpfed.audit.mechanisms import NODE_ENTRIES
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
@@ -78,11 +79,13 @@ class NodeRunAudit:
 class NodeEntry(ABC):
     """One run in a client's ledger; methods raise ValueError if the file is malformed.
 
-    `protects`: whose presence its terms are about. `has_records`: whether they say more about records.
-    `saved`: the entry, as it is in the file.
+    `protects`: whose presence its terms are about. `kinds`: of the events that they charge, each in
+    `EVENT_KINDS`; others are refused. `has_records`: whether they say more about records. `saved`: the entry,
+    as it is in the file.
     """
 
     protects: ClassVar[str]
+    kinds: ClassVar[frozenset[str]] = frozenset()
     has_records: ClassVar[bool] = False
 
     saved: Mapping[str, Any]
@@ -100,6 +103,7 @@ class NodeEntry(ABC):
                 f"a run charged per {str(*units)} {'has' if has else 'lacks'} terms about records; put "
                 "back an undamaged copy"
             )
+        check_charges(self.charges, self.kinds)
 
     @property
     def terms(self) -> Mapping[str, Any]:
@@ -116,7 +120,7 @@ class NodeEntry(ABC):
     @property
     def held_out(self) -> Charges:
         """The privacy cost of a held-out record: the cost of one noised sum of counts; empty if none."""
-        return charges_of(json.loads(self.terms.get("held_out", "[]")))
+        return self._paid("held_out")
 
     @property
     def paid_first(self) -> Charges:
@@ -129,7 +133,9 @@ class NodeEntry(ABC):
         return [charge for entry in FIRST if self.saved.get(SENT[entry]) for charge in self._paid(entry)]
 
     def _paid(self, entry: str) -> Charges:
-        return charges_of(json.loads(self.terms.get(entry, "[]")))
+        charges = json.loads(self.terms.get(entry, "[]"))
+        check_charges(charges, ("gaussian",))
+        return charges_of(charges)
 
     @property
     @abstractmethod

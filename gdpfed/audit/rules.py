@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.audit.accounting import Charges, charges_of, first_rounds, paid_first
+from gdpfed.audit.event_kinds import check_charges
 from gdpfed.audit.mechanisms import AUDIT_RULES
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
@@ -112,11 +113,13 @@ class Cohorts:
 class AuditRule(ABC):
     """How to audit runs of one privacy mechanism; each check yields a line for every contradiction.
 
-    `entries`: what the groups of a plan of this mechanism have besides. `sealed`: files that every run of it
-    leaves besides. `files`: of the run.
+    `entries`: what the groups of a plan of this mechanism have besides. `kinds`: of the events that they are
+    charged for, each in `EVENT_KINDS`; others are refused. `sealed`: files that every run of it leaves
+    besides. `files`: of the run.
     """
 
     entries: ClassVar[frozenset[str]] = frozenset()
+    kinds: ClassVar[frozenset[str]] = frozenset()
     sealed: ClassVar[frozenset[str]] = frozenset()
 
     files: RunFiles
@@ -125,6 +128,14 @@ class AuditRule(ABC):
     def plan(self) -> Mapping[str, Any]:
         """The run's privacy plan (plan.json)."""
         return self.files.plan
+
+    def refuse_other_events(self) -> None:
+        """Raise ValueError if plan or ledger charge events of other kinds, or with other entries."""
+        for group in self.plan["groups"]:
+            for own in (group, *group.get("records", {}).get("groups", ())):
+                check_charges(own["charges"], self.kinds)
+        for charges in self.files.ledger["charges"]:
+            check_charges(charges, self.kinds)
 
     @property
     def paid_first(self) -> Charges:

@@ -57,6 +57,7 @@ def audit_run(directory: Path) -> RunAudit:
     files = RunFiles.read(directory)
     try:
         rule = rule_of(files)
+        rule.refuse_other_events()
         groups = tuple(rule.groups())
         findings = [
             *check_seal(directory, files, rule.sealed),

@@ -120,6 +120,27 @@ def test_a_run_in_the_words_of_another_unit_is_no_ledger(ledger):
         audit_node_ledger(ledger)
 
 
+def free_rounds(body):
+    recharge(body["runs"][0]["terms"], lambda charge: charge["event"].update(parties=0))
+
+
+def steps_of_records(body):
+    steps = {"kind": "dp_sgd_steps", "batch_rate": 1e-6, "noise_multiplier": 9.0, "num_steps": 1}
+    recharge(body["runs"][0]["terms"], lambda charge: charge.update(event=steps))
+
+
+def a_vote_of_chance(body):
+    terms = body["runs"][0]["terms"]
+    terms["vote"] = terms["charges"]
+
+
+@pytest.mark.parametrize("change", [free_rounds, steps_of_records, a_vote_of_chance])
+def test_terms_with_events_that_no_program_writes_are_refused(ledger, change):
+    rewritten(ledger, change)
+    with pytest.raises(AuditError, match="missing, unknown or wrong entries|of kind .* may have"):
+        audit_node_ledger(ledger)
+
+
 def test_a_changed_file_is_found_by_its_checksum(ledger):
     ledger.write_text(ledger.read_text().replace('"accountant": "pld"', '"accountant": "rdp"'))
     assert "its checksum is another one" in audit_node_ledger(ledger).findings[0]

@@ -82,6 +82,23 @@ def at_a_third_of_the_norms(plan):
             charge["event"]["clipping_norm"] /= 3
 
 
+def charged(kinds, **entries):
+    """A change of the events of every charge of a plan or ledger; `kinds`: True for steps on records."""
+
+    def change(data):
+        groups = [group["charges"] for group in data["groups"]] if "groups" in data else data["charges"]
+        for charge in (each for charges in groups for each in charges):
+            event = charge["event"]
+            event.update(entries)
+            if kinds:
+                charge["event"] = {
+                    **{"kind": "dp_sgd_steps", "batch_rate": 1e-6, "num_steps": 1},
+                    "noise_multiplier": event["noise_stddev"] / event["clipping_norm"],
+                }
+
+    return change
+
+
 def at_half_of_the_rate(plan):
     for group in plan["groups"]:
         group["sampling_rate"] /= 2
@@ -221,6 +238,23 @@ def test_what_a_file_says_follows_from_others(copy, name, file, change, said):
     edit_json(directory / file, change)
     renew(directory)
     assert_found(directory, said)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (charged(False, parties=0), "wrong entries: parties"),
+        (charged(False, block_rounds=2), "wrong entries: block_rounds"),
+        (charged(True), "of kind dp_sgd_steps, and may have sampled_gaussian"),
+    ],
+)
+def test_no_event_has_entries_or_a_kind_that_make_it_cheaper(copy, change, said):
+    directory = copy("sampled")
+    for file in (PLAN_FILE, "ledger.json"):
+        edit_json(directory / file, change)
+    renew(directory)
+    with pytest.raises(AuditError, match=said):
+        audit_run(directory)
 
 
 @pytest.mark.parametrize(("name", "path", "value", "said"), IN_CONFIG)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import dp_accounting as dp
 import pytest
@@ -13,6 +14,7 @@ from gdpfed.audit.accounting import (
     epsilon_after,
     epsilon_against_server,
 )
+from gdpfed.audit.event_kinds import EVENT_KINDS, EventKind, check_charges, is_number
 from gdpfed.privacy.accountants.accountant import accountant_for, make_accountant
 from gdpfed.privacy.accountants.composition import compose, compose_against_server, compose_runs
 from gdpfed.privacy.charges import Charge
@@ -138,3 +140,63 @@ def test_a_schedule_of_several_events_agrees(charges):
 def test_an_event_without_a_figure_is_refused():
     with pytest.raises(ValueError, match="cannot compute the cost of events of kind gaussian_mixture"):
         charges_of([{"event": {"kind": "gaussian_mixture"}, "count": 1, "unit": "client"}])
+
+
+SAVED: dict[str, dict[str, Any]] = {
+    "sampled_gaussian": {
+        **{"sampling": "poisson", "sampling_rate": 0.2, "group_size": 9, "num_sums": 1},
+        **{"noise_stddev": 4.0, "clipping_norm": 1.0, "adjacency": "zero_out", "noise": "gaussian"},
+    },
+    "gaussian": {"noise_stddev": 4.0, "clipping_norm": 1.0, "adjacency": "zero_out", "noise": "gaussian"},
+    "allocated_gaussian": {"noise_stddev": 4.0, "clipping_norm": 1.0, "block_rounds": 4},
+    "dp_sgd_steps": {"batch_rate": 0.2, "noise_multiplier": 4.0, "num_steps": 6, "parties": 2},
+    "local_windows": {
+        **{"batch_rate": 0.2, "noise_multiplier": 4.0, "num_steps": 6, "window_steps": 3},
+        "bound": "window",
+    },
+}
+WRONG = [
+    *(("sampled_gaussian", {key: 0}) for key in ("parties", "block_rounds", "num_steps", "window_steps")),
+    *(("sampled_gaussian", {key: 0}) for key in ("num_sums", "group_size", "sampling_rate")),
+    *(("sampled_gaussian", {"clipping_norm": value}) for value in (0.0, -1.0, None, math.nan, math.inf)),
+    *(("sampled_gaussian", {key: "other"}) for key in ("sampling", "adjacency", "noise", "num_sums")),
+    *(("sampled_gaussian", each) for each in ({"sampling_rate": 1.5}, {"noise_stddev": -1.0})),
+    *(("gaussian", {key: 1}) for key in ("num_sums", "parties", "block_rounds")),
+    *(("allocated_gaussian", {"block_rounds": value}) for value in (0, -3, 2.5, True)),
+    *(("dp_sgd_steps", {"window_steps": 10}), ("dp_sgd_steps", {"bound": "convex", "window_steps": 6})),
+    *(("dp_sgd_steps", {key: value}) for key in ("num_steps", "parties") for value in (0, -1, 0.5)),
+    *(("local_windows", each) for each in ({"window_steps": 4}, {"window_steps": 12}, {"bound": ""})),
+]
+
+
+@pytest.mark.parametrize(("kind", "changed"), WRONG)
+def test_an_event_that_no_program_writes_is_refused(kind, changed):
+    """An entry that its kind does not have would make some releases cheaper, or free."""
+    event = {"kind": kind, **SAVED[kind]}
+    assert epsilon_after(charges_of([{"event": event, "count": 2}]), DELTA) > 0
+    with pytest.raises(ValueError, match="wrong entries|whole windows"):
+        charges_of([{"event": event | changed, "count": 2}])
+    lacking = {key: value for key, value in event.items() if key not in changed}
+    if changed.keys() & SAVED[kind].keys() - {"num_sums", "parties"}:
+        with pytest.raises(ValueError, match="missing"):
+            charges_of([{"event": lacking, "count": 2}])
+
+
+@pytest.mark.parametrize("count", [0, -100_000, 1.5, True, None])
+def test_a_charge_counts_whole_releases(count):
+    event = {"kind": "gaussian", **SAVED["gaussian"]}
+    with pytest.raises(ValueError, match="which is not a whole number from 1"):
+        charges_of([{"event": event, "count": 3}, {"event": event, "count": count}])
+
+
+def test_a_package_adds_the_kinds_of_its_own_rule(monkeypatch):
+    monkeypatch.setattr(EVENT_KINDS, "_items", {})
+    EVENT_KINDS.register("of_a_package", EventKind({"scale": is_number}, {}))
+    charge = {"event": {"kind": "of_a_package", "scale": 2.0}, "count": 1}
+    check_charges([charge], {"of_a_package"})
+    with pytest.raises(ValueError, match="wrong entries: parties, scale"):
+        check_charges([{**charge, "event": {"kind": "of_a_package", "parties": 0}}])
+    with pytest.raises(ValueError, match="of kind of_a_package, and may have gaussian"):
+        check_charges([charge], {"gaussian"})
+    with pytest.raises(ValueError, match="cannot compute the cost of events of kind of_a_package"):
+        charges_of([charge])

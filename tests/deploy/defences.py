@@ -113,6 +113,21 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "entries-that-make-events-free",
+        "audit/test_second_accounting.py::test_an_event_that_no_program_writes_is_refused",
+        (("gdpfed/audit/accounting.py", "    check_charges(saved)\n", ""),),
+    ),
+    Defence(
+        "events-of-another-mechanism",
+        "audit/test_renewed_seals.py::test_no_event_has_entries_or_a_kind_that_make_it_cheaper",
+        (("gdpfed/audit/run_audit.py", "        rule.refuse_other_events()\n", ""),),
+    ),
+    Defence(
+        "vote-by-another-event",
+        "audit/test_node_audit.py::test_terms_with_events_that_no_program_writes_are_refused",
+        (("gdpfed/audit/node_audit.py", '        check_charges(charges, ("gaussian",))\n', ""),),
+    ),
+    Defence(
         "norms-of-groups-edited",
         "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
         (("gdpfed/audit/plan_checks.py", "    yield from _check_mean_norm(files)\n", ""),),

@@ -20,14 +20,12 @@ RATE_WITHIN = 1e-9
 class AllocatedSumsRule(SampledSumsRule):
     """Checks the sums of a run in which each client takes part once in every block of rounds."""
 
+    kinds = frozenset({"allocated_gaussian"})
+
     def check_charges(self, index: int) -> Iterator[str]:
         """Check that a group's blocks of rounds fill the run, have similar lengths and planned noise."""
         plan, group = self.plan, self.plan["groups"][index]
         events = [charge["event"] for charge in group["charges"]]
-        kinds = {event["kind"] for event in events}
-        if kinds != {"allocated_gaussian"}:
-            yield f"the charges of group {index} are {', '.join(sorted(kinds))}, not blocks of rounds"
-            return
         rounds = sum(charge["count"] * rounds_of(charge["event"]) for charge in group["charges"])
         lengths = [rounds_of(event) for event in events]
         if rounds != plan["num_rounds"]:
@@ -103,6 +101,8 @@ class AllocatedSumsRule(SampledSumsRule):
 
 class AllocatedEntry(SumEntry):
     """A run with random allocation in a client's ledger; the client pays for each block since it joined."""
+
+    kinds = frozenset({"allocated_gaussian"})
 
     @property
     def num_rounds(self) -> int:

@@ -86,6 +86,8 @@ class RecordEntry(NodeEntry):
 class StepEntry(RecordEntry):
     """A run of DP-SGD in a client's ledger; every release (step or window of steps) has the same noise."""
 
+    kinds = frozenset({"dp_sgd_steps"})
+
     @property
     def most_steps(self) -> int:
         left = first_rounds(self.charges, len(self.rounds))

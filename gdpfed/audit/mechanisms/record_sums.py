@@ -25,6 +25,7 @@ class StepsRule(ChargedGroups):
     """Audits runs that protect records, whose privacy budgets are spent on local training steps."""
 
     entries = frozenset({"records"})
+    kinds = frozenset({"dp_sgd_steps"})
     loose = True
 
     @property
@@ -145,6 +146,7 @@ class StepsRule(ChargedGroups):
         for number, own in enumerate(records["groups"]):
             said = own["batch_rate"], records["noise_multiplier"], self.parties(index)
             events = [charge["event"] for charge in own["charges"]]
+            windows = [(records.get("bound"), records.get("window_steps"))]
             if any(
                 (each["batch_rate"], each["noise_multiplier"], parties_in(each)) != said for each in events
             ):
@@ -153,6 +155,8 @@ class StepsRule(ChargedGroups):
                     f"{own['batch_rate']:.6g}, noise multiplier {records['noise_multiplier']:.6g} and "
                     f"persons at {self.parties(index)} clients in plan.json"
                 )
+            if any((each.get("bound"), each.get("window_steps")) not in windows for each in events):
+                yield f"the charges of group {index}, records {number}, are not those of its windows of steps"
             if _shape(own["charges"]) != shape:
                 yield (
                     f"group {index}, records {number}, is charged for other steps than the records beside it"
@@ -197,18 +201,9 @@ class StepsRule(ChargedGroups):
 
     def cost_of_steps(self, index: int, number: int, steps: int) -> float:
         """Return epsilon of this many DP-SGD steps for a record, from its group's batch rate and noise."""
-        records = self.records(index)
-        event = {
-            "kind": "dp_sgd_steps",
-            "batch_rate": records["groups"][number]["batch_rate"],
-            "noise_multiplier": records["noise_multiplier"],
-            "num_steps": steps,
-            "parties": self.parties(index),
-        }
-        if "bound" in records:
-            window = {"bound": records["bound"], "window_steps": records["window_steps"]}
-            event |= {"kind": "local_windows", **window}
-        return self.figure(charges_of([{"event": event, "count": 1}]))
+        # All that a charge says beside its steps is compared with the plan.
+        event = self.records(index)["groups"][number]["charges"][0]["event"]
+        return self.figure(charges_of([{"event": {**event, "num_steps": steps}, "count": 1}]))
 
     def _check_noise(self, index: int) -> Iterator[str]:
         """Check that a group's sum has the noise that hides one record: sigma times the clipping norm."""

@@ -34,6 +34,8 @@ QUANTILE = 0.99
 class SampledSumsRule(ChargedGroups):
     """Audits groups of sampled clients; each client pays for every round, whether it is sampled or not."""
 
+    kinds = frozenset({"sampled_gaussian"})
+
     @property
     def in_clear(self) -> bool:
         return not self.plan["sums_hidden"]
@@ -193,6 +195,7 @@ class SumEntry(NodeEntry):
     """A run in a client's ledger that protects the whole client, who pays for every round since joining."""
 
     protects = "client"
+    kinds = frozenset({"sampled_gaussian"})
 
     @property
     def num_rounds(self) -> int:

@@ -28,6 +28,7 @@ class ScheduledSumsRule(AuditRule):
     """Audits runs that schedule each client's rounds (turns), from which the client's epsilon follows."""
 
     entries = frozenset({"turns"})
+    kinds = frozenset({"correlated_gaussian"})
 
     @property
     def free_settings(self) -> Collection[str]:
@@ -310,6 +311,8 @@ def _same(stated: float, computed: float) -> bool:
 
 class TurnEntry(SumEntry):
     """A run in a client's ledger that limits the number and the closeness of the client's rounds (turns)."""
+
+    kinds = frozenset({"correlated_gaussian"})
 
     @property
     def num_rounds(self) -> int:

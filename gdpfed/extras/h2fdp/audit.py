@@ -78,6 +78,7 @@ class SubnetsOfRecords(Subnets, StepsRule):
     """Audits runs with edge servers whose noise protects single records of devices."""
 
     entries = frozenset({"records", "trust"})
+    kinds = StepsRule.kinds | {"local_windows"}
 
 
 class TrustCard(MechanismCard):
@@ -182,3 +183,5 @@ def _check_convex(
 
 class WindowEntry(StepEntry):
     """One run in a client's privacy ledger, in which each release covers several local steps (a window)."""
+
+    kinds = frozenset({"local_windows"})
