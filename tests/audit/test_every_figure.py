@@ -52,7 +52,7 @@ WORDS = (
     ("update", "gradient_sum", "average_gradient"),
 )
 ALSO_FREE = {
-    "records": ("sums_per_round", "groups/0/records/steps_allowed"),
+    "records": ("groups/0/records/steps_allowed",),
     "clients": (),
     "adaptive": (),
     "turns": (),

@@ -123,6 +123,22 @@ DEFENCES = (
         (("gdpfed/audit/run_audit.py", "        rule.refuse_other_events()\n", ""),),
     ),
     Defence(
+        "own-noise-by-the-plan-alone",
+        "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
+        (("gdpfed/audit/mechanisms/record_sums.py", '**({"works": [work]} if work else {})', ""),),
+    ),
+    Defence(
+        "trust-by-the-plan-alone",
+        "simulation/test_subnets.py::test_what_was_changed_in_the_files_is_named",
+        (
+            (
+                "gdpfed/extras/h2fdp/audit.py",
+                'if _mechanism(files) == "step_local":',
+                'if files.plan["works"] == ["dp_sgd"]:',
+            ),
+        ),
+    ),
+    Defence(
         "vote-by-another-event",
         "audit/test_node_audit.py::test_terms_with_events_that_no_program_writes_are_refused",
         (("gdpfed/audit/node_audit.py", '        check_charges(charges, ("gaussian",))\n', ""),),

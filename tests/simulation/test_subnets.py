@@ -23,6 +23,7 @@ from gdpfed.simulation.engine import Cohort, SequentialEngine, SumJob, split_job
 from gdpfed.simulation.in_process_fleet import InProcessFleet
 from gdpfed.simulation.parallel_engines import WorkerProcesses
 from secagg import Contributors, Encoding, keystream
+from testing.forged import edit_json
 from testing.small_runs import only_a_card
 
 NUM_CLIENTS = 14
@@ -207,6 +208,17 @@ def test_what_was_changed_in_the_files_is_named(tmp_path):
         assert before in config
         (tmp_path / "run" / "config.yaml").write_text(config.replace(before, after))
         assert any(line in finding for finding in audit_run(tmp_path / "run").findings)
+    (tmp_path / "run" / "config.yaml").write_text(config)
+    edit_json(tmp_path / "run" / "plan.json", said_to_add_their_own_noise)
+    findings = audit_run(tmp_path / "run").findings
+    assert "plan.json has works ['dp_sgd'], the configuration ['convex_steps']" in findings
+    assert "plan.json has subnet 0 as untrusted, the configuration as trusted" in findings
+
+
+def said_to_add_their_own_noise(plan):
+    plan["works"] = ["dp_sgd"]
+    for group in plan["groups"]:
+        group["trust"] = "untrusted"
 
 
 def test_a_run_that_was_stopped_goes_on_with_its_ledger(tmp_path):

@@ -19,6 +19,12 @@ MOST_STEPS = 10_000_000
 SAME_RATE = 1e-3
 OWN_NOISE = ("dp_sgd", "noised_update")
 """Kinds of local computation whose results have enough noise before they leave a client."""
+WORKS = {
+    **dict.fromkeys(("dp_sgd", "ali_dpfl", "mr_mtl"), "dp_sgd"),
+    **dict.fromkeys(("dp_sum", "trees"), "gradient_sum"),
+    "record_statistics": "record_statistics",
+}
+"""What clients compute for a sum, by method; a method of a package may have either."""
 
 
 class StepsRule(ChargedGroups):
@@ -217,6 +223,18 @@ class StepsRule(ChargedGroups):
                 f"where {owed:.6g} hides one of its records"
             )
 
+    def check_log(self, index: int) -> Iterator[str]:
+        """Check besides that sums of steps with noise of their own have no other noise."""
+        yield from super().check_log(index)
+        for record in self.files.rounds if self.plan["works"] == ["dp_sgd"] else ():
+            sums = zip(record["noise_stddevs"], record["groups_in_sums"], strict=True)
+            if any(stddev and index in groups for stddev, groups in sums):
+                yield (
+                    f"round {record['round']} added noise to the sum of group {index}, whose clients are "
+                    "said to have added it to every step"
+                )
+                return
+
     def check_figures(self, index: int) -> Iterator[str]:
         yield from super().check_figures(index)
         for number, own in enumerate(self.records(index)["groups"]):
@@ -231,6 +249,12 @@ class StepsRule(ChargedGroups):
 
 class RecordSumsRule(StepsRule):
     """Recomputes the epsilon of runs that sum steps of DP-SGD on the clients' records."""
+
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """What clients compute, by the configured method; each is in one sum a round."""
+        work = WORKS.get(self.files.config["method"]["name"])
+        return {"sums_per_round": 1, **({"works": [work]} if work else {})}
 
     def exact(self, index: int) -> dict[str, float]:
         group, records = self.plan["groups"][index], self.records(index)

@@ -27,6 +27,11 @@ WHO_ADDS_NOISE = {
     "secagg": "the noise was added by the devices together, under secure aggregation",
     "untrusted": "every device added all of the noise to its own contribution",
 }
+WORKS = {
+    **{"step_sum": "gradient_sum", "convex": "convex_steps"},
+    **{"step_local": "dp_sgd", "window": "window_steps"},
+}
+"""What devices compute between two sums, by the configured mechanism for records."""
 # What long steps may have of delta.
 MOST_RESERVED = 0.01
 
@@ -80,6 +85,10 @@ class SubnetsOfRecords(Subnets, StepsRule):
     entries = frozenset({"records", "trust"})
     kinds = StepsRule.kinds | {"local_windows"}
 
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        return {**super().asked, "works": [WORKS[_mechanism(self.files)]]}
+
 
 class TrustCard(MechanismCard):
     """Checks that a model card says who added the noise for the devices behind each edge server."""
@@ -124,10 +133,20 @@ def _in_ranges(numbers: list[int]) -> str:
     )
 
 
+def _mechanism(files: RunFiles) -> str:
+    """Return the configured mechanism; `auto` follows from what is protected and from the model."""
+    chosen = str(files.config["method"]["mechanism"])
+    if chosen != "auto":
+        return chosen
+    if files.config["privacy"].get("unit", "client") == "client":
+        return "update"
+    return "convex" if files.config["dataset"]["model"] == CONVEX_MODEL else "step_sum"
+
+
 def _trust(files: RunFiles) -> list[str]:
     """Return, for each edge server, whom its devices trust to add the noise, as configured."""
     method, count = files.config["method"], len(files.plan["groups"])
-    if files.plan["works"] == ["dp_sgd"]:
+    if _mechanism(files) == "step_local":
         return ["untrusted"] * count
     if isinstance(method["trust"], list):
         return [str(word) for word in method["trust"]]
