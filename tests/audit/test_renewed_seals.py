@@ -175,6 +175,18 @@ IN_FILES = [
     ("records", "plan.json", at("sums_per_round", to=2), "sums_per_round 2, the configuration 1"),
     ("sampled", "norm_histogram.json", at("noise_stddev", factor=0.5), "below the plan's"),
     ("sampled", "norm_histogram.json", at("within", 2, 1, to=0.9), "follow from its counts"),
+    *(
+        ("chosen", "plan.json", at("groups", 0, key, factor=0.5), f"{key} ")
+        for key in ("epsilon_accounted", "epsilon_against_server", "epsilon_against_members", "sampling_rate")
+    ),
+    ("chosen", "plan.json", at("groups", 0, "participations_p99", to=1), "participations_p99 1, where 2"),
+    ("chosen", "plan.json", at("groups", 0, "spending", "counts_rho", to=-1e-9), "counts at -1e-09 zCDP"),
+    (
+        "chosen",
+        "plan.json",
+        at("sampling", to="fixed_size"),
+        "sampling fixed_size, the configuration poisson",
+    ),
     ("chosen", "rewards.json", at("clients", "0", factor=2), "of client 0, which has earned"),
     ("chosen", "plan.json", at("totals", "most_epsilon", 0, factor=2), "totals most_epsilon"),
     ("chosen", "plan.json", at("totals", "expected_zcdp", 0, factor=2), "totals expected_zcdp"),

@@ -139,6 +139,28 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "chosen-budgets-stated-lower",
+        "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
+        (
+            (
+                "gdpfed/extras/fedpcs/audit/budget_checks.py",
+                "if group[key] is None or not math.isclose(group[key], value, rel_tol=within):",
+                "if False:",
+            ),
+        ),
+    ),
+    Defence(
+        "counts-below-nothing",
+        "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
+        (
+            (
+                "gdpfed/extras/fedpcs/audit/budget_checks.py",
+                '    if not _before(own) >= 0 or ("rule" not in own and _before(own)):\n',
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Defence(
         "vote-by-another-event",
         "audit/test_node_audit.py::test_terms_with_events_that_no_program_writes_are_refused",
         (("gdpfed/audit/node_audit.py", '        check_charges(charges, ("gaussian",))\n', ""),),

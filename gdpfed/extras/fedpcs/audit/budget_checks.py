@@ -55,6 +55,31 @@ class OwnBudgets(AuditRule):
         yield from check_draws(self.files, own)
         yield from check_totals(self.files)
 
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        """How clients are drawn, by the plan's draws: each is in one sum a round."""
+        draws = spending_of(self.files)["draws"]
+        return {"sampling": "poisson" if draws == "poisson" else "fixed_size", "sums_per_round": 1}
+
+    def check_figures(self, index: int) -> Iterator[str]:
+        """Check that the stated epsilons are the most that a client can spend, and rates those of cohorts."""
+        plan, group, own = self.plan, self.plan["groups"][index], spending_of(self.files)
+        rounds, clients = plan["num_rounds"], group["clients"]
+        cost, rate = most_after(self.files, own, rounds), math.fsum(own["cohort_sizes"]) / rounds / clients
+        epsilons = ("epsilon_accounted", "epsilon_against_server", "epsilon_against_members")
+        expected = dict.fromkeys(epsilons, (cost, _agrees_within(own))) | {
+            "participations_p99": (own["most_rounds"], 0.0),
+            "sampling_rate": (rate, SAME_FIGURE),
+            "expected_cohort_size": (rate * clients, SAME_FIGURE),
+            "noise_multiplier": (0.0, 0.0),
+            "noise_variance_multiplier": (0.0, 0.0),
+        }
+        for key, (value, within) in expected.items():
+            if group[key] is None or not math.isclose(group[key], value, rel_tol=within):
+                yield f"plan.json has {key} {group[key]}, where {value:.6g} follows from its budgets"
+        if not math.isclose(plan["sampling_rate"], rate, rel_tol=SAME_FIGURE):
+            yield f"plan.json has sampling_rate {plan['sampling_rate']}, and its cohorts {rate:.6g}"
+
     def groups(self) -> Iterator[GroupAudit]:
         files, group, own = self.files, self.plan["groups"][0], spending_of(self.files)
         spent = largest_spent(files, own)
@@ -148,6 +173,8 @@ def check_spending(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
         return
     if not (budgets > 0).all():
         yield "plan.json has a budget that is not above 0"
+    if not _before(own) >= 0 or ("rule" not in own and _before(own)):
+        yield f"plan.json has class counts at {_before(own)} zCDP, of which no rule makes use"
     if np.abs(chances.sum(axis=1) - 1).max() > AGREES_WITHIN:
         yield "plan.json has chances of one draw that do not sum to one"
     if STEPS in own:
