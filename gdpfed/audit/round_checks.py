@@ -102,7 +102,7 @@ def _check_participations(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _check_sums(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Iterator[str]:
-    """Check that a round's sums have no more clients than were asked, and have the planned noise."""
+    """Check that a round's sums have no more clients than were asked, and each group in one of them."""
     plan = files.plan
     asked, answered = sum(record["cohort_sizes"]) * plan["sums_per_round"], sum(record["survivors"])
     if answered > asked:
@@ -120,10 +120,24 @@ def _check_sums(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Ite
         if size and in_sums and index not in in_sums:
             whose = f"{size} clients of group {index}"
             yield f"round {record['round']} asked {whose}, which is in none of its sums"
+    yield from _check_noise(files, record, rule)
+
+
+def _check_noise(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Iterator[str]:
+    """Check that a round's sums have the planned noise, and that no group is in more of them than planned."""
+    plan = files.plan
     planned = [
         rule.planned_noise(index, record["round"], size)
         for index, (_, size) in enumerate(zip(plan["groups"], record["cohort_sizes"], strict=True))
     ]
+    for index, noise in enumerate(planned):
+        # Clients with noise of their own may be read one by one.
+        often = sum(groups.count(index) for groups in record["groups_in_sums"])
+        if noise and often > plan["sums_per_round"]:
+            yield (
+                f"round {record['round']} has group {index} in {often} sums, of {plan['sums_per_round']} "
+                "that its clients pay for"
+            )
     sums = zip(record["noise_stddevs"], record["groups_in_sums"], strict=True)
     for number, (carried, groups) in enumerate(sums):
         # A sum over several groups owes each of them its noise.

@@ -73,6 +73,14 @@ def at_a_tenth_of_the_norm_later(plan):
     plan["groups"][0]["charges"] = [{**charge, "count": 1}, {**charge, "count": 1, "event": event}]
 
 
+def in_two_sums(rounds):
+    """Log the sum of the first round as two sums of half of its clients each."""
+    first = rounds[0]
+    for key in ("noise_stddevs", "groups_in_sums", "noise_shares", "upload_bytes"):
+        first[key] = first[key] * 2
+    first["survivors"] = [first["survivors"][0] // 2] * 2
+
+
 def at_a_third_of_the_norms(plan):
     """Clip groups less far than the configured mean, which makes every epsilon small."""
     for group in plan["groups"]:
@@ -164,6 +172,7 @@ IN_FILES = [
     ("records", "vote.json", at("noise_stddev", factor=1.2), "above the plan's"),
     ("records", "vote.json", at("settings", 1, 0, to=0.5), "the configuration settings"),
     ("records", "vote.json", at("votes", 0, factor=-9.0), "says"),
+    ("sampled", "rounds.jsonl", in_two_sums, "has group 0 in 2 sums, of 1 that its clients pay for"),
     ("sampled", "plan.json", at("groups", 0, "clipping_norm", to=0.7), "0.7, and its method one of"),
     ("sampled", "plan.json", at_a_tenth_of_the_norm_later, "is charged at clipping norms"),
     ("sampled", "plan.json", at_half_of_the_rate, "asks for 6 clients a round, and the rates of its groups"),

@@ -161,6 +161,11 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "second-sum-of-a-round",
+        "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
+        (("gdpfed/audit/round_checks.py", 'if noise and often > plan["sums_per_round"]:', "if False:"),),
+    ),
+    Defence(
         "vote-by-another-event",
         "audit/test_node_audit.py::test_terms_with_events_that_no_program_writes_are_refused",
         (("gdpfed/audit/node_audit.py", '        check_charges(charges, ("gaussian",))\n', ""),),

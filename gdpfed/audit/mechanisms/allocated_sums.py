@@ -22,6 +22,10 @@ class AllocatedSumsRule(SampledSumsRule):
 
     kinds = frozenset({"allocated_gaussian"})
 
+    @property
+    def asked(self) -> Mapping[str, Any]:
+        return {"sums_per_round": 1}
+
     def check_charges(self, index: int) -> Iterator[str]:
         """Check that a group's blocks of rounds fill the run, have similar lengths and planned noise."""
         plan, group = self.plan, self.plan["groups"][index]
