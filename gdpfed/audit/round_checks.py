@@ -12,6 +12,7 @@ from gdpfed.audit.mechanisms.charged_groups import SAME_FIGURE
 from gdpfed.audit.rules import ROUNDING, AuditRule, Cohorts, GroupAudit, or_infinite, rule_of
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.audit.unseen_objects import is_of_package
+from gdpfed.runs.file_formats import MODEL_FILE
 
 MOST_CLIENTS = 2**31
 """A log that counts this many clients or more in one group is damaged."""
@@ -30,6 +31,8 @@ def check_rounds(files: RunFiles) -> Iterator[str]:
             f"rounds.jsonl has {len(numbers)} rounds, the ledger {charged}: a round is charged before it "
             "runs, so the ledger has as many or one more"
         )
+    elif len(numbers) < charged and MODEL_FILE in (files.seal or ()):
+        yield f"rounds.jsonl has {len(numbers)} rounds of {charged}, and the run has released its model"
     rule = rule_of(files)
     yield from _check_cohorts(files, rule)
     yield from _check_participations(files, rule)

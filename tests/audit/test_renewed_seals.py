@@ -172,6 +172,7 @@ IN_FILES = [
     ("records", "vote.json", at("noise_stddev", factor=1.2), "above the plan's"),
     ("records", "vote.json", at("settings", 1, 0, to=0.5), "the configuration settings"),
     ("records", "vote.json", at("votes", 0, factor=-9.0), "says"),
+    ("sampled", "rounds.jsonl", lambda rounds: rounds.pop(), "1 rounds of 2, and the run has released its"),
     ("sampled", "rounds.jsonl", in_two_sums, "has group 0 in 2 sums, of 1 that its clients pay for"),
     ("sampled", "plan.json", at("groups", 0, "clipping_norm", to=0.7), "0.7, and its method one of"),
     ("sampled", "plan.json", at_a_tenth_of_the_norm_later, "is charged at clipping norms"),

@@ -163,6 +163,8 @@ class StepsRule(ChargedGroups):
                 )
             if any((each.get("bound"), each.get("window_steps")) not in windows for each in events):
                 yield f"the charges of group {index}, records {number}, are not those of its windows of steps"
+            if any(charge["unit"] != self.plan["unit"] for charge in own["charges"]):
+                yield f"the charges of group {index}, records {number}, are not per {self.plan['unit']}"
             if _shape(own["charges"]) != shape:
                 yield (
                     f"group {index}, records {number}, is charged for other steps than the records beside it"
