@@ -941,6 +941,17 @@ DEFENCES = (
         (("gdpfed/audit/known_noise.py", "known = max(1, math.ceil(tolerated * members))", "known = 0"),),
     ),
     Defence(
+        "small-figures-audited",
+        "audit/test_second_accounting.py::test_small_figures_are_as_precise_as_large_ones",
+        (
+            (
+                "gdpfed/audit/accounting.py",
+                "    if not 0.0 < epsilon < math.inf:\n        return GRIDS[0]\n    allowed",
+                "    if True:\n        return GRIDS[0]\n    allowed",
+            ),
+        ),
+    ),
+    Defence(
         "noise-asked-back-by-colluders",
         "federation/node/test_noise_asked_back.py::"
         "test_colluders_who_are_all_that_bring_an_update_get_no_noise_back",
