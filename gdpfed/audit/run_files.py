@@ -88,7 +88,7 @@ class RunFiles:
             raise AuditError(f"{directory} holds no run: there is no {PLAN_FILE} in it")
         plan = _versioned(directory / PLAN_FILE, _mapping(directory / PLAN_FILE))
         assignment = _versioned(directory / ASSIGNMENT_FILE, _mapping(directory / ASSIGNMENT_FILE))
-        columns = directory / COLUMNS_FILE
+        columns, declared = directory / COLUMNS_FILE, "columns" in assignment
         try:
             clients = [[(int(a), int(b)) for a, b in group] for group in assignment["clients"]]
         except (KeyError, TypeError, ValueError) as error:
@@ -108,8 +108,8 @@ class RunFiles:
             held_out=_if_there(directory / HELD_OUT_FILE),
             vote=_if_there(directory / VOTE_FILE),
             norms=_if_there(directory / NORMS_FILE),
-            declared_parties=_parties(columns) if columns.exists() else 0,
-            columns=_mapping(columns) if "columns" in assignment else None,
+            declared_parties=_parties(columns) if declared and columns.exists() else 0,
+            columns=_mapping(columns) if declared else None,
             parties=tuple(map(str, assignment.get("parties", ()))),
             parts=_if_there(directory / PARTS_FILE),
             rewards=_if_there(directory / REWARDS_FILE),

@@ -12,6 +12,7 @@ from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
 from gdpfed.json_files import read_json
 from gdpfed.runs.file_formats import (
+    ASSIGNMENT_FILE,
     CHECKPOINT_FILE,
     COLUMNS_FILE,
     DESCRIPTION_FILE,
@@ -44,6 +45,8 @@ def check_seal(directory: Path, files: RunFiles, also: Collection[str] = ()) -> 
 
     An unfinished run has no seal yet, and a checkpoint. `also`: what a run of its mechanism has besides.
     """
+    if files.columns is None and (directory / COLUMNS_FILE).exists():
+        yield f"{COLUMNS_FILE} is there, and {ASSIGNMENT_FILE} names no columns that the run had"
     # A run may end before the last round of its plan; what it released says that it has ended.
     released = (directory / MODEL_FILE).exists() or MODEL_FILE in (files.seal or ())
     ended = released or len(files.rounds) >= files.plan["num_rounds"]

@@ -9,6 +9,7 @@ import yaml
 
 from gdpfed.audit.card_forms import Form, compare, read_forms
 from gdpfed.audit.run_audit import audit_run
+from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
 from gdpfed.report.chance import AtChance
 from gdpfed.report.run_observers import default_observers
@@ -325,6 +326,16 @@ def test_a_line_taken_out_of_the_seal_is_found(copy, file):
     (directory / file).unlink()
     if file == "model_card.md":
         assert_found(directory, f"seal.json names no {file}, which an ended run has")
+
+
+def test_columns_that_a_run_has_not_declared_are_no_columns_of_it(copy):
+    """A file beside a run of digits says which of their columns tells persons apart, and there are none."""
+    directory = copy("chosen")
+    (directory / "model/columns.yaml").write_text("person: patient\n")
+    edit_json(directory / "seal.json", lambda seal: seal["sha256"].update({"model/columns.yaml": ""}))
+    renew(directory)
+    assert RunFiles.read(directory).declared_parties == 0
+    assert_found(directory, "assignment.json names no columns that the run had")
 
 
 def test_names_of_outputs_are_compared_with_the_manifest(copy):

@@ -952,6 +952,22 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "columns-put-beside-a-run",
+        "audit/test_renewed_seals.py::test_columns_that_a_run_has_not_declared_are_no_columns_of_it",
+        (("gdpfed/audit/run_files.py", "if declared and columns.exists()", "if columns.exists()"),),
+    ),
+    Defence(
+        "columns-named-by-the-assignment",
+        "audit/test_renewed_seals.py::test_columns_that_a_run_has_not_declared_are_no_columns_of_it",
+        (
+            (
+                "gdpfed/audit/seal_checks.py",
+                "    if files.columns is None and (directory / COLUMNS_FILE).exists():\n",
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Defence(
         "noise-asked-back-by-colluders",
         "federation/node/test_noise_asked_back.py::"
         "test_colluders_who_are_all_that_bring_an_update_get_no_noise_back",
