@@ -36,6 +36,7 @@ from gdpfed.runs.file_formats import (
     EVENTS_FOLDER,
     IDENTITIES,
     LEDGER_FILE,
+    MODEL_CARD_FILE,
     PARTIES,
     PLAN_FILE,
     ROUNDS_FILE,
@@ -210,13 +211,14 @@ class RunDirectory:
         save_whole(self.path / SEAL_FILE, _json(versioned({"sha256": hashes})))
 
     def save_ledger(self, ledger: Ledger) -> None:
-        """Save the ledger before any result whose cost it records is released; remove an earlier seal.
+        """Save the ledger before a result that it charges is released; remove an earlier seal and card.
 
         Raises RunError if another process went on with the run, or with a copy of it, since this one read it.
         """
         mark = self._mark if ledger.plan.private else None
         with nullcontext() if mark is None else mark.raised_to(ledger):
-            (self.path / SEAL_FILE).unlink(missing_ok=True)
+            for name in (SEAL_FILE, MODEL_CARD_FILE):
+                (self.path / name).unlink(missing_ok=True)
             save_whole(self.path / LEDGER_FILE, _json(ledger.to_dict()))
 
     def save_counts(self, counts: npt.NDArray[np.float64]) -> None:

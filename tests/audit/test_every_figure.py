@@ -108,9 +108,9 @@ def edits(data):
 
 
 def as_unfinished(honest, directory):
-    """A copy of a run without its seal and model, which has its last checkpoint yet."""
+    """A copy of a run without its seal, model and card, which has its last checkpoint yet."""
     shutil.copytree(honest, directory)
-    for name in ("seal.json", MODEL_FILE):
+    for name in ("seal.json", MODEL_FILE, "model_card.md"):
         (directory / name).unlink()
     (directory / CHECKPOINT_FILE).write_bytes(b"")
     return directory

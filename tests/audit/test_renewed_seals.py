@@ -362,13 +362,17 @@ def test_what_is_there_and_in_no_seal_is_found(copy):
     assert_found(directory, "is not the file that the run wrote")
 
 
-def test_a_card_of_another_time_is_not_that_of_a_run_that_goes_on(copy):
-    """A run without a seal is not compared with the card of an earlier pause."""
+def test_a_card_without_a_seal_is_compared(copy):
+    """Who takes away seal and model makes an ended run one that goes on, and its card is still read."""
     directory = copy("turns")
     for name in ("seal.json", "model/weights.safetensors"):
         (directory / name).unlink()
     (directory / "checkpoint.safetensors").write_bytes(b"")
-    (directory / "model_card.md").write_text("# of an earlier pause\n")
+    assert audit_run(directory).passed
+    card = (directory / "model_card.md").read_text()
+    (directory / "model_card.md").write_text(card.replace("delta = 1e-05", "delta = 1e-09"))
+    assert_found(directory, "says delta 1e-09")
+    (directory / "model_card.md").unlink()
     assert audit_run(directory).passed
 
 

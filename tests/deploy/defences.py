@@ -968,6 +968,28 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "card-without-a-seal",
+        "audit/test_renewed_seals.py::test_a_card_without_a_seal_is_compared",
+        (
+            (
+                "gdpfed/audit/card_checks.py",
+                "    if files.card is None:\n",
+                "    if files.seal is None or files.card is None:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "card-of-a-pause",
+        "server_app/test_runs.py::test_a_run_that_goes_on_has_no_card_of_its_pause",
+        (
+            (
+                "gdpfed/runs/directory.py",
+                "for name in (SEAL_FILE, MODEL_CARD_FILE):",
+                "for name in (SEAL_FILE,):",
+            ),
+        ),
+    ),
+    Defence(
         "noise-asked-back-by-colluders",
         "federation/node/test_noise_asked_back.py::"
         "test_colluders_who_are_all_that_bring_an_update_get_no_noise_back",

@@ -98,6 +98,20 @@ def test_a_round_that_loses_too_many_changes_nothing_and_is_charged(tmp_path):
     assert 0 < spent[0] < spent[1] < spent[2]
 
 
+def test_a_run_that_goes_on_has_no_card_of_its_pause(tmp_path):
+    overrides, card = ["method=dp_fedavg", "privacy.sampling_rate=1", "run.num_rounds=2"], []
+    run(tmp_path / "run", [*overrides, "run.stop_after_round=1"])
+
+    def watch(kind, client):
+        if kind == "mask":
+            card.append((tmp_path / "run" / "model_card.md").exists())
+
+    assert (tmp_path / "run" / "model_card.md").exists()
+    run(tmp_path / "run", overrides, grid=LocalGrid(NUM_CLIENTS, vanishes=watch), resume=True)
+    assert card == [False] * NUM_CLIENTS
+    assert (tmp_path / "run" / "model_card.md").exists()
+
+
 def test_a_cohort_below_the_minimum_is_filled_up_and_charged(tmp_path):
     """All 12 clients come at a rate of at most 0.5 with a probability below 1e-3: the others send zeros."""
     everybody = ["method=dp_fedavg", "privacy.sampling_rate=0.5", f"secagg.minimum_cohort={NUM_CLIENTS}"]
