@@ -15,6 +15,7 @@ from gdpfed.audit.card_results import result_fields, result_rows, result_section
 from gdpfed.audit.inference import Inference
 from gdpfed.audit.mechanism_card import MechanismCard, spent_text
 from gdpfed.audit.mechanisms import AUDIT_CARDS
+from gdpfed.audit.plan_checks import default_delta
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.audit.unseen_objects import unseen_objects
 
@@ -59,6 +60,7 @@ def _conditions(files: RunFiles) -> set[str]:
         holds |= {"tested" if config["run"]["evaluation"] != "nodes" else "untested"}
     holds |= {"hidden" if plan["sums_hidden"] else "in-clear", config["secagg"]["mode"]}
     holds |= {"first-seen"} if config["secagg"]["identities"] == "first_seen" else set()
+    holds |= {"large-delta"} if plan["private"] and plan["delta"] > default_delta(files) else set()
     holds |= {"unseen"} if unseen_objects(config) else set()
     holds |= {"columns", "who"} if files.columns is not None else set()
     holds |= {"named", "who"} if _names(files) else set()
@@ -107,7 +109,7 @@ def _fields(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Field
         "several": _several(files),
         "unit": str(plan["unit"]),
         "delta": f"{plan['delta']:.3g}",
-        "default": anything,
+        "default": f"{default_delta(files):.3g}",
         "exposed": f"{100 * -math.expm1(data['num_clients'] * math.log1p(-plan['delta'])):.2g}",
         "adjacency": str(plan["adjacency"]),
         "accountant": str(plan["accountant"]),

@@ -68,8 +68,7 @@ def _check_settings(files: RunFiles, rule: AuditRule) -> Iterator[str]:
     asked["sums_hidden"] = files.config["secagg"]["mode"] != "off"
     # Older runs, which were all about clients, have no such setting.
     asked["unit"] = privacy.get("unit", "client")
-    if privacy["delta"] is not None:
-        asked["delta"] = privacy["delta"]
+    asked["delta"] = default_delta(files) if privacy["delta"] is None else privacy["delta"]
     for key, value in asked.items():
         if plan[key] != value:
             yield f"plan.json has {key} {plan[key]}, the configuration {value}"
@@ -77,6 +76,12 @@ def _check_settings(files: RunFiles, rule: AuditRule) -> Iterator[str]:
     for group in plan["groups"]:
         if isinstance(budgets, list) and group["epsilon"] not in budgets:
             yield f"plan.json has a budget of {group['epsilon']:g}, the configuration {budgets}"
+
+
+def default_delta(files: RunFiles) -> float:
+    """Return the delta of a run that names none: 1e-5, or for n clients n**-1.1 if that is smaller."""
+    clients = float(files.config["dataset"]["num_clients"])
+    return 1e-5 if files.plan["unit"] == "record" else min(1e-5, clients**-1.1)
 
 
 def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:

@@ -338,6 +338,36 @@ def test_columns_that_a_run_has_not_declared_are_no_columns_of_it(copy):
     assert_found(directory, "assignment.json names no columns that the run had")
 
 
+@pytest.mark.parametrize("name", ["turns", "chosen"])
+def test_a_run_that_names_no_delta_has_the_default_one(copy, name):
+    """Plan and settings agree then, whatever delta the plan has."""
+    directory = copy(name)
+    config = yaml.safe_load((directory / "config.yaml").read_text())
+    config["privacy"]["delta"] = None
+    (directory / "config.yaml").write_text(yaml.safe_dump(config))
+    edit_json(directory / PLAN_FILE, at("settings", "privacy", "delta", to=None))
+    renew(directory)
+    assert audit_run(directory).passed
+    edit_json(directory / PLAN_FILE, at("delta", to=0.2))
+    renew(directory)
+    assert_found(directory, "plan.json has delta 0.2, the configuration 1e-05")
+
+
+def test_a_card_says_that_delta_is_large(tmp_path):
+    """It says so where delta is above the default, and which that is."""
+    directory = tmp_path / "run"
+    overrides = [*RUNS["sampled"], *FEW, "privacy.delta=1e-3"]
+    with nothing_drawn():
+        simulate(small_config(directory, overrides), make_observers=default_observers)
+    assert audit_run(directory).passed
+    card = (directory / "model_card.md").read_text()
+    (line,) = [each for each in card.splitlines(keepends=True) if each.startswith("**Weak: delta")]
+    for edited, said in (("", "0 of 1 lines of this kind"), (line.replace("1e-05", "0.1"), "default 0.1")):
+        (directory / "model_card.md").write_text(card.replace(line, edited))
+        renew(directory)
+        assert_found(directory, said)
+
+
 def test_names_of_outputs_are_compared_with_the_manifest(copy):
     directory = copy("turns")
     edit_json(directory / "model/model.json", lambda model: model["classes"].reverse())

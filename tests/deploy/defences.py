@@ -990,6 +990,22 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "delta-that-is-not-named",
+        "audit/test_renewed_seals.py::test_a_run_that_names_no_delta_has_the_default_one",
+        (
+            (
+                "gdpfed/audit/plan_checks.py",
+                'default_delta(files) if privacy["delta"] is None else',
+                'plan["delta"] if privacy["delta"] is None else',
+            ),
+        ),
+    ),
+    Defence(
+        "large-delta-not-said",
+        "audit/test_renewed_seals.py::test_a_card_says_that_delta_is_large",
+        (("gdpfed/audit/card_checks.py", 'f"{default_delta(files):.3g}"', "anything"),),
+    ),
+    Defence(
         "noise-asked-back-by-colluders",
         "federation/node/test_noise_asked_back.py::"
         "test_colluders_who_are_all_that_bring_an_update_get_no_noise_back",
