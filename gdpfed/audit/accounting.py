@@ -195,6 +195,9 @@ def epsilon_after(charges: Charges, delta: float, *, at_most: float = 0.0) -> fl
     epsilon = _loss_epsilon(releases, delta, grid)
     while (finer := _grid_for(releases, delta, epsilon, at_most)) < grid:
         grid, epsilon = finer, min(epsilon, _loss_epsilon(releases, delta, finer))
+    if math.isinf(epsilon) and not any(_has_no_renyi_bound(sums) for sums, _ in releases):
+        # Losses leave out tails of about 1e-15, and have no figure at so small a delta.
+        epsilon = _renyi_epsilon(releases, delta)
     return _bounded(releases, epsilon)
 
 
@@ -335,6 +338,8 @@ def _one_round(sigma: float, rate: float, adjacency: str, grid: float) -> Any:
 def _renyi_epsilon(runs: Charges, delta: float) -> float:
     """Compute epsilon from Renyi divergences, for rounds that all sample in the same way."""
     curve = renyi_curve_of(runs, FIXED_SIZE_ORDERS if runs[0][0].sampling == "fixed_size" else POISSON_ORDERS)
+    if not curve:
+        return math.inf
     epsilon, _ = dp.rdp.compute_epsilon(*zip(*curve, strict=True), delta)
     return float(epsilon)
 

@@ -67,6 +67,14 @@ def test_small_figures_are_as_precise_as_large_ones(rate, sigma, rounds):
     assert within <= expected * (1 + 5e-4)
 
 
+def test_a_delta_below_the_tails_of_losses_has_a_figure_of_renyi_divergences():
+    audited, planned = both(sigma=4.0)
+    expected = accountant_for("gaussian", "rdp", "fine").epsilon(planned, 30, 1e-20)
+    assert epsilon_after([(audited, 30)], 1e-20) == pytest.approx(expected, rel=0.02)
+    strict, _ = both(adjacency="replace_one", sigma=4.0)
+    assert epsilon_after([(strict, 30)], 1e-20) == math.inf
+
+
 def planned_noise(settings):
     return settings.get("noise", "gaussian")
 

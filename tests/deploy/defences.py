@@ -1006,6 +1006,18 @@ DEFENCES = (
         (("gdpfed/audit/card_checks.py", 'f"{default_delta(files):.3g}"', "anything"),),
     ),
     Defence(
+        "tiny-delta-audited",
+        "audit/test_second_accounting.py"
+        "::test_a_delta_below_the_tails_of_losses_has_a_figure_of_renyi_divergences",
+        (
+            (
+                "gdpfed/audit/accounting.py",
+                "    if math.isinf(epsilon) and not any(",
+                "    if False and not any(",
+            ),
+        ),
+    ),
+    Defence(
         "noise-asked-back-by-colluders",
         "federation/node/test_noise_asked_back.py::"
         "test_colluders_who_are_all_that_bring_an_update_get_no_noise_back",
