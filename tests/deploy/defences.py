@@ -1018,6 +1018,17 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "kept-entry-believed",
+        "extras/experiments/test_benchmark.py::test_a_kept_entry_is_not_believed_about_the_audit",
+        (
+            (
+                "gdpfed/extras/experiments/benchmark_entries.py",
+                'replace(Entry.from_values(values["entry"]), audit=verdict(run.path))',
+                'Entry.from_values(values["entry"])',
+            ),
+        ),
+    ),
+    Defence(
         "noise-asked-back-by-colluders",
         "federation/node/test_noise_asked_back.py::"
         "test_colluders_who_are_all_that_bring_an_update_get_no_noise_back",

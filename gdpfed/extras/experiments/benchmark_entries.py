@@ -121,7 +121,7 @@ def _text(value: object) -> str:
 
 
 def entries_of(runs: Sequence[CellRun], kept_in: Path) -> Iterator[Entry]:
-    """Yield the benchmark's row of results for each finished run; audit the runs that are new or changed.
+    """Yield the benchmark's row of results for each finished run; each is audited, whatever was kept of it.
 
     Args:
         runs: of the benchmark.
@@ -137,7 +137,7 @@ def entries_of(runs: Sequence[CellRun], kept_in: Path) -> Iterator[Entry]:
         path, digest = kept_in / f"{run.path.name}.json", _digest(run.path)
         values = _kept(path)
         if values.get("files") == digest and values.get("version") == FORMAT_VERSION:
-            entry = Entry.from_values(values["entry"])
+            entry = replace(Entry.from_values(values["entry"]), audit=verdict(run.path))
         else:
             entry = measured(run)
             text = json.dumps({"version": FORMAT_VERSION, "files": digest, "entry": asdict(entry)}, indent=2)

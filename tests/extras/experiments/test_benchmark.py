@@ -3,21 +3,33 @@
 import csv
 import io
 import json
-from dataclasses import replace
+import shutil
+from dataclasses import asdict, replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from conf.errors import ConfigError
 from gdpfed.extras.experiments.benchmark import Ranking
-from gdpfed.extras.experiments.benchmark_entries import HELD, NOT_PRIVATE, SCHEMA, Entry, adversary_of
+from gdpfed.extras.experiments.benchmark_entries import (
+    FORMAT_VERSION,
+    HELD,
+    NOT_PRIVATE,
+    SCHEMA,
+    Entry,
+    _digest,
+    adversary_of,
+    entries_of,
+)
 from gdpfed.extras.experiments.cells import Setting, cells_of
 from gdpfed.extras.experiments.definitions import load_experiment
 from gdpfed.extras.experiments.reproduction import Reproduction, reproduce
 from gdpfed.extras.experiments.run_training import Processes
 from gdpfed.extras.experiments.runs import NOT_YET
 from gdpfed.methods import make_method
+from testing.forged import edit_json
 from testing.project import PROJECT
 from testing.stays import write_stays
 
@@ -146,6 +158,21 @@ def test_an_edited_run_is_audited_again_and_comes_last(output):
     assert len(audits) == 2
     assert "1 audits failed" in shown
     assert "1 audits failed" not in run_it(output)
+
+
+def test_a_kept_entry_is_not_believed_about_the_audit(output, tmp_path):
+    """Whoever sends runs may send entries with them that say of edited runs that they held."""
+    name = next(path.stem for path in (output / "bench" / "entries").iterdir() if "gdpfed_star" in path.name)
+    run, kept = shutil.copytree(output / "runs" / name, tmp_path / name), tmp_path / "entries"
+    edit_json(run / "ledger.json", lambda ledger: ledger.update(charged_rounds=1))
+    kept.mkdir()
+    said = {"version": FORMAT_VERSION, "files": _digest(run), "entry": asdict(ENTRY)}
+    (kept / f"{name}.json").write_text(json.dumps(said))
+    cell = SimpleNamespace(dataset="digits", row="mine", column="strict")
+    sent: Any = SimpleNamespace(path=run, cell=cell, seed=0)
+    (found,) = entries_of([sent], kept)
+    assert (found.result, found.valid) == (ENTRY.result, False)
+    assert "the ledger" in found.audit
 
 
 def test_the_page_has_every_column():
