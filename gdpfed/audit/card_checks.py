@@ -2,10 +2,11 @@
 
 The lines are in card_lines.txt, those of a system beside its rule. A line that is in none of them is found,
 so whoever adds one to the card says here what it must be. What no file of a run has is not checked: the most
-frequent class of the test examples, how many of their labels are beyond a range, the date, and the versions.
+frequent class of the test examples, how many of their labels are beyond a range, which date and versions.
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,12 @@ ONE = {"client": "participant", "record": "case", "person": "person"}
 ROUNDED_WITHIN = 0.002
 COUNTING = ("client_statistics", "record_statistics")
 COUNTS_ALONE = " It predicts nothing: its numbers are noised counts, and statistics.json says what they tell."
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+OF_PACKAGE = r"([\w.+!-]+|\(not installed as a package\))"
+VERSIONS = re.compile(
+    ", ".join(f"{name} {OF_PACKAGE}" for name in ("gdpfed", "flwr", "torch", "dp-accounting", "Python")),
+    re.ASCII,
+)
 PROOFS = {
     "nothing was told",
     "exactly, of Gaussians",
@@ -94,8 +101,8 @@ def _fields(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Field
         "steps": _steps(files),
         "mode": str(config["secagg"]["mode"]),
         "rounds": f"{planned}, complete" if done >= planned else ended,
-        "date": anything,
-        "versions": anything,
+        "date": lambda text: DATE.fullmatch(text) is not None,
+        "versions": lambda text: VERSIONS.fullmatch(text) is not None,
         "answer": anything,
         "share": anything,
         "beyond": anything,

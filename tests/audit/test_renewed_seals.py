@@ -368,6 +368,18 @@ def test_a_card_says_that_delta_is_large(tmp_path):
         assert_found(directory, said)
 
 
+@pytest.mark.parametrize("line", ["date", "versions"])
+def test_date_and_versions_of_a_card_are_no_sentences(copy, line):
+    directory = copy("turns")
+    card = (directory / "model_card.md").read_text().splitlines(keepends=True)
+    edited = [
+        each.replace("\n", ", epsilon is 0.01\n") if each.startswith(f"* {line}") else each for each in card
+    ]
+    (directory / "model_card.md").write_text("".join(edited))
+    renew(directory)
+    assert_found(directory, f"says {line} ")
+
+
 def test_names_of_outputs_are_compared_with_the_manifest(copy):
     directory = copy("turns")
     edit_json(directory / "model/model.json", lambda model: model["classes"].reverse())

@@ -1029,6 +1029,11 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "a-sentence-for-a-date",
+        "audit/test_renewed_seals.py::test_date_and_versions_of_a_card_are_no_sentences[date]",
+        (("gdpfed/audit/card_checks.py", "lambda text: DATE.fullmatch(text) is not None", "anything"),),
+    ),
+    Defence(
         "noise-asked-back-by-colluders",
         "federation/node/test_noise_asked_back.py::"
         "test_colluders_who_are_all_that_bring_an_update_get_no_noise_back",
