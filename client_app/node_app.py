@@ -49,6 +49,7 @@ from gdpfed.clients.messages import (
 from gdpfed.clients.versions import foreign_wire, said_here
 from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import budget, journal
+from gdpfed.federation.node.agreed_terms import check_feared
 from gdpfed.federation.node.allowed import check_overrides
 from gdpfed.federation.node.join_checks import (
     check_limits,
@@ -62,7 +63,7 @@ from gdpfed.federation.node.journal import JournalEntry
 from gdpfed.federation.node.known_data import dealt_by, keep_data, refuse_other_data
 from gdpfed.federation.node.node_config import NodeConfigError, check_settings
 from gdpfed.federation.node.node_sides import NODE_SIDES
-from gdpfed.federation.node.schedule_checks import check_feared, trusted_with
+from gdpfed.federation.node.schedule_checks import trusted_with
 from gdpfed.federation.node.sessions import MASKED_SLOT, erase_session
 from gdpfed.federation.node.signing import prove
 from gdpfed.federation.node.stand_ins import StandInError

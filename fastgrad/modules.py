@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.func import vmap
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
@@ -72,28 +71,6 @@ def scale_of(rate: float) -> float:
 def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return each record's loss, -log softmax(outputs)[target], in nats."""
     return functional.cross_entropy(outputs, targets, reduction="none")
-
-
-def record_by_record(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> Loss:
-    """Return a loss that calls another one with every record as a batch of one, so that it couples none.
-
-    torch goes through the records at once, by vmap, if it does so with the same figures; else Python goes
-    through one after the other. `outputs`, `targets`: some records to try that, shape (n, ...).
-    """
-
-    def of_one(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        return loss(output[None], target[None])[0]
-
-    def in_turn(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return torch.stack([of_one(*each) for each in zip(outputs, targets, strict=True)])
-
-    at_once: Loss = vmap(of_one, randomness="different")
-    expected = in_turn(outputs, targets)
-    try:
-        found = at_once(outputs, targets)
-    except (RuntimeError, NotImplementedError, ValueError, TypeError):
-        return in_turn
-    return at_once if torch.allclose(found, expected, rtol=1e-4, atol=1e-6, equal_nan=True) else in_turn
 
 
 class DrawnDropout(nn.Module):

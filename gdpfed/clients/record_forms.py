@@ -12,13 +12,9 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.labels import LOSSES
 from gdpfed.learning.models import MODELS, flatten
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.coupled_records import refuse_coupled_records, uncoupled_loss
 from gdpfed.learning.training.record_graphs import RecordGraphs
-from gdpfed.learning.training.record_losses import (
-    PersonModel,
-    person_loss,
-    refuse_coupled_records,
-    uncoupled_loss,
-)
+from gdpfed.learning.training.record_losses import PersonModel, person_loss
 from gdpfed.learning.training.record_training import RecordGradients
 from gdpfed.learning.training.recorded_pass import Examples
 from gdpfed.learning.training.step_recording import Record, recorder

@@ -1067,7 +1067,7 @@ DEFENCES = (
         "test_members_sign_for_no_other_terms_than_those_that_they_have_agreed_to[noise]",
         (
             (
-                "gdpfed/federation/node/schedule_checks.py",
+                "gdpfed/federation/node/agreed_terms.py",
                 '    if signed != (stream.digest if stream else ""):\n',
                 "    if False:\n",
             ),
@@ -1079,7 +1079,7 @@ DEFENCES = (
         "test_terms_are_refused_that_tolerate_fewer_colluders_than_the_operator_fears",
         (
             (
-                "gdpfed/federation/node/schedule_checks.py",
+                "gdpfed/federation/node/agreed_terms.py",
                 "terms.stream and not terms.corrupt_tolerance >= corrupt_fraction",
                 "False",
             ),
@@ -1283,7 +1283,7 @@ DEFENCES = (
         "learning/test_coupled_records.py::test_a_loss_of_ones_own_gets_records_one_by_one",
         (
             (
-                "gdpfed/learning/training/record_losses.py",
+                "gdpfed/learning/training/coupled_records.py",
                 "    return record_by_record(loss, outputs, targets)\n",
                 "    return loss\n",
             ),
@@ -1294,7 +1294,7 @@ DEFENCES = (
         "learning/test_coupled_records.py::test_a_loss_that_couples_records_of_different_losses_is_refused",
         (
             (
-                "gdpfed/learning/training/record_losses.py",
+                "gdpfed/learning/training/coupled_records.py",
                 "loss, outputs, targets, replaced=TRIED_OUTPUTS // 2)",
                 "loss, outputs[:2], targets[:2])",
             ),

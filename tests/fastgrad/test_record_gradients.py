@@ -18,7 +18,7 @@ from fastgrad.record_gradients import RecordGradients, TapedGradients
 from fastgrad.record_parts import Outer, OuterSum, Rows, norms_of
 from gdpfed.errors import LearningError
 from gdpfed.learning.models import build_model
-from gdpfed.learning.training.record_losses import refuse_coupled_records
+from gdpfed.learning.training.coupled_records import refuse_coupled_records
 
 CPU = torch.device("cpu")
 BUILT_IN: dict[str, tuple[tuple[int, ...], str]] = {

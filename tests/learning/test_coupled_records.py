@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fastgrad.modules import cross_entropy, record_by_record
-from fastgrad.one_record import has_known_layers
+from fastgrad.modules import cross_entropy
+from fastgrad.one_record import has_known_layers, record_by_record
 from gdpfed.clients.record_forms import gradients_of
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource

@@ -219,7 +219,8 @@ def test_what_a_node_has_encoded_is_kept_in_its_process_and_nowhere_else(tmp_pat
 
     monkeypatch.setattr(Encoder, "of", counted)
     first, again = (own_split(tmp_path / "own.npz", form) for _ in range(2))
-    assert counts == [30]
+    # One for the shape, and then each example by itself.
+    assert counts == [1] * 31
     assert np.array_equal(first.x, again.x)
     assert sorted(tmp_path.iterdir()) == files
     np.savez(tmp_path / "own.npz", x_train=x[::-1], y_train=np.arange(30) % CLASSES)
@@ -227,7 +228,7 @@ def test_what_a_node_has_encoded_is_kept_in_its_process_and_nowhere_else(tmp_pat
     other = replace(form, encoder=replace(form.encoder, weights=WeightsFile("none", "1" * 64)))
     with pytest.raises(LearningError, match="none cannot be read"):
         own_split(tmp_path / "own.npz", other)
-    assert counts == [30, 30, 30]
+    assert counts == [1] * (31 + 31 + 1)
 
 
 def test_an_order_names_no_file_beside_the_one_that_its_node_has_compared(tmp_path):

@@ -16,7 +16,8 @@ from gdpfed.learning.labels import labels_of
 from gdpfed.learning.models import Given, assign, build_model, count_parameters, flatten, trainable
 from gdpfed.learning.models.transformer import ARCHITECTURES, PADDING, EncoderSizes, build_encoder
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.record_losses import make_loss, refuse_coupled_records
+from gdpfed.learning.training.coupled_records import refuse_coupled_records
+from gdpfed.learning.training.record_losses import make_loss
 from gdpfed.learning.weights_file import WeightsFile
 
 LENGTH, TOKENS, CLASSES, WIDTH, RANK, LAYERS = 12, 30, 3, 16, 4, 2

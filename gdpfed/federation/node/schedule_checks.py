@@ -9,7 +9,7 @@ among all the members that the schedule has (docs/privacy.md has the proof).
 from collections.abc import Collection
 from math import ceil
 
-from gdpfed.clients.messages import AGREED_OF_LABEL, RoundOfRun
+from gdpfed.clients.messages import RoundOfRun
 from gdpfed.federation.node.budget import BudgetRefusedError, places_of
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.own_budget import Budgets
@@ -18,11 +18,6 @@ from gdpfed.privacy.ledgers.terms_options import noise_taps, once_in
 from gdpfed.privacy.mechanisms.scheduled.terms import ScheduledTerms
 from gdpfed.privacy.mechanisms.scheduled.turns import TurnSchedule
 from secagg import SumParameters
-
-WITHOUT_LEDGER = (
-    "terms that this node cannot check: give it a budget with a ledger, or run with privacy.noise_taps=0 or "
-    "privacy.against=outsiders"
-)
 
 
 def check_schedule(
@@ -55,49 +50,6 @@ def check_schedule(
     broken = _broken(terms, round_of_run.index, parameters, updates, corrupt_fraction)
     if broken:
         raise BudgetRefusedError(f"{broken}, against the terms of run {terms.run}")
-
-
-def check_stream(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
-    """Raise BudgetRefusedError if members sign for another stream of noise than this node has agreed to.
-
-    A node checks the sums that it is in by its own terms. In all other sums the honest members must have the
-    same terms. So the label that they sign names these by a digest. A node without a ledger has no terms, so
-    it signs for no sum that takes noise back.
-
-    Raises:
-        BudgetRefusedError: the label names another stream of noise, or one although the node has none.
-        LedgerError: the ledger cannot be relied on.
-    """
-    stream = None
-    if budgets:
-        with locked_ledger(*places_of(budgets)) as file:
-            terms = file.ledger.terms(round_of_run.run)
-        if isinstance(terms, ScheduledTerms) and not once_in(terms, round_of_run.index):
-            stream = terms.stream
-    signed = stream_of_label(parameters.label)
-    if signed != (stream.digest if stream else ""):
-        agreed = "other terms than this node has agreed to" if budgets else WITHOUT_LEDGER
-        raise BudgetRefusedError(f"the sum of round {round_of_run.index} takes noise back by {agreed}")
-
-
-def stream_of_label(label: str) -> str:
-    """Return the digest by which a sum's label names its stream of noise; "" if it names none."""
-    last = label.split("/")[-1]
-    return last.removeprefix(AGREED_OF_LABEL) if last.startswith(AGREED_OF_LABEL) else ""
-
-
-def check_feared(terms: Terms, corrupt_fraction: float) -> None:
-    """Raise BudgetRefusedError for terms that tolerate fewer corrupt members than this node's operator fears.
-
-    Where noise is taken back, a node's own setting protects it only in sums that it is in. All other sums
-    follow the terms.
-    """
-    if isinstance(terms, ScheduledTerms) and terms.stream and not terms.corrupt_tolerance >= corrupt_fraction:
-        raise BudgetRefusedError(
-            f"the terms tolerate a fraction of {terms.corrupt_tolerance:g} corrupt members in sums that take "
-            f"noise back, and this node was started with corrupt-fraction={corrupt_fraction:g}: run with "
-            f"secagg.corrupt_tolerance={corrupt_fraction:g}"
-        )
 
 
 def trusted_with(terms: Terms) -> str:

@@ -20,6 +20,7 @@ from gdpfed.clients.messages import (
     one_line,
 )
 from gdpfed.federation.node import budget, journal
+from gdpfed.federation.node.agreed_terms import agreed_in_label, check_agreed
 from gdpfed.federation.node.allowed import check_by_party, check_named_file, check_refused, check_weights
 from gdpfed.federation.node.contribution import (
     Contributor,
@@ -39,7 +40,7 @@ from gdpfed.federation.node.noise_shares import (
     take_back,
     taken_back,
 )
-from gdpfed.federation.node.schedule_checks import check_schedule, check_stream, stream_of_label
+from gdpfed.federation.node.schedule_checks import check_schedule
 from gdpfed.federation.node.sessions import (
     AGREEING,
     MASKED_SLOT,
@@ -92,7 +93,7 @@ def advertise(request: StageRequest, node: Node) -> bytes:
     if other := _other_label(session.parameters.label, request.round_of_run):
         raise RemoteProtocolError(ADVERTISE, None, other)
     if session.parameters.signs:
-        check_stream(own, request.round_of_run, session.parameters)
+        check_agreed(own, request.round_of_run, session.parameters)
     if keeps_shares(node):
         forget_shares(node, request.round_of_run)
     keep_session(node, AGREEING, session, request.round_of_run)
@@ -140,7 +141,7 @@ def mask(request: StageRequest, node: Node) -> bytes:
             return masked_correction(session, correction.context, parts)
         order, theta = _order_and_model(request, node, parameters)
         order.check_part(parameters)
-        if parameters.signs and any(order.taps) and not stream_of_label(parameters.label):
+        if parameters.signs and any(order.taps) and not agreed_in_label(parameters.label):
             raise LocalProtocolError(
                 f"later rounds take this noise back, and {parameters.label!r} does not say so"
             )

@@ -136,7 +136,7 @@ def test_devices_that_trust_their_edge_send_it_single_updates(tmp_path, examples
     assert "each device said that it trusts it" in card
     assert "simulated" not in card
     ledger = json.loads((tmp_path / "ledgers-0" / "0.json").read_text())["ledger"]
-    assert ledger["version"] == 3
+    assert ledger["version"] == 4
     ledger["runs"][0]["edge_trusted"] = False
     checksum = hashlib.sha256(json.dumps(ledger, sort_keys=True).encode()).hexdigest()
     (tmp_path / "silent.json").write_text(json.dumps({"ledger": ledger, "sha256": checksum}))

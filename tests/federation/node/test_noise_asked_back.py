@@ -16,11 +16,12 @@ import torch
 from conf.load import load
 from gdpfed.clients.keyed_noise import KeyedNoise
 from gdpfed.clients.messages import CONTEXT, TURNS, RoundOfRun
+from gdpfed.federation.node.agreed_terms import check_agreed, check_feared
 from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_settings import Node, NodeSettings
 from gdpfed.federation.node.noise_shares import keep_share
-from gdpfed.federation.node.schedule_checks import check_feared, check_schedule, check_stream, trusted_with
+from gdpfed.federation.node.schedule_checks import check_schedule, trusted_with
 from gdpfed.federation.node.sum_stages import StageRequest, answer_stage
 from gdpfed.learning.training.secret_draws import gaussian_noise
 from gdpfed.methods import make_method
@@ -230,10 +231,10 @@ def test_members_sign_for_no_other_terms_than_those_that_they_have_agreed_to(tmp
         label = "/".join(["run/1234/round 1/all", *([f"agreed {digest}"] if digest else [])])
         parameters = sum_of(CLIENTS, len(VICTIMS), corrupt=3, label=label)
         if match is None:
-            check_stream(budgets, RoundOfRun("run", 1), parameters)
+            check_agreed(budgets, RoundOfRun("run", 1), parameters)
             continue
         with pytest.raises(BudgetRefusedError, match=match):
-            check_stream(budgets, RoundOfRun("run", 1), parameters)
+            check_agreed(budgets, RoundOfRun("run", 1), parameters)
 
 
 def test_terms_are_refused_that_tolerate_fewer_colluders_than_the_operator_fears():

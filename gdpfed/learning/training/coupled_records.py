@@ -1,0 +1,93 @@
+"""Refuses models and losses in which records of a batch influence each other."""
+
+import torch
+from torch import nn
+
+from fastgrad.modules import Loss
+from fastgrad.one_record import record_by_record
+from gdpfed.errors import LearningError
+from gdpfed.learning.labels import LabelKind
+from gdpfed.learning.models.build import draws_by
+
+REMEDY = "use a layer that looks at one record alone, such as GroupNorm"
+TRIALS = 3
+TRIED_OUTPUTS = 64
+TRIED_SIZES = (-3, 2)
+"""Powers of ten."""
+
+
+def refuse_coupled_records(
+    model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor, *, replaced: int = 1
+) -> None:
+    """Raise LearningError if, in this model, one record of a batch changes the loss of another.
+
+    BatchNorm layers are found by their type. Other coupling is found by a trial: the first records of
+    the batch are replaced, and the losses of all other records must stay the same. `model`: it is tried in
+    training mode, and then put back into its mode. `loss`: returns one loss for each record, shape (n,). `x`,
+    `y`: at least two records for the trial; they may be random. `replaced`: how many of them are replaced.
+    Raises LearningError: names the layer, or says that the records are coupled.
+    """
+    for name, layer in model.named_modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            raise LearningError(
+                f"the model's layer {name} ({type(layer).__name__}) normalises by the statistics of a batch, "
+                f"so a record moves the gradients of others and clipping bounds nothing: {REMEDY}"
+            )
+    was_training = model.training
+    model.train()
+    with torch.no_grad():
+        expected = _losses(model, loss, x, y)
+        if expected.shape != y.shape[:1]:
+            raise LearningError(
+                f"the loss has shape {tuple(expected.shape)} for {len(y)} records; it must be one figure for "
+                "each record"
+            )
+        moved = any(
+            not torch.allclose(
+                _losses(model, loss, *other)[replaced:],
+                expected[replaced:],
+                rtol=1e-4,
+                atol=1e-6,
+                equal_nan=True,
+            )
+            for other in _with_other_first_records(x, y, replaced)
+        )
+    model.train(was_training)
+    if moved:
+        raise LearningError(
+            "the model or its loss couples records: replacing others of a batch changed the loss of "
+            f"a record, so clipping bounds nothing; {REMEDY}"
+        )
+
+
+def uncoupled_loss(loss: Loss, labels: LabelKind) -> Loss:
+    """Return a loss that is given each record as a batch of one, after a trial on outputs of many sizes.
+
+    Raises LearningError: it couples records in the trial, so that alone it would be another loss.
+    """
+    generator = torch.Generator().manual_seed(0)
+    outputs = torch.randn(TRIED_OUTPUTS, *labels.outputs, generator=generator)
+    sizes = torch.logspace(*TRIED_SIZES, TRIED_OUTPUTS)[torch.randperm(TRIED_OUTPUTS, generator=generator)]
+    outputs *= sizes.view(-1, *[1] * len(labels.outputs))
+    targets = labels.drawn((TRIED_OUTPUTS,), generator)
+    refuse_coupled_records(nn.Identity(), loss, outputs, targets, replaced=TRIED_OUTPUTS // 2)
+    return record_by_record(loss, outputs, targets)
+
+
+def _losses(model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    # Layers that draw random numbers, such as dropout, make the same draws in each trial.
+    with draws_by(0):
+        return loss(model(x), y)
+
+
+def _with_other_first_records(
+    x: torch.Tensor, y: torch.Tensor, replaced: int
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return copies of a batch with other first records; float inputs are multiplied by 10, 100, ..."""
+    batches = []
+    for trial in range(1, TRIALS + 1):
+        other_x, other_y = x.clone(), y.clone()
+        other_x[:replaced] = x.roll(-trial, 0)[:replaced] * (10.0**trial if x.is_floating_point() else 1)
+        other_y[:replaced] = y.roll(-trial, 0)[:replaced]
+        batches.append((other_x, other_y))
+    return batches
