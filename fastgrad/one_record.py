@@ -1,13 +1,11 @@
-"""Tell models that look at one record alone from others, and give a loss each record as a batch of one."""
+"""Tell models whose layers look at one record alone from those that may couple the records of a batch."""
 
 from copy import deepcopy
 
-import torch
 from torch import nn
-from torch.func import vmap
 
 from fastgrad.lowered import NotLoweredError
-from fastgrad.modules import DrawnDropout, LastPosition, Loss, LSTMLayer, UnitInputs
+from fastgrad.modules import DrawnDropout, LastPosition, LSTMLayer, UnitInputs
 from fastgrad.traced import Sum, steps_of
 
 KNOWN: frozenset[type[nn.Module]] = frozenset(
@@ -34,28 +32,6 @@ def has_known_layers(model: nn.Module) -> bool:
     return all(type(each) in KNOWN for layer in layers for each in layer.modules()) and not any(
         isinstance(layer, nn.Flatten) and layer.start_dim < 1 for layer in layers
     )
-
-
-def record_by_record(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> Loss:
-    """Return a loss that calls another one with every record as a batch of one, so that it couples none.
-
-    torch goes through the records at once, by vmap, if it does so with the same figures; else Python goes
-    through one after the other. `outputs`, `targets`: some records to try that, shape (n, ...).
-    """
-
-    def of_one(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        return loss(output[None], target[None])[0]
-
-    def in_turn(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return torch.stack([of_one(*each) for each in zip(outputs, targets, strict=True)])
-
-    at_once: Loss = vmap(of_one, randomness="different")
-    expected = in_turn(outputs, targets)
-    try:
-        found = at_once(outputs, targets)
-    except (RuntimeError, NotImplementedError, ValueError, TypeError):
-        return in_turn
-    return at_once if torch.allclose(found, expected, rtol=1e-4, atol=1e-6, equal_nan=True) else in_turn
 
 
 def _is_changed(module: nn.Module) -> bool:

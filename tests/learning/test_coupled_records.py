@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from fastgrad.modules import cross_entropy
-from fastgrad.one_record import has_known_layers, record_by_record
+from fastgrad.one_record import has_known_layers
 from gdpfed.clients.record_forms import gradients_of
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import DataSource
@@ -17,6 +17,7 @@ from gdpfed.learning.labels import LABEL_KINDS, LOSSES
 from gdpfed.learning.labels.classes import NEXT_TOKEN
 from gdpfed.learning.models import MODELS
 from gdpfed.learning.task import Task
+from gdpfed.learning.training.coupled_records import record_by_record
 from gdpfed.registry import is_ours
 
 CPU = torch.device("cpu")

@@ -1,10 +1,10 @@
-"""Refuses models and losses in which records of a batch influence each other."""
+"""Refuses models and losses that couple the records of a batch, and gives a loss each record by itself."""
 
 import torch
 from torch import nn
+from torch.func import vmap
 
 from fastgrad.modules import Loss
-from fastgrad.one_record import record_by_record
 from gdpfed.errors import LearningError
 from gdpfed.learning.labels import LabelKind
 from gdpfed.learning.models.build import draws_by
@@ -72,6 +72,28 @@ def uncoupled_loss(loss: Loss, labels: LabelKind) -> Loss:
     targets = labels.drawn((TRIED_OUTPUTS,), generator)
     refuse_coupled_records(nn.Identity(), loss, outputs, targets, replaced=TRIED_OUTPUTS // 2)
     return record_by_record(loss, outputs, targets)
+
+
+def record_by_record(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> Loss:
+    """Return a loss that calls another one with every record as a batch of one, so that it couples none.
+
+    torch goes through the records at once, by vmap, if it does so with the same figures; else Python goes
+    through one after the other. `outputs`, `targets`: some records to try that, shape (n, ...).
+    """
+
+    def of_one(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return loss(output[None], target[None])[0]
+
+    def in_turn(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.stack([of_one(*each) for each in zip(outputs, targets, strict=True)])
+
+    at_once: Loss = vmap(of_one, randomness="different")
+    expected = in_turn(outputs, targets)
+    try:
+        found = at_once(outputs, targets)
+    except (RuntimeError, NotImplementedError, ValueError, TypeError):
+        return in_turn
+    return at_once if torch.allclose(found, expected, rtol=1e-4, atol=1e-6, equal_nan=True) else in_turn
 
 
 def _losses(model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
