@@ -130,7 +130,7 @@ class Callers:
         answers: Callable[[], asyncio.Protocol],
         tls: ssl.SSLContext,
     ) -> None:
-        """Serve a connection over TLS until it ends; close it at once if there is no room."""
+        """Serve a connection over TLS until it ends; close it at once if too many are open."""
         caller = Caller(connection, whose(peer[0]))
         if not self._make_room(caller.address):
             connection.close()

@@ -839,7 +839,7 @@ DEFENCES = (
         "learning/test_one_by_one.py::test_no_row_of_a_file_changes_the_features_of_another[random_prior]",
         (
             (
-                "gdpfed/learning/data/one_by_one.py",
+                "gdpfed/learning/data/own.py",
                 "    for record in records:\n        alone[0] = record\n        found.append(of(alone))\n",
                 "    found.append(of(records) if len(records) else nothing)\n",
             ),

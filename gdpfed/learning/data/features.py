@@ -1,8 +1,8 @@
 """Fixed transforms of pictures to vectors of features, from which a small model learns more easily.
 
 Nothing of a transform is fitted to any data: every picture is turned into numbers by itself, so they are a
-part of the record and cost no budget. Nodes apply it to one record at a time (`one_by_one`), since the last
-bits of a row in a batch may depend on the others.
+part of the record and cost no budget. Nodes apply it to one record at a time (`own.one_by_one`), since the
+last bits of a row in a batch may depend on the others.
 """
 
 import math

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,6 @@ from gdpfed.learning.data.columns import PERSON_ROWS
 from gdpfed.learning.data.dataset import ExampleForm, Split
 from gdpfed.learning.data.features import transform_of
 from gdpfed.learning.data.file_form import is_table
-from gdpfed.learning.data.one_by_one import one_by_one
 from gdpfed.learning.data.own_files import own_examples, taken_as
 from gdpfed.learning.data.persons import grouped, refuse_shared
 from gdpfed.learning.data.tabular import own_columns
@@ -182,6 +182,30 @@ def _transformed(x: npt.NDArray[np.generic], form: ExampleForm) -> npt.NDArray[n
             _kept.pop(former, None)
         _kept[key] = made
     return made
+
+
+def one_by_one(
+    records: npt.NDArray[Any], of: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+) -> npt.NDArray[Any]:
+    """Apply a transform to one record after the other.
+
+    In a library's product of many rows, the last bits of a row depend on how many rows there are and on where
+    it stands. A hostile model makes answers of these bits, and so a record would change what others count.
+
+    Args:
+        records: of shape (N, ...).
+        of: from an array of shape (1, ...) to one of shape (1, ...), which is a new one.
+
+    Returns:
+        Shape (N, ...): for each record, bit by bit what there is of it alone.
+    """
+    # Always the same memory: kernels may differ by how an array lies in it.
+    alone = np.zeros((1, *records.shape[1:]), records.dtype)
+    nothing, found = of(alone)[:0], []
+    for record in records:
+        alone[0] = record
+        found.append(of(alone))
+    return np.concatenate([nothing, *found])
 
 
 def _unusable(own: Split, form: ExampleForm) -> npt.NDArray[np.bool_]:

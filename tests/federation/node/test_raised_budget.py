@@ -75,5 +75,5 @@ def test_whatever_was_raised_of_several_budgets_asks_for_the_word(tmp_path, capl
             budget.begin(node(**raised, **more), replace(DP_SGD, run="two"))
     assert re.search(words, caplog.text)
     budget.begin(node(**raised, **{"raised-from": was}), replace(DP_SGD, run="two"))
-    # Less is no question, of any of them.
+    # A smaller number needs no confirmation, whichever it is.
     budget.begin(node(**{"epsilon-record": "1.9,3", "delta-record": 1e-6}), replace(DP_SGD, run="three"))
