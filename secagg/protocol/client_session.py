@@ -117,8 +117,13 @@ class ClientSession:
 
     @property
     def updates(self) -> frozenset[int]:
-        """The numbers of the members that send an update; an empty set before `accept_shares`."""
-        return frozenset(self._state.contributors).difference(self._state.correctors)
+        """The numbers of the members asked for an update, also of dropped ones; for use before `mask`."""
+        return frozenset(self._state.members).difference(self._state.correctors)
+
+    @property
+    def correctors(self) -> frozenset[int]:
+        """The numbers of the members that send no update; they may hold shares of this client's secrets."""
+        return frozenset(self._state.correctors)
 
     @property
     def parameters(self) -> SumParameters:

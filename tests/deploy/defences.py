@@ -1059,7 +1059,36 @@ DEFENCES = (
         "noise-asked-back-out-of-turn",
         "federation/node/test_noise_asked_back.py::test_a_sum_that_the_schedule_does_not_have_is_refused"
         "[another's turn]",
-        (("gdpfed/federation/node/schedule_checks.py", "    if strangers:\n", "    if False:\n"),),
+        (
+            (
+                "gdpfed/federation/node/schedule_checks.py",
+                "if strangers := session.updates - schedule.due(round_index):",
+                "if strangers := frozenset[int]():",
+            ),
+        ),
+    ),
+    Defence(
+        "shares-held-without-a-part",
+        "federation/node/test_noise_asked_back.py::test_a_sum_that_the_schedule_does_not_have_is_refused"
+        "[members without a part]",
+        (
+            (
+                "gdpfed/federation/node/schedule_checks.py",
+                "if strangers := session.correctors - schedule.correctors(round_index, terms.noise_taps):",
+                "if strangers := frozenset[int]():",
+            ),
+        ),
+    ),
+    Defence(
+        "shares-held-by-who-drops-out",
+        "secagg/test_correctors.py::test_who_drops_out_before_the_vectors_still_counts_as_a_member",
+        (
+            (
+                "secagg/protocol/client_session.py",
+                "frozenset(self._state.members).difference",
+                "frozenset(self._state.contributors).difference",
+            ),
+        ),
     ),
     Defence(
         "members-of-one-stream",

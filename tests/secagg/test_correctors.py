@@ -171,3 +171,20 @@ def test_the_grid_has_room_for_what_is_taken_back():
     check_sum(encoding, 400, 0, values, norms=0.0, num_correcting=800)
     with pytest.raises(ImplausibleSum):
         check_sum(encoding, 400, 0, values, norms=0.0)
+
+
+@BOTH
+def test_who_drops_out_before_the_vectors_still_counts_as_a_member(mode, monkeypatch):
+    """It may hold shares of the others' secrets: a lying server passes them on although it never answered."""
+    each, seen = joined(mode), {}
+    mask = each.mask
+
+    def noted(client):
+        seen[client.client_id] = client.updates, client.correctors
+        return mask(client)
+
+    monkeypatch.setattr(each, "mask", noted)
+    gone = CORRECTORS[0], UPDATERS[1]
+    each.run({Stage.SHARE: gone})
+    numbers = [frozenset(each.number(i) for i in ids) for ids in (UPDATERS, CORRECTORS)]
+    assert seen == dict.fromkeys({*UPDATERS, *CORRECTORS} - {*gone}, tuple(numbers))

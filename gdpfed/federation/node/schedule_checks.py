@@ -1,4 +1,4 @@
-"""Checks that a signed sum has updates only from clients that the agreed schedule names for its round.
+"""Checks that a signed sum has only members that the agreed schedule names for its round.
 
 Noise that a sum takes back uncovers what it was added to, unless new noise takes its place that those who see
 both do not know. New noise comes from members with an update alone. So a node has to know, by itself, that
@@ -6,7 +6,6 @@ these are clients whose turn it is, and that the sum does not rely on the noise 
 among all the members that the schedule has (docs/privacy.md has the proof).
 """
 
-from collections.abc import Collection
 from math import ceil
 
 from gdpfed.clients.messages import RoundOfRun
@@ -17,45 +16,44 @@ from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.ledgers.terms_options import noise_taps, once_in
 from gdpfed.privacy.mechanisms.scheduled.terms import ScheduledTerms
 from gdpfed.privacy.mechanisms.scheduled.turns import TurnSchedule
-from secagg import SumParameters
+from secagg import ClientSession
 
 
 def check_schedule(
     budgets: Budgets,
     round_of_run: RoundOfRun,
-    parameters: SumParameters,
-    updates: Collection[int],
+    session: ClientSession,
     corrupt_fraction: float,
 ) -> None:
-    """Raise BudgetRefusedError if a signed sum has an update from a client not scheduled for this round.
+    """Raise BudgetRefusedError if a signed sum has members that the agreed schedule does not name for it.
+
+    A member holds shares of the others' secrets, also one without an update, and one that drops out later. If
+    the server could add members, it would add corrupt ones until these can unmask any sum by themselves.
 
     Args:
         budgets: of the node, with its ledger.
         round_of_run: what the sum is part of.
-        parameters: what all members have signed.
-        updates: the clients that bring an update, as all members have signed.
+        session: of the sum, with the parameters and members that all members have signed.
         corrupt_fraction: the share of corrupt members that the node's operator fears.
 
     Raises:
-        BudgetRefusedError: the terms have no schedule, an update comes from a client whose turn it is not, or
-            too few of the members that the schedule has are taken for corrupt.
+        BudgetRefusedError: the terms have no schedule, a member has no part in this round by it, or too few
+            of the members that the schedule has are taken for corrupt.
         LedgerError: the ledger cannot be relied on.
     """
-    if not parameters.signs:
+    if not session.parameters.signs:
         return
     with locked_ledger(*places_of(budgets)) as file:
         terms = file.ledger.terms(round_of_run.run)
     if not isinstance(terms, ScheduledTerms) or once_in(terms, round_of_run.index):
         return
-    broken = _broken(terms, round_of_run.index, parameters, updates, corrupt_fraction)
+    broken = _broken(terms, round_of_run.index, session, corrupt_fraction)
     if broken:
         raise BudgetRefusedError(f"{broken}, against the terms of run {terms.run}")
 
 
 def trusted_with(terms: Terms) -> str:
-    """Say that in this run the node must trust the server about the other members, or return "" if it need
-    not.
-    """
+    """Return why the node must trust the server about other members in this run; "" if it need not."""
     taken_back = terms.sums_hidden and any(tap > 0 for tap in noise_taps(terms))
     if not taken_back or (isinstance(terms, ScheduledTerms) and terms.schedule):
         return ""
@@ -65,19 +63,15 @@ def trusted_with(terms: Terms) -> str:
     )
 
 
-def _broken(
-    terms: ScheduledTerms,
-    round_index: int,
-    parameters: SumParameters,
-    updates: Collection[int],
-    corrupt_fraction: float,
-) -> str:
+def _broken(terms: ScheduledTerms, round_index: int, session: ClientSession, corrupt_fraction: float) -> str:
     if not terms.schedule:
         return "no schedule of turns was agreed to, so the members of a signed sum cannot be checked"
     schedule = TurnSchedule.from_text(terms.schedule)
-    strangers = sorted(set(updates) - schedule.due(round_index))
-    if strangers:
-        return f"client {strangers[0]} is asked for an update in round {round_index}, which is not its turn"
+    if strangers := session.updates - schedule.due(round_index):
+        return f"client {min(strangers)} is asked for an update in round {round_index}, which is not its turn"
+    if strangers := session.correctors - schedule.correctors(round_index, terms.noise_taps):
+        return f"client {min(strangers)} has no noise that round {round_index} takes back, and is a member"
+    parameters = session.parameters
     members = max(parameters.num_clients, schedule.members(round_index, terms.noise_taps))
     needed = corrupt_of(terms, corrupt_fraction, members)
     if parameters.known_shares < needed:

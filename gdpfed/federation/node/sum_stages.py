@@ -101,7 +101,7 @@ def advertise(request: StageRequest, node: Node) -> bytes:
 
 
 def _other_label(label: str, round_of_run: RoundOfRun) -> str:
-    """Say what is wrong with a label that members sign, for a sum of this run and round; "" if it fits.
+    """Return an error text if a sum's label names another run or round than this one, else "".
 
     A server that lies could tell the members of one sum different rounds, or different runs, and have noise
     taken back in another sum than the accounting has. The label is one text for all of them.
@@ -132,8 +132,7 @@ def mask(request: StageRequest, node: Node) -> bytes:
             correction = Correction.of(request.correction, request.round_of_run.index)
         own, turns = node.settings.budgets, correction.turns
         if own:
-            feared = node.settings.policy.corrupt_fraction
-            check_schedule(own, request.round_of_run, parameters, session.updates, feared)
+            check_schedule(own, request.round_of_run, session, node.settings.policy.corrupt_fraction)
         if session.corrects:
             parts = _taken_back(node, request.round_of_run, turns, parameters)
             if turns and not parts:
@@ -182,8 +181,7 @@ def unmask(request: StageRequest, node: Node) -> bytes:
 
 
 def plain(request: StageRequest, node: Node) -> bytes:
-    """Stage without masks: send the clipped update in clear to a server that the operator trusts to add
-    noise.
+    """Stage without masks: send the clipped update in clear to a server that is allowed to see it.
 
     The node adds no share of the sum's noise, since its operator trusts the server with the update itself.
     Against other servers a share would not help: they could state so many members that it is almost 0. Work
@@ -229,7 +227,7 @@ NUMBER, COUNT = "number-of-records", "count"
 
 
 def keep_number(node: Node, records: int) -> int:
-    """Remember in a run how many records this node brings, which is public, and return it."""
+    """Store in the run's state how many records this node brings (a public number); return the number."""
     node.state[NUMBER] = {COUNT: records}
     return records
 

@@ -7,7 +7,8 @@ them for what they take back, in a sum whose other members are its own: made up,
 import os
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -255,9 +256,13 @@ def settings_at(tmp_path, own_terms):
     return own
 
 
-def checked(tmp_path, own_terms, parameters, updates, fears=0.2):
-    own = settings_at(tmp_path, own_terms)
-    check_schedule(own.budgets, RoundOfRun("run", 1), parameters, updates, fears)
+def checked(tmp_path, own_terms, parameters, updates, others=VICTIMS):
+    own, members = (
+        settings_at(tmp_path, own_terms),
+        {"updates": frozenset(updates), "correctors": frozenset(others)},
+    )
+    session = SimpleNamespace(parameters=parameters, **members)
+    check_schedule(own.budgets, RoundOfRun("run", 1), cast("ClientSession", session), 0.2)
 
 
 def test_the_whole_sum_of_the_schedule_is_taken_part_in(tmp_path):
@@ -266,19 +271,33 @@ def test_the_whole_sum_of_the_schedule_is_taken_part_in(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("told", "members", "corrupt", "updates", "match"),
+    ("told", "corrupt", "updates", "others", "match"),
     [
-        (False, CLIENTS, 3, NEXT, "no schedule of turns was agreed to"),
-        (True, CLIENTS, 3, (*NEXT[1:], VICTIMS[0]), f"client {VICTIMS[0]} is asked for an update in round 1"),
+        (False, 3, NEXT, VICTIMS, "no schedule of turns was agreed to"),
+        (
+            True,
+            3,
+            (*NEXT[1:], VICTIMS[0]),
+            VICTIMS[1:],
+            f"client {VICTIMS[0]} is asked for an update in round 1",
+        ),
+        # Colluders who take nothing back would hold enough shares to unmask any part of the sum.
+        (True, 3, NEXT[3:], (*VICTIMS, *NEXT[:3]), f"client {NEXT[0]} has no noise that round 1 takes back"),
         # The server says that the honest ones are away, and so counts fewer colluders.
-        (True, 8, 2, NEXT[:5], "sized against 2 corrupt members, and this node assumes 3 among the 15"),
+        (
+            True,
+            2,
+            NEXT[:5],
+            VICTIMS[:3],
+            "sized against 2 corrupt members, and this node assumes 3 among the 15",
+        ),
     ],
-    ids=["no schedule", "another's turn", "members held back"],
+    ids=["no schedule", "another's turn", "members without a part", "members held back"],
 )
-def test_a_sum_that_the_schedule_does_not_have_is_refused(tmp_path, told, members, corrupt, updates, match):
-    parameters = sum_of(members, members - len(updates), corrupt=corrupt)
+def test_a_sum_that_the_schedule_does_not_have_is_refused(tmp_path, told, corrupt, updates, others, match):
+    parameters = sum_of(len(updates) + len(others), len(others), corrupt=corrupt)
     with pytest.raises(BudgetRefusedError, match=match):
-        checked(tmp_path, terms(told=told), parameters, updates)
+        checked(tmp_path, terms(told=told), parameters, updates, others)
 
 
 def test_no_schedule_is_asked_for_where_nobody_signs(tmp_path):

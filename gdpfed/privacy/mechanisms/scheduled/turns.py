@@ -53,7 +53,7 @@ class DealtTurns:
 
     @property
     def dealt(self) -> tuple[int, int]:
-        """The number of clients that divide evenly over the period's phases, and the number left over."""
+        """The number of clients, rounded down to a multiple of the period, and the remainder."""
         rest = len(self.clients) % self.period
         return len(self.clients) - rest, rest
 
@@ -72,8 +72,12 @@ class TurnSchedule:
 
     def members(self, round_index: int, taps: Sequence[float]) -> int:
         """Return how many clients a round's sum can have: those scheduled, and those that subtract noise."""
-        lags = [0, *(lag for lag, tap in enumerate(taps, start=1) if tap > 0)]
-        return len(frozenset().union(*(self.due(round_index - lag) for lag in lags)))
+        return len(self.due(round_index) | self.correctors(round_index, taps))
+
+    def correctors(self, round_index: int, taps: Sequence[float]) -> frozenset[int]:
+        """Return the clients that subtract in this round noise of their earlier rounds, by the taps."""
+        lags = (lag for lag, tap in enumerate(taps, start=1) if tap > 0)
+        return frozenset().union(*(self.due(round_index - lag) for lag in lags))
 
     def to_text(self) -> str:
         """Return the schedule as JSON: each group's period P, width w, and its clients as ranges."""
@@ -100,7 +104,7 @@ class TurnSchedule:
 
 @dataclass(frozen=True)
 class NoiseStream:
-    """What all members of a run's sums must agree on where later sums take back noise of earlier ones.
+    """The values on which all clients in a run's sums must agree if later sums subtract earlier noise.
 
     The proof needs new noise of s^2 from honest members in every sum, also in those that a client is not in.
     So the others must have agreed to the same as this client (docs/privacy.md, "Whose new noise counts").
@@ -121,7 +125,7 @@ class NoiseStream:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of these values, in hexadecimal digits, for the label that all members sign."""
+        """The SHA-256 of noise parameters and schedule, as hexadecimal text, which all members sign."""
         numbers = [float(each) for each in (*self.taps, self.noise_stddev, self.corrupt_tolerance)]
         text = json.dumps([self.num_rounds, numbers, self.schedule])
         return sha256(text.encode()).hexdigest()
