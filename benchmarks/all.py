@@ -51,7 +51,7 @@ class Measurement:
         return "needs a GPU" if "cuda" in self.words and not has_gpu else ""
 
     def run(self, commit: str) -> str:
-        """Run the command, whose tables name `commit`; return "" or, after a failure, the last error line."""
+        """Run the command; its tables name `commit`. Return the last line of its errors, or "" on success."""
         command = [sys.executable, *self.words[1:], "--write", str(PROJECT / self.page)]
         named = os.environ | {COMMIT: commit}
         done = subprocess.run(  # noqa: S603

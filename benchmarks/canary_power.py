@@ -46,7 +46,7 @@ def finders(measurement: Measurement, fault: PlantedFault) -> list[str]:
 
 
 def fault_row(fault: PlantedFault, seconds: float, most_runs: int, *, masked: bool) -> tuple[str, ...]:
-    """Look for a planted fault in 1, 2, 4 and more runs until it is found; return a table row."""
+    """Audit 1, 2, 4, ... runs until a planted fault is found or a limit is reached; return a table row."""
     config, runs, times = population(fault.against, masked=masked), 1, list[float]()
     while True:
         with planted(fault, masked=masked), noted(times):

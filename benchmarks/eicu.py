@@ -58,7 +58,7 @@ def write_budgets(path: Path) -> Path:
 
 
 def compared(name: str, overrides: Sequence[str], output: Path) -> list[tuple[Line, Worth]]:
-    """Train the missing runs of a sweep over budgets and seeds; return the comparison of all its runs.
+    """Train the runs of a sweep that are not finished yet; compare all runs, and return the comparison.
 
     Raises RunError: a training failed.
     """

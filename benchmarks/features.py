@@ -1,4 +1,4 @@
-"""Measures how accurate a linear model on each kind of fixed image features is, with and without privacy.
+"""Measures the accuracy of linear models on fixed image features of several kinds, with and without privacy.
 
 python -m benchmarks.features dataset.path=data/cifar10-images [--seeds 3]
 """

@@ -64,7 +64,7 @@ def common_norm(updates: npt.NDArray[np.float32]) -> tuple[float, float]:
 
 
 def row(variant: str, updates: npt.NDArray[np.float32], noise_per_step: float) -> tuple[str, ...]:
-    """Return a variant's table row: number of coordinates, ||step|| / C, ||noise|| / C, and a cosine.
+    """Return a table row: number of coordinates, ||step|| / C, ||noise|| / C, cosine(step, step + noise).
 
     C is the clipping norm. The cosine is that of the angle between the steps with and without noise.
     """

@@ -130,7 +130,7 @@ def noted(times: list[float]) -> Iterator[None]:
 
 
 def check_idle(busy_is_fine: bool, busy_percent: Callable[[float], float] = psutil.cpu_percent) -> str:
-    """Return a remark for the results if the CPUs are busy, or raise InputError if that is not allowed.
+    """Return "" if the CPUs are idle; if they are busy, return a remark or, unless allowed, raise InputError.
 
     How busy its CPUs are is measured over three seconds: a load average still shows, for minutes, what has
     ended.

@@ -38,7 +38,7 @@ class Averaging(Observer):
 
 
 def cells_of(methods: Sequence[str]) -> list[tuple[str, str]]:
-    """Return pairs of a method and privacy budgets; the method without privacy occurs once."""
+    """Return every pair of method and budgets to train; fedavg, which has no privacy, occurs only once."""
     return [(name, each) for name in methods for each in BUDGETS[: 1 if name == "fedavg" else None]]
 
 
@@ -72,7 +72,7 @@ def row(
 
 
 def headings(seeds: int) -> tuple[str, ...]:
-    """Return the column headings of the table whose rows `row` makes."""
+    """Return the column headings for the table rows that `row` returns."""
     gain = f"gain, ± sd of {seeds} seeds"
     return ("method", "budgets", "last model (%)", "with it", gain, "average (%)", "with it", gain)
 

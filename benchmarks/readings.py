@@ -138,7 +138,7 @@ def arrays_of(path: str | None) -> tuple[Arrays, Arrays]:
 def trained(
     reading: Reading, method: str, seed: int, data: tuple[Arrays, Arrays], words: tuple[str, ...]
 ) -> FinishedRun:
-    """Train one method under one reading of the GDPFed paper; return the run, whose folder is deleted."""
+    """Train a method with one choice of the settings missing in the GDPFed paper; return the finished run."""
     (x, y), (x_test, y_test) = data
     low, high = reading.pixels
     x, x_test = (low + (high - low) / 2 * (each + 1) for each in (x, x_test))
@@ -186,7 +186,7 @@ def _load(path: str | None) -> None:
 def runs_of(
     cells: Sequence[tuple[str, str, int]], words: tuple[str, ...], path: str | None, jobs: int
 ) -> Iterator[Iterable[FinishedRun]]:
-    """Train each listed reading, method and seed; yield an iterable of the runs, in the same order."""
+    """Train a run for each triple of settings, method and seed; yield an iterable of the runs, in order."""
     if jobs == 1:
         _load(path)
         yield map(_trained_there, cells, repeat(words))

@@ -29,7 +29,7 @@ MIXES: dict[str, tuple[Trust, Trust]] = {
 
 
 def mean_variance(mix: tuple[Trust, Trust], size: int) -> float:
-    """Return the noise variance of a mean over `size` devices, averaged over two assumptions about trust."""
+    """Return the noise variance of a mean over `size` devices, averaged over both trust levels in `mix`."""
     shared, alone = (
         SecAggConfig(dropout_tolerance=0.0, corrupt_tolerance=corrupt) for corrupt in (CORRUPT_TOLERANCE, 0.0)
     )

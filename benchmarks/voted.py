@@ -37,7 +37,7 @@ VOTE = f"training.vote={{learning_rate:[{','.join(map(str, RATES))}]}}"
 
 
 def trained(overrides: Sequence[str]) -> tuple[float, VoteResult | None]:
-    """Train once; return the accuracy in percent, and the result of a vote on the learning rate, or None."""
+    """Train once; return the accuracy in percent, and the vote on the learning rate (None without a vote)."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "run"
         simulate(load([*overrides, f"run.directory={path}"]), make_observers=lambda run, announce: [])

@@ -100,7 +100,7 @@ def parted(content: RecordDict) -> RecordDict:
 
 
 def run_in(content: RecordDict, asked: str) -> str:
-    """Return the id of the run that a message is about, as one line; "" if the message names no run."""
+    """Return the id of the run that a message names, as printable text; "" if the message names no run."""
     for name in (asked, TERMS_RECORD, CLIENT_RECORD):
         said = (values_in(content, name) or {}).get(RUN)
         if isinstance(said, str):

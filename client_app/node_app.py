@@ -108,7 +108,7 @@ def _refusal(asked: str, error: Exception, context: Context, run: str) -> Record
 
 
 def _refused(asked: str, error: Exception, context: Context, run: str) -> str:
-    """Log an error; return the reason for the server: the error's text or, if secret, the error's type."""
+    """Log an error; return what the server may read: the error's text if public, else the error's type."""
     log(ERROR, "refused %s: %s", one_line(asked), one_line(str(error)))
     public = isinstance(error, PUBLIC_ERRORS) and not isinstance(error, SECRET_ERRORS)
     reason = one_line(str(error)) if public else f"{type(error).__name__}, see the log of the client"

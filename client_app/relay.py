@@ -1,4 +1,4 @@
-"""Send Flower's messages to a node's guard process over a Unix socket, each after its length.
+"""Send Flower's messages to a node's guard process over a Unix socket, each preceded by its length.
 
 A frame is its length, 8 bytes from the most significant on, and so many bytes. Each message has a connection
 of its own. To the guard go its token, the run's configuration, as JSON, and the message, in Flower's own
@@ -97,7 +97,7 @@ def receive(connection: socket.socket, until: float | None = None) -> bytes:
 
 
 def length_of(connection: socket.socket, until: float | None = None) -> int:
-    """Read the length of a connection's next message, in bytes; raise the errors of `receive`."""
+    """Read the length of the next message, in bytes; raise GuardError if it is missing or too large."""
     length = int.from_bytes(exactly(connection, LENGTH_BYTES, until))
     if length > MOST_BYTES:
         raise GuardError(f"a frame of {length} bytes is above the {MOST_BYTES} that a guard takes")

@@ -200,7 +200,7 @@ def _suggestion(key: str, known: Sequence[str]) -> str:
 
 
 def given_value(overrides: Sequence[str], key: str) -> Any:
-    """Return the value that settings (key=value) give to a key: the last of several values, or None.
+    """Return the last value that settings (key=value) give to a key, or None if no setting has this key.
 
     Raises ConfigError: a value that Hydra cannot read.
     """

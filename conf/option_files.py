@@ -41,7 +41,7 @@ OWN_DIRECTORY = Path(__file__).resolve().parent
 
 
 class Table(Protocol):
-    """The interface of a registry: a collection of items by name whose errors are ConfigErrors."""
+    """The interface of a registry: it returns items by name, and raises ConfigError for wrong names."""
 
     def names(self) -> list[str]: ...
 

@@ -27,7 +27,7 @@ _DIGITS = 4
 
 
 def taken(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Split settings into those for Hydra and, by key, per-client values, which Hydra would read slowly."""
+    """Split settings into a list for Hydra and a dict of per-client values, which Hydra would read slowly."""
     left: list[str] = []
     values: dict[str, str] = {}
     for override in overrides:

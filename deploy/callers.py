@@ -96,7 +96,7 @@ class Callers:
 
     @contextmanager
     def asking(self, peer: tuple[str, int]) -> Iterator[None]:
-        """Suspend the time limit for a connection's next request while the current one is answered."""
+        """While the ``with`` block answers a request, pause the time limit for the next request."""
         caller = self._callers.get(peer)
         if caller is None:
             yield

@@ -307,7 +307,7 @@ def host_file(
 
 
 def _add_edge_client(tree: Tree, layers: Layers, node: Node, place: Containers, *, cuda: bool) -> None:
-    """Add the client by which an edge server joins the central server, and its folder for the ServerApp."""
+    """Add the services of an edge server's client, and the folder that client and ServerApp share."""
     above = compose_file(layers.cloud, party=node.name, place=place, cuda=cuda)
     root = f"{ROOT}/{CLOUD}"
     for name, service in above["services"].items():

@@ -56,7 +56,7 @@ def landlock_version() -> int:
 
 
 def lacking() -> str:
-    """Say briefly which confinement this machine cannot enforce; return "" if none is missing."""
+    """Return a text that says what confinement this machine lacks, or "" if it lacks nothing."""
     version = landlock_version()
     if version == 0:
         return "this kernel has no Landlock, so nothing keeps an app from other files of this user"

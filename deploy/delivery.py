@@ -141,7 +141,7 @@ def whole(get: Callable[..., list[Message]]) -> Callable[..., list[Message]]:
 
 
 class _Keeping:
-    """A proxy of a SuperLink's state that keeps nodes' replies, for one request of a ServerApp."""
+    """A wrapper of a SuperLink's state for one ServerApp request: it does not delete nodes' replies."""
 
     def __init__(self, state: Any) -> None:
         self._state = state

@@ -195,7 +195,7 @@ class Gate:
 
     @contextmanager
     def _taken(self, key: bytes | None, peer: tuple[str, int]) -> Iterator[Share | None]:
-        """In the ``with`` block, reserve capacity for a request; yield the sender's limits, None if full."""
+        """Count a request as open; yield its sender's limits, or None if too many requests are open."""
         asker = whose(peer[0]) if key is None else key
         share = self.shares.of_address if key is None else self.shares.of_key
         if self._busy[asker] >= share.at_once or (key is None and self._strangers >= self.shares.strangers):
@@ -212,7 +212,7 @@ class Gate:
                 del self._busy[asker]
 
     async def _healthy(self, request: Request) -> Response:
-        """Answer a health check: 503 if the SuperLink does not answer or the gate is full."""
+        """Answer a health check: 503 if the SuperLink is not healthy or too many requests are open."""
         with self._taken(None, request.scope["client"]) as share:
             if share is None:
                 return Response(status_code=UNAVAILABLE)
@@ -285,7 +285,7 @@ def _of_message(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def server_of(gate: Gate, host: str, port: int, certificate: Path, key: Path) -> PatientServer:
-    """Return the web server of the SuperLink's proxy (gate), which stops seconds after a signal."""
+    """Return the web server of the SuperLink's proxy (gate); a signal ends it within a time limit."""
     config = uvicorn.Config(
         gate,
         host=host,

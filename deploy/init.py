@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def provide(options: argparse.Namespace) -> str:
-    """Make missing credentials for the chosen parties, or for all; return what is done and still missing."""
+    """Make missing credentials for the chosen parties (default: all); return a message for the operator."""
     if (options.edges is None) != (options.host is None):
         raise TopologyError("--edges and --host go together: name both, as in --edges 3 --host edge-1")
     federation, edge_client = _operated(options)

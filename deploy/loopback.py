@@ -76,7 +76,7 @@ class Named:
 
     @classmethod
     def by(cls, overrides: Sequence[str], *writes: Path) -> Self:
-        """Collect files that settings (key=value) name and that exist, and the access to a tracking server.
+        """Collect existing files named in settings (key=value), and the means to reach a tracking server.
 
         The access is a port, and environment variables for MLflow and certificates.
         """

@@ -18,7 +18,7 @@ UNAUTHORIZED = 401
 
 
 def signer(headers: Mapping[str, str]) -> bytes | None:
-    """Return the public key whose signature of the current time is in a request; None if it is not valid.
+    """Return the public key that signed the current time in a request, or None without a valid signature.
 
     The times that count as now are those of Flower's SuperLink, and so is the signature.
     """
@@ -36,7 +36,7 @@ def signer(headers: Mapping[str, str]) -> bytes | None:
 
 
 class KnownKeys:
-    """The public keys of nodes that the SuperLink accepts, as known from answers to the nodes' requests."""
+    """The nodes' public keys that the SuperLink accepts, learned from the status codes of its answers."""
 
     def __init__(self) -> None:
         self._keys: set[bytes] = set()

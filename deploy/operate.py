@@ -97,7 +97,7 @@ def _nodes(superlink: SuperLinkClient, unregistered: str | None) -> None:
 
 
 def federation_overrides(federation: Federation) -> tuple[str, ...]:
-    """Return settings (key=value): as many client groups as budgets and, if asked, record-level privacy."""
+    """Return settings (key=value): the number of client groups and, if asked, record-level privacy."""
     groups = f"privacy.num_groups={len(federation.budgets)}"
     return (*FOR_RECORDS, groups) if federation.about_records else (groups,)
 

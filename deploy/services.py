@@ -145,7 +145,7 @@ def _addresses(service: Service, place: Placement) -> dict[str, str]:
 
 
 def _replaced(words: Sequence[str], by: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a command's words in which old texts, where they stand alone, are replaced by new texts."""
+    """Return a command's words with old texts replaced by new ones, but not inside longer words."""
     longest_first = "|".join(map(re.escape, sorted(by, key=len, reverse=True)))
     pattern = re.compile(rf"(?<![\w.-])(?:{longest_first})(?![\w-])")
     return tuple(pattern.sub(lambda found: by[found[0]], word) for word in words)

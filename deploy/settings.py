@@ -14,7 +14,7 @@ INTERVAL_SECONDS = 3600
 
 
 def settings_of(text: str, federation: Federation, node: Node, budget: str) -> str:
-    """Return a node's settings from docker-compose.yml, changed for this node of this federation.
+    """Return the settings text of one node: that of docker-compose.yml, adapted to this node and federation.
 
     The budget is also its limit against the server, for which it need not believe that it is drawn at the
     rate that it is told. It falls short where a rate is below 1, and the operator may raise it. Records are
@@ -55,7 +55,7 @@ def settings_of(text: str, federation: Federation, node: Node, budget: str) -> s
 
 
 def guard_of_edge_client(guard: Tree, node: Node) -> None:
-    """Change a guard's Compose service for an edge server's client: a shared folder replaces data and ledger.
+    """Replace data and ledger by a shared folder in the Compose service that guards an edge server's client.
 
     It says by a word of its own that updates may leave in clear: what it sends is the mean of an edge.
     """
@@ -68,7 +68,7 @@ def guard_of_edge_client(guard: Tree, node: Node) -> None:
 
 
 def without_guard(services: Tree, node: Node) -> None:
-    """Remove a node's guard process, so that the Flower app itself has the node's data and ledger."""
+    """Remove the process that guards a node's data and ledger; the Flower app then uses both itself."""
     supernode, app, guard = services[node.supernode], services[node.superexec], services.pop(node.guard)
     supernode["command"][-1] = guard["command"][-1]
     app["entrypoint"].insert(app["entrypoint"].index("deploy.warm") + 1, TRAINS)

@@ -75,7 +75,7 @@ def build_bundle() -> bytes:
 
 
 def provide_signature(store: Store) -> None:
-    """Publish a signature of this source tree's Flower app for the newest member list; keep a valid one.
+    """Publish a new signature of this Flower app for the newest member list, unless a valid one exists.
 
     This is for who operates all parties: the consortium's key is here. Raises InputError: it cannot be read.
     """

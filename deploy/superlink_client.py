@@ -89,7 +89,7 @@ class SuperLinkClient:
         write_connection(self.flower_home, self.superlink, self.root_certificates.absolute())
 
     def register(self, public: Path) -> tuple[list[str], list[str]]:
-        """Register the node of every public key ``*.pub`` in a directory, by the file's name.
+        """Register a node for each public key file ``*.pub`` in a directory; the file's name is the node's.
 
         A name has one key. Where a node of the name has another one, that one is taken away. Returns the
         names whose key is new, and those whose key was unregistered, which the SuperLink never takes again.
@@ -150,7 +150,7 @@ class SuperLinkClient:
             time.sleep(POLL_SECONDS)
 
     def start_stored(self, app: str, bundle: str, run_config: Mapping[str, str | int]) -> str:
-        """Start a run of an app that the SuperLink has stored, by the bundle's hash; return the run's id."""
+        """Start a run of an app that the SuperLink has stored under this bundle hash; return the run's id."""
         with self.asked() as superlink:
             started = superlink.StartRun(
                 StartRunRequest(
@@ -272,7 +272,7 @@ def public_key(path: Path) -> bytes:
 
 
 def _registered(nodes: Iterable[RegisteredNode]) -> list[RegisteredNode]:
-    """Return the registered nodes without those that were unregistered, by name."""
+    """Return the nodes that were not unregistered, sorted by name; node-10 comes after node-9."""
     left = [node for node in nodes if node.status != UNREGISTERED]
     return sorted(left, key=lambda node: (len(node.name), node.name, node.node_id))
 

@@ -90,7 +90,7 @@ class AppGate:
         self._refuse_older(signed)
 
     def _refuse_older(self, signed: AppStatement) -> None:
-        """Raise AppSignatureError if an app's version or roster is older than a known one; else record both.
+        """Record an app's version and member list (roster); raise AppSignatureError if a newer one was seen.
 
         The roster is the list of members for which the app was signed.
         """

@@ -53,7 +53,7 @@ class Placement(Protocol):
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Values for the variables of docker-compose.yml; other variables have their defaults."""
+        """Values for some variables of docker-compose.yml; the others keep their default values."""
 
     def host(self, service: str) -> str:
         """Return the name under which other services reach a service."""

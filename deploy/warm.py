@@ -108,7 +108,7 @@ class Launcher:
         self._server: socket.socket | None = server
 
     def start(self, arguments: Sequence[str], **options: Any) -> "subprocess.Popen[Any] | None":
-        """Fork the preloaded process to run Flower's program, and return None; else start it by Popen."""
+        """Start a program: if possible as a fork of the preloaded process (return None), else by Popen."""
         if arguments[0] == PROGRAM and not options and self._server is not None:
             with suppress(OSError):
                 self._server.send("\0".join(arguments[1:]).encode())
@@ -121,7 +121,7 @@ class Launcher:
 
 
 def serve(requests: socket.socket, prepare: Callable[[], Callable[[], object]]) -> None:
-    """Fork for every request until the other side has ended; each fork handles one message and exits.
+    """Fork for every request until the requests' socket is closed; each fork handles one message and exits.
 
     Args:
         requests: each is the arguments of a program; it is answered once its process is there.

@@ -12,8 +12,7 @@ from fastgrad.lowered import Affine, Pair
 
 
 class AffineLayer(Layer):
-    """A linear or convolution layer, with its ReLU and pooling, as compiled loops for a fixed number of
-    records.
+    """A linear or convolution layer with ReLU and pooling, as compiled loops for a fixed number of records.
 
     `stage`: the layer. `given`: what it is bound to.
     """
@@ -49,9 +48,7 @@ class AffineLayer(Layer):
         self.forward = self._forward()
 
     def _parts(self) -> Iterator[Part]:
-        """Yield each record's gradients of the weights and the bias; with one patch, a weight gradient g^T a
-        is stored as g and a.
-        """
+        """Yield records' gradients with respect to the weights (if one patch, as two factors) and to bias."""
         if self._is_outer:
             outputs, inputs = (each.view(self._count, -1) for each in (self._values_back, self._patches))
             yield Outer(self._weight, outputs, inputs)
@@ -144,9 +141,7 @@ class AffineLayer(Layer):
         return (self._count, *stage.places, stage.outputs, *by, *stage.output[:2])
 
     def _rows_of(self, patches: torch.Tensor) -> torch.Tensor:
-        """Return patches, or gradients with respect to outputs, as a matrix with one row for each position of
-        each record.
-        """
+        """Return patches or output gradients as a matrix with one row for each position of each record."""
         return patches.view(-1, self._stage.outputs if patches is self._values_back else self._stage.patch)
 
     def _buffer(self, *shape: int) -> torch.Tensor:

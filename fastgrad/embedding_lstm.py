@@ -59,9 +59,7 @@ def _tanh(value: np.float32) -> np.float32:
 
 @compiled(_F, _F, int64, fastmath=_FUSED)
 def _activate(gates: Floats, bias: Floats, units: int) -> None:
-    """Apply activations to one record's LSTM gates in place: tanh(g + b) to the third gate, sigmoid(g + b) to
-    the others.
-    """
+    """Activate one record's LSTM gates in place: tanh(g + b) for the third gate, sigmoid(g + b) otherwise."""
     for t in range(2 * units):
         gates[t] = _HALF + _HALF * _tanh(_HALF * (gates[t] + bias[t]))
     for t in range(2 * units, 3 * units):
@@ -107,9 +105,7 @@ def _add_from_states(states: Floats, weights: Floats, gates: Floats, count: int)
 
 @compiled(_F, _F, _F, int64, fastmath={"contract", "reassoc"})
 def _back_to_states(gates: Floats, weights: Floats, states: Floats, count: int) -> None:
-    """Compute the gradient with respect to an LSTM's states, S = G W^T, from G, the gradient with respect to
-    its gates.
-    """
+    """Compute the gradient with respect to an LSTM's states, S = G W^T, from that of its gates, G."""
     units, wide = len(states) // count, len(gates) // count
     whole = count - count % 4
     for n in range(0, whole, 4):
@@ -250,8 +246,7 @@ def look_up_back(characters: Integers, gradient: Floats, count: int, width: int,
 
 
 class EmbeddingLSTMLayers:
-    """An embedding and LSTM layers as compiled loops (numba), which give the states at a text's last
-    position.
+    """An embedding and LSTM layers as compiled loops (numba); they output the states at the last position.
 
     `reading`: the layers. `count`: how many records there are. `parameters`, `gradient`: of the program,
     shape (d,). `characters`: for the input, shape (records, positions), int64. `output`: shape (records, 1,
@@ -296,7 +291,7 @@ def _calls(
     parameters: torch.Tensor,
     gradient: torch.Tensor,
 ) -> tuple[list[Call], list[Call]]:
-    """Return the forward and backward calls of one LSTM layer; argument pairs hold values and gradients."""
+    """Return the calls that run one LSTM layer forward, and those that run its backward pass."""
     length, count, units = states[0].shape
     wide = 4 * units
     gates = torch.empty(length, count, wide)

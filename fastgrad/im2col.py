@@ -61,9 +61,7 @@ def patches_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: i
 
 
 def columns_of(input: torch.Tensor, kernel: Pair, stride: int | Pair, padding: int | Pair) -> torch.Tensor:
-    """Return the patch under a kernel at each position of pictures (N, C, H, W), as columns: (N, patch, H'
-    W').
-    """
+    """Return the patch under a kernel at each position, as columns: (N, C, H, W) to (N, patch, positions)."""
     rows, columns = pair(padding)
     if rows or columns:
         input = functional.pad(input, (columns, columns, rows, rows))

@@ -201,9 +201,7 @@ def pool_back(
     sums: Floats,
     out: Floats,
 ) -> None:
-    """Write the gradient with respect to the input of `pool` to ``out``, and with respect to the bias to
-    ``sums``.
-    """
+    """Compute the gradients of `pool`: for its input into ``out``, for its bias into ``sums``."""
     count, height, width, channels, down_by, right_by, down, right = geometry
     windows = right if right_by == 1 else 1
     run, line = windows * channels, width * channels

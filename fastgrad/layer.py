@@ -50,9 +50,7 @@ def add_outer_squares(outputs: Floats, inputs: Floats, squares: Doubles, unscale
 
 @compiled(_D, _D, float64, float64, _D)
 def clip_factors(squares: Doubles, unscaled: Doubles, most: float, longest: float, out: Doubles) -> None:
-    """Compute clipping factors min(1, most / ||g_i||) from squared norms; 0 if a norm, or the root of what is
-    ``unscaled``, is not below ``longest``, or not a number.
-    """
+    """Compute clipping factors min(1, most / ||g_i||) from squared norms; 0 if a norm is too large or NaN."""
     for n in range(len(squares)):
         if squares[n] < longest * longest and unscaled[n] < longest * longest:
             norm = np.sqrt(squares[n])
@@ -90,9 +88,7 @@ def scale(outputs: Floats, inputs: Floats, factors: Doubles) -> None:
 
 @compiled(_F, _D, float64, _I)
 def add_truncated(rows: Floats, factors: Doubles, unit: float, out: Integers) -> None:
-    """Add scaled rows, truncated to integers: out += sum_i trunc(f_i row_i / unit); rows with factor 0 are
-    skipped.
-    """
+    """Add scaled rows, truncated to integers, and skip factor 0: out += sum_i trunc(f_i row_i / unit)."""
     size = len(out)
     for n in range(len(factors)):
         if factors[n] == 0:
@@ -142,7 +138,7 @@ class Rows:
     values: torch.Tensor
 
     def measure(self, squares: Doubles, unscaled: Doubles) -> Call:
-        """Return the call that adds each record's squared norm to ``squares``; a factor scales all of it."""
+        """Return the call that adds each record's squared norm to ``squares``; ``unscaled`` is not used."""
         return partial(add_squares, flat(self.values), squares)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:
@@ -176,9 +172,7 @@ class Outer:
     inputs: torch.Tensor
 
     def measure(self, squares: Doubles, unscaled: Doubles) -> Call:
-        """Return the call that adds each record's squared norm, ||g_i||^2 ||a_i||^2, to ``squares``, and
-        raises ``unscaled`` to ||a_i||^2.
-        """
+        """Return the call that adds squared norms to ``squares``, and makes ``unscaled`` >= ||a_i||^2."""
         return partial(add_outer_squares, flat(self.outputs), flat(self.inputs), squares, unscaled)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:

@@ -207,8 +207,7 @@ class LSTM:
 
 @dataclass(frozen=True)
 class EmbeddingLSTM:
-    """The layers that read a text: an embedding, and LSTM layers whose state at the last position is the
-    result.
+    """Layers that read a text: an embedding and LSTM layers; the result is the state at the last position.
 
     `length`: characters of an example. `vocabulary`, `width`: rows of the embedding, and entries of a row.
     `table`: where the embedding begins among the parameters; shape (vocabulary, width). `recurrences`: the
@@ -240,9 +239,7 @@ class LoweredModel:
 
     @cached_property
     def inverse(self) -> npt.NDArray[np.int64]:
-        """For each parameter in the model's order, its position in the order of the compiled loops, shape
-        (d,).
-        """
+        """For each parameter in the model's order, its index in the compiled loops' order: shape (d,)."""
         return np.argsort(self.order)
 
     @property

@@ -1,5 +1,4 @@
-"""Translate a model's layers for compiled loops (numba), or raise an error that says why this is not
-possible.
+"""Translate a model's layers for compiled loops (numba), or raise an error that says why it is impossible.
 
 Known are plain convolutions of pictures, linear layers, group normalisation, pooling by means or maxima, sums
 of two branches, ReLU behind any of them, dropout, and flattening. ReLU, and maximum pooling of 2 x 2 without
@@ -243,9 +242,7 @@ class _Reader:
         self.result = replace(self.result, features=np.arange(outputs))
 
     def _entries(self, parameter: torch.Tensor) -> npt.NDArray[np.int64]:
-        """Return the positions of a parameter's entries in the model's parameter vector, in the parameter's
-        shape.
-        """
+        """Return a parameter's positions in the model's parameter vector, in the shape of the parameter."""
         begin = self._begins[id(parameter)]
         return np.arange(begin, begin + parameter.numel()).reshape(tuple(parameter.shape))
 

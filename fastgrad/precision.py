@@ -8,8 +8,7 @@ import torch
 
 @contextmanager
 def float32_products(tf32: bool = False) -> Iterator[None]:
-    """Within this context, a GPU computes matrix products and convolutions in float32 or TF32, with
-    repeatable results.
+    """Within this context, a GPU multiplies and convolves in float32 (or TF32), with repeatable results.
 
     torch takes TF32 for convolutions if nobody says otherwise: its products have 10 bits, and the gradient of
     a deep network is off by more than a hundredth. It also takes sums in an order that no run has twice.

@@ -53,9 +53,7 @@ class ClippedProgram:
         self._add = [call for part in self._parts for call in part.add(self._factors, total)]
 
     def add(self, x: torch.Tensor, y: torch.Tensor, absent: Absent, most: float) -> None:
-        """Add min(1, most / ||g_i||) g_i of every present record to the sum; skip gradients that are not
-        finite or cannot be clipped in float32.
-        """
+        """Add present records' clipped gradients to the sum; skip those not finite or too large to clip."""
         self._clip(x, y, absent, most, LONGEST * most)
         for call in self._add:
             call()
@@ -144,7 +142,7 @@ class ProgrammedGradients(RecordGradients):
         add: Callable[[ClippedProgram, int, torch.Tensor, torch.Tensor, Absent], None],
         total: torch.Tensor,
     ) -> torch.Tensor:
-        """Return every client's sum, shape (clients, d); ``add`` adds a few records to ``total``."""
+        """Return every client's sum, shape (clients, d); call ``add`` for a few records at a time."""
         own, sums = self._own_programs, torch.empty(thetas.shape, dtype=total.dtype)
         for k, places in enumerate(present):
             own.load(thetas[k])

@@ -34,8 +34,7 @@ class Rows:
     arranged: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     def squares(self) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the records' squared gradient norms, and the norms of what stays unscaled when these are
-        clipped.
+        """Return the records' squared gradient norms, and None, since clipping scales all of a gradient.
 
         Of shape (records,) each. A factor scales the whole row, so there is nothing else: None.
         """
@@ -99,8 +98,8 @@ class Outer:
 
 @dataclass(frozen=True, eq=False)
 class OuterSum:
-    """Gradients sum_t g_t^T a_t with respect to a matrix, as g (records, places, outputs), a (records,
-    places, inputs).
+    """Gradients sum_t g_t^T a_t with respect to a matrix, stored as factors g and a for each place t:
+    g of shape (records, places, outputs), a of shape (records, places, inputs).
 
     `arranged`: as of `Rows`.
     """
@@ -115,8 +114,7 @@ class OuterSum:
         return 2 * places * (outputs + inputs) < outputs * inputs
 
     def squares(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the records' squared gradient norms, with a bound on float32 rounding added, and the sums of
-        ||a_t||.
+        """Return the records' squared gradient norms, plus a bound on rounding, and the sums of ||a_t||.
 
         The terms of the sum cancel each other, so they are computed in float64. Where they nearly vanish the
         numbers that are summed do not, since float32 rounds them: by u (T + 2) sum_t ||g_t|| ||a_t|| at

@@ -26,8 +26,7 @@ class NotOnTapeError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """A recorded use of a weight matrix, out = a W^T: inputs a of shape (records, places, inputs), and the
-    output.
+    """A recorded use of a weight matrix, out = a W^T: its inputs a (records, places, inputs) and output.
 
     `places_last`: whether the output has shape (records, outputs, places). `arranged`: brings gradients by W,
     of shape (..., outputs * inputs), into the order of W's entries; None where they are.
@@ -114,7 +113,7 @@ class RecordTape(TorchFunctionMode):
         return form(self, *args, **given)
 
     def gradients(self, losses: torch.Tensor) -> list[tuple[Note, torch.Tensor]]:
-        """Return every recorded use of a parameter, with the gradient of the losses by the output of the use.
+        """Return each recorded use of a parameter, and the losses' gradient with respect to the use's output.
 
         Places come before entries in the gradient's shape.
 
@@ -131,9 +130,7 @@ class RecordTape(TorchFunctionMode):
         return found
 
     def _watched(self, output: torch.Tensor) -> torch.Tensor:
-        """Keep the gradient with respect to this output, even if the model later overwrites the output in
-        place.
-        """
+        """Keep the gradient with respect to this output, even if the model overwrites the output in place."""
         if not output.requires_grad:
             self._first.append(output.requires_grad_())
         key = id(output)
@@ -162,9 +159,7 @@ class RecordTape(TorchFunctionMode):
         dilation: int | Pair = 1,
         groups: int = 1,
     ) -> torch.Tensor:
-        """Convolve pictures by a product of patches and weights or, for one client on a GPU, by torch's own
-        function.
-        """
+        """Convolve by a matrix product of patches; for one client on a GPU, by torch's own convolution."""
         if isinstance(padding, str) or not is_plain(input, weight, bias, stride, padding, dilation, groups):
             raise NotOnTapeError(
                 "gradients of single records are not known for a convolution in groups, with dilation "
@@ -191,9 +186,7 @@ class RecordTape(TorchFunctionMode):
         stride: int | Pair,
         padding: int | Pair,
     ) -> torch.Tensor:
-        """Convolve one client's pictures by torch's own function; make patches only for the records'
-        gradients.
-        """
+        """Convolve one client's pictures by torch's own function; use patches only for record gradients."""
         own = None if bias is None else bias[0]
         pictures = functional.conv2d(input, weight[0], own, stride, padding)
         output = self._watched(pictures.flatten(2))

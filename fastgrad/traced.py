@@ -36,8 +36,7 @@ class Step:
 
 
 def steps_of(model: nn.Module) -> Sequence[Step]:
-    """Return the steps of a model's forward pass, in order; the result of the last step is the model's
-    output.
+    """Return the steps of a model's forward pass, in order; the last step gives the model's output.
 
     Raises NotLoweredError: a forward pass that torch.fx cannot trace, a function that is not a layer, or a
     result that is not used.

@@ -62,7 +62,7 @@ def serve_only(parent: int) -> None:
 
 
 def with_python_quoted(runtime_env: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return Ray's settings for workers; if the path of this Python needs quoting for a shell, it is quoted.
+    """Return Ray's settings for workers, with the path of this Python quoted if a shell needs quotes.
 
     Ray hands the path to a shell as it is: below a folder with a space in its name no worker starts, and Ray
     tries again without end.
@@ -77,7 +77,7 @@ def is_program(name: str) -> bool:
 
 
 def begin_process(program: str, *, ends_with_parent: bool = False) -> None:
-    """If this process is the named Flower program, set up its log and its end (`ends_with_parent`).
+    """If this is the named Flower program, set up its log; if `ends_with_parent`, end it with its parent.
 
     On something else than a terminal, lines of Flower's log have a time and no colours. An error that the
     project raises itself is one line there, without a traceback. With ``GDPFED_LOG=json`` every event is one
@@ -102,7 +102,7 @@ def begin_process(program: str, *, ends_with_parent: bool = False) -> None:
 
 
 def make_plain(logger: logging.Logger, *, is_terminal: bool) -> None:
-    """Make Flower's logger print gdpfed's errors as one line, and times without colours outside terminals."""
+    """Make Flower's logger print gdpfed's errors as one line; outside terminals, add times, omit colours."""
     for handler in logger.handlers:
         handler.addFilter(_own_error_in_one_line)
         if not is_terminal and hasattr(handler, "colored") and hasattr(handler, "timestamps"):

@@ -1,4 +1,4 @@
-"""Read and write numbers as people do; Python also accepts 4_5, infinity and other digits."""
+"""Read and write decimal numbers; refuse what Python also accepts, such as 4_5, infinity or Arabic digits."""
 
 import re
 from math import isfinite
@@ -13,7 +13,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def has_other_digits(text: str) -> bool:
-    """Whether a text has digits of a script other than 0 to 9, which some readers accept as numbers."""
+    """Whether a text has decimal digits other than ASCII 0 to 9, such as Arabic ones, which int() accepts."""
     return any(each.isdecimal() and not each.isascii() for each in text)
 
 

@@ -10,7 +10,7 @@ from conf.errors import ConfigError, GDPFedError, InputError, either, not_known
 
 
 def line_of(error: GDPFedError) -> str:
-    """Return an error as one line for users: its text, then its kind, a heading in docs/refusals.md."""
+    """Return an error's text for users, followed by its kind in brackets, a heading in docs/refusals.md."""
     public = next(each for each in type(error).__mro__ if not each.__name__.startswith("_"))
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", public.__name__.removesuffix("Error"))
     shown = "\n".join(map(printable, str(error).split("\n")))
@@ -18,7 +18,7 @@ def line_of(error: GDPFedError) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text that a file or a name holds, with a blank for what a terminal takes for an order."""
+    """Return a text with a blank for each unprintable character, such as a terminal control code."""
     return "".join(each if each.isprintable() else " " for each in text)
 
 

@@ -25,7 +25,7 @@ RecordIs = Literal["record", "person"]
 
 
 def person_words(parties: int) -> str:
-    """Return "" if `parties` is 0 (rows are protected), "person" if 1, else also at how many parties."""
+    """Return "" if `parties` is 0, "person" if it is 1, or "person at up to 3 parties" if it is 3."""
     several = f" at up to {parties} parties" if parties > 1 else ""
     return f"person{several}" if parties else ""
 
@@ -115,7 +115,7 @@ def kind_of(work: str) -> WorkKind:
 
 
 def require_record_work(name: str, work: str, *, by_steps: bool = False) -> None:
-    """Raise PrivacyError unless clients take noisy steps on records and, if `by_steps`, release each step.
+    """Raise PrivacyError unless `work` takes noisy steps on records and releases each step (if `by_steps`).
 
     `name`: the setting that the error names. Raises PrivacyError: it is another work, or as in `kind_of`.
     """

@@ -15,7 +15,7 @@ OF_PYTHON = "python."
 
 
 def is_ours(item: object) -> bool:
-    """Whether a function or class is this project's code: whether its module has it under its own name."""
+    """Whether a function or class belongs to this project and can be imported by name from its module."""
     module, name = (str(getattr(item, key, "")) for key in ("__module__", "__qualname__"))
     ours = module.partition(".")[0] in ("fastgrad", "gdpfed")
     return ours and getattr(sys.modules.get(module), name, None) is item

@@ -188,7 +188,7 @@ def release_of(version: str) -> tuple[int, ...]:
 
 
 def signed_in(verifications: Mapping[str, str], consortium_key: bytes) -> SignedApp:
-    """Return the consortium's signature of an app from the app's verifications by consortium key.
+    """Return what the consortium with this key has signed about an app, from the app's stored signatures.
 
     Raises AppSignatureError: there is no signature, or none of this consortium.
     """

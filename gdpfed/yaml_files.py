@@ -1,4 +1,4 @@
-"""Read YAML files that people write as plain data; raise ValueError if a key occurs twice.
+"""Reads hand-written YAML files as plain data; raises ValueError if a key occurs twice.
 
 PyYAML takes the last of two equal keys, so what the first one says would be gone without a word. Option files
 are Hydra's, which refuses such keys itself.

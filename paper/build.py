@@ -1,4 +1,4 @@
-"""Makes paper.pdf: writes tables and pictures into paper/build, and has Typst set the text.
+"""Makes paper.pdf: writes tables and pictures into paper/build, and typesets the text with Typst.
 
 python -m paper.build [--tables-only]
 """
@@ -15,7 +15,7 @@ BUILD = PAPER / "build"
 
 
 def main() -> None:
-    """Write what the text reads, then set it; exit status 1 where Typst is not there."""
+    """Write tables and pictures, then typeset the paper; exit with status 1 if Typst is not installed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables-only", action="store_true", help="write tables and pictures, and end")
     options = parser.parse_args()

@@ -30,7 +30,7 @@ def figures_in(cell: str) -> list[float]:
 
 
 def _promises(table: Measured) -> Figure:
-    """Accuracy by method, against outsiders and against everyone, with a bar of one standard deviation."""
+    """Plot each method's test accuracy, for privacy against outsiders and everyone, with error bars."""
     figure = new_figure(WIDTH_INCHES, 0.24 * len(table.rows) + 0.9)
     (axes,) = new_panels(figure, 1, columns=1)
     names = [row[0] for row in table.rows]
@@ -54,7 +54,7 @@ def _promises(table: Measured) -> Figure:
 
 
 def _growth(table: Measured) -> Figure:
-    """Seconds a round by the number of clients, of a client and of the server."""
+    """Plot a client's and the server's seconds per round against the number of clients."""
     figure = new_figure(WIDTH_INCHES, 2.3)
     (axes,) = new_panels(figure, 1, columns=1)
     clients = _column(table, 0)

@@ -26,7 +26,7 @@ class Measured:
     rows: tuple[tuple[str, ...], ...]
 
     def to_csv(self) -> str:
-        """Headings and rows, RFC 4180 but for the line ends."""
+        """Return headings and rows as CSV text: RFC 4180, except that lines end with a line feed only."""
         text = StringIO()
         csv.writer(text, lineterminator="\n").writerows([self.headings, *self.rows])
         return text.getvalue()

@@ -1,4 +1,4 @@
-"""``python -m release FOLDER``: write the sources of what is published."""
+"""``python -m release FOLDER``: write the sources of the published project into FOLDER."""
 
 import sys
 from pathlib import Path

@@ -173,7 +173,7 @@ def training_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
 
 
 def correction_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
-    """Return for each client without an update which parts of its earlier noise to subtract, and no model."""
+    """Return content for each client without an update: it names the earlier noise to subtract, no model."""
     return {
         client_id: RecordDict({CORRECTION_RECORD: correction_record(each, client_id)})
         for each in sums

@@ -148,7 +148,7 @@ def _joined_and_planned(
 
 
 def _opened(prepared: PreparedRun, fleet: GridFleet, more: Sequence[Extension]) -> OpenRun:
-    """Open the run's files, with the extensions that only runs over Flower have."""
+    """Open the run's files; add the optional features (extensions) that only runs over Flower have."""
     log(INFO, "the run's files are in %s", prepared.path)
     announce = partial(log, INFO, "%s")
     extensions = [*server_extensions_of(prepared, announce), *more]

@@ -104,7 +104,7 @@ def _fits(value: Any, dtype: str, axes: str, sizes: dict[str, int], owner: objec
 
 
 def check_module(module: ModuleType) -> None:
-    """Check array shapes in all later calls in a module, as docstrings of functions or base classes state."""
+    """Make a module's functions and methods check the array shapes that their docstrings state."""
     for name, value in list(vars(module).items()):
         if getattr(value, "__module__", None) != module.__name__:
             continue

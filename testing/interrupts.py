@@ -4,7 +4,7 @@ import signal
 
 
 def take_interrupts() -> None:
-    """Make SIGINT raise KeyboardInterrupt again, if this process inherited that it is ignored.
+    """Make SIGINT raise KeyboardInterrupt again, if this process was started with SIGINT ignored.
 
     A process hands that down to all it starts, and what tests interrupt would then go on.
     """

@@ -51,7 +51,7 @@ class PlantedFault:
 
 
 def _less_noise(share: float) -> tuple[Patches, Patches]:
-    """Return patches that multiply a sum's noise by a factor: for sums without masks, and with masks."""
+    """Return replacement functions that multiply a sum's noise by a factor: without masks, and with masks."""
 
     def plain(size: int, stddev: float, *more: Any, **how: Any) -> Any:
         return share * gaussian_noise(size, stddev, *more, **how)

@@ -151,7 +151,7 @@ def lines_of(name: str) -> int:
 
 
 def chapter_of(name: str) -> tuple[int, int]:
-    """Return the position of a file's chapter, and of the file's longest matching path in the chapter.
+    """Return two positions for a file: of its chapter, and of the longest matching path in that chapter.
 
     Raises FailedError if no chapter has the file.
     """

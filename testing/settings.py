@@ -4,5 +4,5 @@ from collections.abc import Iterable
 
 
 def last_of_each(settings: Iterable[str]) -> list[str]:
-    """Return the settings without those that a later one repeats; commands refuse a repeated setting."""
+    """Return settings (key=value) with only the last of each key, as commands refuse a repeated key."""
     return list({setting.partition("=")[0]: setting for setting in settings}.values())

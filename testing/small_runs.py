@@ -162,5 +162,5 @@ def as_charged(requests: Sequence[SumRequest], round_index: int = 0) -> list[Cha
 
 
 def as_expected(requests: Sequence[SumRequest], round_index: int = 1) -> list[ExpectedSum[SumRequest]]:
-    """Wrap requests for sums as if a ledger expected them in a round; no ledger is needed."""
+    """Wrap requests as sums that are expected in a round and not charged yet; no ledger is needed."""
     return [ExpectedSum(SEAL, request, round_index) for request in requests]

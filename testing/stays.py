@@ -15,7 +15,7 @@ REGIONS = ("Midwest", "Northeast", "South", "West")
 
 
 def write_stays(path: Path, per_hospital: int = 3, hospitals: int | None = None) -> Path:
-    """Write stays of the first declared hospitals, or of all; at most every fifth stay is a readmission.
+    """Write made-up hospital stays for some or all declared hospitals; at most one in five is a readmission.
 
     The sicker of every ten die. Of each hospital the region is known; one stay in ten has no outcome, one no
     region, and one a score of -1. Returns the path.

@@ -28,7 +28,7 @@ from secagg import keystream
 
 
 def measured(work: Work, way: str) -> dict[str, object]:
-    """Measure the seconds of gdpfed's steps; return them, and how it computes per-record gradients."""
+    """Time gdpfed's training steps; return seconds per step, and how per-record gradients are computed."""
     model = build_model(work.model, (1, EDGE, EDGE), NUM_CLASSES, seed=0)
     theta, (x, y), device = flatten(model), work.records(), torch.device(work.device)
     training = LocalTraining(work.num_steps, work.expected_batch, work.learning_rate, 0.0)

@@ -80,7 +80,7 @@ def measure_each(measure: Callable[[Work, str], dict[str, object]]) -> None:
 
 
 def seconds_of(work: Work, steps: Callable[[], object]) -> list[float]:
-    """Time several runs of the steps until the device has finished; return seconds per step of each run."""
+    """Run the same steps several times; return the seconds per step of each run, GPU work included."""
     finish = torch.cuda.synchronize if work.device == "cuda" else partial(int)
     steps()
     seconds = []

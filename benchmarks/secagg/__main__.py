@@ -38,14 +38,14 @@ Row = tuple[str, str, str, str, str]
 
 
 def compared(work: str, ours: str, other: str, ratio: float, aim: str = "") -> Row:
-    """Make a table row of gdpfed's time or rate, another program's and their ratio, and print it."""
+    """Make and print a table row that compares gdpfed's time or rate with another program's; return it."""
     row = (work, ours, other, f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}", aim)
     CONSOLE.print(" | ".join(row), soft_wrap=True)
     return row
 
 
 def raw_keystream(stream: CipherContext, num_bytes: int) -> None:
-    """Encrypt `num_bytes` zeros in chunks into one small buffer, to time the cipher without main memory."""
+    """Encrypt `num_bytes` zeros in chunks into a small buffer, to time the cipher without memory traffic."""
     zeros, buffer = bytes(CHUNK_BYTES), bytearray(CHUNK_BYTES)
     for _ in range(num_bytes // CHUNK_BYTES):
         stream.update_into(zeros, buffer)
@@ -130,7 +130,7 @@ def round_rows(num_clients: int, dimension: int) -> list[Row]:
 
 
 def steps_table(num_clients: int, dimension: int, repeats: int) -> Table:
-    """Make a table of the milliseconds of each step from an update to its message, and back."""
+    """Make a table of the milliseconds of each step: from update to message, and from message to sum."""
     parameters = parameters_for(num_clients, dimension)
     encoding, bits = parameters.encoding(num_clients), parameters.modulus_bits
     update = np.full(dimension, 0.9 / np.sqrt(dimension), dtype=np.float32)

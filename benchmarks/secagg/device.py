@@ -48,7 +48,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: the clients of a secure sum, the length of its vectors, and how often."""
+    """The size of a measurement: clients in a secure sum, length of the vectors, number of repetitions."""
 
     members: int
     dimension: int

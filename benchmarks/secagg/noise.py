@@ -1,4 +1,4 @@
-"""Computes the surplus noise of secure sums, and how far one malicious client can shift a sum undetected."""
+"""Computes the unneeded noise in secure sums, and how far one malicious client can shift a sum undetected."""
 
 from math import ceil
 

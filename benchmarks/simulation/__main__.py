@@ -121,7 +121,7 @@ def _named(device: str) -> str:
 
 
 def ready(options: argparse.Namespace) -> str:
-    """Raise SystemExit if the options cannot be measured here; return a remark if the machine is busy."""
+    """Raise SystemExit if the chosen measurements cannot run here; return a remark if the machine is busy."""
     try:
         others = [name for name in ("cnn3", "lstm", "resnet18") if vars(options)[name]]
         if len(others) > 1:

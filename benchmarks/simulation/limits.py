@@ -123,7 +123,7 @@ def make_steps(work: Work) -> Steps:
 
 
 def shares_of_calls(calls: Sequence[Any], seconds: float) -> dict[str, float]:
-    """Return the fraction of a step's time that each kind of call of the compiled training takes."""
+    """Return which fraction of a compiled training step's time each kind of call takes."""
     times: dict[str, float] = {}
     for call in calls:
         name = call.func.__name__

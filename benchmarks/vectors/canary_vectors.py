@@ -132,7 +132,7 @@ def _projections(plan: PrivacyPlan) -> list[list[float]]:
 
 
 def _transcript(plan: PrivacyPlan, adjacency: Any) -> Transcript:
-    """Make the record of a run's sums, which have given projections onto the canaries' directions."""
+    """Make the transcript of a run: sums with prescribed projections onto the canaries' directions."""
     canaries = Canaries(
         clients=np.arange(CLIENTS),
         groups=np.zeros(CLIENTS, dtype=np.int64),
@@ -193,7 +193,7 @@ def _gaussian(mu: float) -> Any:
 
 
 def _thresholds() -> dict[str, Any]:
-    """Return a test case: the scores of 40 canaries, and the guesses and alarm rates that they must give.
+    """Return a test case: scores of 40 canaries, with the expected guesses and rates of alarms.
 
     A guess says whether a canary was in a run. The rates are those of true and of false alarms.
     """

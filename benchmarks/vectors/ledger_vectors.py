@@ -134,7 +134,7 @@ _KEYS = ("do", "run", "round", "in_round")
 
 
 def _in_numbers(terms: Terms) -> dict[str, Any]:
-    """Return the numbers in the privacy event that a run records in a ledger and the run's limits."""
+    """Return the numbers in a run's privacy event, as a ledger records it, and the limits of the run."""
     (charge,) = terms.charges
     event = charge.event.to_dict()
     numbers = {key: each for key, each in event.items() if key not in ("turns", "num_rounds", "num_sums")}

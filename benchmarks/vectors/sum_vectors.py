@@ -1,4 +1,4 @@
-"""Test vectors of secure sums with dropouts: each client's part of the noise, the step size, and the total.
+"""Test vectors of secure sums with dropouts: each client's part of the noise, the rounding step, the total.
 
 The messages of whole sums are in docs/secagg_wire_vectors.json; here is the hash of each of those sums.
 """

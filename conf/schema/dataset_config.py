@@ -1,4 +1,4 @@
-"""The setting groups ``dataset`` and ``training``: what is trained on, and how a client trains."""
+"""The setting groups ``dataset`` (data and model) and ``training`` (a client's local training)."""
 
 from dataclasses import dataclass, replace
 from math import prod

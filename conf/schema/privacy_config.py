@@ -39,7 +39,7 @@ Part = Annotated[float, within("(0, 1]")]
 
 @dataclass
 class PrivacyConfig:
-    """Privacy settings: the clients' budgets, the accounting of costs, and what depends on them."""
+    """Privacy settings: budgets, accounting, sampling, noise and clipping."""
 
     unit: Annotated[str, one_of("client", "record")] = "client"
     against: Annotated[str, one_of("auto", "outsiders", "everyone")] = "auto"

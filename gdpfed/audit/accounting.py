@@ -136,7 +136,7 @@ def _sums(event: Mapping[str, Any]) -> SampledSums:
 
 
 def _releases(event: Mapping[str, Any]) -> int:
-    """Count a privacy event's releases: steps (or windows of steps) times the clients of one person."""
+    """Count the releases of a privacy event: steps (or step windows) times clients that share one person."""
     steps = int(event.get("num_steps", 1)) // int(event.get("window_steps", 1))
     return steps * parties_in(event)
 

@@ -42,7 +42,7 @@ PROOFS = {
 
 
 def check_card(files: RunFiles) -> Iterator[str]:
-    """Yield one line for each error in a model card; a run that goes on has none."""
+    """Yield one line for each error in a model card; yield nothing if the run has no model card yet."""
     if files.card is None:
         return
     promise = AUDIT_CARDS.get(files.plan["mechanism"])(files)
@@ -60,7 +60,7 @@ def check_card(files: RunFiles) -> Iterator[str]:
 
 
 def _conditions(files: RunFiles) -> set[str]:
-    """Return the conditions for model card lines that a run meets, except those of its mechanism."""
+    """Return which conditions for model card lines a run meets, apart from its mechanism's conditions."""
     config, plan, holds = files.config, files.plan, set[str]()
     holds |= {"averaged"} if config["method"].get("average", "none") != "none" else set()
     if not _counts_alone(files):

@@ -17,7 +17,7 @@ NORMAL_QUANTILE = 1.959963984540054
 
 
 def result_sections(files: RunFiles) -> set[str]:
-    """Return the conditions for lines of the model card that follow from the run's results."""
+    """Return which conditions for model card lines the run's results meet."""
     holds = {"vote"} if "vote" in files.plan else set()
     holds |= {"voted" if files.vote is not None else "not-voted"}
     if files.held_out is not None:

@@ -111,7 +111,7 @@ EVENT_KINDS: "Registry[EventKind]" = Registry(
 
 
 def unknown_kind(kind: str) -> ValueError:
-    """Return the error for an event of a kind that the audit cannot compute the cost of."""
+    """Return the error for a kind of event whose privacy cost the audit cannot compute."""
     return ValueError(
         f"this audit cannot compute the cost of events of kind {kind}: use the gdpfed that wrote the files"
     )

@@ -14,7 +14,7 @@ from gdpfed.audit.run_files import RunFiles
 
 
 def noised_by_members(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[int, int, float]]:
-    """Yield number, member count and stddev of a member's noise for every sum whose members add the noise."""
+    """Yield index, member count and stddev of one member's noise, for each sum whose members add noise."""
     for number, (members, share) in enumerate(record.get("noise_shares", ())):
         groups = [files.plan["groups"][index] for index in record["groups_in_sums"][number]]
         # An edge that is trusted adds all of the noise, of which no member knows a share.
@@ -24,7 +24,7 @@ def noised_by_members(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple
 
 
 def sums_with_shares(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[int, float, float]]:
-    """Yield for each secure sum: number, stddev of the noise unknown to colluders, and the planned stddev."""
+    """Yield for each sum noised by its members: index, noise stddev unknown to colluders, planned stddev."""
     tolerated = Fraction(str(files.config["secagg"]["corrupt_tolerance"]))
     for number, members, share in noised_by_members(files, record):
         known = max(1, math.ceil(tolerated * members))

@@ -37,7 +37,7 @@ class MechanismCard(ABC):
         return paid_first(self.plan)
 
     def holds(self) -> frozenset[str]:
-        """Return the conditions for lines of the model card that runs of this mechanism meet."""
+        """Return which conditions for model card lines all runs of this mechanism meet."""
         return self.sections
 
     @abstractmethod
@@ -45,7 +45,7 @@ class MechanismCard(ABC):
         """Return membership inference bounds so far, by client group: one bound for each budget in it."""
 
     def of_members(self, index: int) -> Inference | None:
-        """Return the bound on membership inference by members of a client's sums; None if there is none."""
+        """Return the membership inference bound for attackers in the same sum; None by default."""
         return None
 
     def inference_row(self, index: int, number: int) -> Fields:

@@ -119,7 +119,7 @@ class NodeEntry(ABC):
 
     @property
     def held_out(self) -> Charges:
-        """The privacy cost of a held-out record: the cost of one noised sum of counts; empty if none."""
+        """The privacy cost of a held-out record: one noised sum of counts; empty if there is no such sum."""
         return self._paid("held_out")
 
     @property
@@ -129,7 +129,7 @@ class NodeEntry(ABC):
 
     @property
     def first_sent(self) -> Charges:
-        """The privacy costs of the one-time sums before the rounds to which this client contributed."""
+        """The privacy costs of sums before the first round: only of sums to which this client contributed."""
         return [charge for entry in FIRST if self.saved.get(SENT[entry]) for charge in self._paid(entry)]
 
     def _paid(self, entry: str) -> Charges:
@@ -321,7 +321,7 @@ def _entries(path: Path) -> tuple[bool, list[NodeEntry]]:
 
 
 def _lacking(known: Collection[str], client: int | None, directory: Path) -> Iterator[str]:
-    """Yield a line if a run used the client but is missing in its ledger, say after a restored backup."""
+    """Yield a line if the node's ledger lacks a run that used the client, say after a restored backup."""
     files = RunFiles.read(directory)
     rounds = sum(int(group.get(str(client), 0)) for group in files.ledger["participations"])
     if rounds and files.name not in known:
@@ -332,6 +332,6 @@ def _lacking(known: Collection[str], client: int | None, directory: Path) -> Ite
 
 
 def _runs(entries: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
-    """Audit the last run together with earlier runs that protect the same: the client or its records."""
+    """Audit the last run together with earlier runs that protect the same unit: client or records."""
     last = entries[-1]
     return last.audits([entry for entry in entries if entry.protects == last.protects])

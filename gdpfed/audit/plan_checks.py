@@ -85,7 +85,7 @@ def default_delta(files: RunFiles) -> float:
 
 
 def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
-    """Check that the plan's privacy costs follow from its other numbers, and the ledger's from the plan."""
+    """Check the plan's privacy costs against its other numbers, and the ledger's costs against the plan."""
     plan = files.plan
     for index, group in enumerate(plan["groups"]):
         said = [*group["charges"], *files.ledger["charges"][index]]
@@ -97,7 +97,7 @@ def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _check_events(files: RunFiles, index: int) -> Iterator[str]:
-    """Check that charges state the plan's adjacency, sampling and noise; some methods need one fixed norm."""
+    """Check that privacy costs state the plan's adjacency, sampling, noise, and one norm where required."""
     plan, group = files.plan, files.plan["groups"][index]
     events = [charge["event"] for charge in group["charges"]]
     for key, otherwise in STATED.items():
@@ -116,7 +116,7 @@ def _check_events(files: RunFiles, index: int) -> Iterator[str]:
 
 
 def _check_mean_norm(files: RunFiles) -> Iterator[str]:
-    """Check that the norms of groups have the configured mean: sum_m n_m C_m / sum_m n_m, n_m of a cohort."""
+    """Check that the clipping norms' mean over groups, weighted by expected cohort size, is as configured."""
     plan, asked = files.plan, files.config["privacy"]["clipping_norm"]
     if files.config["method"]["name"] not in MEAN_NORM or plan["sampling"] == "allocation":
         return

@@ -73,7 +73,7 @@ def _check_cohorts(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _counts_groups(filled: object, num_groups: int) -> bool:
-    """Whether a log entry lists valid counts of zero-sending clients: one per group, or an empty list."""
+    """Whether ``filled`` is empty or has one valid number of zero-sending clients for every group."""
     if not isinstance(filled, list) or len(filled) not in (0, num_groups):
         return False
     return all(type(each) is int and 0 <= each < MOST_CLIENTS for each in filled)
@@ -105,7 +105,7 @@ def _check_participations(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _check_sums(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Iterator[str]:
-    """Check that a round's sums have no more clients than were asked, and each group in one of them."""
+    """Check that a round's sums have no more clients than asked, and cover every group that was asked."""
     plan = files.plan
     asked, answered = sum(record["cohort_sizes"]) * plan["sums_per_round"], sum(record["survivors"])
     if answered > asked:
@@ -188,7 +188,7 @@ def check_figures(files: RunFiles) -> Iterator[str]:
 
 
 def _renyi_orders(privacy: Mapping[str, Any]) -> str:
-    """Return which orders a plan states: whole ones for discrete noise, and for rdp where configured."""
+    """Return "whole" if the plan must use integer Renyi orders, as for discrete noise; else "fine"."""
     if privacy["noise"] == "discrete_gaussian":
         return "whole"
     asked, by_paper = privacy["renyi_orders"], privacy["sampling_rates"] == "paper"

@@ -130,7 +130,7 @@ class AuditRule(ABC):
         return self.files.plan
 
     def refuse_other_events(self) -> None:
-        """Raise ValueError if plan or ledger charge events of other kinds, or with other entries."""
+        """Raise ValueError if a privacy event in plan or ledger has a wrong kind or wrong entries."""
         for group in self.plan["groups"]:
             for own in (group, *group.get("records", {}).get("groups", ())):
                 check_charges(own["charges"], self.kinds)
@@ -168,7 +168,7 @@ class AuditRule(ABC):
 
     @abstractmethod
     def groups(self) -> Iterator[GroupAudit]:
-        """Yield the audit's results for each client group in order, or for each record budget in it."""
+        """Yield one audit result for each client group in order, or one for each record budget in a group."""
 
     def check_ledger(self, index: int) -> Iterator[str]:
         """Check that the ledger's privacy costs for a group equal the plan's costs for the rounds so far."""
@@ -197,7 +197,7 @@ class AuditRule(ABC):
         yield from ()
 
     def check_cohorts(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check a group's cohort sizes; by default only that no round asked more clients than it could."""
+        """Check a group's cohort sizes; by default, that no round asked more clients than were reachable."""
         sizes, there = cohorts.sizes[:, index], cohorts.reachable[:, index]
         for at in np.flatnonzero(cohorts.drawn & (sizes > there))[:1]:
             yield (

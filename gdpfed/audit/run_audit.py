@@ -23,7 +23,7 @@ AUDIT_CHECKS: "Registry[Callable[[Path, RunFiles], Iterator[str]]]" = Registry(
 
 @dataclass(frozen=True)
 class RunAudit:
-    """The result of a run's audit: numbers for each group, contradictions between files, and a hash for all.
+    """The result of a run's audit: numbers by group, contradictions between files, and a hash over all files.
 
     `not_computed`: a line for each thing of which the run's files say nothing, as data that a program gave.
     """

@@ -79,7 +79,7 @@ def norm_fields(files: RunFiles) -> Fields:
 
 
 def norm_rows(files: RunFiles) -> list[Fields]:
-    """Return the values that the model card's table of update norms must state, a row for each multiple."""
+    """Return the rows of the model card's table of update norms: one for each multiple of clipping norm."""
     if files.norms is None:
         return []
     return [

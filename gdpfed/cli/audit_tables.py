@@ -88,7 +88,7 @@ def _record_table(audit: RunAudit, title: str) -> Table:
 
 
 def _spent(group: GroupAudit) -> list[str]:
-    """Return four table cells of a group: budget, epsilon so far as recomputed, as recorded, as planned."""
+    """Return a group's table cells: budget, epsilon so far (recomputed, then recorded), planned epsilon."""
     recorded = "" if group.recorded is None else figure(group.recorded)
     return [figure(group.budget), figure(group.spent), recorded, figure(group.planned)]
 

@@ -92,12 +92,12 @@ class NodeStatus:
         return [each for each in self.journal if each.cause not in (BEGUN, ACCEPTED)]
 
     def limit(self, run: NodeRunAudit) -> float:
-        """Return the most epsilon against the server that the node's settings allow; inf without a limit."""
+        """Return the largest epsilon against the server that the node's settings allow; inf if unlimited."""
         own = self._budget(run)
         return inf if own is None else own.max_epsilon_against_server
 
     def most_updates(self, run: NodeRunAudit) -> int:
-        """Return how many updates the run's and the node's limits let a run get from this node."""
+        """Return the smaller of the run's and the node's limits on the number of this node's updates."""
         own = self._budget(run)
         most = inf if own is None else own.max_participations
         return run.num_updates if most >= run.num_updates else int(most)
@@ -143,7 +143,7 @@ class NodeStatus:
 
     @property
     def last_line(self) -> str:
-        """Return a line on when the last query came and, before the first run, on the unspent budget."""
+        """Return a line: when the last query came, when the ledger changed and, before any run, budgets."""
         heard = "never" if self.heard is None else f"{_minute(self.heard)} UTC"
         last = f"last query to every node {heard}, ledger last changed {_minute(self.changed)} UTC"
         if self.audit.runs:

@@ -1,4 +1,4 @@
-"""Converts the configuration's learning task and training into the form that is sent to clients."""
+"""Converts the configured learning task and training settings into the form that clients receive."""
 
 import json
 from dataclasses import fields

@@ -41,7 +41,7 @@ class KeptStates:
     last: Mapping[int, int] = field(default_factory=dict)
 
     def added(self, clients: Sequence[int], training: LocalTraining) -> Floats:
-        """Compute the corrections that clients with states add to every gradient: float32[clients, d]."""
+        """Return the correction that each client's kept state adds to its gradients: float32[clients, d]."""
         return np.array(self._kind.added(self._kept(clients), self.told, training), np.float32)
 
     def keep(

@@ -49,7 +49,7 @@ def own_noise(
     share: KeyedNoise | None = None,
     taken_back: Sequence[KeyedNoise] = (),
 ) -> npt.NDArray[np.int64] | Literal["discrete_gaussian"] | None:
-    """Return a client's Gaussian noise for a sum, in steps, int64[d]; for discrete noise its name; or None.
+    """Return a client's Gaussian noise in a sum, int64[d]; None without noise; for discrete noise its name.
 
     It is None if the sum has no noise, and "discrete_gaussian" for discrete noise, which the session draws.
 
@@ -94,7 +94,7 @@ def keyed_steps(
 
 
 def check_keyed(encoding: Encoding) -> None:
-    """Raise OrderError if the server must remove parts of a sum's noise, which keyed noise does not have."""
+    """Raise OrderError if the server will remove noise from the sum later; keyed noise forbids this."""
     if encoding.levels is not None and encoding.levels.multipliers:
         raise OrderError("noise that is subtracted later must be discrete_gaussian, not gaussian")
 
@@ -124,7 +124,7 @@ GRID = 2.0**-10
 def noised_counts(
     counts: npt.NDArray[np.int64], noise_stddev: float, random_bytes: RandomBytes
 ) -> npt.NDArray[np.float64]:
-    """Add noise N(0, s^2) to each class count that a client releases, and round: shape (B,).
+    """Return class counts of a client plus noise N(0, s^2), rounded to multiples of `GRID`: shape (B,).
 
     Replacing one record changes no count, or two counts by 1 each: sqrt(2) in norm. The release therefore
     costs 1 / s^2 zCDP. Values may be below 0; code that uses them clips them, which is post-processing.

@@ -48,7 +48,7 @@ class OrderError(InputError):
 
 
 def stands_out_of_zeros(noise_multiplier: float) -> str:
-    """Say why one update among zeros would stand out of a sum with this noise, or return "" if it would not.
+    """Say why this noise is too weak to hide one update among zeros; return "" if it suffices.
 
     Among zeros, only the noise hides an update. It suffices if it is at least 1 / `LARGEST_RATIO` of the
     bound, as the other members' updates may be.

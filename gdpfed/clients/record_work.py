@@ -61,7 +61,7 @@ class RecordJobs:
 
     @property
     def bounds(self) -> list[float]:
-        """The norm to which each client's record gradients are clipped."""
+        """How far one record may move each client's result, with an allowance for rounding."""
         return [record_bound(order, self.theta.shape[-1], self.grid) for order in self.orders]
 
     def noised_updates(self, bound: StepBound = "record") -> torch.Tensor:
@@ -143,7 +143,7 @@ def checked_steps(order: TrainingOrder) -> RecordSteps:
 
 
 def _check_window(order: TrainingOrder, steps: RecordSteps) -> None:
-    """Raise OrderError for local steps whose final model could move further than the accounting assumes."""
+    """Raise OrderError unless the local steps are plain SGD without noise, which the privacy bound covers."""
     if steps.noise_multiplier != 0:
         raise OrderError(
             f"the order's work is {order.work} with a record noise_multiplier of {steps.noise_multiplier}: "
@@ -250,7 +250,7 @@ def alone(job: Job, updates: Updates) -> torch.Tensor:
 
 
 def taken_from(data: Split, device: torch.device) -> Take:
-    """Return a function that gives the records at some positions of a data set, on a device."""
+    """Return a function that reads the records at given positions of a data set onto a device."""
 
     def take(places: Positions) -> tuple[torch.Tensor, torch.Tensor]:
         batch = data.take(places.reshape(-1))
@@ -268,14 +268,14 @@ def checked_model(order: TrainingOrder) -> nn.Module:
 
 
 def check_window(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding) -> None:
-    """Raise OrderError if rounding makes local steps on records unsafe even with a single record."""
+    """Raise OrderError if rounding breaks the privacy bound of local steps, even with only one record."""
     record_bound(order, len(theta), encoding.grid)
     # As of one record: how many there are is known once they are read, and is public.
     check_rounding(order, theta, min(checked_steps(order).batch_rates))
 
 
 def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch.Tensor:
-    """Return clients' model changes after a window of local steps; one record moves each by its bound."""
+    """Return clients' model changes by local steps, scaled so that one record moves each by <= `bounds`."""
     convex, bounds, eta = bound == "convex", jobs.bounds, jobs.orders[0].training.learning_rate
     for order, holder in zip(jobs.orders, jobs.holders, strict=True):
         check_rounding(order, jobs.theta, holder.batches.expected_size)
@@ -291,7 +291,7 @@ def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch
 
 
 def record_bound(order: TrainingOrder, dimension: int, grid: float) -> float:
-    """Return the norm to which record gradients are clipped: slightly below C, to allow for rounding.
+    """Return how far a record may move a client's result: slightly below C, or 2 C m for window_steps.
 
     Let S and S' be the sums with a record and without. They differ by C - grid sqrt(d) / w at most, exactly.
     Weighing makes that w C - grid sqrt(d). Clipping to the ball of the encoding, and clamping to its range,

@@ -59,7 +59,7 @@ class Machine:
     """The Ray actor on one machine; its child processes train clients."""
 
     def begin(self, choose: Choose, source: DataSource, data: Dataset) -> str:
-        """Store the data, make the simulation engine, and describe how it trains."""
+        """Store the data, make the simulation engine, and return a text that says how the engine trains."""
         torch.set_num_threads(1)
         place_dataset(source, data)
         self._engine, words = choose()
@@ -147,7 +147,7 @@ class RayMachines(Divided):
     def _send(
         self, act: Callable[[Engine, Part], T], parts: Sequence[Part], models: dict[int, Any]
     ) -> Iterator[tuple[Any, tuple[_Member, Part]]]:
-        """Send each machine its part of the jobs; models that were stored earlier are taken from `models`."""
+        """Send each machine its jobs, and yield pending results; store each start model in Ray only once."""
         for member, part in zip(self._members, parts, strict=False):
             starts = {id(job.start): job.start for _, job in part}
             places = {each: place for place, each in enumerate(starts)}
@@ -186,7 +186,7 @@ def _again(part: Part, shares: Sequence[int]) -> list[list[tuple[int, SumJob]]]:
 
 @cache
 def installed() -> tuple[str, str]:
-    """Return versions with a hash of the code, which must be equal on all machines, and the kind of CPU."""
+    """Return the versions of packages and a hash of the code as one text, and the kind of CPU."""
     digest = sha256()
     for room in ROOMS:
         for path in sorted((SOURCES / room).rglob("*.py")):
@@ -302,7 +302,7 @@ def _answers(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_machine(name: str, error: exceptions.RayError) -> Exception:
-    """Add a machine's name to an error; errors of other packages become one line."""
+    """Return an error that names the machine, in one line; return unexpected errors of a task unchanged."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, GDPFedError):
         return type(cause)(f"{name}: {cause}")

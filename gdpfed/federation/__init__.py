@@ -1,4 +1,4 @@
-"""The logic of a federation without network code; Flower apps carry the values that go in and come out.
+"""The logic of server and nodes without network code; the Flower apps send and receive the messages.
 
 What it logs is a line of Flower's log, beside those of the apps.
 """

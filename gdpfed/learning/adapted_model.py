@@ -20,8 +20,7 @@ MOST_ITERATIONS = 200
 
 
 def fit_near(model: nn.Module, data: Split, loss: Loss, *, names: Collection[str], pull: float) -> None:
-    """Fit the named parameters w in place: minimise sum_x loss(x) + pull / 2 ||w - w_0||^2,
-    where w_0 are the values before the fit.
+    """Fit the named parameters w: minimise sum_x loss(x) + pull / 2 ||w - w_0||^2, from start values w_0.
 
     These are a released model, or initial parameters. Nothing is noised or clipped, so
     what comes of it is as private as the rows are: it may not leave the party. L-BFGS with whole batches

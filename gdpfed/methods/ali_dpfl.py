@@ -152,7 +152,7 @@ class ALIDPFL(DPSGD):
 
     @classmethod
     def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
-        """Return the number of local steps in each round, by the rule ``method.rule`` for the largest budget.
+        """Return the number of local steps in each round, planned by ``method.rule`` for the largest epsilon.
 
         Raises ConfigError: more steps in a round than a client takes.
         """
@@ -245,14 +245,14 @@ def _epsilons(config: Config) -> Sequence[float]:
 
 
 def _spread(allowed: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
-    """Divide `allowed` local steps among rounds; with `whole_rounds`, each round has the same number."""
+    """Divide `allowed` local steps among rounds; with `whole_rounds`, each round has the same number or 0."""
     if not whole_rounds:
         return evenly_spread(allowed, num_rounds)
     return _up_to(allowed, max(1, allowed // num_rounds), num_rounds, whole_rounds=True)
 
 
 def _up_to(allowed: int, tau: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
-    """Return `tau` local steps a round until `allowed` are used; `whole_rounds` drops an incomplete round."""
+    """Plan `tau` local steps per round, `allowed` in total; `whole_rounds` drops a last round with fewer."""
     full, rest = divmod(allowed, tau)
     last = () if whole_rounds else (rest,)
     return ((tau,) * full + last + (0,) * num_rounds)[:num_rounds]

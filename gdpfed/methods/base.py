@@ -184,7 +184,7 @@ class Method(ABC):
 
     @classmethod
     def proposals(cls, config: Config) -> "tuple[Config, list[Proposal]] | None":
-        """Choose settings that the user left open, with reasons; return None if the method has no rule."""
+        """Return a configuration with proposed settings, and reasons; None if the method proposes none."""
         return None
 
     @classmethod
@@ -293,7 +293,7 @@ class Method(ABC):
         return self.step(theta, sums), sums
 
     def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
-        """Return the next model, theta + server_learning_rate * sum_m omega_m * transform_m(y_m).
+        """Return the next model theta + server_learning_rate * sum_m omega_m * transform_m(y_m); y_m: sums.
 
         It is float32[d] -> float32[d]. y_m: the released sum of group m; omega_m: its weight. A missing sum
         counts as 0.

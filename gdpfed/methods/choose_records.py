@@ -67,7 +67,7 @@ class PublicNumbers:
         return 1 / math.sqrt(math.log1p((self.privacy / batch_rate) ** 2 / (num_steps * self.parties)))
 
     def batch_rate(self, num_steps: int) -> float:
-        """Return the smallest batch rate with enough signal over noise and enough records a batch, else 1."""
+        """Return the smallest batch rate with enough signal and enough records a batch, or 1 if none has."""
         return next(
             (
                 rate

@@ -53,7 +53,7 @@ class DPSGD(RecordMethod):
 
     @cached_property
     def client_weights(self) -> npt.NDArray[np.float64]:
-        """w_i: the weight of client i's update, one on average; the server divides by the sum of weights."""
+        """w_i: the weight of client i's update (mean weight 1); the server divides by the sum of weights."""
         by = self.config.method.client_weights
         if by == "equal":
             return np.ones(self.config.dataset.num_clients)
@@ -67,7 +67,7 @@ class DPSGD(RecordMethod):
 
     @property
     def step_noise(self) -> float:
-        """Return the noise's standard deviation in one step of the global model, at learning rate one.
+        """Return the noise (standard deviation) that one step adds to the global model at learning rate 1.
 
         sqrt(sum_i (p_i sigma_i C_i / B_i)^2 / q), q being the rate at which clients are sampled.
         """

@@ -61,12 +61,12 @@ class DPSum(RecordMethod):
         ]
 
     def steps(self, group_index: int, round_index: int) -> RecordSteps:
-        """Return a client's single DP-SGD step in a round, without noise, which is added to the sum."""
+        """Return a client's single DP-SGD step in a round, without noise, because the sum gets the noise."""
         return replace(super().steps(group_index, round_index), noise_multiplier=0.0)
 
     @property
     def step_noise(self) -> float:
-        """Return the noise's standard deviation in one step of the global model, at learning rate one.
+        """Return the noise (standard deviation) that one step adds to the global model at learning rate 1.
 
         It is sigma C over the expected number of records in all batches.
         """

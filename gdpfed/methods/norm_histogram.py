@@ -43,7 +43,7 @@ def refuse_norm_histogram(config: Config) -> None:
 
 
 def refuse_unplanned(config: Config, plan: PrivacyPlan) -> None:
-    """Raise ConfigError if the plan omits the histogram's cost, or if rounds do not sum updates alone."""
+    """Raise ConfigError if the plan omits the histogram's cost, or if rounds sum anything but updates."""
     if not isinstance(plan.first, NormHistogram) or plan.works != ("update",):
         raise ConfigError(
             f"{SETTING}={config.privacy.norm_histogram_share:g} does not go with method={config.method.name} "

@@ -40,7 +40,7 @@ def resolve_budgets(config: Config, *, one_sum: bool) -> Config:
 
 
 def configured_groups(config: Config) -> tuple[Group, ...]:
-    """Return the groups of clients, from budgets with shares of clients or from each client's own budget.
+    """Return the groups of clients: given shares of clients per budget, or clients with similar own budgets.
 
     Raises:
         ConfigError: the clients' own budgets are not known yet, or are not one a client.
@@ -105,7 +105,7 @@ def budgets_in_order(names: Sequence[str], named: Mapping[str, float]) -> list[f
 
 
 def configured_parties(config: Config) -> int:
-    """Return the most clients at which one person may have records; 0 if every row is its own record.
+    """Return how many clients may have records of one person; 0 if DP does not protect whole persons.
 
     A plan that is made without its data takes a record for a row.
     """

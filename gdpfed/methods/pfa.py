@@ -173,5 +173,5 @@ def project_on_principal_subspace(
 
 
 def _blocks(length: int) -> Iterator[slice]:
-    """Yield slices of `BLOCK` entries that cover ``length``; float64 copies of a slice need little memory."""
+    """Yield slices of `BLOCK` entries that together cover an array of this ``length``, to limit memory."""
     return (slice(start, start + BLOCK) for start in range(0, length, BLOCK))

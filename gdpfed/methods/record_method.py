@@ -109,7 +109,7 @@ class RecordMethod(ConfiguredMethod):
 
     @classmethod
     def most_records(cls, config: Config) -> int | None:
-        """Return the most records of any client, if a client's norm bound depends on it, else None."""
+        """Return the largest number of records of a client; None if no norm bound depends on this number."""
         return None
 
     @classmethod
@@ -168,7 +168,7 @@ class RecordMethod(ConfiguredMethod):
         )
 
     def rehearsal(self, client: int) -> RecordSteps:
-        """Return DP-SGD steps with which one client simulates a whole run alone, at the run's noise per step.
+        """Return the DP-SGD steps of one client's own trial run, with the real run's noise per step.
 
         The client divides its sums by its own expected batch B_i, so a model that moves by eta times a noise
         of s in every step has the multiplier s B_i / C there.
@@ -191,7 +191,7 @@ class RecordMethod(ConfiguredMethod):
 
     @property
     def step_noise(self) -> float:
-        """Return the noise's standard deviation in one step of the global model, at learning rate one."""
+        """Return the noise that one step adds to the global model; raise TypeError if it is unknown."""
         raise TypeError(f"{self.name} does not say what noise its model has")
 
     @property

@@ -37,7 +37,7 @@ class RecordRun(Protocol):
     config: Config
 
     def rehearsal(self, client: int) -> RecordSteps:
-        """Return the steps by which a client tries a whole run alone, with noise like the global model's."""
+        """Return the DP-SGD steps of one client's own trial run, with the real run's noise per step."""
 
 
 def settings_of(config: Config) -> tuple[Setting, ...]:
@@ -57,7 +57,7 @@ def with_setting(config: Config, setting: Sequence[float]) -> Config:
 
 
 def refuse_vote(config: Config, method: type[Method]) -> None:
-    """Raise ConfigError if a vote on settings has no privacy proof or trials that differ from the run."""
+    """Raise ConfigError if a vote on settings has no privacy proof, or its trials would not fit the run."""
     without = "or leave training.vote out"
     if "vote" not in method.goes_with:
         raise ConfigError(

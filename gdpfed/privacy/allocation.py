@@ -124,7 +124,7 @@ def _(event: AllocatedGaussian) -> tuple[Step | Allocation, int]:
 
 @renyi_curve.register
 def _(event: AllocatedGaussian) -> dict[float, float]:
-    """Return a block's Renyi divergences at integer orders, the larger for removing and for adding a client.
+    """Return a block's Renyi divergence at each integer order: the larger of removing and adding a client.
 
     Removed: E R^a = a! b^-a [x^a] (sum_n exp(n (n - 1) / (2 sigma^2)) x^n / n!)^b, exactly. Added: R is at
     least its geometric mean, so (a - 1) D_a <= (a - 1) (a - 1 + b) / (2 b sigma^2).

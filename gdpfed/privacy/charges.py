@@ -53,7 +53,7 @@ def first_charges(charges: tuple[Charge, ...], rounds: int, *, skipped: int = 0)
 
 
 def event_of_round(charges: tuple[Charge, ...], round_index: int) -> Event:
-    """Return the kind of release (event) for which a round, counted from 0, is charged in these costs.
+    """Return the event (kind of release) that these privacy costs list for a round; rounds count from 0.
 
     Raises PrivacyError for a round beyond the list.
     """

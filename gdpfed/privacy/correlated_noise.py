@@ -113,7 +113,7 @@ def prefix_noise(taps: Sequence[float], num_rounds: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class CorrelatedGaussian(Gaussian):
-    """The event of all rounds of one client, under noise of which later rounds subtract a part.
+    """The event of all rounds of one client; later rounds subtract a part of earlier rounds' noise.
 
     Each contribution has L2 norm at most `clipping_norm` C; `noise_stddev` s is that of the noise which is
     new in every round, and `taps` say how much of it the next rounds take back. `num_rounds` are the rounds

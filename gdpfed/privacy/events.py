@@ -70,7 +70,7 @@ class Event:
         return self
 
     def continuous(self, share: float) -> "Event":
-        """Return the same event with continuous Gaussian noise, with its standard deviation times `share`.
+        """Return the same event with continuous Gaussian noise, its standard deviation multiplied by `share`.
 
         Raises PrivacyError if the event's noise is always continuous.
         """

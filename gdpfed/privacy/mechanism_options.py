@@ -48,7 +48,7 @@ class HasTurns(KeepsTurns):
 
     @abstractmethod
     def kept_noise(self, m: int, num_rounds: int) -> float:
-        """Return the standard deviation of the final model's noise, divided by that without subtraction."""
+        """Return the fraction of the final model's noise (stddev) that is left when rounds subtract noise."""
 
     @abstractmethod
     def messages(self, m: int, group: GroupPlan, *, masked: bool) -> float:
@@ -148,7 +148,7 @@ def taps_of(mechanism: object, m: int) -> tuple[float, ...]:
 
 
 def kept_noise(mechanism: object, m: int, num_rounds: int) -> float:
-    """Return the standard deviation of the final model's noise, divided by that without subtraction."""
+    """Return the fraction of the final model's noise (stddev) that is left when rounds subtract noise."""
     return mechanism.kept_noise(m, num_rounds) if isinstance(mechanism, HasTurns) else 1.0
 
 
@@ -183,7 +183,7 @@ def noise_factor(mechanism: object, m: int, num_clients: int) -> float:
 
 
 def broken_place(mechanism: object, group_of: Mapping[int, int], request: Release) -> str:
-    """Return "" if clients add the noise, or edge servers that the plan allows; else an error text."""
+    """Return an error text if noise is added neither by clients nor by allowed edge servers; else ""."""
     edges = all(edge_adds_noise(mechanism, group_of[client]) for client in request.clients.tolist())
     if request.noise_at is NoiseAt.CLIENT or (request.noise_at is NoiseAt.EDGE and edges):
         return ""

@@ -1,4 +1,4 @@
-"""Privacy parameters of a method's requests: of a sum over a cohort, or of class counts."""
+"""Privacy parameters of what a method requests: a sum over a cohort, or the class counts of clients."""
 
 import math
 from collections.abc import Sequence
@@ -152,7 +152,7 @@ def planned_norm_exceeded(norm: float, planned: float) -> bool:
 
 
 def broken_number(request: Release) -> str:
-    """Return which number of a requested sum is invalid under any plan; "" if all are valid."""
+    """Return an error message if a norm or the noise of a requested sum is invalid under any plan, or ""."""
     norm, sigma = request.clipping_norm, request.noise_multiplier
     if not norm > 0:
         return f"clipping_norm is {norm}; it must be above 0"

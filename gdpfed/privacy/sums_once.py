@@ -137,7 +137,7 @@ class SumOnce(ABC):
 
     @classmethod
     def check(cls, charges: Sequence[Charge], of_rounds: Sequence[Charge], record_is: str = "") -> None:
-        """Raise PrivacyError unless `charges` are empty, or this sum's cost once, at full sensitivity."""
+        """Raise PrivacyError unless `charges` are empty or hold one charge, which is this sum's full cost."""
         unit, parties = of_rounds[0].unit, getattr(of_rounds[0].event, "parties", 1)
         if charges and (unproved := cls.unproved(parties, record_is)):
             raise PrivacyError(unproved)

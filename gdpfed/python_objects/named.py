@@ -62,7 +62,7 @@ def _registered(
 
 @dataclass
 class Named:
-    """The settings that choose a program's registered Python objects by name, and its extension objects.
+    """Settings that choose registered Python objects by name, and the extension objects of a run.
 
     `words`: the settings that choose them. `of_clients`: those of them that clients train by, each by its
     setting. `extensions`: of the run.

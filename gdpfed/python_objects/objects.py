@@ -151,7 +151,7 @@ def given(settings: Sequence[str], objects: Mapping[str, Any]) -> Given:
 
 
 def _refuse_unknown(settings: Sequence[str], objects: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an unknown object, owners or columns without data, or a setting given twice."""
+    """Raise ConfigError for an unknown argument, owners or columns without `data`, or a repeated setting."""
     known = list(Objects.__annotations__)
     for each in settings:
         if not isinstance(each, str):
@@ -205,7 +205,7 @@ def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str
 
 
 def _of_tables(said: Collection[str]) -> list[str]:
-    """Return default settings for tables that differ from those for arrays, unless they were given."""
+    """Return default settings of tables that differ from the defaults of arrays, unless the user set them."""
     tables, others = (compose_options([f"dataset={name}"]).dataset for name in ("csv", DATASET))
     return [
         f"dataset.{key}={tables[key]}"

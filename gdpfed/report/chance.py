@@ -62,7 +62,7 @@ def base_rate_line(name: str, share: float) -> str:
 
 
 def base_rate_on_card(directory: Path) -> str | None:
-    """Return what a run's model card says about always guessing the most frequent class; None if nothing."""
+    """Return what a run's card says about guessing the most frequent class; None if it says nothing."""
     try:
         card = (directory / MODEL_CARD_FILE).read_text(encoding="utf-8")
     except OSError:

@@ -45,7 +45,7 @@ class OutputConsole(Console):
             self.width = WIDTH
 
     def on_broken_pipe(self) -> None:
-        """Raise BrokenPipeError, at which ``gdpfed`` ends quietly, if the reader of the output has gone."""
+        """Raise BrokenPipeError when the reader of the output has gone; ``gdpfed`` then ends quietly."""
         raise BrokenPipeError
 
 
@@ -132,7 +132,7 @@ def _bands(columns: Sequence[_Needed], margin: int, width: int) -> Iterator[list
 
 
 def _widths(band: Sequence[_Needed], room: int) -> list[int]:
-    """Return the columns' widths: their minimums; the rest goes first to columns that need the least more."""
+    """Return column widths: all minimums first, then spare width for columns that need the least extra."""
     widths = [each.least for each in band]
     left = room - sum(widths)
     for index in sorted(range(len(band)), key=lambda index: band[index].whole - widths[index]):

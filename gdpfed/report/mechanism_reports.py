@@ -82,7 +82,7 @@ class MechanismReport(ABC):
 
     @abstractmethod
     def table(self, method: "Method", *, details: bool = False) -> "Table":
-        """Return the table that shows a plan in `gdpfed plan` and in logs, if the method has no other."""
+        """Return the table that shows a plan in `gdpfed plan` and logs, unless the method has its own."""
 
     def facts(self, method: "Method") -> "Sequence[Fact]":
         """Return names and values to show below a plan's table."""
@@ -94,7 +94,7 @@ class MechanismReport(ABC):
         return f"{plan.protected}-level DP (delta {plan.delta:.3g}){against}"
 
     def cost_in_short(self, method: "Method", messages: float) -> str:
-        """Return one line on the cost of the privacy guarantee, such as `messages` a round."""
+        """Return one line on what the privacy guarantee costs: messages per round, and rounds."""
         return f"{messages:.1f} messages a round; {counted(method.plan.num_rounds, 'round')}"
 
     def draw(self, plan: "PrivacyPlan", names: Sequence[str], path: "Path") -> bool:

@@ -1,4 +1,4 @@
-"""How values are displayed: metrics with units and axes, colours, rounds as lines, means over seeds."""
+"""How values are displayed: metrics with units and axes, a line of text for each round, means over seeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

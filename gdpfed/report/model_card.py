@@ -188,7 +188,7 @@ def _of_cases(figure: str, cases: float) -> str:
 
 
 def _cases(found: "HeldOutResult") -> str:
-    """Write the noisy number of held-out records after a comma; "" if clients count equally."""
+    """Write a comma and the noisy number of held-out records; "" if metrics are averages over clients."""
     return "" if found.cases is None else f", about {max(0.0, found.cases):.0f} records"
 
 
@@ -306,7 +306,7 @@ def _how_much(subject: CardSubject) -> str:
 
 
 def _of_whom(subject: CardSubject, bounds: dict[int, list[int]], right: int) -> str:
-    """Say for which clients a percentage of right guesses holds, if it differs between groups."""
+    """Say for which clients an attacker's percentage of right guesses holds, if groups differ in it."""
     if len(bounds) == 1:
         return ""
     clients = [client for index in bounds[right] for client in subject.plan.groups[index].clients]

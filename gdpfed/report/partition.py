@@ -56,7 +56,7 @@ class Holdings:
 
 
 def holdings(task: Task) -> Holdings:
-    """Divide the training examples among clients, and count each client's.
+    """Divide the training examples among clients, and count each client's examples by class.
 
     Raises LearningError: data that cannot be loaded, or a partition that does not fit it.
     """
@@ -96,7 +96,7 @@ def partition_table(held: Holdings) -> Table:
 
 
 def parties_table(held: Holdings) -> Table | None:
-    """Return a table of each named party's examples, by class; None without names or with many clients."""
+    """Return a table of each party's examples by class; None if clients have no names or are too many."""
     if not 0 < len(held.names) <= CLIENTS_DRAWN:
         return None
     classes = held.classes_named or tuple(f"{held.weighed} {k}" for k in range(held.counts.shape[1]))

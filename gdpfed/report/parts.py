@@ -30,7 +30,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Part:
-    """The model's metrics on the test examples of one data owner (party), or of all with the same budget.
+    """Metrics of the model on test examples: those of one data owner (party), or those under one budget.
 
     `name`: whose examples they are. `examples`: how many. `metrics`: by name; None where one is not defined
     on them. `intervals`: their ends at 95 %, by name; None where there are none.

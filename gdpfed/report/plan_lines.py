@@ -86,7 +86,7 @@ def replacement_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
 
 
 def inference_lines(plan: PrivacyPlan, charged_rounds: int) -> list[str]:
-    """Return a Markdown table of membership inference bounds after some rounds.
+    """Return a Markdown table of membership inference bounds after the first `charged_rounds` rounds.
 
     Where clients are protected it has those of members of a client's sums, too, for as many rounds as 99 % of
     clients take part in at most. Of records everybody knows as much.
@@ -129,7 +129,7 @@ def inference_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
 
 
 def _protected(plan: PrivacyPlan) -> Iterator[tuple[int, int, str]]:
-    """Yield each client group with each of its record groups (number 0 if it has none), and a label."""
+    """Yield each pair of a client group and a record group of it (0 if it has none), with a label."""
     for index in range(len(plan.groups)):
         for number, records in enumerate(record_groups(plan.mechanism, index)):
             yield index, number, f"{index}, records of budget {records.epsilon:g}"
@@ -142,7 +142,7 @@ def _cells(bound: InferenceBound) -> str:
 
 
 def vote_lines(plan: PrivacyPlan) -> Iterator[str]:
-    """Yield a line on the clients' vote on settings: its epsilon, and how likely a common choice wins."""
+    """Yield a line on the clients' vote on settings: its epsilon, and how likely a unanimous choice wins."""
     vote = plan.vote
     if vote is None:
         return
@@ -220,7 +220,7 @@ TOLERATED_FRACTION = 0.05
 
 
 def plan_details(plan: PrivacyPlan, config: Config) -> list[Fact]:
-    """Return facts on a plan: size of secure sums, and extra noise, as members know a share of the noise."""
+    """Return facts on a plan: sizes of secure sums, and extra noise since each member knows its own part."""
     facts = size_facts(plan, config)
     if plan.private and plan.sums_hidden:
         facts += [Fact("members' own noise", line, True) for line in own_share_lines(plan, config)]

@@ -184,7 +184,7 @@ def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
 
 
 def _compared(row: ComparedPlan, reasons: Sequence[str]) -> tuple[str, ...]:
-    """Return three cells: noise, epsilon against the server (or a client's most rounds), and messages.
+    """Return table cells: noise, epsilon against the server (or a client's highest round count), messages.
 
     A client's most rounds are shown if the plan's epsilon holds against everyone.
     """

@@ -70,7 +70,7 @@ class Parties:
 
     @classmethod
     def of(cls, task: Task) -> "Parties":
-        """Divide a task's table rows by party; the rows of one protected person count separately.
+        """Divide a task's table rows by party; rows of the same protected person stay separate rows.
 
         Raises ReportError: labels that are not classes, or test rows without a party.
         """

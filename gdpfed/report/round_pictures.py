@@ -134,13 +134,13 @@ def draw_rounds(records: Sequence[RoundLogEntry], path: Path) -> None:
 
 
 def asked_for(record: RoundLogEntry) -> int:
-    """Return how many contributions the secure sums of a round asked clients for."""
+    """Return how many contributions were requested from clients for all secure sums of a round."""
     sizes = record.cohort_sizes
     return sum(sizes[group] for groups in record.groups_in_sums for group in groups) or sum(sizes)
 
 
 def _stages(records: Sequence[RoundLogEntry]) -> dict[str, list[float]]:
-    """Return the seconds of each stage in each round, with the remaining time of the round."""
+    """Return the seconds of each stage in each round, and the seconds that belong to no stage."""
     names = list(dict.fromkeys(name for record in records for name in record.seconds if name != TOTAL))
     found = {name: [record.seconds.get(name, 0.0) for record in records] for name in names}
     in_stages = [sum(of_round) for of_round in zip(*found.values(), strict=True)] or [0.0] * len(records)

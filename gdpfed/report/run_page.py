@@ -142,7 +142,7 @@ def _pictures(run: FinishedRun) -> list[Picture]:
 
 
 def _rounds(run: FinishedRun) -> list[Picture]:
-    """Return pictures of a run's rounds: who took part, and how long stages took; return [] if secret."""
+    """Return pictures of who took part in each round and how long stages took; [] if these are secret."""
     if not cohorts_shown(run.plan, run.settings):
         return []
     drawn = [_turns(run)] if any(record.turns for record in run.records) else []

@@ -16,7 +16,7 @@ OfModel = Mapping[str, Mapping[str, Figure]]
 
 
 def worth_of_runs(runs: Sequence[FinishedRun], overrides: Sequence[str], pull: float | None) -> Worth:
-    """Compare finished runs' models with models that data owners could train without them, in one table.
+    """Compare finished runs' models, in one table, with models that data owners could train without a run.
 
     Runs that differ in run.seed alone are one line, by their mean. A model whose figures are the same in all
     lines has one row; others have one a line, named by what differs.
@@ -31,7 +31,7 @@ def worth_of_runs(runs: Sequence[FinishedRun], overrides: Sequence[str], pull: f
 def worth_by_line(
     runs: Sequence[FinishedRun], overrides: Sequence[str], pull: float | None
 ) -> list[tuple[Line, Worth]]:
-    """Compare runs as :func:`worth_of_runs` does, but return a separate result for each configuration."""
+    """Compare runs' models with models that owners could train without a run: a result per configuration."""
     return [
         (line, mean_worth([worth_of(run.path, overrides, pull) for run in line.runs]))
         for line in lines_of(runs)

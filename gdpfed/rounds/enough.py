@@ -104,7 +104,7 @@ def _would_tell(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, prese
 def without_small_sums(
     plan: PrivacyPlan, secagg: SecAggConfig, cohorts: Sequence[ClientIds]
 ) -> tuple[ClientIds, ...]:
-    """Replace cohorts that are too small for a sum by empty ones, unless the mechanism charges them anyway.
+    """Make cohorts that are too small for a sum empty, unless the mechanism charges small cohorts anyway.
 
     The clients in such a cohort are treated as absent: they are not asked, no participation is counted, and
     they take their turn later if the plan allows it.

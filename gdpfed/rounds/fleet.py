@@ -85,7 +85,7 @@ class Fleet(ABC):
         return None
 
     def roster_of(self, clients: Sequence[int]) -> Roster:
-        """Return the public keys of these clients and perhaps of more; none if clients do not sign."""
+        """Return the public keys of at least these clients; return an empty roster if clients do not sign."""
         return Roster({})
 
     @abstractmethod

@@ -79,4 +79,4 @@ class Observer:
         """Called after the last round of this process, before the final model is written."""
 
     def closed(self) -> None:
-        """Called at the end: no more events follow from this process."""
+        """Called when this process is done with the run, also after an error; no more events follow."""

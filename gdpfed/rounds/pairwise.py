@@ -65,7 +65,7 @@ class RunningSum:
 
     @property
     def agreed(self) -> tuple[SumParameters, frozenset[int], frozenset[int]]:
-        """The parameters and clients for which keys were agreed on, and the clients without an update."""
+        """The sum's parameters, clients, and clients without update; its keys are valid only for these."""
         return self.parameters, self.prepared.members, self.prepared.without_update
 
     @property
@@ -80,7 +80,7 @@ class RunningSum:
 
     @property
     def disputed(self) -> Mapping[int, Set[int]]:
-        """Clients left out because of complaints, with those who complained; either may be at fault."""
+        """Map each client left out after complaints to those who complained; either may be at fault."""
         return self._session.disputed
 
     @property
@@ -89,7 +89,7 @@ class RunningSum:
         return self.running and self._session.stage in AGREEMENT
 
     def bind(self, prepared: PreparedSum) -> None:
-        """State what clients compute in the round, for a sum whose keys were agreed on before the round."""
+        """Set what clients compute in this round, even if the sum's keys are from the round before."""
         self.prepared = prepared
         if self.running:
             self._session.bind(prepared.context)
@@ -168,7 +168,7 @@ class PairwiseSums:
     def sum(
         self, exchange: Exchange, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]
     ) -> dict[str, ClientSum]:
-        """Compute several sums with common exchanges of messages; return them by name.
+        """Compute several sums together, in shared exchanges of messages; return the results by name.
 
         Args:
             exchange: carries messages to the clients and back.
@@ -204,7 +204,7 @@ class PairwiseSums:
                 logger.warning("client %d is left out of the sums of this process from now on", client_id)
 
     def forget(self, clients: Set[int]) -> None:
-        """Discard keys agreed on early with clients that have lost their secrets."""
+        """Discard the keys agreed on ahead for each sum with one of these clients, which lost its secrets."""
         self._ahead = [each for each in self._ahead if not each.prepared.members & clients]
 
     def _begun(self, prepared: PreparedSum) -> RunningSum:

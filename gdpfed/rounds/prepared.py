@@ -54,7 +54,7 @@ class PreparedSum:
         )
 
     def part(self, client_id: int) -> ClientPart:
-        """The clipping norm, weight and record steps of one client in this sum."""
+        """The clipping norm, weight and local DP-SGD parameters of one client in this sum."""
         return self.parts.get(client_id, ClientPart())
 
     @cached_property
@@ -117,7 +117,7 @@ def order_of_sum(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
 
 
 def client_parts(request: SumRequest) -> dict[int, ClientPart]:
-    """Return each client's clipping norm, weight and steps; return {} if they are the same for all."""
+    """Return each client's clipping norm, weight and DP-SGD parameters; return {} if all are alike."""
     if _are_alike(request) and not request.records:
         return {}
     weights, norms, largest = request.weights, request.contribution_norms, request.clipping_norm

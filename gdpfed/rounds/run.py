@@ -184,7 +184,7 @@ class PreparedRun:
         ]
 
     def largest_cohorts(self, round_index: int) -> list[ClientIds]:
-        """Return the largest cohort that a round may draw from every group."""
+        """Return the clients of each group's largest possible cohort in a round."""
         law = self.method.plan.law
         rates = [group.at(round_index).sampling_rate for group in self.method.plan.groups]
         return [
@@ -269,7 +269,7 @@ class OpenRun:
             self.loop.announce(f"done; the run's files are in {files.path}")
 
     def there(self, round_index: int) -> list[int]:
-        """Return the clients that can be reached for a one-time sum; late nodes join first.
+        """Wait until enough clients for a one-time sum can be reached; return all reachable clients' ids.
 
         Raises RunError: too few for any sum, which is not charged then.
         """

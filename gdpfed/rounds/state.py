@@ -23,7 +23,7 @@ REQUESTS = (SumRequest, LocalTraining, RecordSteps)
 
 @dataclass
 class RunState:
-    """The state from which a run continues: privacy ledger, sampling key, and extensions.
+    """The state from which a run continues: privacy ledger, sampling key, and state of optional features.
 
     Attributes:
         completed_rounds: how many rounds are complete.

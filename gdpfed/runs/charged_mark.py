@@ -1,4 +1,4 @@
-"""Stores the number of a run's recorded privacy costs outside its directory, to detect an old copy.
+"""Counts a run's recorded privacy costs in a file outside its directory, to detect an old directory copy.
 
 A copy of a run directory lacks the rounds after the copy. If it were resumed, it would release those rounds a
 second time with new noise, and its ledger would state half of their cost. So a count is kept outside the run
@@ -34,7 +34,7 @@ class ChargedMark:
 
     @contextmanager
     def raised_to(self, ledger: Ledger) -> Iterator[None]:
-        """Write how many privacy costs a run's ledger has recorded, once the ``with`` block has saved it.
+        """Once the ``with`` block has saved the ledger, write its number of recorded privacy costs.
 
         Raises RunError if another process has raised the count meanwhile, or if the file system refuses.
         """
@@ -61,7 +61,7 @@ class ChargedMark:
             os.close(folder)
 
     def check(self, ledger: Ledger) -> None:
-        """Raise RunError if a run's ledger has fewer recorded costs than the file outside the directory."""
+        """Raise RunError if a run's ledger has fewer recorded privacy costs than the file has counted."""
         held = _charges_in(ledger)
         try:
             self._last = read_regular(self.path)

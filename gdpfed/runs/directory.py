@@ -58,7 +58,7 @@ from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 @dataclass(frozen=True)
 class Enrolment:
-    """Who takes part in a run, and how tables are read; stays the same when the run is resumed.
+    """A run's clients (public keys, names) and its tables' columns, which stay the same when it is resumed.
 
     Attributes:
         identities: the public key of every client in hexadecimal; None without a roster.
@@ -211,7 +211,7 @@ class RunDirectory:
         save_whole(self.path / SEAL_FILE, _json(versioned({"sha256": hashes})))
 
     def save_ledger(self, ledger: Ledger) -> None:
-        """Save the ledger before a result that it charges is released; remove an earlier seal and card.
+        """Save the ledger before the charged result is released; delete outdated file hashes and model card.
 
         Raises RunError if another process went on with the run, or with a copy of it, since this one read it.
         """

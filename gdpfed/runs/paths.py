@@ -124,7 +124,7 @@ PARTITION_OPTIONS = "dataset.partition_options"
 
 
 def named_paths(overrides: Sequence[str]) -> dict[str, str]:
-    """Return the files, folders and addresses that settings on the command line name, by setting."""
+    """Return the paths and web addresses in command-line settings, as a dictionary by the setting's name."""
     left, per_client = taken(overrides)
     named = {key: given_value(left, key) for key in PATHS}
     named |= {key: file_of(key, value) for key, value in per_client.items()}

@@ -47,7 +47,7 @@ def load_run(overrides: Sequence[str]) -> Config:
 
 
 def refuse_another_run(path: Path, config: Config) -> None:
-    """Raise RunError if a configuration would change what the run saved in a directory computes."""
+    """Raise RunError if a configuration would change the results of the run saved in a directory."""
     _refuse_contradiction(path, _saved_settings(path), config)
 
 

@@ -277,7 +277,7 @@ class _Starts:
 
 
 def _alike(jobs: Sequence[SumJob]) -> list[list[int]]:
-    """Group the numbers of jobs that have the same server's instruction and the same rounding step."""
+    """Return groups of indices of jobs (sums to compute) with equal instructions and rounding steps."""
     kinds: list[tuple[SumJob, list[int]]] = []
     for number, job in enumerate(jobs):
         for first, numbers in kinds:

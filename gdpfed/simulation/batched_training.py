@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class DeviceExamples:
-    """The training examples, kept once for all clients: in GPU memory, or unmoved in main memory on a CPU.
+    """The training examples, stored once for all clients: in GPU memory, or in main memory for a CPU.
 
     `resident`: inputs and labels in GPU memory; None on a CPU.
     """

@@ -33,14 +33,14 @@ class Cohort:
     kept: KeptStates | None = None
 
     def encodings(self, clients: Sequence[int]) -> list[Encoding]:
-        """Return each client's encoding as integers: the sum's, with the client's own norm if it has one."""
+        """Return for each client the sum's integer encoding, with the client's own clipping norm if set."""
         parts = [self.parts.get(client_id) for client_id in clients]
         norms = [None if part is None or isinf(part.clipping_norm) else part.clipping_norm for part in parts]
         own = {norm: self.encoding.clipped_to(norm) for norm in set(norms) if norm is not None}
         return [self.encoding if norm is None else own[norm] for norm in norms]
 
     def order_of(self, client_id: int, order: TrainingOrder) -> TrainingOrder:
-        """Put a client's own clipping norm, weight and steps into the server's instruction; return it."""
+        """Return the server's instruction with a client's own clipping norm, weight and DP-SGD parameters."""
         return order.for_part(self.parts.get(client_id, ClientPart()))
 
     def weights(self, clients: Sequence[int]) -> list[float]:

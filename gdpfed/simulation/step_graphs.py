@@ -25,7 +25,7 @@ SIZES_AN_OCTAVE = 4
 
 @dataclass(frozen=True)
 class Shape:
-    """What a recorded SGD step fits: tensor shapes and types, momentum, and whether a vector is added."""
+    """The key of a recorded SGD step: tensor shapes and types, momentum, and whether a vector is added."""
 
     clients: int
     x: tuple[int, ...]

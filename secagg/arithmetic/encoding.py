@@ -258,7 +258,7 @@ def _squared_norm(steps: Integers) -> int:
 
 
 def check_numbers(dimension: int, clipping_norm: float, noise_multiplier: float, modulus_bits: int) -> None:
-    """Raise EncodingError for numbers with which no sum can be encoded."""
+    """Raise EncodingError if one of these parameters is out of range, so that no sum can be encoded."""
     if dimension < 1:
         raise EncodingError(f"dimension is {dimension}: use at least 1")
     if not clipping_norm >= LEAST_NORM:

@@ -80,11 +80,11 @@ class NoiseLevels:
         return Fraction(max(summed), planned) - 1
 
     def law(self, part: int) -> tuple[float, int]:
-        """Return how part 0..L of a client's noise is drawn: the distribution's name, and a factor."""
+        """Return rounded standard deviation and factor of the discrete Gaussian noise in part 0..L."""
         return (FINE_STDDEV, self.multipliers[part - 1]) if part else (self.base_stddev, 1)
 
     def draw(self, part: int, dimension: int, key: bytes) -> NDArray[np.int64]:
-        """Draw part 0..L of a client's noise from a 32-byte key alone: int64[dimension]."""
+        """Draw noise part number `part`, 0..L, of a client from a 32-byte key alone: int64[dimension]."""
         stddev, factor = self.law(part)
         drawn = sample(dimension, stddev, key)
         if factor != 1:
@@ -232,7 +232,7 @@ class Contributors:
         return noise_levels(base_stddev, self.staying, self.dropout_tolerance, self.most_noise_levels)
 
     def fitting_levels(self, noise_multiplier: float, half: int) -> NoiseLevels:
-        """Return the noise with the finest integer steps that keep a sum below `half`, half the modulus."""
+        """Return the noise levels with the finest steps that keep a sum below `half` (half the modulus)."""
         for name in INTEGER_NOISE_STDDEVS:
             try:
                 levels = self.levels(name)
@@ -268,7 +268,7 @@ class Contributors:
         return bits
 
     def _reach(self, noise_multiplier: float, levels: NoiseLevels) -> float:
-        """Return a bound on the sum's coordinates, in steps, that noise exceeds with probability 2**-183."""
+        """Return a limit, in steps, that a coordinate of the sum exceeds with probability below 2**-183."""
         norm = self.norm_in_noise(noise_multiplier) * math.sqrt(levels.variance(0))
         correcting = self.corrections.members
         signal = self.number * (norm + 0.5) + correcting * 0.5

@@ -109,7 +109,7 @@ def check_contributors(state: ClientState, request: MaskRequest) -> None:
 
 
 def check_announced(state: ClientState, request: CheckRequest) -> None:
-    """Raise RemoteProtocolError for a list of survivors that this client should not sign."""
+    """Raise RemoteProtocolError, so that nothing is signed, if the survivors are inconsistent or too few."""
     check_sid(state, Stage.CHECK, request.sid)
     dropped = tuple(set(state.contributors) - set(request.survivors))
     _check_split(state, Stage.CHECK, request.survivors, dropped)

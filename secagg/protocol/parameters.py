@@ -193,7 +193,7 @@ class SumParameters:
 
     @property
     def known_shares(self) -> int:
-        """How many members' noise is not counted, since others may know it: c, but at least 1 with masks.
+        """How many members' noise is not counted, since adversaries may know it: c, but 1 or more with masks.
 
         An adversary that is a member knows its own noise, and up to c colluding members know their noise
         together; all of them may send an update. In a sum in clear no member adds noise.

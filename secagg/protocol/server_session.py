@@ -145,7 +145,7 @@ class ServerSession:
 
     @property
     def disputed(self) -> dict[int, frozenset[int]]:
-        """Clients left out because of complaints, with those who complained; either may be at fault.
+        """Map each client left out after complaints to those who complained; either may be at fault.
 
         Either the few complaints are false, or the client dealt invalid shares only to those who complain.
         """
@@ -156,7 +156,7 @@ class ServerSession:
         }
 
     def bind(self, context: bytes) -> None:
-        """Set the 32 bytes that state what vectors are computed from; vectors with other bytes are refused.
+        """Set the 32-byte context, which identifies what vectors are computed from; refuse other contexts.
 
         The masks depend on this context (`ClientSession.mask`), and a vector with another context is refused.
 

@@ -156,7 +156,7 @@ def _masks_with_orphans(state: ServerState) -> Iterator[tuple[bytes, int]]:
 
 
 def _subtract(total: NDArray[np.uint32], levels: NoiseLevels, draws: Sequence[_Draw]) -> None:
-    """Subtract drawn noise from `total`: threads add up their part of the draws, one thread subtracts."""
+    """Draw noise again from its keys and subtract it from `total`; several threads draw, one subtracts."""
     dimension = len(total)
     with ThreadPoolExecutor(NUM_THREADS) as pool:
         shares = (draws[start::NUM_THREADS] for start in range(NUM_THREADS))

@@ -27,7 +27,7 @@ class AllocatedSumsRule(SampledSumsRule):
         return {"sums_per_round": 1}
 
     def check_charges(self, index: int) -> Iterator[str]:
-        """Check that a group's blocks of rounds fill the run, have similar lengths and planned noise."""
+        """Check that a group's blocks cover the run, differ by one round at most, and have planned noise."""
         plan, group = self.plan, self.plan["groups"][index]
         events = [charge["event"] for charge in group["charges"]]
         rounds = sum(charge["count"] * rounds_of(charge["event"]) for charge in group["charges"])
@@ -60,7 +60,7 @@ class AllocatedSumsRule(SampledSumsRule):
         yield from self._check_small(index, cohorts)
 
     def _check_blocks(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check that each block asks as many clients as exist, or fewer if clients or rounds are missing."""
+        """Check that a full block of rounds asks as many clients as exist, and an incomplete one no more."""
         clients, start = self.plan["groups"][index]["clients"], 0
         for charge in self.plan["groups"][index]["charges"]:
             length = rounds_of(charge["event"])
@@ -78,7 +78,7 @@ class AllocatedSumsRule(SampledSumsRule):
                     return
 
     def _check_small(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check that no round with a small cohort was skipped: that would reveal who is in other rounds."""
+        """Check that no round was skipped for its small cohort: this would reveal who is in other rounds."""
         least = self.files.config.get("secagg", {}).get("minimum_cohort", 0)
         together = slice(None) if self.plan.get("one_sum") else slice(index, index + 1)
         asked, there = (each[:, together].sum(axis=1) for each in (cohorts.sizes, cohorts.reachable))

@@ -49,7 +49,7 @@ class SampledCard(MechanismCard):
         }
 
     def of_members(self, index: int) -> Inference | None:
-        """Return the membership inference bound against members, who know who else is in a sum."""
+        """Return the membership inference bound for attackers in the same sum, who know who else is in it."""
         group = self.plan["groups"][index]
         least = min(
             (sums for sums, _ in charges_of(group["charges"])), key=lambda each: each.noise_multiplier

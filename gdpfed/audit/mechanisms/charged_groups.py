@@ -15,7 +15,7 @@ SAME_FIGURE = 1e-6
 
 
 class ChargedGroups(AuditRule):
-    """Checks client groups' stated epsilon, from a run's files, by the privacy costs (charges) in its plan.
+    """Checks the epsilons that a run's files state for client groups against the privacy costs in the plan.
 
     Attributes:
         loose: whether a looser accountant's figure against those who know the cohorts may be larger than that
@@ -74,7 +74,7 @@ class ChargedGroups(AuditRule):
                 yield f"plan.json has {key} {group[key]} of group {index}, where {epsilon:.4g} follows"
 
     def agrees(self, stated: float | None, computed: float, *, loose: bool) -> bool:
-        """Whether a stated epsilon equals the computed one, or exceeds it if `loose` (but not with pld)."""
+        """Whether a stated epsilon equals the computed one; `loose` allows a larger one, but not with PLD."""
         if stated is None or math.isinf(computed):
             return stated is None and math.isinf(computed)
         above = loose and self.plan["accountant"] != "pld"

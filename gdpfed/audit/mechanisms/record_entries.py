@@ -69,7 +69,7 @@ class RecordEntry(NodeEntry):
             )
 
     def check(self) -> Iterator[str]:
-        """Check that each round with an update has steps, and that no more steps were taken than paid for."""
+        """Check that each round with an update took a DP-SGD step, and that all steps were paid for."""
         yield from super().check()
         yield from self.check_charges()
         name, steps, rounds = self.terms["run"], self.saved["steps"], self.saved["rounds"]
@@ -101,7 +101,7 @@ class StepEntry(RecordEntry):
         return self._steps(last, group, sum(steps)) if steps else []
 
     def _steps(self, last: NodeEntry, group: int, steps: int) -> Charges:
-        """Return this run's cost of `steps` DP-SGD steps for record group number `group` of the run ``last``.
+        """Return what `steps` DP-SGD steps of this run cost a record that is in group `group` of ``last``.
 
         Where this run makes other groups, they may have been those that are drawn most often.
         """
@@ -111,7 +111,7 @@ class StepEntry(RecordEntry):
         return charges_of([{"event": event, "count": 1}])
 
     def _groups_as(self, last: NodeEntry) -> bool:
-        """Whether each record is in the same group in both runs, as far as the ledger says."""
+        """Whether this run and ``last`` put each record into the same group, as far as the ledger says."""
         if self.terms["run"] == last.terms["run"]:
             return True
         mine, its = (
@@ -142,7 +142,7 @@ def records_in(entry: NodeEntry) -> Mapping[str, Any]:
 def _of_either(
     runs: Sequence[Charges], counts: Sequence[Charges], delta: float, at_most: float, *, apart: bool
 ) -> float:
-    """Return the larger of a record's training and held-out epsilon if `apart`; else compose both."""
+    """Return training and held-out epsilon: the larger if no record is in both (`apart`), else composed."""
     if apart:
         return max(_of_runs(each, delta, at_most) for each in (runs, counts))
     both = [[*run, *own] for run, own in zip(runs, counts, strict=True)]

@@ -57,7 +57,7 @@ class StepsRule(ChargedGroups):
                 yield self._group(index, number)
 
     def _group(self, index: int, number: int) -> GroupAudit:
-        """Audit those records of one client group that share a budget: its record group `number`."""
+        """Audit the records in record group `number` of a client group; these records share one budget."""
         files, group = self.files, self.plan["groups"][index]
         own, most = self.records(index)["groups"][number], self.most_often(index)
         saved, budget = own["charges"], or_infinite(own["epsilon"])
@@ -114,7 +114,7 @@ class StepsRule(ChargedGroups):
             yield from self._check_noise(index)
 
     def _check_configured(self) -> Iterator[str]:
-        """Check that batch rates have the configured mean over all records, and noise is what was given."""
+        """Check mean batch rate and noise against the configuration; with fixed noise, rates may be lower."""
         config, groups = self.files.config, self.plan["groups"]
         drawn = math.fsum(
             group["clients"] * own["share"] * own["batch_rate"]
@@ -190,7 +190,7 @@ class StepsRule(ChargedGroups):
                 )
 
     def check_bounds(self, index: int) -> Iterator[str]:
-        """Check the number of DP-SGD steps: all budgets must allow it, and the plan must not pay for more.
+        """Check that all budgets allow the stated number of DP-SGD steps, and that the plan charges no more.
 
         What is charged is held to the budget exactly, and elsewhere.
         """
@@ -226,7 +226,7 @@ class StepsRule(ChargedGroups):
             )
 
     def check_log(self, index: int) -> Iterator[str]:
-        """Check besides that sums of steps with noise of their own have no other noise."""
+        """Check also that a sum gets no further noise if the clients add noise in every DP-SGD step."""
         yield from super().check_log(index)
         for record in self.files.rounds if self.plan["works"] == ["dp_sgd"] else ():
             sums = zip(record["noise_stddevs"], record["groups_in_sums"], strict=True)
@@ -254,7 +254,7 @@ class RecordSumsRule(StepsRule):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """What clients compute, by the configured method; each is in one sum a round."""
+        """Required plan entries: one sum in each round, and the configured method's client computation."""
         work = WORKS.get(self.files.config["method"]["name"])
         return {"sums_per_round": 1, **({"works": [work]} if work else {})}
 
@@ -271,7 +271,7 @@ class RecordSumsRule(StepsRule):
         return exact
 
     def check_bounds(self, index: int) -> Iterator[str]:
-        """Check that the planned number of DP-SGD steps is the largest that all budgets allow."""
+        """Check that clipping norm and steps are as configured; with PLD, that budgets allow no more."""
         yield from super().check_bounds(index)
         records, asked = self.records(index), self.files.config["privacy"]["clipping_norm"]
         if self.plan["works"] != ["dp_sgd"]:

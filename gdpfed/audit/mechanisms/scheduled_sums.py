@@ -78,7 +78,7 @@ class ScheduledSumsRule(AuditRule):
             yield from self._check_limits(index)
 
     def _check_limits(self, index: int) -> Iterator[str]:
-        """Check that a client's allowed turns fit into the run, and that early, close turns cost most."""
+        """Check that a client's allowed rounds (turns) fit the run, and that early, close ones cost most."""
         group, num_rounds = self.plan["groups"][index], self.plan["num_rounds"]
         turns, apart, taps = group["turns"]["most_turns"], group["turns"]["separation"], _taps(group)
         if min(turns, apart) < 1 or (turns - 1) * apart >= num_rounds:
@@ -140,7 +140,7 @@ class ScheduledSumsRule(AuditRule):
 
     @cached_property
     def _taken(self) -> list[dict[int, list[int]]]:
-        """The rounds in which each client took part, by group: from rounds.jsonl, then from the ledger."""
+        """Each client's rounds, by group: from rounds.jsonl and, for rounds not in that file, the ledger."""
         ledger, logged = self.files.ledger, len(self.files.rounds)
         taken: list[dict[int, list[int]]] = [{} for _ in self.plan["groups"]]
         for record in self.files.rounds:
@@ -310,7 +310,7 @@ def _same(stated: float, computed: float) -> bool:
 
 
 class TurnEntry(SumEntry):
-    """A run in a client's ledger that limits the number and the closeness of the client's rounds (turns)."""
+    """A run in a client's ledger that limits how many rounds (turns) a client has and how close they are."""
 
     kinds = frozenset({"correlated_gaussian"})
 
@@ -326,7 +326,7 @@ class TurnEntry(SumEntry):
         return int(self.terms["most_turns"])
 
     def planned(self, last: NodeEntry, group: int) -> Charges:
-        """Return the privacy cost of the rounds so far; each was checked against the budget before."""
+        """Return the privacy cost of the rounds so far; the budget was checked before each round."""
         event, turns = self.event(0), self.saved["rounds"]
         sigma = event["noise_stddev"] / event["clipping_norm"]
         return as_one_sum(event["taps"], sigma, event["adjacency"], turns, event["num_rounds"])
@@ -335,7 +335,7 @@ class TurnEntry(SumEntry):
         return self.planned(last, group)
 
     def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
-        """Audit the run with earlier ones; costs of scheduled rounds, which are Gaussian, add up exactly."""
+        """Audit the run together with earlier runs; if all runs schedule rounds, Gaussian costs add up."""
         for audit in super().audits(alike):
             if all(isinstance(each, TurnEntry) for each in alike):
                 taken = [release for each in alike for release in (*each.paid_first, *each.taken(self, 0))]

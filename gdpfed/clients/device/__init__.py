@@ -1,1 +1,1 @@
-"""Rounds a client's update, adds noise and masks, and packs the result, on the GPU that trained it."""
+"""Turns an update into masked, packed integers on the GPU that trained it: rounding, noise, masks."""

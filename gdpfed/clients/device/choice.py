@@ -17,8 +17,7 @@ MOST_DEVICES = 64
 
 
 def device_sum(device: torch.device, suite: str) -> DeviceSum | str:
-    """Return the object that adds noise and masks on the device, or a sentence that says why the CPU must do
-    so.
+    """Return the object that adds noise and masks on the device, or the reason why the CPU must do it.
 
     `suite`: of the masks of the sum.
     """

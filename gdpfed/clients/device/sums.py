@@ -1,5 +1,4 @@
-"""A client's part in a secure sum, computed on the GPU where it trains: the update is rounded, noised,
-masked, packed.
+"""A client's part in a secure sum, computed on the GPU where it trains: rounding, noise, masks, packing.
 
 Where the device runs short of memory, a CPU does the same from the beginning. Any other error of masking ends
 the session.

@@ -66,7 +66,7 @@ def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.flo
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise OrderError if the number of classes is missing, or if the sum has no place for this client."""
+    """Raise OrderError if the number of classes is missing, or if the sum has no counts for this client."""
     check_classes(order)
     if by_party(order, encoding.dimension) and not 0 <= client_id < order.task.num_clients:
         raise OrderError(
@@ -118,7 +118,7 @@ def check_grid(encoding: Encoding) -> None:
 
 
 def shrunk(encoding: Encoding) -> float:
-    """Return a factor slightly below 1 with which one record moves rounded counts by at most sqrt(2).
+    """Return a factor just below 1; scaled by it, counts move by at most sqrt(2) per record despite rounding.
 
     Raises OrderError: the grid is too coarse for counts.
     """

@@ -24,7 +24,7 @@ def without_examples(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Raise OrderError if the noise is missing, or if there are several steps."""
+    """Raise OrderError unless the order demands exactly one step, with a positive noise multiplier."""
     _noise_in(order)
 
 

@@ -186,7 +186,7 @@ class Trial:
         data: Split,
         rests: Sequence[Ints],
     ) -> npt.NDArray[np.float64]:
-        """Train by DP-SGD on several training sets; return how far each model moves, one row for each set.
+        """Train by DP-SGD on several training sets; return each model's change, one row for each set.
 
         With fewer records batches are smaller, and noise is as much less, so that it is the same in a step.
         """
@@ -212,8 +212,7 @@ class Trial:
         data: Split,
         rests: Sequence[Ints],
     ) -> npt.NDArray[np.float64]:
-        """Train by local rounds on several training sets; return how far each model moves, one row for each
-        set.
+        """Train by local rounds on several training sets; return each model's change, one row for each set.
 
         A round is local training, clipped to C, with noise of the multiplier that the step of all has.
         """

@@ -163,7 +163,7 @@ def refutes(guesses: Guesses, trade_off: Callable[[float], float], significance:
 
 
 def refuted_scale(guesses: Guesses, curve: PrivacyCurve, significance: float) -> float:
-    """Return the largest factor on the curve's `separation` with which the guesses still rule out the curve.
+    """Return the largest factor f such that the guesses rule out a curve of f times this Gaussian distance.
 
     Where it is above 1, the mechanism is not what the curve says, with confidence 1 - significance.
     """
@@ -266,7 +266,7 @@ def _divergence_epsilon(law: "stats.rv_frozen", other: "stats.rv_frozen", delta:
 
 
 def largest_refuted(refuted: Callable[[float], bool], most: float) -> float:
-    """Search for the largest value up to ``most``, such as of epsilon, that is ruled out; 0 if none is."""
+    """Search for the largest value up to ``most`` that `refuted` rules out; return 0 if it rules out none."""
     low, high = 0.0, min(1.0, most)
     while high < most and refuted(high):
         low, high = high, min(most, 2 * high)

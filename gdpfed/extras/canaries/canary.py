@@ -103,7 +103,7 @@ class Canaries:
 
     @cached_property
     def numbers(self) -> dict[int, int]:
-        """The number of each canary, in the order in which canaries are listed, by client id."""
+        """A mapping from each canary's client id to its index in the list of canaries."""
         return {client: number for number, client in enumerate(self.clients.tolist())}
 
     @property

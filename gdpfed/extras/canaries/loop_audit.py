@@ -46,7 +46,7 @@ def audit_loop(
     confidence: float = 0.95,
     announce: Callable[[int], None] = lambda runs: None,
 ) -> Measurement:
-    """Run a training loop with canaries several times; return lower bounds on epsilon and check results.
+    """Run a training loop with canaries several times; return lower bounds on epsilon, and results of checks.
 
     Every unit is a canary in a coordinate of its own: by a fair coin it contributes three times the norm
     or, by the loop's adjacency, nothing or the opposite. `num_runs`: how often the loop trains, with new

@@ -206,7 +206,7 @@ def _site(
     owners: npt.NDArray[np.int64],
     alpha: float,
 ) -> SiteGuess | None:
-    """Learn on half of the test records to guess the data owner of the other half; None for one owner."""
+    """Train on half of the test records to guess the others' owners; None if that half has one owner only."""
     from sklearn.linear_model import LogisticRegression
 
     if len(np.unique(owners)) < 2:

@@ -64,7 +64,7 @@ Job = Callable[[float], ProgramCheck | NotComputed]
 
 
 def _jobs(observed: "_Observed") -> Iterator[Job]:
-    """Yield the checks as functions; the argument is the largest allowed probability of a false alarm."""
+    """Yield each check as a function of the largest allowed probability of a false alarm."""
     plan, mechanism = observed.plan, observed.plan.mechanism
     yield from (partial(_noise, observed, name) for name in observed.names)
     if not plan.about_records and plan.num_rounds > 1:
@@ -129,7 +129,7 @@ class _Observed:
         return np.asarray(taken_back[np.ix_(there, there)] * drawn)
 
     def asked_in(self, m: int, name: str) -> list[tuple[int, ...]]:
-        """Return the different sets of rounds in which a group's clients were asked for sums of this name."""
+        """Return the different sets of rounds in which a group's clients were drawn for sums of this name."""
         members, found = set(self.plan.groups[m].clients), dict[tuple[int, ...], None]()
         for by_name in self.sums:
             rounds = defaultdict[int, list[int]](list)

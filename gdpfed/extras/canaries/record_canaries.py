@@ -82,7 +82,7 @@ class PersonRows:
 
 
 class _CanaryRows(nn.Module):
-    """A model that outputs -length * parameter for each numbered row, so that its gradients are known."""
+    """A model with known gradients: for row r, its output is -lengths[r] * theta[coordinates[r]]."""
 
     coordinates: torch.Tensor
     lengths: torch.Tensor
@@ -96,7 +96,7 @@ class _CanaryRows(nn.Module):
         self.register_buffer("lengths", torch.from_numpy(lengths.astype(np.float32)))
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return outputs with known gradients: for each row, minus the canary's vector times a row length."""
+        """Return -lengths[r] * theta[coordinates[r]] for each row r, so that gradients are known."""
         return (-self.lengths[rows] * self.theta[self.coordinates[rows]])[:, None]
 
 

@@ -20,7 +20,7 @@ MOST_EXACT = 64
 
 
 def broken_limit(turns: Mapping[int, Sequence[int]], most_turns: int, separation: int) -> str:
-    """Name a client that was asked in too many rounds, or in rounds too close together; "" if there is none.
+    """Say which client was asked for updates too often, or in rounds too close together; "" if none was.
 
     ``turns`` are the rounds, from 0, in which each client was asked.
     """

@@ -137,7 +137,7 @@ def released_model(transcript: Transcript, rounds: int) -> Scores:
 
 
 def participations_of(transcript: Transcript, rounds: int) -> npt.NDArray[np.int64]:
-    """Return in how many of the first `rounds` each canary was asked for a released sum, shape (m,)."""
+    """Return in how many of the first `rounds` each canary was asked to contribute to a sum, shape (m,)."""
     asked = np.zeros((rounds, len(transcript.canaries.clients)), dtype=bool)
     for revealed in _up_to(transcript, rounds):
         asked[revealed.round_index] |= revealed.asked

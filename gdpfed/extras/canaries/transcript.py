@@ -164,7 +164,7 @@ class Transcript:
     def _in_updates(
         self, projections: Vectors, noise_stddev: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float32]:
-        """Return updates' noise where canaries are absent, in planned standard deviations; else NaN."""
+        """Return updates' noise at absent canaries, divided by its standard deviation; NaN elsewhere."""
         directions, found = self.canaries.directions, np.full(len(self.start), np.nan, dtype=np.float32)
         if isinstance(directions, DiracDirections):
             absent = (self.canaries.signs == 0) & (noise_stddev > 0)
@@ -179,7 +179,7 @@ class Transcript:
 
 
 class ReleasedModels(Observer):
-    """Records the released models, the log and the ledger of a run, which calls it after every round."""
+    """Observes a run: records released models and the log after every round, and the ledger at the end."""
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript

@@ -129,7 +129,7 @@ def _table(
 
 
 def _best(outcomes: Sequence[Outcome]) -> str:
-    """Return the best mean accuracy of the table's columns, which is optimistic: test accuracy selects it."""
+    """Return a row's best mean test accuracy over columns; too optimistic, as test data select the column."""
     spreads = [outcome.line.final_result for outcome in outcomes if outcome.line is not None]
     return max(spreads, key=lambda spread: spread.mean).text() if spreads else ABSENT
 

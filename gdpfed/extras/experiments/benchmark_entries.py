@@ -121,7 +121,7 @@ def _text(value: object) -> str:
 
 
 def entries_of(runs: Sequence[CellRun], kept_in: Path) -> Iterator[Entry]:
-    """Yield the benchmark's row of results for each finished run; each is audited, whatever was kept of it.
+    """Yield the results of each finished run, from a cache or measured anew; the audit is always made anew.
 
     Args:
         runs: of the benchmark.

@@ -105,7 +105,7 @@ class TrainingProgress:
         self._bars.update(self._runs_bar, completed=done, description=left, refresh=True)
 
     def _time_left(self) -> str:
-        """Estimate the time left from what a round took, if possible of the same data set and method."""
+        """Estimate the remaining time from the duration of past rounds, if possible of a similar run."""
         rates = self._seconds_a_round or {
             run: fmean(seconds)
             for run, records in self._records.items()

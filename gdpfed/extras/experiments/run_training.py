@@ -218,7 +218,7 @@ def _train_number(runs: Sequence[Run], train: Train, number: int) -> GDPFedError
 
 @contextmanager
 def _watched(runs: Sequence[Run], progress: TrainingProgress) -> Iterator[None]:
-    """Show progress from the runs' directories while other processes train them."""
+    """Show the progress of runs that other processes train, as read from the runs' directories."""
     ended = threading.Event()
 
     def watch() -> None:

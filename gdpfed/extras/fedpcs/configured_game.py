@@ -164,7 +164,7 @@ def _refuse_expensive_counts(config: Config, own: ClientBudgets, counts_rho: flo
 def _unbiased(
     config: Config, own: ClientBudgets, declared: Declared, common: dict[str, Any]
 ) -> ClientBudgets:
-    """Return budgets with draw probabilities ~ share_i sqrt(C^2 + d sigma_i^2).
+    """Return budgets with draw probabilities proportional to share_i sqrt(C^2 + d sigma_i^2).
 
     With unbiased weights, these probabilities give the least noise.
     """

@@ -1,4 +1,4 @@
-"""FedPCS: clients choose budgets in the equilibrium of a game with posted rewards, and are sampled by them.
+"""FedPCS: clients choose budgets in a game with posted rewards; the server samples clients by these budgets.
 
 Source: Yuan, Wang, "A Game-Theoretic Framework for Privacy-Aware Client Sampling in Federated Learning", as
 docs/fedpcs.md corrects it.

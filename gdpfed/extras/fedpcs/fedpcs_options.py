@@ -167,7 +167,7 @@ class FedPCSConfig(MethodConfig):
         )
 
     def _validate_nodes(self) -> None:
-        """Raise ConfigError for options that contradict whether nodes keep their preferences secret."""
+        """Raise ConfigError for options that do not fit method.types (who knows clients' preferences)."""
         most = self.most_announcements
         require(1 <= most <= MOST_ANNOUNCEMENTS, f"method.most_announcements={most} must be from 1 to 1000")
         ours = {"aversions": None, "first_budgets": None, "caps": None, "client_sampling": "budgets"}

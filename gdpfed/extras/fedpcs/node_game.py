@@ -39,7 +39,7 @@ def announcement(config: Config, mean_budgets: Floats) -> Announcement:
 
 
 def answered_announcement(config: Config) -> Announcement | None:
-    """Return the announcement (mean budgets, rewards) that nodes answered last; None without such a game."""
+    """Return the announcement (mean budgets, rewards) that nodes answered last; None if nodes do not play."""
     if not plays_with_nodes(config):
         return None
     return announcement(config, answered(config).mean_budgets)

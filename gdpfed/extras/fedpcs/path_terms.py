@@ -100,7 +100,7 @@ class PathTerms(TermsOfRecords):
 
     @property
     def num_steps(self) -> int:
-        """The largest number of steps that the client's records may pay for."""
+        """The largest number of steps, one in each round, that may use the client's records."""
         return len(self.most_expensive_rounds())
 
     def steps_left(self, steps: int) -> int:

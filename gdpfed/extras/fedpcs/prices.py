@@ -58,7 +58,7 @@ def posted_price(config: Config) -> PostedPrice | None:
 
 
 def configured_aversions(config: Config) -> Floats:
-    """Return the aversion c_i of every client: configured, or drawn from U(0, 1).
+    """Return each client's aversion c_i, the weight of its privacy cost: configured, or drawn from U(0, 1).
 
     Raises ConfigError: not one a client.
     """

@@ -51,7 +51,7 @@ class StepBudgets(ClientBudgets):
 
     @classmethod
     def of(cls, spending: ClientBudgets, *, steps: int, rate: float, delta: float) -> Self:
-        """Convert budgets to DP-SGD steps, noised so that each client's steps cost at most its total.
+        """Find noise for DP-SGD steps so that all steps of a client together cost at most its total budget.
 
         Budgets are rounded down to one of `LEVELS`, in equal ratios, for each of which a noise is found.
         Raises PrivacyError for numbers that are out of range, and for budgets that protect nobody.

@@ -43,7 +43,7 @@ class WeightedDraws(ABC):
 
 
 class PoissonDraws(WeightedDraws):
-    """Each client is drawn independently with probability min(1, K x), raised where others reach 1."""
+    """Each client is drawn independently with probability min(1, k x); k is such that K are expected."""
 
     name: ClassVar[Draws] = "poisson"
 
@@ -105,7 +105,7 @@ def weighted_draws(name: str) -> WeightedDraws:
 
 
 def capped_probabilities(draw_probabilities: Floats, cohort_size: int) -> Floats:
-    """Return probabilities min(1, k x) of clients, with k so that they sum to K, shape (n,).
+    """Return each client's probability min(1, k x), with k chosen so that the sum is K, shape (n,).
 
     Raises PrivacyError for chances that do not sum to one, and for K above the number of clients.
     """

@@ -37,7 +37,7 @@ MOST_RESERVED = 0.01
 
 
 class Subnets(AuditRule):
-    """Audits the devices behind each edge server (subnets): noise must follow from trust and training."""
+    """Audits runs with edge servers: the noise must fit the configured trust and the training steps."""
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:
         """Return the planned noise in a sum of `size` devices.
@@ -74,13 +74,13 @@ class Subnets(AuditRule):
 
 
 class SubnetsOfClients(Subnets, SampledSumsRule):
-    """Audits runs with edge servers whose noise protects whole devices."""
+    """Audits runs with edge servers in which the noise protects whole devices."""
 
     entries = frozenset({"trust"})
 
 
 class SubnetsOfRecords(Subnets, StepsRule):
-    """Audits runs with edge servers whose noise protects single records of devices."""
+    """Audits runs with edge servers in which the noise protects single records of devices."""
 
     entries = frozenset({"records", "trust"})
     kinds = StepsRule.kinds | {"local_windows"}
@@ -114,11 +114,11 @@ class TrustCard(MechanismCard):
 
 
 class SubnetsCard(TrustCard, SampledCard):
-    """Checks the model card of a run with edge servers whose noise protects whole devices."""
+    """Checks the model card of a run with edge servers in which the noise protects whole devices."""
 
 
 class SubnetRecordsCard(TrustCard, StepsCard):
-    """Checks the model card of a run with edge servers whose noise protects single records of devices."""
+    """Checks the model card of a run with edge servers in which the noise protects single records."""
 
     def holds(self) -> frozenset[str]:
         return super().holds() - {"own-noise", "shared-noise"}
@@ -134,7 +134,7 @@ def _in_ranges(numbers: list[int]) -> str:
 
 
 def _mechanism(files: RunFiles) -> str:
-    """Return the configured mechanism; `auto` follows from what is protected and from the model."""
+    """Return the configured mechanism; if it is `auto`, choose it by privacy unit and model."""
     chosen = str(files.config["method"]["mechanism"])
     if chosen != "auto":
         return chosen
@@ -183,7 +183,7 @@ def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> It
 def _check_convex(
     files: RunFiles, index: int, records: Mapping[str, Any], smoothness: float
 ) -> Iterator[str]:
-    """Check that the loss is convex, and that steps are too long for the proof only with low probability."""
+    """Check that the loss is convex, and that steps are rarely too long for the privacy proof."""
     training, data = files.config["training"], files.config["dataset"]
     if data["model"] != CONVEX_MODEL or data["loss"] != "cross_entropy" or data["class_weights"]:
         yield f"subnet {index} is charged for a convex loss, and the model is {data['model']}"

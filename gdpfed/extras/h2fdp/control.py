@@ -175,7 +175,7 @@ def printed_noise(
     subnets: Mapping[Trust, int],
     power: int,
 ) -> NoiseTerm:
-    """Return a function for the noise term nu of H2FDP's Theorem 4.3: as printed, or with a corrected power.
+    """Return H2FDP's noise term (Theorem 4.3) as a function: `power` 3 as printed, 2 as corrected.
 
     Printed is `power` 3; correct is 2. The noise term is
     4 tau (J^power + 1) d q^2 G^2 ln(1 / delta) / (S^2 epsilon^2) times the sum over subnets of 1 / s^2 where
@@ -202,7 +202,7 @@ def planned_noise(
     windows: Callable[[int], int],
     subnets: Mapping[Trust, int],
 ) -> NoiseTerm:
-    """Return a function for the planned noise term: beta d J / (eta tau S^2) times the sum of variances.
+    """Return the planned noise term as a function: how much noise raises the loss, over the step size.
 
     beta is the smoothness, d the dimension, J the number of sums that an edge server makes in a round, eta
     the learning rate, tau the local steps in a round, and S the number of edge servers (subnets).
@@ -228,7 +228,7 @@ WEIGHTS = ("a1, energy", "a2, delay", "a3, noise")
 
 
 def over_weights(problem: Problem) -> list[list[ControlSolution]]:
-    """Solve the choice of steps and participants again, with each weight multiplied by several factors."""
+    """Solve again with each weight times each factor; return a list of solutions for each weight."""
     return [
         [solve(replace(problem, weights=_scaled(problem.weights, index, factor))) for factor in FACTORS]
         for index in range(len(WEIGHTS))

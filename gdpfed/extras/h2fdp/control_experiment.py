@@ -35,7 +35,7 @@ Findings = Sequence[tuple[Cell, Found | str]]
 
 
 def present_control(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
-    """Make tables of local steps, participants, energy, delay and noise for every table cell."""
+    """Make result tables: local steps, participants, energy, delay and noise of each configuration."""
     findings = [(cell, _found(cell)) for cell in cells]
     places = [(name, column) for name in datasets for column in [*experiment.columns] or [""]]
     return Presentation(

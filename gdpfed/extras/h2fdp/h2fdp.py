@@ -117,7 +117,7 @@ class SubnetMethod(ConfiguredMethod):
     def subnet_request(
         self, number: int, round_index: int, cohort: npt.NDArray[np.int64], start: Theta
     ) -> SumRequest:
-        """Return the request for one noised sum of the devices behind one edge server."""
+        """Return one request for each edge server: a noised sum of its devices' steps from its own model."""
         round_range, mechanism = self.plan.groups[number].at(round_index), self.plan.mechanism
         return SumRequest(
             name="subnet",
@@ -154,7 +154,7 @@ class SubnetMethod(ConfiguredMethod):
         return theta, sums
 
     def change(self, number: int, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
-        """Return the change of an edge server's model: the sum over the expected number of its devices."""
+        """Return the change of an edge server's model: its devices' sum divided by their expected number."""
         return np.asarray(released.total) / self.plan.groups[number].expected_cohort_size
 
 
@@ -264,7 +264,7 @@ class H2FDP(SubnetMethod):
         return subnet_mechanisms.record_norm(self.config, mechanism_of(self.config))
 
     def change(self, number: int, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
-        """Return an edge server's model change: for records, a mean over its devices or expected batches."""
+        """Return an edge server's model change: its sum divided by device number or expected batch size."""
         if not self.plan.about_records:
             return super().change(number, released, round_index)
         total, members = np.asarray(released.total), list(released.members)
@@ -285,7 +285,7 @@ class H2FDP(SubnetMethod):
         return self._mean_noise(group_index, size) * self._factor(group_index, size)
 
     def noise_at_edge(self, group_index: int) -> float:
-        """Return the noise that an edge server sees, on the scale of the mean over its devices.
+        """Return the noise that an edge server sees, scaled as the noise in the mean over its devices.
 
         A trusted edge server sees contributions without noise. Under masks, it sees only their sum with all
         the noise. Otherwise it sees single contributions, each with the noise of one device.

@@ -1,4 +1,4 @@
-"""Privacy plans for records of devices behind edge servers: one budget and noise, several sums a round.
+"""Privacy plans for records behind edge servers: one budget and noise for all, several sums a round.
 
 What is released of a subnet is noised once a sum, or once a step on every device. The mechanisms and their
 proofs: docs/h2fdp.md.

@@ -64,7 +64,7 @@ class SubnetSteps(TrustedSubnets, RecordSums):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowTerms(StepTerms):
-    """Conditions of a run that releases, and pays for, only the end of each window of local steps."""
+    """Conditions of a run in which only the last model of several local steps is released and charged."""
 
     kind: ClassVar[str] = "local_windows"
     event_class: ClassVar[type[Event]] = LocalWindows
@@ -79,7 +79,7 @@ class WindowTerms(StepTerms):
 
     @property
     def window_steps(self) -> int:
-        """The number of steps in a window."""
+        """The number of local steps before each release (a window)."""
         first = self.events[0]
         return first.window_steps if isinstance(first, LocalWindows) else 1
 
@@ -94,7 +94,7 @@ class WindowTerms(StepTerms):
 
 @dataclass(frozen=True, kw_only=True)
 class WindowPlan(RecordPlan):
-    """The privacy plan of records whose local steps form windows; only each window's last model is released.
+    """The privacy plan for records if only the last model of several local steps (a window) is released.
 
     `bound` says how far a record moves an end, C is the unit of that, and `steps_allowed` are the steps that
     are planned.

@@ -80,7 +80,7 @@ class TrustConfig(SubnetConfig):
 
 
 def subnets_of(config: Config) -> tuple[Group, ...]:
-    """Divide the clients in order among edge servers, nearly equally; all get the smallest budget.
+    """Divide clients into nearly equal groups, one for each edge server; the smallest budget holds for all.
 
     Raises:
         ConfigError: a subnet from which too few devices take part to be summed, or budgets of records' own.

@@ -53,7 +53,7 @@ UNKNOWN = Figure(None)
 
 
 def total(counts: Counts, stddev: float) -> Figure:
-    """Return the sum of J cells' noised counts, with an interval for its noise of sqrt(J) times `stddev`."""
+    """Return the sum of noised counts, with a 95 % interval; `stddev` is the noise of one count."""
     return Figure.about(float(counts.sum()), NORMAL_QUANTILE * stddev * math.sqrt(counts.size))
 
 
@@ -105,7 +105,7 @@ def quantile(cells: Cells, counts: Counts, stddev: float, q: float) -> Figure:
 
 
 def _crossing(ends: Counts, above: Counts) -> float:
-    """Return the first point where the line through values at the bins' ends reaches 0."""
+    """Return the first point where `above`, interpolated between the bins' ends, reaches 0."""
     reached = np.flatnonzero(above >= 0)
     if not len(reached):
         return float(ends[-1])
@@ -117,12 +117,12 @@ def _crossing(ends: Counts, above: Counts) -> float:
 
 
 def _last_crossing(ends: Counts, above: Counts) -> float:
-    """Return the last point where the line through values at the bins' ends rises to 0."""
+    """Return the last point where `above`, interpolated between the bins' ends, rises to 0."""
     return -_crossing(-ends[::-1], -above[::-1])
 
 
 def records(blocks: list[Counts], stddev: float) -> Figure:
-    """Estimate the number of records from noised counts: each column's counts add up to it, so take a mean.
+    """Estimate the number of records: the weighted mean of the total counts of all columns and pairs.
 
     The mean of the totals T_b, each weighted by 1 / J_b, with noise s / sqrt(sum 1 / J_b).
     """

@@ -64,7 +64,7 @@ class Asked:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read which statistics are asked for from the text that :meth:`to_json` wrote."""
+        """Read the requested statistics from JSON text that :meth:`to_json` wrote."""
         try:
             values = json.loads(text)
             crossed = tuple((str(rows), str(columns)) for rows, columns in values.pop("crossed"))
@@ -137,8 +137,7 @@ class Cells:
 
     @classmethod
     def of_times(cls, columns: Columns) -> Self:
-        """Return the cells of a table of times to an event: counts of events, then of censored records, by
-        interval.
+        """Return the cells for times to an event: events by interval, then censored records by interval.
 
         Raises LearningError: the declaration has no such label.
         """
@@ -259,7 +258,7 @@ class Layout:
 
     @property
     def declared(self) -> tuple[Cells, ...]:
-        """The values or bins that are counted of each declared column, without an added one for owners."""
+        """The cells of the declared columns, without those of the added column of data owners."""
         return self.columns[:-1] if self.by_party else self.columns
 
     def shape(self, block: Block) -> tuple[int, ...]:
@@ -287,7 +286,7 @@ class Layout:
         return math.sqrt(len(self.blocks))
 
     def places(self, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-        """Return where each row adds in the vector of counts, once a block: int64[N, K] -> int64[N, B]."""
+        """Return each row's position in the vector of counts, for each block: int64[N, K] -> int64[N, B]."""
         found = np.empty((len(cells), len(self.blocks)), dtype=np.int64)
         for number, (block, start) in enumerate(zip(self.blocks, self.starts[:-1], strict=True)):
             at = cells[:, block.first].astype(np.int64)
@@ -309,7 +308,7 @@ def party_names(parties: int) -> tuple[str, ...]:
 
 
 def cells_of(columns: Columns, name: str, asked: Asked) -> Cells:
-    """Return the values, or the bins of numbers, that are counted of one declared column.
+    """Return the cells that are counted for a declared column: its values, or the bins of its numbers.
 
     Raises LearningError: it is neither an input nor a label.
     """

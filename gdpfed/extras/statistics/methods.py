@@ -145,7 +145,7 @@ def resolved(config: Config, method: "type[RecordStatistics | ClientStatistics]"
 
 
 def _check_survival(options: StatisticsConfig, method: "type[RecordStatistics | ClientStatistics]") -> None:
-    """Raise ConfigError if survival curves are to be made from clients' shares or beside other counts."""
+    """Raise ConfigError for survival curves of clients' shares of records, or along with other counts."""
     if method is ClientStatistics:
         raise ConfigError(
             "method.survival=true counts records or persons, and privacy.unit=client counts shares of "

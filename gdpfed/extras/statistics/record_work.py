@@ -33,13 +33,13 @@ def work(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise OrderError if one record could add more to the rounded counts than its bound."""
+    """Raise OrderError if one record could change the rounded counts by more than the agreed bound."""
     check_asked(order, encoding.dimension)
     check_bound(order, encoding.dimension, encoding.grid)
 
 
 def check_bound(order: TrainingOrder, dimension: int, grid: float) -> None:
-    """Raise OrderError if one record could add more to the rounded counts than its bound."""
+    """Raise OrderError if one record could change the rounded counts by more than the agreed bound."""
     steps = checked_steps(order)
     if steps.batch_rates != (1.0,):
         raise OrderError(

@@ -147,7 +147,7 @@ def counted_rows(job: Job) -> tuple[Layout, Counted]:
 
 
 def asked_of(task: Task) -> tuple[str, int]:
-    """Return a task's statistics as JSON, and the number of cells."""
+    """Return the requested statistics as JSON and the number of cells, both from the model options."""
     options = dict(task.model_options)
     if not {"asked", "cells"} <= options.keys():
         raise OrderError(
@@ -169,7 +169,7 @@ def counted_at(task: Task, places: npt.NDArray[np.int64]) -> tuple[Layout, Count
 
 
 def _of_persons(persons: Split) -> Counted:
-    """Return persons' rows, from x of shape (P, R, K); a person's rows have equal shares with sum 1."""
+    """Return the rows of all persons, each with weight 1 / (number of its person's rows)."""
     absent = np.isnan(persons.y) if persons.y.dtype.kind == "f" else persons.y < 0
     present = ~(absent if absent.ndim == 2 else absent.all(axis=2))
     shares = present / np.maximum(present.sum(axis=1, keepdims=True), 1)
@@ -199,7 +199,7 @@ def _of_own_table(own: OwnData, asked: str, cells: int, *, by_person: bool) -> t
 
 @lru_cache(maxsize=1)
 def _read(source: DataSource, asked: str, cells: int) -> tuple[Dataset, Layout]:
-    """Load a table with the cells that rows count in as inputs; return it and the layout of all cells."""
+    """Load a table with each row's cells in place of model inputs; return it and the layout of all cells."""
     columns = source_columns(source)
     layout = layout_of(columns, asked, cells)
     return load(source, partial(read_cells, layout)), layout
@@ -219,7 +219,7 @@ def source_columns(source: DataSource) -> Columns:
 
 
 def counts_of(layout: Layout, counted: Counted, grid: float) -> tuple[npt.NDArray[np.int64], float]:
-    """Return the counts as whole numbers, int64[d], and their unit: 1/256 of the secure sum's grid step.
+    """Return the counts in integer units, int64[d], and the unit: 1/256 of the secure sum's rounding step.
 
     A row of share w adds floor(w / unit) units to a cell of every block. So sums are exact in any order, and
     one record, or a person with all its rows, moves them by sqrt(B) at most, as its shares add up to 1:

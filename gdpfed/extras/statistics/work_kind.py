@@ -1,4 +1,4 @@
-"""The kind of client computation that counts records for statistics; a count costs privacy as a step does."""
+"""The kind of client computation that counts records; a count costs privacy like one training step."""
 
 from gdpfed.record_steps import WorkKind
 

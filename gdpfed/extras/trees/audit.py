@@ -102,7 +102,7 @@ def _drawn(widths: Sequence[int], number: int, seed: int) -> tuple[list[int], np
 
 
 def _rounded(digest: bytes) -> bytes:
-    """Set the last 11 bits of two words to 0, so that each word is a number of 53 bits."""
+    """Set the last 11 bits of each of two 64-bit words to 0, so that 53 bits remain."""
     words = struct.unpack(">2Q", digest[:16])
     return struct.pack(">2Q", *(word & ~0x7FF for word in words))
 

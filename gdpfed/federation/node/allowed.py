@@ -59,7 +59,7 @@ def check_overrides(config: Mapping[str, Any], run_config: Mapping[str, Any]) ->
 def refuse_overrides(
     run_config: Mapping[str, Any], allowed: str, whose: str, error: type[InputError]
 ) -> None:
-    """Raise ``error`` if a run changes a setting that is not in ``allowed``, the list with name ``whose``."""
+    """Raise ``error`` if a run changes a setting that is not in ``allowed``, the list called ``whose``."""
     word = refused_override(run_config, allowed)
     if word is not None:
         raise error(

@@ -54,8 +54,7 @@ MOST_WINDOW_STEPS = 1000
 
 
 class BudgetRefusedError(PrivacyError):
-    """Raised if a request of the server would exceed the client's budget or break the run's agreed
-    conditions.
+    """Raised if a server's request exceeds the client's budget or breaks the run's agreed conditions.
 
     Its text goes to the server, so it tells of no data and not of what other runs have cost this client.
     Those figures are in the node's own log.
@@ -96,8 +95,7 @@ def consider(budgets: Budgets, terms: Terms) -> None:
 
 
 def begin(budgets: Budgets, terms: Terms, secret: str = "") -> None:
-    """Record a run's whole privacy cost in the ledger, and save it; a run that has begun is not recorded
-    again.
+    """Record a run's whole privacy cost in the ledger on disk, unless the run is recorded there already.
 
     `secret`: what the run's server will show when it tells of the run later; "" for none.
     """
@@ -117,9 +115,7 @@ def begin(budgets: Budgets, terms: Terms, secret: str = "") -> None:
 
 
 def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
-    """Raise an error if a sum breaks its run's agreed conditions, or if an update to it breaks this client's
-    limits.
-    """
+    """Raise an error if a sum breaks the run's agreed conditions or would exceed this client's limits."""
     with locked_ledger(*places_of(budgets)) as file:
         terms = file.ledger.check_round(round_of_run.run, round_of_run.index)
         budget = of_unit(budgets, terms.unit)
@@ -129,7 +125,7 @@ def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParamet
 
 
 def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
-    """Raise BudgetRefusedError before an update without sufficient noise of its own is sent unmasked.
+    """Raise BudgetRefusedError for an unmasked update without enough own noise, except to a trusted edge.
 
     A trusted edge server may receive such an update if the terms say so, which the ledger records: it owes
     the noise of the terms, which `charge` checks.
@@ -172,7 +168,7 @@ def places_of(budgets: Budgets) -> tuple[Path, Path | None]:
 
 
 def _refuse_long_accounting(terms: Terms) -> None:
-    """Refuse terms whose accounting would keep the node, and its ledger, for more than some seconds.
+    """Raise BudgetRefusedError if accounting for a run's conditions would take more than some seconds.
 
     Releases that differ in their number of steps alone have one law, but for windows of steps.
     """
@@ -215,7 +211,7 @@ def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
 
 
 def _raised(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
-    """Say that the budget was raised since the last run without a confirmation, or return "" if it was not.
+    """Return an error text if the budget was raised since the last run without confirmation, else "".
 
     A node that is started anew by another command than before would have its usual budget again. The epsilon
     of any group of records, or delta, may have been raised; the first of these, as it was, confirms it.
@@ -292,9 +288,7 @@ def _limits(budget: Budget, terms: Terms) -> tuple[float, ...]:
 
 
 def _broken_by(terms: Terms, index: int, order: "TrainingOrder", parameters: SumParameters) -> str:
-    """Say how the server's instruction for one sum breaks the run's agreed conditions, or return "" if it
-    does not.
-    """
+    """Return how the server's instruction breaks the run's agreed conditions, or "" if it breaks none."""
     those = f"the terms of run {terms.run}"
     if terms.task and order.task.digest != terms.task:
         return f"the order has another model, number of classes or form of examples than {those}"
@@ -350,7 +344,7 @@ def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
 
 
 def _check_participations(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Raise BudgetRefusedError if the client took part in too many rounds, or in one too close to this."""
+    """Raise BudgetRefusedError if the client took part in too many rounds, or in one too near this round."""
     taken = set(ledger.run(round_of_run.run).drawn_in) - {round_of_run.index}
     if len(taken) >= budget.max_participations:
         raise BudgetRefusedError(f"{_own_most(budget)}, and has")
@@ -386,7 +380,7 @@ def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun)
 
 
 def check_terms_of_sum(terms: Terms, round_index: int, parameters: SumParameters) -> None:
-    """Raise BudgetRefusedError if a sum has less noise, more dropouts or fewer colluders than agreed.
+    """Raise BudgetRefusedError if a sum has less noise or worse limits of dropouts or colluders than agreed.
 
     Worse is less noise, more dropouts, or fewer corrupt members that are tolerated.
     """

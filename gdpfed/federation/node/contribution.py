@@ -113,8 +113,7 @@ class Contributor:
         check_order(order, theta, encoding, self.client_id, trains_here=self.stand_in is None)
 
     def steps(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> npt.NDArray[np.int64]:
-        """Compute the client's contribution by the server's accepted instruction, in integer steps, shape
-        (d,).
+        """Compute the client's contribution to a secure sum, rounded to integer steps of a grid, shape (d,).
 
         Raises StandInError: as in :meth:`sent`.
         """
@@ -130,7 +129,7 @@ class Contributor:
         steps_of: "Callable[[TrainingOrder, torch.Tensor, Encoding], Steps]",
         filling: Callable[[Encoding], Steps],
     ) -> Steps:
-        """Return `steps_of` the client's update, or `filling` if the instruction asks only for zeros.
+        """Compute the update, and return it encoded by `steps_of`; return `filling` if zeros are asked for.
 
         The round is charged already, and the server sees whether the client answers. So an error that depends
         on the examples is not raised: the client sends zeros, under the same noise as any update.

@@ -88,7 +88,7 @@ def _check_installed(question: Mapping[str, Any]) -> None:
 
 
 def check_part(settings: NodeSettings, source: str) -> None:
-    """Raise NodeConfigError if this node cannot load the data set of which the run gives it a part.
+    """Raise NodeConfigError if this node has no data of its own and cannot load the run's data set.
 
     `source`: the data set, as JSON. It is loaded from where its loader looks for it, and is nobody's own.
 

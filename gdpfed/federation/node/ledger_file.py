@@ -266,7 +266,7 @@ def _is_free(entry: Mapping[str, Any]) -> bool:
 
 
 def _terms_of_both(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the terms of a run from the first round on in which it was charged in either entry.
+    """Return a run's terms from two ledger entries of it, with the earlier of their two first rounds.
 
     Raises:
         LedgerError: the terms are others, so that neither stands for what both have cost.

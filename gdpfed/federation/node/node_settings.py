@@ -159,7 +159,7 @@ class NodeSettings:
         return None if path is None else OwnData(path, held_out, share)
 
     def own_terms(self, terms: Terms, dealt_by: str = "") -> Terms:
-        """Return a run's conditions with this node's held-out rule, and whether a record is a person.
+        """Return a run's conditions, completed by this node: its held-out rule, and what counts as a record.
 
         `dealt_by`: what decides in which group each of its records is.
 

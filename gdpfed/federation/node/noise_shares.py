@@ -38,9 +38,7 @@ class Correction:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], round_index: int) -> "Correction":
-        """Read from a message which noise to subtract; raise RemoteProtocolError for wrong or repeated
-        rounds.
-        """
+        """Read from a message which rounds' noise to subtract; raise RemoteProtocolError if it is invalid."""
         turns, context = values.get(TURNS, []), values.get(CONTEXT, b"")
         if not isinstance(turns, list) or not all(type(turn) is int for turn in turns):
             raise RemoteProtocolError(Stage.MASK, None, "the rounds whose noise to subtract are not numbers")

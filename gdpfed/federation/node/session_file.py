@@ -149,9 +149,7 @@ class SessionFile:
             self._file.write((json.dumps(body, indent=1) + "\n").encode())
 
     def _load(self) -> _Contents:
-        """Read the session file without entries that are too old; return no entries if it is missing or
-        damaged.
-        """
+        """Read the recent entries of the session file; return none if the file is missing or damaged."""
         try:
             data = self._file.read()
             body = {"sessions": {}} if data is None else read_json(data)

@@ -30,8 +30,7 @@ class ToldRun:
 
 
 def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
-    """Raise BudgetRefusedError if the ledger lacks rounds that the server remembers, unless the operator
-    allows it.
+    """Raise BudgetRefusedError if the ledger lacks more rounds known to the server than the node allows.
 
     Args:
         budget: of the node; all of its budgets have one ledger.

@@ -152,8 +152,7 @@ def terms_of_clients(
 
 
 def agree_to_terms(transport: Transport, joined: Joined, terms: Mapping[int, Offer], enough: int) -> None:
-    """Offer the run to all clients with their own budgets, without recording costs; leave out those that
-    refuse.
+    """Ask clients with own budgets to accept the run, without recording costs; leave out those that refuse.
 
     Those that do not agree are left out as long as ``enough`` nodes stay. Raises RunError: too few stay; it
     says why the last one does not.
@@ -167,7 +166,7 @@ def keep_groups(run: PreparedRun, joined: Joined, enough: int) -> None:
 
 
 def keep_ledgers(run: PreparedRun, joined: Joined, enough: int) -> None:
-    """Leave out clients without a ledger where members sign for noise that is taken back.
+    """Leave out clients without a ledger if sums are signed and later sums subtract earlier noise.
 
     Such a client has agreed to no terms, so it cannot tell whether a sum follows those of the other members.
     Raises RunError: too few stay.

@@ -90,7 +90,7 @@ class Named:
 
 
 def without_tests(test: Named) -> str:
-    """Say that no row of a table has a value that declares it to be for testing."""
+    """Return a message that no row of a table has a value which marks it as test data."""
     return f"no row has {either(map(repr, test.values))} in the column '{test.name}', which are for testing"
 
 

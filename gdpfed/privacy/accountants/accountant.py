@@ -37,7 +37,7 @@ class Accountant(Protocol):
         """Return the same hash for equal accountants, which then share cached results."""
 
     def epsilon(self, event: Event, count: int, delta: float) -> float:
-        """Return an epsilon for which `count` releases of an event are (epsilon, delta)-DP; inf if none.
+        """Return an epsilon for which `count` releases of an event are (epsilon, delta)-DP, or inf.
 
         Raises PrivacyError if this accountant has no valid bound for the event; the error says what has.
         """

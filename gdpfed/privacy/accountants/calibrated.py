@@ -46,7 +46,7 @@ def _entries() -> dict[str, float]:
 
 
 def _entry(line: str) -> tuple[str, float] | None:
-    """Parse a line of the cache of noise multipliers; None if it is damaged."""
+    """Parse a line of the cache of noise multipliers; return None if the line is damaged."""
     digest, _, text = line.partition(" ")
     try:
         noise = float(text)

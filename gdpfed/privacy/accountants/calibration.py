@@ -28,7 +28,7 @@ LONGEST_LOG_STEP = 2.0
 
 @dataclass(frozen=True)
 class Start:
-    """Where the search for a noise multiplier begins: a position x and the slope of log f at log x there."""
+    """The start of a search for x with f(x) = target: a first x, and there the slope of log f over log x."""
 
     position: float
     log_slope: float
@@ -126,7 +126,7 @@ def calibrate_noise_multiplier(
 def calibrate_windows(
     accountant: Accountant, unit_noise: LocalWindows, *, target_epsilon: float, count: int, delta: float
 ) -> float:
-    """Return the least noise at which `count` releases of local windows cost at most `target_epsilon`.
+    """Return the least noise for models released after each window of local steps, to meet `target_epsilon`.
 
     A window is a sequence of local steps; the model after its last step is released with noise.
 
@@ -163,7 +163,7 @@ def _calibrate_windows(unit_noise: LocalWindows, target: float, count: int, delt
 
 
 def calibrate_scale(epsilon: Callable[[float], float], *, target_epsilon: float, guess: float) -> float:
-    """Return the smallest noise that meets `target_epsilon`: one noise multiplier, or a factor for several.
+    """Return the smallest noise multiplier, or common factor of several ones, that meets `target_epsilon`.
 
     `epsilon` maps this number to the cost of all rounds, and must be decreasing. The result is on the safe
     side, as that of `calibrate_noise_multiplier`. Raises PrivacyError for budgets that no noise can reach.
@@ -203,7 +203,7 @@ def estimate_noise_multiplier(
 def _search(
     epsilon: Callable[[SampledGaussian], float], unit_noise: SampledGaussian, target: float, start: Start
 ) -> Start:
-    """Find the noise multiplier at which `epsilon`, a function of the noised event, meets the target."""
+    """Find the noise multiplier at which the function `epsilon` meets the target; search from `start`."""
     bounds = MIN_NOISE_MULTIPLIER, MAX_NOISE_MULTIPLIER
     return solve_falling(
         lambda sigma: epsilon(replace(unit_noise, noise_stddev=sigma)), target, start, bounds

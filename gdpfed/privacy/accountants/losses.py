@@ -119,7 +119,7 @@ class Losses:
         return _delta(epsilons, np.append(upper, self.infinite)[first], np.append(lower, 0.0)[first])
 
     def _is_sound(self) -> bool:
-        """Whether the chances are those of a distribution; numbers at the edge of floats make none."""
+        """Whether the probabilities of all losses add up to about 1; they may not with extreme floats."""
         return bool(abs(float(self.chances.sum()) + self.infinite - 1.0) <= MASS_WITHIN)
 
     def epsilon(self, delta: float) -> float:
@@ -289,7 +289,7 @@ class _Mixture:
         )
 
     def where(self, epsilons: Floats) -> Floats:
-        """Return the output x with privacy loss epsilon, for each epsilon above the least loss log P(s = 0).
+        """Return, for each epsilon, the output x with this privacy loss; epsilon must be a possible loss.
 
         The parts that move have log sum = log(e^epsilon - P(s = 0)), a convex function of x whose slope is
         bounded from below. Newton's steps come down to it from where its largest part alone is as large.

@@ -45,7 +45,7 @@ class OwnLosses(ABC):
 
     @abstractmethod
     def interval_bounds(self) -> tuple[float, float]:
-        """Return two steps of the privacy loss grid: the best for accuracy, and the least fast enough one."""
+        """Return two step sizes of the loss grid: the accurate one, and the smallest fast enough one."""
 
     @abstractmethod
     def losses(self, interval: float) -> BothLosses:
@@ -191,7 +191,7 @@ def _losses(release: OneRelease, interval: float) -> BothLosses:
 
 
 def _interval_bounds(release: OneRelease) -> tuple[float, float]:
-    """Return two steps of the privacy loss grid: the best for accuracy, and the smallest fast enough one."""
+    """Return two step sizes of the privacy loss grid: the accurate one, and the smallest fast enough one."""
     if isinstance(release, OwnLosses):
         return release.interval_bounds()
     if isinstance(release, GaussianMixture):
@@ -200,7 +200,7 @@ def _interval_bounds(release: OneRelease) -> tuple[float, float]:
 
 
 def _step_interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
-    """Return two grid steps: h, which makes epsilon about 0.02 % too large, and the smallest fast enough one.
+    """Return two grid step sizes: h, which adds about 0.02 % to epsilon, and the smallest fast enough one.
 
     Rounding is pessimistic, so no step can tighten it. It adds about h^2 / 8 to a step's
     variance chi^2 = q^2 (exp(1/sigma^2) - 1), and so h^2 / (16 chi^2) to epsilon, relatively:
@@ -214,7 +214,7 @@ def _step_interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
 
 
 def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
-    """Return two grid steps for a Gaussian mixture: the best for accuracy, and the smallest fast enough one.
+    """Return two grid step sizes for a Gaussian mixture: the accurate one, and the smallest fast enough one.
 
     A mixture has more parts than a sampled Gaussian, so h = chi / 12, which is 4e-4 of epsilon, and at most
     3e-3 where losses are small.
@@ -234,7 +234,7 @@ def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
 
 
 def interval_bounds_of_losses(wish: float, largest_loss: float, most: float = 1e-3) -> tuple[float, float]:
-    """Return two steps of the privacy loss grid: `wish`, cut to a limit, and the smallest fast enough step.
+    """Return two step sizes of the privacy loss grid: `wish` or an upper limit, and the smallest allowed one.
 
     The limit and the smallest step depend on the largest loss.
     """

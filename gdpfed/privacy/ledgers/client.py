@@ -142,7 +142,7 @@ class ClientLedger:
         one_more_in: tuple[str, int] | None = None,
         more_steps: int = 0,
     ) -> float:
-        """Return epsilon at delta against the server, of all updates sent and of `one_more_in` if not None.
+        """Return epsilon at delta, against the server, of all sent updates, and of `one_more_in` if given.
 
         Batches of records are drawn on the client, so their sampling counts against the server as well: it
         is what the steps cost that were taken, and `more_steps` in the run of that name.
@@ -380,7 +380,7 @@ def _kept_apart(runs: Sequence[Terms]) -> bool:
 def _dearest(
     runs: Sequence[tuple[Charge, ...]], held_out: Sequence[tuple[Charge, ...]], delta: float, *, apart: bool
 ) -> float:
-    """Return the largest epsilon of a client or record, used in training, held out for tests, or both.
+    """Return the joint epsilon of training and held-out tests; the larger one if no record is used in both.
 
     Where they are not kept apart by all runs, a record may be trained on in one and held out in another: all
     adds up.

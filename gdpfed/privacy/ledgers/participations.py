@@ -95,7 +95,7 @@ class Participations:
         return np.sort(np.append(cohort, np.array(moved[: max(0, size - len(cohort))], dtype=np.int64)))
 
     def epsilon_against_members(self, m: int, rounds: int) -> float:
-        """Return a group's largest epsilon of a client after `rounds`, against those who know cohorts."""
+        """Return the largest epsilon of a client in a group, against those who know the cohorts."""
         plan = self._plan
         if plan.private and isinstance(plan.mechanism, KeepsTurns):
             turns = {client: self._turns[client] for client in self._counts[m]}

@@ -184,7 +184,7 @@ class Ledger:
         return tuple(moved(m, cohort, round_index, present) for m, cohort in enumerate(cohorts))
 
     def groups_of(self, request: Release) -> tuple[int, ...]:
-        """Return the groups whose clients a request of the open round asks, in ascending order."""
+        """Return, in ascending order, the groups of the clients that a request of the open round asks."""
         drawn = {} if self._open is None else self._open.group_of
         return tuple(sorted({drawn[client] for client in request.clients.tolist() if client in drawn}))
 

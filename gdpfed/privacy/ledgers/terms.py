@@ -37,7 +37,7 @@ PAID_ONCE = tuple(kind.entry for kind in ONCE.values())
 
 
 class Instructions(Protocol):
-    """The server's instructions to a client for a sum, as far as the run's conditions limit them."""
+    """A server's instructions for a sum: the values that a client checks against the run's conditions."""
 
     @property
     def work(self) -> str: ...
@@ -221,7 +221,7 @@ class Terms(ABC):
 
 
 def _check_numbers(terms: Terms) -> None:
-    """Raise PrivacyError if a number of the conditions is out of range or none at all."""
+    """Raise PrivacyError if a value in the run's conditions is out of range or has the wrong type."""
     if terms.num_rounds > MOST_ROUNDS:
         raise PrivacyError(f"the terms are of {terms.num_rounds} rounds; give at most {MOST_ROUNDS}")
     if require_count("the terms' first_round", terms.first_round, at_least=0) >= terms.num_rounds:
@@ -269,7 +269,7 @@ def terms_of(
     seed: int = 0,
     **said: Any,
 ) -> Terms:
-    """Return the conditions that a plan promises one client, or all clients of a group if these are equal.
+    """Return the conditions that a plan promises a client or, without `client`, all clients of the group.
 
     Args:
         plan, group_index, run, dropout_tolerance, corrupt_tolerance: m is the index; of the run and its sums.

@@ -51,7 +51,7 @@ class _Problem:
     sparsified: bool
 
     def objective(self, shares: Vector) -> float:
-        """Return the value of the objective, which is to be minimised, at these shares of a cohort.
+        """Return how much noise harms training at these shares of a cohort; the best rates minimise this.
 
         It is sum_m p_m (2 s_m - s_m^2) if `sparsified`, else sum_m 2 p_m s_m.
         """
@@ -83,7 +83,7 @@ class _Problem:
 def closed_form_sampling_rates(
     epsilons: Sequence[float], group_sizes: Sequence[int], *, sampling_rate: float, delta: float
 ) -> tuple[float, ...]:
-    """Return sampling rates by formula: q_m ~ eps_m / sqrt(eps_m + 2 ln(1/delta)), with mean q.
+    """Return sampling rates with mean q that are proportional to eps_m / sqrt(eps_m + 2 ln(1/delta)).
 
     They are the paper's optimum (Problem 1) wherever it lies within [q_min, 1] for every group; bounds are
     not applied here, so a rate above one means that they bind.
@@ -108,7 +108,7 @@ def optimal_sampling_rates(
     sparsified: bool,
     min_sampling_rate: float = 0.0,
 ) -> tuple[float, ...]:
-    """Return the groups' sampling rates, with mean q, that solve the GDPFed paper's Problem 1.
+    """Return sampling rates with mean q at which noise harms training least (the GDPFed paper's Problem 1).
 
     They are within [q_min, 1].
     Weights are squared_participation; sigma_m^2 is Theorem 1's formula as a proxy, without its validity
@@ -180,7 +180,7 @@ def _best_shares(problem: _Problem, free: Vector, proportional: Vector) -> Vecto
 
 
 def _descend(problem: _Problem, start: Vector) -> Vector:
-    """Minimise the objective by SLSQP, with shares of the cohort relative to the start."""
+    """Minimise the objective over the groups' shares of a cohort by SLSQP; return the best shares found."""
     scale = problem.objective(start)
     solution = optimize.minimize(
         lambda x: problem.objective(x * start) / scale,

@@ -111,7 +111,7 @@ def shared_noise_sampling_rates(
 def _bracket(
     accountant: Accountant, groups: Sequence[Group], unit: SampledGaussian, num_rounds: int, delta: float
 ) -> tuple[float, float]:
-    """Return two noise multipliers: allowed rates are below the mean at the first, above at the second."""
+    """Return two noise multipliers: one too low for the mean sampling rate in every group, one too high."""
     sigmas = [
         calibrate_noise_multiplier(
             accountant,
@@ -197,7 +197,7 @@ class _Gain:
     values: Vector
 
     def best_rate(self, price: float, size: int) -> float:
-        """Return the rate with the largest gain minus `price` times the expected number of clients."""
+        """Return the rate at which gain minus `price` times the expected number of clients is largest."""
         return float(self.rates[np.argmax(self.values - price * size * self.rates)])
 
     def at(self, rate: float) -> float:
@@ -215,7 +215,7 @@ def one_sum_sampling_rates(
     adjacency: Adjacency = "zero_out",
     min_sampling_rate: float = 0.0,
 ) -> tuple[float, ...]:
-    """Return the sampling rates q_m that maximise sum_m |G_m| q_m / sigma_m(q_m), with mean q.
+    """Return the sampling rates q_m with mean q that maximise the sum of |G_m| q_m / sigma_m(q_m).
 
     sigma_m(q) is what the accountant says that group m needs at rate q. Rates are at least
     `min_sampling_rate`, at most one, and within a factor `SPAN` of Problem 1's closed form. sigma_m is
@@ -282,7 +282,7 @@ def _interpolated(known: dict[float, float], size: int) -> _Gain:
 
 
 def _at_one_price(gains: Sequence[_Gain], sizes: Sequence[int], mean_rate: float) -> tuple[float, ...]:
-    """Return the rates at which one more sampled client adds equally much in every group (Lagrange)."""
+    """Return the rates at which one more sampled client adds the same gain in every group (Lagrange)."""
 
     def rates(log_price: float) -> tuple[float, ...]:
         price = math.exp(log_price)

@@ -1,4 +1,4 @@
-"""How many clients a plan's cohorts have, by probability, and how often they are too few for a sum."""
+"""Computes the distribution of a plan's cohort sizes, and how often a cohort is too small for a sum."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -98,7 +98,7 @@ def _others_too_few(
 
 
 def missing_members(plan: PrivacyPlan, members: Callable[[float, int], int]) -> float:
-    """Return the mean number of clients a round that send zeros to fill up its sums.
+    """Return how many clients send zeros in a round, on average, to fill up the round's sums.
 
     `members`: at least how many members a sum has, of how many are drawn on average and can be at most.
     """

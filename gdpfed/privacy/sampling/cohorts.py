@@ -27,7 +27,7 @@ TELLING_SHARE = 0.01
 
 
 def draw_cohorts(plan: PrivacyPlan, round_index: int, key: bytes) -> tuple[ClientIds, ...]:
-    """Draw the clients (int64, ascending) that take part in a round, one array a group.
+    """Draw the clients that take part in a round: one array of ids (int64, ascending) for each group.
 
     The same 32-byte key, round and group always give the same cohort. Cohorts of two rounds or groups are
     independent, unless the plan's mechanism draws several rounds together. Raises PrivacyError for a round
@@ -55,7 +55,7 @@ def fills_cohorts(plan: PrivacyPlan) -> bool:
 
 
 def reveals_sizes(plan: PrivacyPlan, *, same_size: bool) -> bool:
-    """Whether noise and integer steps of secure sums reveal cohort sizes; epsilon does not cover this leak.
+    """Whether noise and quantisation of secure sums reveal cohort sizes; epsilon does not cover this leak.
 
     `same_size`: whether cohorts are filled up to one size in all rounds. Random allocation does not do this.
     """

@@ -73,7 +73,7 @@ class SamplingLaw(ABC):
         noise: NoiseLaw,
         num_sums: int,
     ) -> SampledGaussian:
-        """Return the event by which a round at this sampling rate is accounted for a client of the group."""
+        """Return the event that stands for the privacy cost of one round at this sampling rate."""
         return SampledGaussian(
             sampling=self.name,
             sampling_rate=rate,

@@ -64,7 +64,7 @@ class NormFactor(Extension):
         return [replace(request, norm_factor=self._factor, indicator_share=share) for request in requests]
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Return the sums times F, without their last coordinate, from which the next F is computed.
+        """Return the sums times factor F, without the last coordinate; compute the next F from that one.
 
         The last coordinate measures the share of clients whose update is within the clipping norm.
         """

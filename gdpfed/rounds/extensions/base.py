@@ -98,7 +98,7 @@ class Extension(Observer, ABC):
         return False
 
     def round(self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates) -> None:
-        """Carry out a round that does not train, for example one that counts; the model stays."""
+        """Carry out a round without training, such as a count of answers; the model stays unchanged."""
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
         """Change the requests for a round's sums; must keep no state: it is also called for later rounds."""
@@ -199,7 +199,7 @@ class SumExtension(Extension):
     def sum_prepared(
         self, fleet: "Fleet", request: SumRequest, prepared: "PreparedSum", *, ahead: bool
     ) -> "PreparedSum":
-        """Return a sum with what this extension adds to it; ``ahead`` if the sum is for the next round."""
+        """Return a sum with what this extension adds; ``ahead`` says that the sum is for the next round."""
         return prepared
 
 

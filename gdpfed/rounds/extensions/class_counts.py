@@ -28,10 +28,10 @@ NO_COUNTS = (
 
 @runtime_checkable
 class ReleasesCounts(Protocol):
-    """A fleet (it runs a run's clients) that can ask the clients for their class counts."""
+    """Interface of fleets (objects that run a run's clients) that can ask clients for their class counts."""
 
     def release_counts(self, task: Task, charged: ChargedCounts) -> npt.NDArray[np.float64]:
-        """Return the class counts of every client, shape (n, B), each with noise that the client added."""
+        """Return one row of class counts for each client, with noise that the client has added."""
 
 
 class ClassCounts(Extension):

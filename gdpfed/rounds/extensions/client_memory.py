@@ -1,4 +1,4 @@
-"""The server's part of client states: which clients have stored one, and the vector sent to all clients.
+"""The server's part of states that clients keep between rounds: who has one, and a vector for all clients.
 
 That is the vector that all of them are told, made of released sums, and after which round each client's own
 file was written (`gdpfed.clients.kept_states`).
@@ -166,7 +166,7 @@ class ClientMemory(SumExtension):
             )
 
     def _expected(self, round_index: int, sums: Sequence[ClientSum]) -> float:
-        """Return the expected number of updates in these sums under the sampling of cohorts."""
+        """Return how many updates these sums have on average, by the sampling rates of their groups."""
         groups = range(len(self._plan.groups))
         asked = groups if self._plan.one_sum else {group for each in sums for group in each.groups}
         planned = [self._plan.groups[m] for m in asked]

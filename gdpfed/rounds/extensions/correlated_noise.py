@@ -54,7 +54,7 @@ class CorrelatedNoise(SumExtension):
         return cls(run.method.plan, secagg.corrupt_tolerance if secagg.signs else None)
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Add to each request how many clients the schedule allows in its sum, and what members agreed to.
+        """Add to each request its scheduled number of members, and a hash of the terms they agreed to.
 
         What is not a request is left as it is, for the ledger to refuse.
         """
@@ -176,7 +176,7 @@ def _corrections(fleet: Fleet, noise: SumNoise) -> dict[int, tuple[int, ...]]:
 
 
 def _largest_share(parameters: SumParameters) -> float:
-    """Return one client's largest noise standard deviation, for as many dropouts as the sum tolerates.
+    """Return a client's largest noise standard deviation: that with as many dropouts as the sum tolerates.
 
     So it is known when keys are agreed for the sum in which parts of it are taken back.
     """

@@ -158,7 +158,7 @@ class Fill(SumExtension):
     def sum_prepared(
         self, fleet: Fleet, request: SumRequest, prepared: PreparedSum, *, ahead: bool
     ) -> PreparedSum:
-        """Tell clients that only fill up this sum to send zeros, and all its clients that some may do so."""
+        """Have clients that only fill up a sum send zeros; let all its clients know that some may do so."""
         if kind_of(prepared.order.work).once:
             return prepared
         prepared = replace(prepared, order=replace(prepared.order, may_fill=True))

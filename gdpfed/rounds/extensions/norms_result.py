@@ -124,7 +124,7 @@ def shares_within(counts: Sequence[float], noise_stddev: float, clients: int) ->
 
 
 def points_open(noise_stddev: float, clients: int) -> float:
-    """Return half the 95 % interval of the share of updates shorter than C / 2, in percentage points."""
+    """Return half the width of a 95 % interval in percentage points: for the share of updates below C / 2."""
     last, bins = NORM_MULTIPLES.index(1 / 2) + 1, len(NORM_MULTIPLES) + 1
     return 100 * _half_width(noise_stddev, clients, last, bins)
 

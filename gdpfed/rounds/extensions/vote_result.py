@@ -31,7 +31,7 @@ class VoteResult:
 
     @classmethod
     def of(cls, config: Config, summed: ClientSum) -> Self | None:
-        """Make the result from a noised sum of votes; None without a sum."""
+        """Make the result from a noised sum of votes; return None if the sum was not computed."""
         if summed.total is None:
             return None
         return cls(summed.survivors, summed.noise_stddev, settings_of(config), summed.total.tolist())
@@ -65,6 +65,6 @@ class VoteResult:
 
 
 def in_words(setting: Sequence[float], asked: Sequence[bool] = (True,) * len(VOTABLE)) -> str:
-    """Write a setting as in a configuration, without values that were not voted on."""
+    """Write a choice of the vote as settings, as in training.key=0.1; leave out what was not voted on."""
     named = zip(VOTABLE, setting, asked, strict=True)
     return ", ".join(f"training.{key}={value:g}" for key, value, is_asked in named if is_asked)

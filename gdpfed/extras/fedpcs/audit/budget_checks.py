@@ -57,12 +57,12 @@ class OwnBudgets(AuditRule):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """How clients are drawn, by the plan's draws: each is in one sum a round."""
+        """How clients are drawn: by Poisson sampling or as a fixed number, for one sum in each round."""
         draws = spending_of(self.files)["draws"]
         return {"sampling": "poisson" if draws == "poisson" else "fixed_size", "sums_per_round": 1}
 
     def check_figures(self, index: int) -> Iterator[str]:
-        """Check that the stated epsilons are the most that a client can spend, and rates those of cohorts."""
+        """Check that a group's stated epsilons and rates follow from clients' budgets and cohort sizes."""
         plan, group, own = self.plan, self.plan["groups"][index], spending_of(self.files)
         rounds, clients = plan["num_rounds"], group["clients"]
         cost, rate = most_after(self.files, own, rounds), math.fsum(own["cohort_sizes"]) / rounds / clients

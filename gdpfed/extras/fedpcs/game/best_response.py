@@ -21,7 +21,7 @@ MOST_AT_ONCE = 20_000
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Responses:
-    """Every client's best response: budgets, the part of each that it keeps for the next round, utilities.
+    """All clients' best responses: budgets, the share of each budget kept for the next round, and utilities.
 
     `budgets`: rho_i^t, shape (num_rounds, n). `corrections`: a_i^t, the share of its own budget that a client
     keeps, of the same shape; 0 at the end. `utilities`: what all rounds are worth to each client, shape (n,).
@@ -96,7 +96,7 @@ def best_responses(game: Game, mean_budgets: Floats, rewards: Floats) -> Respons
 
 
 def _values(game: Game, states: _Grid, types: Floats, mean_budgets: Floats, rewards: Floats) -> list[Floats]:
-    """Compute, for each round, a client's largest utility from that round on, by budget and aversion.
+    """Compute a client's largest utility from each round on, by its budget and its aversion to privacy cost.
 
     The list has an array of shape (budgets, aversions) for each round, computed backwards.
     """

@@ -56,11 +56,11 @@ class Equilibrium:
         return np.asarray(self.budgets / self.budgets.sum(axis=1, keepdims=True))
 
     def types(self) -> dict[str, list[float]]:
-        """Return clients' aversions and first budgets for a file; empty if nodes keep these secret."""
+        """Return aversions to privacy cost and shares of budget kept; empty if nodes keep them secret."""
         return {}
 
     def welfare(self) -> list[Welfare]:
-        """Return the sum of clients' utilities in each round; empty if nodes keep their aversions secret."""
+        """Return each round's welfare under several choices of budgets; empty if nodes hide aversions."""
         return []
 
 

@@ -82,7 +82,7 @@ class Game:
 
     @property
     def num_clients(self) -> int:
-        """Whether the first budgets of all clients are equal."""
+        """The number of clients in the game: those whose preferences are known here, and `unseen` others."""
         return len(self.aversions) + self.unseen
 
     @property
@@ -92,7 +92,7 @@ class Game:
 
     @cached_property
     def is_homogeneous(self) -> bool:
-        """Whether all clients start with the same budget, so that mixing it with the mean changes nothing."""
+        """Whether the first budgets of all clients are equal, so that each one equals their mean."""
         return bool(np.ptp(self.first_budgets) < 1e-12)
 
     def draw_probabilities(self, budgets: Floats, mean_budget: Floats | float) -> Floats:

@@ -42,7 +42,7 @@ class ServerCost:
             )
 
     def noise(self, round_index: int) -> Floats:
-        """Return v_i, how much each client's noise adds to the server's cost of a round, shape (n,)."""
+        """Return v_i, shape (n,): at budget rho_i, noise costs the server v_i / rho_i, before weighting."""
         return np.asarray(self.scale * self.shares**2 / ((round_index + 1) * self.examples**2))
 
     def of_round(self, round_index: int, chances: Floats, budgets: Floats, reward: float) -> float:

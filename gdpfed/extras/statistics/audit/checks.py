@@ -298,7 +298,7 @@ def _numbers_of(ends: Sequence[float], present: Floats, noise: float) -> dict[st
 
 
 def _first_zero(ends: Sequence[float], heights: Floats) -> float:
-    """Return the first point where linearly interpolated heights reach 0, or the last end if none do."""
+    """Return where heights, interpolated linearly between `ends`, first reach 0; if never, the last end."""
     for at, height in enumerate(heights):
         if height >= 0:
             if at == 0:

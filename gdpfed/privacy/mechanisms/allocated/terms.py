@@ -92,7 +92,7 @@ def _block(charge: Charge) -> AllocatedGaussian:
 
 
 def begun(blocks: Sequence[Charge], start: int, end: int) -> tuple[Charge, ...]:
-    """Return the costs of the blocks of rounds that begin before round `end` and reach round `start`."""
+    """Return the costs of all blocks that contain at least one of the rounds `start` to `end` - 1."""
     kept, position = [], 0
     for charge in blocks:
         length = _block(charge).block_rounds

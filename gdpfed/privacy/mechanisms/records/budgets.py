@@ -74,7 +74,7 @@ class RecordTraining:
 
     @property
     def paid_steps(self) -> int:
-        """The number of steps of all rounds, times the most clients that may hold one person's records."""
+        """The steps of all rounds, times the largest number of clients that may hold one person's records."""
         return sum(self.schedule) * self.parties
 
 

@@ -47,7 +47,7 @@ class RecordPlan:
             check_accounted(group.epsilon, group.epsilon_accounted)
 
     def event(self, record_group: int, num_steps: int) -> RecordEvent:
-        """Return the event by which `num_steps` DP-SGD steps are accounted for a record of one group."""
+        """Return the privacy event of `num_steps` DP-SGD steps for any record of one group of records."""
         rate = self.groups[record_group].batch_rate
         sigma = self.noise_multiplier
         return DPSGDSteps(batch_rate=rate, noise_multiplier=sigma, num_steps=num_steps, parties=self.parties)

@@ -112,11 +112,11 @@ class TermsOfRecords(Terms, RecordBudgets):
         return self.broken_window(steps) or self._broken_sum(told, steps)
 
     def noise_of_step(self, round_index: int) -> float:
-        """Return sigma, the noise multiplier with which a step in a round is accounted."""
+        """Return sigma, a step's noise multiplier in accounting; raise PrivacyError if none is stated."""
         raise PrivacyError(f"the terms state no noise for a step of round {round_index}; state one above 0")
 
     def broken_own_noise(self, round_index: int, steps: RecordSteps) -> str:
-        """Return how steps that the client noises itself break the run's conditions; "" if they do not."""
+        """Return an error text if steps to which the client adds noise have too little of it, else ""."""
         least = self.noise_of_step(round_index)
         if not steps.noise_multiplier >= least * (1 - ROUNDING):
             return (
@@ -196,7 +196,7 @@ class StepTerms(TermsOfRecords):
 
     @property
     def parties(self) -> int:
-        """S: the most clients at which one person may have records; 1 if single rows are protected."""
+        """S: the largest number of clients with records of one person; 1 if single rows are protected."""
         return self.events[0].parties
 
     def noise_of_step(self, round_index: int) -> float:
@@ -206,7 +206,7 @@ class StepTerms(TermsOfRecords):
         return self.step_noise * self.records.clipping_norm * sqrt(self.parties)
 
     def step_charges(self, num_steps: int, record_group: int | None = None) -> tuple[Charge, ...]:
-        """Return the cost of `num_steps` steps for a record of a group; None means the most sampled group.
+        """Return the cost of `num_steps` steps for a record of a group; without a group, at the largest rate.
 
         Every step has the same noise and, for one record, the same rate: so it does not matter in which
         rounds they are taken.
@@ -236,7 +236,7 @@ class StepTerms(TermsOfRecords):
         return self.step_charges(self.num_steps, record_group if alike else None)
 
     def _groups_as(self, other: TermsOfRecords) -> bool:
-        """Whether each of the node's records is in the same group under other terms.
+        """Whether the run with the conditions `other` is known to put each record into the same group.
 
         Shares and seed do not say so: the deal follows from the data, too. Where a ledger does not name them,
         only the run itself is known to have the same groups.

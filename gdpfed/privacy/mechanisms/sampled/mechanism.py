@@ -32,7 +32,7 @@ class SampledSums(Mechanism):
         return any(round_range.sampling_rate < 1 for round_range in group.ranges)
 
     def event(self, group: GroupPlan, round_range: RoundRange) -> SampledGaussian:
-        """Return the event by which a round is accounted for a client of the group, sampled or not."""
+        """Return the privacy event of one round for any client of the group, whether sampled or not."""
         return self.law.event(
             rate=round_range.sampling_rate,
             group_size=len(group.clients),

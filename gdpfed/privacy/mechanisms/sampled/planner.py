@@ -99,7 +99,7 @@ class _Common:
         return compose(charges, self.delta, schedule="fixed", accountant=self.accountant).epsilon
 
     def epsilon_against_server(self, sigma: float, sums: int) -> float:
-        """Return epsilon against the server for a client in `sums` sums, and in any sum before round 1."""
+        """Return epsilon against the server, of `sums` sums with a client and any sum before round 1."""
         if self.first is None:
             return server_epsilon(self.noise, sigma, sums, self.delta, self.adjacency)
         event = Gaussian(noise_stddev=sigma, clipping_norm=1.0, adjacency=self.adjacency)
@@ -299,7 +299,7 @@ def _drawn_rates(
     law: SamplingLaw,
     group_sampling_rates: Sequence[float] | None,
 ) -> tuple[float, ...]:
-    """Return the groups' sampling rates as really drawn; fixed_size sampling rounds to whole clients."""
+    """Return each group's real sampling rate; fixed_size sampling draws a whole number of clients."""
     require_rate("sampling_rate", sampling_rate)
     if group_sampling_rates is None:
         group_sampling_rates = (sampling_rate,) * len(groups)

@@ -110,7 +110,7 @@ class ScheduledSums(Mechanism, HasTurns):
     def charges(
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return the cost of a client's rounds, or of the most expensive allowed ones if they are unknown."""
+        """Return the cost of a client's rounds if they are known, else of the costliest allowed rounds."""
         rounds, limits = min(history.rounds, _num_rounds(group)), self.limits[m]
         turns = history.turns
         if turns is None:

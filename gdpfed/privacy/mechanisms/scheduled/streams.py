@@ -143,7 +143,7 @@ class TurnBudget:
         return np.clip(least, 1, self.equal_turns)
 
     def checked(self, turns: Sequence[int] | None) -> tuple[int, ...] | None:
-        """Check and return the given rounds per client; if None, return 1 a group if q < 1 / T, else None.
+        """Return the checked rounds per client; None (not given) becomes 1 for each group if q < 1 / T.
 
         PrivacyError for what cannot be.
         """

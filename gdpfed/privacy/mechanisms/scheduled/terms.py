@@ -72,7 +72,7 @@ class ScheduledTerms(Terms, TurnTerms):
 
     @property
     def stream(self) -> NoiseStream | None:
-        """What all members of the sums must have agreed to; None if no noise is taken back, or none signs."""
+        """The values that all members of a sum sign; None if no noise is subtracted or no schedule is set."""
         if not (self.schedule and any(self.noise_taps)):
             return None
         return NoiseStream(
