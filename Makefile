@@ -33,7 +33,7 @@ help:
 	@echo "make dist    wheel and sdist of the published project in dist/, with a core that needs no PyTorch"
 	@echo "make docs    the documents as a site in site/, with reference pages; links are checked"
 	@echo "make paper   paper/build/paper.pdf, whose figures are read from the tables of the documents"
-	@echo "make fuzz    a million damaged messages into every decoder of secagg, and a million over Flower"
+	@echo "make fuzz    a million damaged messages into each decoder of secagg, a million over Flower; 1,000 lying servers"
 	@echo "make venv    only make .venv from uv.lock; TORCH_INDEX=URL takes PyTorch from there, such as a CPU build"
 	@echo "make clean   remove everything that make made, except runs/"
 
@@ -154,6 +154,7 @@ opacus-environment: venv
 fuzz: venv
 	SECAGG_FUZZ_INPUTS=70000 $(BIN)/pytest tests/secagg/test_fuzz.py
 	FLOWER_FUZZ_MESSAGES=500000 $(BIN)/pytest --timeout 0 tests/server_app/test_damaged_messages.py
+	LYING_SERVERS=1000 $(BIN)/pytest tests/federation/node/test_lying_server.py
 
 clean:
 	rm -rf .venv benchmarks/simulation/pfl_environment/.venv benchmarks/records/opacus_environment/.venv .uv .flwr .hypothesis .mypy_cache .ruff_cache .import_linter_cache site

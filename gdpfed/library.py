@@ -41,7 +41,7 @@ Observe = Callable[[RoundLogEntry], None]
 
 
 def register(kind: str, name: str, item: Any, **recommended: Any) -> None:
-    """Add an item to this process that settings can choose by name; docs/extending.md describes each kind.
+    """Register an item, such as a model, which settings in this process can then name; see docs/extending.md.
 
     ``register("partition", "mine", share)``, then ``simulate("dataset.partition=mine")``. A data set is an
     option, too: ``register("dataset", "mine", load, num_clients=20)``, then ``simulate("dataset=mine")``.
@@ -64,7 +64,7 @@ def register(kind: str, name: str, item: Any, **recommended: Any) -> None:
 
 
 def configure(*settings: str) -> Config:
-    """Return the checked configuration of settings, as ``gdpfed settings`` lists them: ``"dataset=digits"``.
+    """Return the checked configuration for settings like ``"dataset=digits"``; ``gdpfed settings`` lists all.
 
     Raises ConfigError: an unknown name or a value that cannot be, in one line that says what could.
     """
@@ -127,7 +127,7 @@ def finished_run(path: str | Path) -> FinishedRun:
 
 
 def audit_loop(loop: TrainingLoop, *, num_runs: int = 20, confidence: float = 0.95) -> Any:
-    """Run your own training loop with canaries, and return what its sums and models reveal.
+    """Run a user's training loop with canaries; return a lower bound on epsilon and tests of its promises.
 
     It is ``gdpfed audit --canaries --loop``: a lower bound on epsilon for all who see what the loop releases,
     and tests of its noise, its clipping and its samples against the numbers that it promises. `num_runs`: how

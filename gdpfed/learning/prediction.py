@@ -114,7 +114,7 @@ class LoadedModel:
         say: Callable[[str], None] | None = None,
         skip: bool = False,
     ) -> tuple[dict[str, Texts], Predictions]:
-        """Predict for every row of a table file; return the columns to keep, and the predictions.
+        """Predict for the rows of a table file; return the columns named in `keep`, and the predictions.
 
         `say`: told of columns that are not read, of values that the model does not know, and of rows that are
         left out, one line each. `skip`: whether rows that are not as declared are left out; else the file is

@@ -66,7 +66,7 @@ class Task:
 
     @property
     def owners_file(self) -> str | None:
-        """The file that says whose each example is; None without one."""
+        """The file that names the data owner of each example; None if the settings name no such file."""
         path = dict(self.partition_options).get("path")
         return None if path is None else str(path)
 

@@ -40,7 +40,7 @@ class Unfamiliar:
     others: dict[str, Counter[str]] = field(default_factory=dict)
 
     def note(self, table: Table) -> None:
-        """Count the missing and undeclared values of some records."""
+        """Count a table's missing values, and values outside a column's declared range or values."""
         self.rows += num_rows(table)
         for name in self.columns.inputs:
             self.missing[name] += int(table[name].missing.sum())

@@ -98,7 +98,7 @@ class WeightsFile:
 
 
 def keep_own(path: Path, digest: str) -> None:
-    """Have weights with this hash read from this machine's file, whatever path a server names.
+    """Register this machine's file for the weights with this hash; it replaces any path that a server names.
 
     Raises LearningError: as in `WeightsFile.tensors`.
     """

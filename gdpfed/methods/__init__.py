@@ -77,7 +77,7 @@ def resolve(config: Config) -> Config:
 
 
 def _usual_against(config: Config, method: type[Method]) -> str:
-    """Return the default of privacy.against: everyone if the method or data set prefers it, else outsiders.
+    """Return the default of privacy.against: everyone if the run supports and prefers it, else outsiders.
 
     An edge's clients are in more than one federation, and counts on held-out records are not an update.
     """
@@ -107,7 +107,7 @@ def make_method(config: Config) -> Method:
 
 
 def _larger_delta(method: type[Method], config: Config) -> str | None:
-    """Return a hint if the paper's larger delta has a plan and the default has none; else None."""
+    """Return a hint, after a plan failed, if the paper's larger delta makes a plan possible; else None."""
     number, usual = config.dataset.num_clients, configured_delta(config)
     larger = f"{paper_delta(number):.3g}"
     if config.privacy.delta is not None or config.privacy.about_records or float(larger) <= usual:
@@ -124,7 +124,7 @@ def _larger_delta(method: type[Method], config: Config) -> str | None:
 
 
 def _refuse_beside(config: Config, method: type[Method]) -> None:
-    """Raise ConfigError if the method does not support a setting, as can be said before there is a plan."""
+    """Raise ConfigError if the method does not support a setting; check only what needs no privacy plan."""
     if method.unit not in (None, config.privacy.unit):
         raise ConfigError(
             f"method={config.method.name} protects a {method.unit}, not privacy.unit={config.privacy.unit}: "
@@ -156,7 +156,7 @@ def _refuse_beside(config: Config, method: type[Method]) -> None:
 
 
 def _refuse_client_state(config: Config, method: type[Method]) -> None:
-    """Raise ConfigError if clients keep state between rounds and the method or a vote does not allow it."""
+    """Raise ConfigError if client state between rounds does not work with the method or ``training.vote``."""
     name = config.training.client_state
     if "client state" not in method.goes_with:
         able = methods_with("client state")
@@ -197,7 +197,7 @@ def _planned(method: type[Method], config: Config) -> Method:
 
 
 def _refuse_with_plan(config: Config, plan: PrivacyPlan) -> None:
-    """Raise ConfigError or PrivacyError if a setting does not go with what the plan sums, or how it draws."""
+    """Raise ConfigError or PrivacyError if a setting does not work with the plan's mechanism or sampling."""
     if config.privacy.norm_histogram_share is not None:
         refuse_unplanned(config, plan)
     if config.privacy.sampling == "allocation" and plan.mechanism.kind != "allocated_sums":

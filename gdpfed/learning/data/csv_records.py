@@ -1,4 +1,4 @@
-"""Cuts a CSV file into records by line ends and quotes; Arrow's parser must find as many records.
+"""Cuts a CSV file into records by line ends and quotes; Arrow's parser must find equally many records.
 
 A quote counts as one where a field begins; the next one that is not doubled closes it, and a line end between
 them is part of a text. So a stray quote swallows rows, and no parser can tell. What is inside of a quote is
@@ -57,7 +57,7 @@ class _Scan:
 
 
 class RecordReader:
-    """Cuts blocks of a CSV file in UTF-8 into complete records; `is_row` tests whether fields form a row.
+    """Cuts blocks of a CSV file in UTF-8 into complete records; `is_row` detects table rows in quoted text.
 
     `line`: the line of the file that the blocks begin with.
 
@@ -128,7 +128,7 @@ class RecordReader:
             self._more()
 
     def _more(self) -> None:
-        """Read further bytes of the file, at least as many as are still unparsed.
+        """Read more of the file, until the number of unparsed bytes has doubled or the file ends.
 
         So the unparsed part doubles, and a long record is scanned only a few times.
         """

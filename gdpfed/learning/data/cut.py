@@ -37,13 +37,13 @@ class Cut:
 
     @classmethod
     def of(cls, data: Dataset) -> Self:
-        """Count the clipped and omitted values of a data set."""
+        """Count a data set's clipped numbers, left-out rows, and test labels outside their declared range."""
         beyond = int(data.beyond_range.sum())
         return cls(data.left_out, data.cut_inputs, data.cut_labels, beyond, data.notes)
 
     @classmethod
     def of_own(cls, path: Path) -> Self:
-        """Count the clipped and omitted values of a node's own table.
+        """Count the clipped numbers and labels, and the left-out rows, of a node's own table.
 
         Raises LearningError: as `gdpfed.learning.data.tabular.own_table`.
         """

@@ -130,7 +130,7 @@ def database_of(own: FileForm, folder: Path, place: str) -> Database:
 
 @contextmanager
 def readable(place: str, limits: Limits) -> Iterator[None]:
-    """Raise a LearningError of one line in place of a database error in the ``with`` block.
+    """Replace a database error raised in the ``with`` block by a LearningError with one line of text.
 
     Raises:
         LearningError: names the place, and the limit where one was reached.
@@ -218,7 +218,7 @@ def quoted_name(name: str) -> str:
 
 
 def _views(folder: Path, place: str) -> dict[str, tuple[str, str]]:
-    """Return, by table name, the DuckDB call that reads a table of this folder, and the file's quoted path.
+    """Return a dictionary: table name -> (DuckDB call that reads the table's file, quoted path of the file).
 
     Raises LearningError: there are none, or two of one name.
     """

@@ -186,7 +186,7 @@ class Dataset:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of one example; for persons with several rows, of one row."""
+        """The shape of one example, or of one row if examples are persons with several rows."""
         return self._no_examples().x.shape[2 if self.by_person else 1 :]
 
     @property

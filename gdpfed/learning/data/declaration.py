@@ -130,7 +130,7 @@ def _refuse_unfinished(values: Any, place: str) -> None:
 
 
 def _entries(said: Any, key: str) -> set[str]:
-    """Return the entries, as texts, of a list in a declaration, or of the list under `key` of a mapping."""
+    """Return the entries of a list as a set of texts; if `said` is a mapping, use its list under `key`."""
     entries = said.get(key) if isinstance(said, Mapping) else said
     return {*map(str, entries)} if isinstance(entries, list) else set()
 
@@ -212,7 +212,7 @@ def _categorical(item: tuple[str, Part]) -> Categorical:
 
 
 def _person(reader: Part | None) -> dict[str, Any]:
-    """Read which column identifies persons, and at how many parties and in how many rows one may be."""
+    """Read the column that identifies persons, and the limits on each person's data owners and rows."""
     if reader is None or isinstance(reader.values, str):
         return {} if reader is None else {"person": reader.text()}
     found = reader.mapping(required=("column",), allowed=tuple(PERSON_LIMITS))

@@ -91,12 +91,12 @@ def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: boo
 
 
 def _counted_up(names: Collection[str]) -> bool:
-    """Whether columns are named 0, 1, 2 and so on, or 1, 2, 3, as programs do that have no names."""
+    """Whether the column names are only counted numbers: 0, 1, 2 and so on, or 1, 2, 3 and so on."""
     return any([*names] == [str(first + place) for place in range(len(names))] for first in (0, 1))
 
 
 def _declared(present: Sequence[str], decimal: str, *, from_data: bool) -> tuple[str, str]:
-    """Return a column's section (numeric, categorical) and draft YAML entry; "" twice for free text."""
+    """Return a column's section (numeric or categorical) and YAML entry; two empty texts for free text."""
     kind = _kind(present, decimal)
     if kind == "number":
         return "numeric", _range(present, decimal, from_data=from_data)

@@ -86,7 +86,7 @@ def flower_partition(make: Callable[..., "Partitioner"]) -> Sharing:
 
 
 def labels_as_table(data: Dataset) -> Any:
-    """Return a table of positions and labels for flwr-datasets; no labels if they are not single values."""
+    """Return a table of positions and labels for flwr-datasets; leave out the labels if they are arrays."""
     # Imported here, since it takes seconds and most partitions do without it.
     from datasets import Dataset as Table
 

@@ -62,7 +62,7 @@ def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None, most_rows
 
 
 def rows_to_take(y: Labels) -> npt.NDArray[np.int64]:
-    """Return how many rows of each person a training pass takes: y array[P, R, ...] -> int64[P].
+    """Return each person's number of rows, rounded up to a power of 2, at most R: (P, R, ...) -> int64[P].
 
     It is the person's own number of rows, rounded up to a power of two, and R at most. So it follows from the
     person's own rows alone, whoever else is there, and few shapes need buffers.
@@ -117,7 +117,7 @@ def persons_held_out(
 
 
 def beyond_parties(data: Dataset) -> tuple[int, int]:
-    """Count persons with rows at more data owners than declared; also return the most owners of a person."""
+    """Return how many persons exceed the declared number of data owners, and the largest number found."""
     train, columns = data.train, data.columns
     if not isinstance(train, Split) or train.persons is None or data.owners is None or columns is None:
         return 0, 0

@@ -22,7 +22,7 @@ MOST_NAMED = 5
 
 @dataclass
 class NotRead:
-    """Counts files that are not read: of other kinds, of operating systems, or missing in ``pictures.csv``.
+    """Counts files that are not read: hidden files, other file types, and pictures not in ``pictures.csv``.
 
     `known`: names of files that say how pictures are read. `endings`: of pictures. `pictures`: how many there
     are. `unlisted`: how many of these no table lists.

@@ -61,7 +61,7 @@ def _read_or_download(source: DataSource, files: Sequence[str], read: Read) -> t
 
 
 def _leave_nothing(root: Path, files: Sequence[str], *, was_there: bool) -> None:
-    """Remove the lock and the empty folders that a download made which brought nothing."""
+    """Remove the lock file and the empty folders that a failed download has left."""
     (root / LOCK_FILE).unlink(missing_ok=True)
     made = {folder for name in files for folder in (root / name).parents if folder.is_relative_to(root)}
     for folder in sorted(made - ({root} if was_there else set()), reverse=True):

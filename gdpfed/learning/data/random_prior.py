@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def random_prior(pictures: Floats) -> Floats:
-    """Compute 256 features of a picture: a linear map, fitted to random pictures, of its wavelet scattering.
+    """Map the wavelet scattering of each picture to 256 features, by a linear map fitted to random pictures.
 
     In these directions different random pictures differ most, relative to two views of the same picture.
 

@@ -95,7 +95,7 @@ class Repeats:
             texts.append(hashes.view(np.uint64))
 
     def notes(self) -> Iterator[str]:
-        """Yield notes on repeated rows and on columns that repeat, one line each."""
+        """Yield notes on repeated rows and on columns that look like ids of persons, one line each."""
         rows = np.concatenate(self._rows) if self._rows else np.zeros(0, np.uint64)
         repeated = len(rows) - len(np.unique(rows))
         if self.columns.person is not None:

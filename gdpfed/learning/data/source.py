@@ -77,7 +77,7 @@ class DataSource:
 
     @property
     def named_file(self) -> str | None:
-        """A file or folder that the settings name; None if the loader has its own default."""
+        """The first path that is set among `path`, `test_path` and `columns`; None if none of them is set."""
         return self.path or self.test_path or self.columns
 
     @property

@@ -280,7 +280,7 @@ def _columns_found(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
 
 
 def _cause(name: str, text: str, words: str, columns: Columns, said: str | None) -> str:
-    """Suggest why a value contradicts the declaration; "" if unknown or if `words` do so.
+    """Suggest why a value contradicts the declaration; return "" if unknown or already said in `words`.
 
     `said`: the form of dates that the site says.
     """

@@ -326,7 +326,7 @@ def _parties(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]
 def _looked_up(
     table: Table, name: str, values: Mapping[str, int], where: Where, refused: int = 0
 ) -> npt.NDArray[np.int64]:
-    """Return each cell's number by `values`; unknown cells get `refused` and are reported to ``where``."""
+    """Look up each cell's number in `values`; report unknown cells to ``where`` and give them `refused`."""
     cells = as_texts(table[name])
     numbers = numbered(cells, values)
     where.refuse(name, cells, numbers < 0, _undeclared([*values]))

@@ -88,7 +88,7 @@ def _text(
 
 
 def _encoding(head: bytes, own: str | None, place: str) -> str | None:
-    """Return the encoding of the whole file; None if each line must be examined."""
+    """Return a file's encoding, from its first bytes or as stated by the site; None if neither tells it."""
     marked = next((name for mark, name in UTF16.items() if head.startswith(mark)), None)
     for sign, words in SIGNS:
         if head.startswith(sign):

@@ -1,4 +1,4 @@
-"""Labels that are times to an event (survival data): the declared columns, and a label's two numbers.
+"""Labels of survival data: the declared columns, and each label as two numbers (time and event).
 
 Time is cut into intervals with declared ends 0 < e_1 < ... < e_J, the last of which is the horizon. Interval
 j is (e_(j-1), e_j], and the first one holds time 0 as well. A label is
@@ -31,7 +31,7 @@ Positions = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class TimesToEvent:
-    """The declared columns of a time and of whether the event happened then or the record is censored.
+    """The declared columns of survival data: the time, and whether the event happened or was censored.
 
     Attributes:
         time: the column of numbers from 0, in any unit.
@@ -48,7 +48,7 @@ class TimesToEvent:
 
     @property
     def horizon(self) -> float:
-        """The end of the last time interval, which stands for all later times."""
+        """The end of the last time interval; later times are replaced by it and count as censored."""
         return self.edges[-1]
 
     @property
@@ -62,8 +62,7 @@ class TimesToEvent:
         return dict.fromkeys(self.censored, 0) | dict.fromkeys(self.happened, 1)
 
     def labels(self, times: npt.NDArray[np.float64], happened: npt.NDArray[np.int64]) -> Positions:
-        """Make labels of survival data, the interval that a time lies in and whether the event happened:
-        float64[N], int64[N] -> float32[N,2].
+        """Convert times and events to labels float32[N,2]: position among time intervals, event (0 or 1).
 
         NaN where a time is below 0 or none, or `happened` is below 0.
         """
@@ -86,13 +85,13 @@ class TimesToEvent:
 
 
 def interval_of(positions: Positions) -> npt.NDArray[np.int64]:
-    """Convert label positions to indices of time intervals, counted from 0: float32[N] -> int64[N]."""
+    """Convert labels' positions among time intervals to interval indices from 0: float32[N] -> int64[N]."""
     found: npt.NDArray[np.int64] = np.maximum(np.ceil(positions) - 1, 0).astype(np.int64)
     return found
 
 
 def survived(positions: Positions) -> npt.NDArray[np.int64]:
-    """Convert positions of censored labels to numbers of survived intervals: float32[N] -> int64[N]."""
+    """Return how many intervals censored records survived, from labels' times: float32[N] -> int64[N]."""
     found: npt.NDArray[np.int64] = np.floor(positions + np.float32(0.5)).astype(np.int64)
     return found
 

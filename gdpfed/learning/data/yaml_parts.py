@@ -100,7 +100,7 @@ class Part:
             raise self.wrong("a number, as in 1.5") from None
 
     def range(self) -> tuple[float, float]:
-        """Read a range of the file: two numbers, the lower first."""
+        """Read a range: a list of two numbers, the lower first."""
         bounds = [each.number() for each in self.list()]
         if len(bounds) != 2 or not bounds[0] < bounds[1]:
             raise self.wrong("two numbers, the lower first, as in [0, 100]")

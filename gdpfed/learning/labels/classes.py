@@ -1,4 +1,4 @@
-"""Labels that are one of K classes: two, or more."""
+"""Labels that are one of K classes, where K is 2 or more."""
 
 import math
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ DEFAULT, NEXT_TOKEN = "accuracy", "next_token"
 
 
 class Classes(LabelKind):
-    """Each record has one class, given by its number."""
+    """The kind of labels where each record has one class, stored as the number of the class."""
 
     name, loss, metric = "classes", "cross_entropy", DEFAULT
     weighed, is_one_class = "class", True

@@ -210,7 +210,7 @@ def count_numbers(
     options: Options = (),
     given: Given = NOTHING_GIVEN,
 ) -> int:
-    """Return how many numbers a model's weights have in a file, trained and untrained.
+    """Return how many numbers a model's weights file holds, including numbers that are not trained.
 
     Like :func:`count_parameters` it allocates no weights. Raises LearningError: as there.
     """
@@ -272,7 +272,7 @@ def _own_options(builder: Builder) -> Mapping[str, Any]:
 
 
 def _builder(name: str, options: Options, given: Given) -> Builder:
-    """Return a model's builder with its options and given values filled in.
+    """Return a model's builder with its options, weights file and vocabulary size filled in.
 
     Raises LearningError: as in :func:`check_model`, or the model does not take a given value.
     """

@@ -1,4 +1,4 @@
-"""Refuses models and losses that couple the records of a batch, and gives a loss each record by itself."""
+"""Refuses models and losses that couple a batch's records; passes each record to a loss as a batch of 1."""
 
 import torch
 from torch import nn
@@ -61,7 +61,7 @@ def refuse_coupled_records(
 
 
 def uncoupled_loss(loss: Loss, labels: LabelKind) -> Loss:
-    """Return a loss that is given each record as a batch of one, after a trial on outputs of many sizes.
+    """Test that a loss does not couple records; return a version that takes each record as a batch of 1.
 
     Raises LearningError: it couples records in the trial, so that alone it would be another loss.
     """
@@ -75,7 +75,7 @@ def uncoupled_loss(loss: Loss, labels: LabelKind) -> Loss:
 
 
 def record_by_record(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> Loss:
-    """Return a loss that calls another one with every record as a batch of one, so that it couples none.
+    """Return a version of a loss that evaluates each record as a batch of 1, so that records are not coupled.
 
     torch goes through the records at once, by vmap, if it does so with the same figures; else Python goes
     through one after the other. `outputs`, `targets`: some records to try that, shape (n, ...).
@@ -105,7 +105,7 @@ def _losses(model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> t
 def _with_other_first_records(
     x: torch.Tensor, y: torch.Tensor, replaced: int
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return copies of a batch with other first records; float inputs are multiplied by 10, 100, ..."""
+    """Return copies of a batch with its first records replaced, their float inputs scaled by 10, 100, ..."""
     batches = []
     for trial in range(1, TRIALS + 1):
         other_x, other_y = x.clone(), y.clone()

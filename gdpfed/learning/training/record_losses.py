@@ -1,4 +1,4 @@
-"""Finds losses and metrics by name, and applies models and losses of rows to persons."""
+"""Finds losses and metrics by name; adapts models and losses for single rows to persons with several rows."""
 
 import warnings
 from collections.abc import Sequence

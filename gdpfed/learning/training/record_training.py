@@ -269,14 +269,14 @@ def _passes(
 
 
 def _rows_of(holder: RecordHolder, places: Positions) -> npt.NDArray[np.int64]:
-    """Return how many rows a pass takes of each person at these positions; 0 if a record is a single row."""
+    """Return, for each person at these positions, how many rows to process; 0 if a record is a single row."""
     return np.zeros(len(places), np.int64) if holder.labels is None else rows_to_take(holder.labels[places])
 
 
 def _steady_passes(
     client: int, holder: RecordHolder, batch: Positions, gradients: RecordGradients, least_bytes: int
 ) -> Iterator[Pass]:
-    """Cut one client's batch into passes of fixed width, where no record changes another's gradient.
+    """Cut a client's batch into parts (passes) whose size is independent of the batch; pad the last part.
 
     Places that no record is left for repeat another record, and are not present.
     """

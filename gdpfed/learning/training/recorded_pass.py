@@ -94,7 +94,7 @@ class RecordedPass:
 
 
 def width_for(batches: Sequence[PoissonBatches], most: int) -> int:
-    """Return how many records of each client one pass takes, from sampling rates and numbers of records only.
+    """Return how many records of each client to process at once, from sampling rates and record counts only.
 
     Of n clients it is the size that a batch exceeds with a chance of about `RARELY` / n, of the client with
     the largest; of the median client where most of it would be empty for the others.

@@ -67,7 +67,7 @@ class CudaGraphs:
 
 
 def recorder(device: torch.device, graphs: bool = True) -> Record | None:
-    """Return a recorder of CUDA graphs for a device; None for a CPU, or with `graphs` false."""
+    """Return a recorder of CUDA graphs for a CUDA device; None for other devices or if `graphs` is false."""
     return CudaGraphs(device) if graphs and device.type == "cuda" else None
 
 

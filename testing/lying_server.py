@@ -1,0 +1,237 @@
+"""A server that lies to real nodes, with colluding clients, and exactly what it learns from the sums.
+
+The server asks for any sum that it likes, and the nodes answer or refuse as in a deployment. For each masked
+vector of an honest node the noise in it is noted, by its key. So all sums that were unmasked are one Gaussian
+mechanism. Its mu follows from the noise that only honest nodes know.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import inf
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import numpy.typing as npt
+
+from gdpfed.clients.keyed_noise import KeyedNoise
+from gdpfed.clients.messages import CONTEXT, TURNS, RoundOfRun
+from gdpfed.clients.noise import own_noise
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.errors import InputError
+from gdpfed.federation.node import agreed_terms, budget, sum_stages
+from gdpfed.federation.node.contribution import Contributor
+from gdpfed.federation.node.node_settings import Node, NodeSettings
+from gdpfed.privacy.ledgers.terms import Terms
+from secagg import ClientPolicy, ClientSession, Roster, SecAggError, ServerSession, SumParameters
+from testing.known_identities import identity_of, keys_of, node_settings, write_files
+
+Noise = Mapping[bytes, float]
+"""Gaussian noise as its parts: by the key of each, its factor times its standard deviation."""
+LENIENT = ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.9)
+REFUSALS = (InputError, SecAggError)
+SAME = bytes(32)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What one honest node has put into a sum: the bound on its update (0 without one), and its noise."""
+
+    norm: float
+    noise: Noise
+
+
+@dataclass(frozen=True)
+class AskedSum:
+    """A sum as a server asks for it, whatever was agreed.
+
+    Attributes:
+        round_of_run, parameters: as all members are told them.
+        orders: the instruction to train of each member with an update.
+        correctors: the members that are asked for no update.
+        back: by member, the rounds whose noise it is to take back.
+        lost: honest members whom the server calls lost before they send a vector.
+    """
+
+    round_of_run: RoundOfRun
+    parameters: SumParameters
+    orders: Mapping[int, TrainingOrder]
+    correctors: Sequence[int] = ()
+    back: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    lost: Collection[int] = ()
+
+    @property
+    def members(self) -> list[int]:
+        return [*self.orders, *self.correctors]
+
+
+class LyingServer:
+    """A server of a consortium, some of whose clients collude with it; the others are real nodes.
+
+    Attributes:
+        nodes: of the honest clients.
+        sums: of every sum that was unmasked, what honest nodes have put in.
+        opened: what honest nodes have sent in sums in which colluders alone could unmask, or could have two
+            lists of survivors signed.
+        refused: why nodes and the protocol refused what the server asked.
+    """
+
+    def __init__(
+        self, folder: Path, clients: int, colluders: Collection[int], settings: Mapping[str, Any]
+    ) -> None:
+        files = write_files(folder / "roster", keys_of(clients))
+        self.nodes: dict[int, Node] = {}
+        for client in sorted(set(range(clients)) - set(colluders)):
+            own = {**settings, **node_settings(files, client), "secagg-mode": "active"}
+            own |= {"partition-id": client, "ledger": str(folder / f"{client}.json")}
+            self.nodes[client] = Node(NodeSettings(own), {}, "1")
+        self._roster = Roster(keys_of(clients))
+        self.sums: list[dict[int, Sent]] = []
+        self.opened: list[dict[int, Sent]] = []
+        self.refused: list[str] = []
+        self._sent: dict[int, Sent] = {}
+
+    def begin(self, client: int, terms: Terms) -> bool:
+        """Tell an honest node these terms; return whether it agrees to them."""
+        own = self.nodes[client].settings
+        try:
+            agreed_terms.check_feared(terms, own.policy.corrupt_fraction)
+            budget.begin(own.budgets, terms)
+        except REFUSALS as error:
+            self.refused.append(str(error))
+            return False
+        return True
+
+    def ask(self, asked: AskedSum) -> dict[int, Sent]:
+        """Ask for a sum; return what honest nodes have sent, also if it could not be unmasked in the end."""
+        self._sent = {}
+        mine = {
+            member: ClientSession(member, LENIENT, identity=identity_of(member), roster=self._roster)
+            for member in asked.members
+            if member not in self.nodes
+        }
+        with patch.multiple(
+            sum_stages, masked_update=self._masked_update, masked_correction=self._masked_correction
+        ):
+            try:
+                server = ServerSession(
+                    asked.parameters, asked.members, self._roster, correctors=asked.correctors
+                )
+                self._exchange(server, asked, mine)
+                result = server.result()
+            except (*REFUSALS, ValueError) as error:
+                self.refused.append(str(error))
+                return self._sent
+        seen = {*result.survivors, *result.correctors}
+        self.sums.append({member: sent for member, sent in self._sent.items() if member in seen})
+        n, t = asked.parameters.num_clients, asked.parameters.threshold
+        if self._sent and (t <= len(mine) or 2 * t <= n + len(mine)):
+            self.opened.append(self._sent)
+        return self._sent
+
+    def _exchange(self, server: ServerSession, asked: AskedSum, mine: Mapping[int, ClientSession]) -> None:
+        gone: set[int] = set()
+        while not server.done:
+            stage = str(server.stage)
+            if stage == "mask":
+                server.bind(SAME)
+                gone.update(asked.lost)
+            for member, data in server.requests().items():
+                if member in gone:
+                    continue
+                try:
+                    server.receive(member, self._answer(member, stage, data, asked, mine))
+                except REFUSALS as error:
+                    self.refused.append(str(error))
+                    gone.add(member)
+            server.close_stage()
+
+    def _answer(
+        self, member: int, stage: str, data: bytes, asked: AskedSum, mine: Mapping[int, ClientSession]
+    ) -> bytes:
+        if member in self.nodes:
+            order = asked.orders.get(member)
+            request = sum_stages.StageRequest(
+                data,
+                asked.round_of_run,
+                order=None if order is None else order.to_scalars(),
+                theta=np.zeros(asked.parameters.dimension, np.float32),
+                correction={TURNS: sorted(asked.back.get(member, ())), CONTEXT: SAME},
+            )
+            return sum_stages.answer_stage(stage, lambda: request, self.nodes[member])
+        session = mine[member]
+        if stage != "mask":
+            answer: bytes = getattr(session, stage)(data)
+            return answer
+        count, zeros = session.accept_shares(data), np.zeros(asked.parameters.dimension, np.int64)
+        if session.corrects:
+            return session.mask(zeros, SAME)
+        # Noise that passes for its own, and that it knows.
+        known = 1.01 * asked.parameters.client_noise_stddev(count) * (1 - 2 * (np.arange(len(zeros)) % 2))
+        return session.mask(zeros, SAME, noise=session.encoding().encode_noise(known))
+
+    def _masked_update(
+        self,
+        order: TrainingOrder,
+        theta: npt.NDArray[np.float32],
+        session: ClientSession,
+        num_contributors: int,
+        who: Contributor,
+        share: KeyedNoise,
+        taken_back: Sequence[KeyedNoise],
+    ) -> bytes:
+        """In place of a node's own: train on nothing, and write down what covers the update."""
+        norm = min(order.clipping_norm, session.parameters.clipping_norm)
+        self._sent[session.client_id] = Sent(norm, _parts([share], taken_back))
+        noise = own_noise(order, session.parameters, num_contributors, share, taken_back)
+        return session.mask(np.zeros(session.parameters.dimension, np.int64), SAME, noise=noise)
+
+    def _masked_correction(
+        self, session: ClientSession, context: bytes, taken_back: Sequence[KeyedNoise]
+    ) -> bytes:
+        self._sent[session.client_id] = Sent(0.0, _parts([], taken_back))
+        return session.mask(np.zeros(session.parameters.dimension, np.int64), context)
+
+    def mu(self, client: int, known: Collection[int] = ()) -> float:
+        """Return mu of all sums as one Gaussian mechanism about the updates of an honest client.
+
+        mu^2 = max over signs e of x^T K^-1 x. x_t = e_t C_t if sum t has an update of the client, else 0.
+        K is the covariance of the noise that neither colluders nor the clients in `known` know. The result is
+        infinite if some combination of the sums shows the updates without noise.
+        """
+        rows = [
+            {
+                key: part
+                for member, sent in row.items()
+                if member not in known
+                for key, part in sent.noise.items()
+            }
+            for row in self.sums
+        ]
+        keys = sorted({key for row in rows for key in row})
+        loads = np.array([[row.get(key, 0.0) for key in keys] for row in rows]).reshape(len(rows), -1)
+        norms = np.array([row[client].norm if client in row else 0.0 for row in self.sums])
+        turns = np.flatnonzero(norms)
+        if not len(turns):
+            return 0.0
+        variances, directions = np.linalg.eigh(loads @ loads.T)
+        bare = variances <= 1e-12 * variances[-1]
+        worst = 0.0
+        for signs in product((1.0, -1.0), repeat=len(turns) - 1):
+            shift = np.zeros(len(rows))
+            shift[turns] = norms[turns] * np.array((1.0, *signs))
+            along = directions.T @ shift
+            if np.any(abs(along[bare]) > 1e-6 * norms.max()):
+                return inf
+            worst = max(worst, float(np.sum(along[~bare] ** 2 / variances[~bare])))
+        return float(np.sqrt(worst))
+
+
+def _parts(new: Sequence[KeyedNoise], taken_back: Sequence[KeyedNoise]) -> dict[bytes, float]:
+    parts: dict[bytes, float] = {}
+    for sign, noises in ((1.0, new), (-1.0, taken_back)):
+        for noise in noises:
+            parts[noise.key] = parts.get(noise.key, 0.0) + sign * noise.stddev
+    return parts

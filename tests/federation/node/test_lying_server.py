@@ -1,0 +1,299 @@
+"""A server that lies, with as many colluders as a run tolerates, learns no more than was charged.
+
+Each attack is a run in which the server tells one to three kinds of lies, drawn by lot. What it learns is
+computed from the noise in the sums that nodes let it have, and compared with their ledgers. So these tests
+need not know what nodes check.
+"""
+
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
+from math import ceil, exp
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm as normal
+
+from conf.load import load
+from gdpfed.clients.configured import order_of, task_of
+from gdpfed.clients.messages import RoundOfRun
+from gdpfed.clients.order import TrainingOrder
+from gdpfed.errors import PrivacyError
+from gdpfed.federation.node import budget, sum_stages
+from gdpfed.federation.node.ledger_file import locked_ledger
+from gdpfed.methods import make_method
+from gdpfed.privacy.correlated_noise import densest_turns
+from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.mechanisms.scheduled.mechanism import ScheduledSums
+from gdpfed.privacy.mechanisms.scheduled.terms import ScheduledTerms
+from gdpfed.privacy.mechanisms.scheduled.turns import TurnSchedule
+from secagg import SumParameters
+from testing.lying_server import AskedSum, LyingServer
+
+CLIENTS, ROUNDS, PERIOD, DELTA = 15, 6, 3, 1e-3
+# The run's tolerance, and colluders of whom no round's members have more than that.
+COLLUDERS = ((0.0, ()), (0.1, (4,)), (0.2, (0, 1, 2)), (0.2, (3, 7)), (0.4, (0, 3, 1, 4, 2, 5)))
+LIES = (
+    *("other noise", "other rounds", "other taps", "other tolerance", "other schedule", "fewer turns"),
+    *(
+        "colluders uncounted",
+        "colluders who correct",
+        "a stranger",
+        "less noise",
+        "a larger norm",
+        "later taps",
+    ),
+    *("twice", "out of order", "no digest", "another round", "a split sum", "back again", "a low threshold"),
+    *("members held back", "members lost", "more may be lost"),
+)
+
+
+@cache
+def honest(tolerance: float) -> tuple[ScheduledTerms, TurnSchedule, TrainingOrder, int]:
+    """The terms, schedule, instruction to train and number of parameters of a run that tells the truth."""
+    config = load(
+        [
+            *("dataset=digits", f"dataset.num_clients={CLIENTS}", "method=dp_fedavg", "privacy.budgets=[8]"),
+            *("privacy.against=everyone", f"run.num_rounds={ROUNDS}", f"privacy.sampling_rate={1 / PERIOD}"),
+        ]
+    )
+    method, task = make_method(config), task_of(config)
+    schedule, order = (
+        method.plan.made_by(ScheduledSums).schedule(0, method.plan.groups),
+        order_of(config, task),
+    )
+    terms = terms_of(
+        method.plan,
+        0,
+        "run",
+        dropout_tolerance=0.2,
+        corrupt_tolerance=tolerance,
+        schedule=schedule.to_text(),
+        task=order.task.digest,
+    )
+    assert isinstance(terms, ScheduledTerms)
+    assert any(terms.noise_taps)
+    return terms, schedule, order, task.dimension
+
+
+def other_terms(terms: ScheduledTerms, lies: Collection[str], lot: Random) -> ScheduledTerms:
+    """Change what the server says the run is; a change that no terms may have is left out."""
+    event = terms.event
+    try:
+        if "other noise" in lies:
+            scale = lot.choice((0.001, 0.1, 100.0))
+            event = replace(
+                event, noise_stddev=event.noise_stddev * scale, clipping_norm=event.clipping_norm * scale
+            )
+        if "other taps" in lies:
+            event = replace(event, taps=lot.choice(((0.9,), (0.3,), (0.5, 0.2), (0.0, 0.6), ())))
+        if "other rounds" in lies:
+            rounds = lot.choice((4, 5, 9))
+            turns = densest_turns(terms.most_turns, terms.separation, rounds)
+            event = replace(event, num_rounds=rounds, turns=turns)
+        if "other tolerance" in lies:
+            terms = replace(terms, corrupt_tolerance=lot.choice((0.0, 0.1, 0.5)))
+        if "other schedule" in lies:
+            first = lot.randrange(1, CLIENTS)
+            shifted = f"[[{PERIOD}, 1, [[{first}, {CLIENTS - 1}, 1], [0, {first - 1}, 1]]]]"
+            terms = replace(terms, schedule=TurnSchedule.from_text(shifted).to_text())
+        charge = terms.charges[0]
+        if "fewer turns" in lies:
+            one = replace(charge, event=replace(event, turns=event.turns[:1]))
+            return replace(terms, most_turns=1, charges=(one,))
+        return replace(terms, charges=(replace(charge, event=event),))
+    except PrivacyError:
+        return terms
+
+
+@dataclass
+class Attack:
+    """One run of a server that tells the lies in `lies`, each in about half of the rounds.
+
+    `agreed`: the terms of each honest node that has begun the run. `took`: rounds with the clients whose
+    updates went into them.
+    """
+
+    server: LyingServer
+    lies: frozenset[str]
+    lot: Random
+    tolerance: float
+    feared: float
+    agreed: dict[int, ScheduledTerms] = field(default_factory=dict)
+    took: set[tuple[int, int]] = field(default_factory=set)
+
+    def tells(self, lie: str) -> bool:
+        return lie in self.lies and self.lot.random() < 0.5
+
+    def run(self) -> None:
+        truth = honest(self.tolerance)[0]
+        lie = other_terms(truth, self.lies, self.lot)
+        by_turn = [lie if self.lot.random() < 0.5 else truth for _ in range(PERIOD)]
+        for client in self.server.nodes:
+            if self.server.begin(client, by_turn[client % PERIOD]):
+                self.agreed[client] = by_turn[client % PERIOD]
+        rounds = list(range(max(each.num_rounds for each in by_turn)))
+        if "out of order" in self.lies:
+            first = self.lot.randrange(len(rounds) - 1)
+            rounds[first], rounds[first + 1] = rounds[first + 1], rounds[first]
+        if "twice" in self.lies:
+            again = self.lot.randrange(1, len(rounds))
+            rounds.insert(again, rounds[again - 1])
+        for index in rounds:
+            for updates, correctors in self.members(index):
+                self.ask(index, updates, correctors)
+
+    def members(self, index: int) -> Iterator[tuple[list[int], list[int]]]:
+        """Yield the members of each sum of a round: those with an update, and those that only take back."""
+        schedule, lot = honest(self.tolerance)[1], self.lot
+        updates = sorted(schedule.due(index))
+        if self.tells("a stranger"):
+            updates[0] = lot.choice(sorted(set(range(CLIENTS)) - set(updates)))
+        if self.tells("members held back"):
+            updates = [client for client in updates if client not in self.server.nodes or lot.random() < 0.5]
+        correctors = set(schedule.due(index - 1))
+        if self.tells("back again"):
+            correctors |= schedule.due(index - 2)
+        correctors = {
+            each
+            for each in correctors
+            if each not in self.server.nodes or {(index - 1, each), (index - 2, each)} & self.took
+        }
+        if self.tells("colluders who correct"):
+            correctors |= set(range(CLIENTS)) - self.server.nodes.keys()
+        others = sorted(correctors - set(updates))
+        if not self.tells("a split sum"):
+            yield updates, others
+            return
+        lot.shuffle(updates)
+        for part in range(2):
+            yield updates[part::2], others if self.tells("back again") else others[part::2]
+
+    def ask(self, index: int, updates: list[int], correctors: list[int]) -> None:
+        """Ask for one sum, with the least that its members have agreed to, and some lies."""
+        truth, schedule, order, dimension = honest(self.tolerance)
+        theirs = [self.agreed[each] for each in (*updates, *correctors) if each in self.agreed]
+        if not theirs or len(updates) < 2:
+            return
+        terms, members = theirs[0], len(updates) + len(correctors)
+        norm = min(
+            each.event.clipping_norm
+            for each in theirs[: sum(each in self.agreed for each in updates)] or theirs
+        )
+        stddev = max(each.event.noise_stddev for each in theirs)
+        told = max(0, index - 1) if self.tells("another round") else index
+        corrupt = ceil(terms.corrupt_tolerance * max(members, schedule.members(index, terms.noise_taps)))
+        if self.tells("colluders uncounted"):
+            corrupt = max(0, corrupt - self.lot.choice((1, 2, 9)))
+        threshold = (members + max(corrupt, ceil(self.feared * members))) // 2 + 1
+        if self.tells("a low threshold"):
+            threshold = max(members // 2 + 1, threshold - 1)
+        dropouts = min(members - 1 - threshold, len(updates) // 5, len(updates) - max(1, corrupt) - 1)
+        dropouts = max(0, dropouts) + self.tells("more may be lost")
+        stddev *= 0.3 if self.tells("less noise") else 1
+        norm *= 3 if self.tells("a larger norm") else 1
+        back = max((*terms.noise_taps, 0.0)) * 4 * max(stddev, truth.event.noise_stddev) / norm
+        agreed = terms.stream
+        label = f"run/1/round {index if self.tells('another round') else told}/all"
+        label += f"/agreed {agreed.digest}" if agreed and not self.tells("no digest") else ""
+        try:
+            parameters = SumParameters(
+                label=label,
+                num_clients=members,
+                threshold=threshold,
+                dropout_tolerance=dropouts,
+                corrupt_tolerance=corrupt,
+                dimension=dimension,
+                clipping_norm=norm,
+                noise_multiplier=stddev / norm,
+                mode="active",
+                num_correctors=len(correctors),
+                correction_multiplier=back if correctors or told else 0.0,
+            )
+        except ValueError:
+            return
+        taps = (0.1,) if self.tells("later taps") else terms.noise_taps
+        lags = (1, 2) if self.tells("back again") else tuple(range(1, len(terms.noise_taps) + 1))
+        sent = self.server.ask(
+            AskedSum(
+                RoundOfRun("run", told),
+                parameters,
+                dict.fromkeys(updates, replace(order, round_index=told, taps=taps, clipping_norm=norm)),
+                correctors,
+                {
+                    each: [told - lag for lag in lags if (told - lag, each) in self.took]
+                    for each in (*updates, *correctors)
+                },
+                updates[:1] if self.tells("members lost") else (),
+            )
+        )
+        self.took |= {(told, client) for client, each in sent.items() if each.norm}
+
+
+def attack(folder: Path, seed: int, lies: Collection[str] = ()) -> tuple[float, bool]:
+    """Run an attack; return what it has found of honest clients who were promised so many colluders.
+
+    Returns the largest ratio of mu learned to mu paid, and whether colluders could unmask parts of a sum.
+    """
+    folder.mkdir(exist_ok=True)
+    lot = Random(seed)
+    tolerance, colluders = lot.choice(COLLUDERS)
+    feared = tolerance if lot.random() < 0.5 else 0.0
+    lies = lies or lot.sample(LIES, lot.choice((1, 2, 3)))
+    own = {"epsilon": 40.0, "delta": DELTA, "minimum-cohort": 3, "corrupt-fraction": feared}
+    told = Attack(LyingServer(folder, CLIENTS, colluders, own), frozenset(lies), lot, tolerance, feared)
+    told.run()
+    promised = [client for client, terms in told.agreed.items() if terms.corrupt_tolerance >= tolerance]
+    ratios = [0.0]
+    for client in promised:
+        with locked_ledger(folder / f"{client}.json") as file:
+            if any(run.rounds for run in file.ledger.runs):
+                paid = mu_of(file.ledger.epsilon_against_server(DELTA))
+                # Without colluders a member still knows its own noise, and sees what is released.
+                one = [()] if tolerance else [(other,) for other in told.agreed if other != client]
+                ratios.append(max(told.server.mu(client, known) for known in one) / paid)
+    return max(ratios), any(sent.keys() & set(promised) for sent in told.server.opened)
+
+
+def mu_of(epsilon: float) -> float:
+    """Return mu of the Gaussian mechanism that is (epsilon, DELTA)-DP."""
+
+    def excess(mu: float) -> float:
+        delta = normal.cdf(mu / 2 - epsilon / mu) - normal.cdf(-mu / 2 - epsilon / mu) * exp(epsilon)
+        return float(delta) - DELTA
+
+    return float(brentq(excess, 1e-3, 50.0))
+
+
+ACCOUNTING = 1.005
+"""A ledger's epsilon is computed on a grid of losses, and up to this factor from the closed form."""
+
+
+def is_held(folder: Path, seed: int, lies: Collection[str] = ()) -> bool:
+    ratio, opened = attack(folder, seed, lies)
+    return ratio <= ACCOUNTING and not opened
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("LYING_SERVERS", "8"))))
+def test_a_server_that_lies_learns_no_more_than_its_nodes_have_charged(tmp_path, seed):
+    assert is_held(tmp_path, seed)
+
+
+REMOVED = {
+    "terms of all members": (sum_stages, "check_agreed", 0, "other noise"),
+    "schedule": (sum_stages, "check_schedule", 7, "colluders who correct"),
+    "noise": (budget, "_broken_term", 0, "less noise"),
+    "norm": (ScheduledTerms, "broken_by", 0, "a larger norm"),
+}
+
+
+@pytest.mark.parametrize("check", REMOVED)
+def test_without_a_check_of_the_nodes_such_servers_are_found(tmp_path, check):
+    place, name, seed, lie = REMOVED[check]
+    assert is_held(tmp_path / "with", seed, [lie])
+    with patch.object(place, name, lambda *arguments: ""):
+        assert not is_held(tmp_path / "without", seed, [lie])
