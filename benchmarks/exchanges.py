@@ -92,7 +92,7 @@ def resident_mb(federation: LoopbackFederation) -> float:
 
 
 def with_cost(contender: Callable[[], Measured], federation: LoopbackFederation, processes: str) -> Measured:
-    """Measure the seconds per round of one variant, the processor seconds per message and a node's memory."""
+    """Measure one kind of exchange: seconds per round, CPU seconds per message, and a node's memory."""
     seconds, messages = handled(federation)
     measured = contender()
     after = handled(federation)

@@ -71,7 +71,7 @@ class NodeRunAudit:
 
     @property
     def steps_of_most(self) -> str:
-        """The steps taken and the steps allowed, as in "3/20"; "" if the run protects whole clients."""
+        """Steps taken and steps allowed in the run, as in "3/20"; "" if it protects whole clients."""
         return f"{self.steps}/{self.num_steps}" if self.num_steps else ""
 
 

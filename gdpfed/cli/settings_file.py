@@ -1,4 +1,4 @@
-"""Reads YAML files of settings that are given on the command line, as in ``gdpfed simulate mine.yaml``.
+"""Reads settings from YAML files named on the command line, as in ``gdpfed simulate mine.yaml``.
 
 Such a file has the form of Hydra's own: options of groups below ``defaults``, and values by group and key.
 """

@@ -111,7 +111,7 @@ def holder_of(
 
 
 def checked_steps(order: TrainingOrder) -> RecordSteps:
-    """Return the DP-SGD steps in the server's instruction to train, after checking their numbers.
+    """Return the parameters of an order's DP-SGD steps, after checking that they are valid.
 
     Raises OrderError: nothing, or numbers that are not for its work.
     """

@@ -77,7 +77,7 @@ def resolve(config: Config) -> Config:
 
 
 def _usual_against(config: Config, method: type[Method]) -> str:
-    """Return the default of privacy.against: everyone if the run supports and prefers it, else outsiders.
+    """Return the default of privacy.against: everyone if the data set or method wants it and the run can.
 
     An edge's clients are in more than one federation, and counts on held-out records are not an update.
     """

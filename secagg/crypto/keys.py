@@ -147,7 +147,7 @@ def noise_seeds(first: bytes, count: int) -> list[bytes]:
 
 
 def noise_commitment(first: bytes, count: int) -> bytes:
-    """Return a client's commitment to all seeds of its noise parts: the hash of the last seed."""
+    """Return the commitment to a client's chain of noise seeds: the hash of the last seed."""
     return commitment(noise_seeds(first, count)[-1])
 
 

@@ -106,7 +106,7 @@ class ScheduledSumsRule(AuditRule):
                 yield f"the charges of group {index} in {name} are not those of its turns in {rounds} rounds"
 
     def _charge(self, index: int, rounds: int) -> dict[str, Any]:
-        """Compute a group's privacy cost for the first `rounds` rounds from other entries of the plan."""
+        """Compute a group's privacy cost for the first `rounds` rounds from its noise, norm and schedule."""
         group = self.plan["groups"][index]
         norm = group.get("clipping_norm", self.plan["clipping_norm"])
         event = {

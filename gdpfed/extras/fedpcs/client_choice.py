@@ -74,7 +74,7 @@ def noised_distances(gradients: Floats, noise_stddevs: Floats) -> Floats:
 
 
 def released_delta_chances(distances: Floats, shares: Floats, cohort_size: int) -> Floats:
-    """Return DELTA's probabilities: proportional to share of records times released distance, shape (n,).
+    """Return clients' chances in DELTA sampling: proportional to (share of records) * (released distance).
 
     A client that has released nothing yet has the mean of those that have; where none is apart from the
     others, and in the beginning, chances go with theta_i. `distances`: zeta_i of the last participation; NaN

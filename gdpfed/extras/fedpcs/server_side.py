@@ -1,4 +1,4 @@
-"""The server's part in games with nodes and posted prices: announcements and use of answers."""
+"""The server's part where nodes choose budgets in a game or for a price: it announces and reads answers."""
 
 from dataclasses import dataclass, replace
 from logging import INFO

@@ -43,7 +43,7 @@ class WeightedDraws(ABC):
 
 
 class PoissonDraws(WeightedDraws):
-    """Each client is drawn independently with probability min(1, k x); k is such that K are expected."""
+    """Draws each client independently, with chances proportional to weights and at most 1."""
 
     name: ClassVar[Draws] = "poisson"
 

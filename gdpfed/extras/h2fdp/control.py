@@ -175,7 +175,7 @@ def printed_noise(
     subnets: Mapping[Trust, int],
     power: int,
 ) -> NoiseTerm:
-    """Return H2FDP's noise term (Theorem 4.3) as a function: `power` 3 as printed, 2 as corrected.
+    """Return the noise term of H2FDP's Theorem 4.3 as a function of tau and of the sizes of subnets.
 
     Printed is `power` 3; correct is 2. The noise term is
     4 tau (J^power + 1) d q^2 G^2 ln(1 / delta) / (S^2 epsilon^2) times the sum over subnets of 1 / s^2 where

@@ -79,7 +79,7 @@ class WindowTerms(StepTerms):
 
     @property
     def window_steps(self) -> int:
-        """The number of local steps before each release (a window)."""
+        """The length of a window: the number of local steps from one release to the next."""
         first = self.events[0]
         return first.window_steps if isinstance(first, LocalWindows) else 1
 

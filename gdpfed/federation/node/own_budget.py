@@ -59,7 +59,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Player:
-    """A client's preferences for choosing its privacy budget, in a game between clients or for a price.
+    """What a client prefers when it chooses its budget in a game with other clients, or at an offered price.
 
     These numbers stay on the node.
 

@@ -37,7 +37,7 @@ class DatedAs:
     form: str | None = None
 
     def of_days(self, days: Days) -> Days:
-        """Convert days after the declared day to the declared unit: days, or an age in years on that day."""
+        """Convert dates, in days after the declared day, to the declared unit: days or age on that day."""
         return -days / DAYS_A_YEAR if self.unit == AGE_ON else days
 
 

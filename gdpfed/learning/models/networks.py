@@ -154,7 +154,7 @@ class LastCharacters(nn.Module):
         self.characters, self.vocabulary = characters, vocabulary
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return an index for each character: vocabulary position + place in the text x vocabulary size."""
+        """Return one index per character: its number + (its place in the text) * (size of the vocabulary)."""
         last = inputs[:, -self.characters :]
         return last + self.vocabulary * torch.arange(self.characters, device=inputs.device)
 

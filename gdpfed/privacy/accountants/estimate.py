@@ -135,7 +135,7 @@ def _range(losses: Vector, masses: Vector, count: int, log_odds: float) -> tuple
 
 
 def _least_epsilon(losses: Vector, masses: Vector, delta: float) -> float:
-    """Return the least epsilon >= 0 with sum over l > epsilon of mass(l) (1 - exp(epsilon - l)) <= delta."""
+    """Return the least epsilon >= 0 at which the delta of these privacy losses is at most `delta`."""
 
     def excess(epsilon: float) -> float:
         first = int(np.searchsorted(losses, epsilon))

@@ -197,7 +197,7 @@ class Terms(ABC):
 
     @classmethod
     def from_scalars(cls, scalars: Mapping[str, Any]) -> "Terms":
-        """Return the conditions that `to_scalars` wrote, in the class of their privacy mechanism.
+        """Read the terms that `to_scalars` wrote; return an object of their mechanism's class of terms.
 
         Raises:
             PrivacyError: entries that are missing, unknown or out of range.
