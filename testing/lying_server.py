@@ -75,7 +75,6 @@ class LyingServer:
         sums: of every sum that was unmasked, what honest nodes have put in.
         opened: what honest nodes have sent in sums in which colluders alone could unmask, or could have two
             lists of survivors signed.
-        refused: why nodes and the protocol refused what the server asked.
     """
 
     def __init__(
@@ -90,7 +89,6 @@ class LyingServer:
         self._roster = Roster(keys_of(clients))
         self.sums: list[dict[int, Sent]] = []
         self.opened: list[dict[int, Sent]] = []
-        self.refused: list[str] = []
         self._sent: dict[int, Sent] = {}
 
     def begin(self, client: int, terms: Terms) -> bool:
@@ -99,8 +97,7 @@ class LyingServer:
         try:
             agreed_terms.check_feared(terms, own.policy.corrupt_fraction)
             budget.begin(own.budgets, terms)
-        except REFUSALS as error:
-            self.refused.append(str(error))
+        except REFUSALS:
             return False
         return True
 
@@ -121,15 +118,18 @@ class LyingServer:
                 )
                 self._exchange(server, asked, mine)
                 result = server.result()
-            except (*REFUSALS, ValueError) as error:
-                self.refused.append(str(error))
+            except (*REFUSALS, ValueError):
                 return self._sent
+            finally:
+                self._note_quorum(asked.parameters, len(mine))
         seen = {*result.survivors, *result.correctors}
         self.sums.append({member: sent for member, sent in self._sent.items() if member in seen})
-        n, t = asked.parameters.num_clients, asked.parameters.threshold
-        if self._sent and (t <= len(mine) or 2 * t <= n + len(mine)):
-            self.opened.append(self._sent)
         return self._sent
+
+    def _note_quorum(self, parameters: SumParameters, colluders: int) -> None:
+        n, t = parameters.num_clients, parameters.threshold
+        if self._sent and (t <= colluders or 2 * t <= n + colluders):
+            self.opened.append(self._sent)
 
     def _exchange(self, server: ServerSession, asked: AskedSum, mine: Mapping[int, ClientSession]) -> None:
         gone: set[int] = set()
@@ -143,8 +143,7 @@ class LyingServer:
                     continue
                 try:
                     server.receive(member, self._answer(member, stage, data, asked, mine))
-                except REFUSALS as error:
-                    self.refused.append(str(error))
+                except REFUSALS:
                     gone.add(member)
             server.close_stage()
 

@@ -119,7 +119,7 @@ class NodeEntry(ABC):
 
     @property
     def held_out(self) -> Charges:
-        """The privacy cost of a held-out record: one noised sum of counts; empty if there is no such sum."""
+        """The privacy cost of a held-out record, for one noised sum of counts; empty without such a sum."""
         return self._paid("held_out")
 
     @property

@@ -8,13 +8,13 @@ from typing import Any
 import dp_accounting as dp
 import pytest
 from scipy.optimize import brentq
-from scipy.stats import norm
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import make_accountant
 from gdpfed.privacy.planning.groups import Group, groups_from_shares
 from gdpfed.privacy.planning.sampling_rates import closed_form_sampling_rates
 from gdpfed.privacy.planning.shared_noise_rates import one_sum_sampling_rates
+from testing.gaussian_dp import delta_of_mu
 
 DELTA, ROUNDS = 1e-4, 40
 
@@ -27,15 +27,6 @@ def rates(accountant, groups, mean_rate, **terms):
 def mean_over_clients(values, groups):
     sizes = [group.size for group in groups]
     return sum(value * size for value, size in zip(values, sizes, strict=True)) / sum(sizes)
-
-
-def delta_of_mu(mu, epsilon):
-    """Dong, Roth, Su, "Gaussian Differential Privacy", Corollary 1."""
-    return norm.cdf(-epsilon / mu + mu / 2) - math.exp(epsilon) * norm.cdf(-epsilon / mu - mu / 2)
-
-
-def mu_of(epsilon):
-    return brentq(lambda mu: delta_of_mu(mu, epsilon) - DELTA, 1e-3, 20, xtol=1e-13)
 
 
 def exact_epsilon(mu, delta):

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent, pld
-from scipy import optimize, stats
+from scipy import optimize
 
 from conf.load import load
 from gdpfed.errors import PrivacyError
@@ -17,6 +17,7 @@ from gdpfed.privacy.events import DPSGDSteps
 from gdpfed.privacy.replacement import of_two, replaced, replacement_bound
 from gdpfed.report.facts import Fact
 from gdpfed.report.plan_lines import common_facts, replacement_dict, replacement_fact
+from testing.gaussian_dp import delta_of_mu, mu_of
 
 OUTSIDERS = ("method=gdpfed", "privacy.against=outsiders")
 SUBNETS = (
@@ -30,17 +31,7 @@ def plan_of(*overrides):
 
 
 def epsilon_of_mu(mu, delta):
-    """The epsilon at which the curve of a Gaussian (arXiv:1905.02383, Corollary 2.13) is delta."""
-
-    def excess(epsilon):
-        upper = stats.norm.cdf(mu / 2 - epsilon / mu)
-        return upper - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu) - delta
-
-    return optimize.brentq(excess, 0, 100)
-
-
-def mu_of_epsilon(epsilon, delta):
-    return optimize.brentq(lambda mu: epsilon_of_mu(mu, delta) - epsilon, 1e-2, 10)
+    return optimize.brentq(lambda epsilon: delta_of_mu(mu, epsilon) - delta, 0, 100)
 
 
 @pytest.mark.parametrize(("delta", "shown"), [(1e-5, (2.15, 6.71, 14.0)), (360**-1.1, (2.33, 7.31, 15.4))])
@@ -48,7 +39,7 @@ def test_the_demo_has_twice_the_mu(delta, shown):
     plan = plan_of("method=gdpfed_star", f"privacy.delta={delta}")
     found = [replacement_bound(plan, index) for index in range(3)]
     assert [each.proof for each in found] == ["gaussian"] * 3
-    twice = [epsilon_of_mu(2 * mu_of_epsilon(budget, delta), delta) for budget in (1, 3, 6)]
+    twice = [epsilon_of_mu(2 * mu_of(budget, delta), delta) for budget in (1, 3, 6)]
     assert [each.epsilon for each in found] == pytest.approx(twice, rel=1e-3)
     assert [float(f"{each.epsilon:.3g}") for each in found] == list(shown)
 

@@ -153,7 +153,7 @@ def test_no_other_server_reads_from_refusals_in_how_many_rounds_a_client_was(tmp
 
 
 def test_a_history_and_ledgers_of_before_the_secrets_are_read(tmp_path):
-    """Their numbers of rounds are not compared: nobody can show that it is the server of such a run."""
+    """The numbers of rounds are not compared, since a server cannot prove that such a run is its own."""
     run(tmp_path / "first", EVERYBODY, grid=owners(tmp_path))
     history = json.loads((tmp_path / HISTORY_FILE).read_text())
     before = {client: dict.fromkeys(runs, 2) for client, runs in history["clients"].items()}

@@ -9,14 +9,12 @@ import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
-from math import ceil, exp
+from math import ceil
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
 import pytest
-from scipy.optimize import brentq
-from scipy.stats import norm as normal
 
 from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
@@ -32,6 +30,7 @@ from gdpfed.privacy.mechanisms.scheduled.mechanism import ScheduledSums
 from gdpfed.privacy.mechanisms.scheduled.terms import ScheduledTerms
 from gdpfed.privacy.mechanisms.scheduled.turns import TurnSchedule
 from secagg import SumParameters
+from testing.gaussian_dp import mu_of
 from testing.lying_server import AskedSum, LyingServer
 
 CLIENTS, ROUNDS, PERIOD, DELTA = 15, 6, 3, 1e-3
@@ -180,10 +179,8 @@ class Attack:
         if not theirs or len(updates) < 2:
             return
         terms, members = theirs[0], len(updates) + len(correctors)
-        norm = min(
-            each.event.clipping_norm
-            for each in theirs[: sum(each in self.agreed for each in updates)] or theirs
-        )
+        with_update = [self.agreed[each] for each in updates if each in self.agreed] or theirs
+        norm = min(each.event.clipping_norm for each in with_update)
         stddev = max(each.event.noise_stddev for each in theirs)
         told = max(0, index - 1) if self.tells("another round") else index
         corrupt = ceil(terms.corrupt_tolerance * max(members, schedule.members(index, terms.noise_taps)))
@@ -235,9 +232,9 @@ class Attack:
 
 
 def attack(folder: Path, seed: int, lies: Collection[str] = ()) -> tuple[float, bool]:
-    """Run an attack; return what it has found of honest clients who were promised so many colluders.
+    """Run an attack; return the largest mu learned / mu paid, and whether colluders could unmask alone.
 
-    Returns the largest ratio of mu learned to mu paid, and whether colluders could unmask parts of a sum.
+    Only honest clients count whose terms tolerate as many colluders as there are.
     """
     folder.mkdir(exist_ok=True)
     lot = Random(seed)
@@ -252,21 +249,11 @@ def attack(folder: Path, seed: int, lies: Collection[str] = ()) -> tuple[float, 
     for client in promised:
         with locked_ledger(folder / f"{client}.json") as file:
             if any(run.rounds for run in file.ledger.runs):
-                paid = mu_of(file.ledger.epsilon_against_server(DELTA))
+                paid = mu_of(file.ledger.epsilon_against_server(DELTA), DELTA)
                 # Without colluders a member still knows its own noise, and sees what is released.
                 one = [()] if tolerance else [(other,) for other in told.agreed if other != client]
                 ratios.append(max(told.server.mu(client, known) for known in one) / paid)
     return max(ratios), any(sent.keys() & set(promised) for sent in told.server.opened)
-
-
-def mu_of(epsilon: float) -> float:
-    """Return mu of the Gaussian mechanism that is (epsilon, DELTA)-DP."""
-
-    def excess(mu: float) -> float:
-        delta = normal.cdf(mu / 2 - epsilon / mu) - normal.cdf(-mu / 2 - epsilon / mu) * exp(epsilon)
-        return float(delta) - DELTA
-
-    return float(brentq(excess, 1e-3, 50.0))
 
 
 ACCOUNTING = 1.005
