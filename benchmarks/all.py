@@ -51,7 +51,7 @@ class Measurement:
         return "needs a GPU" if "cuda" in self.words and not has_gpu else ""
 
     def run(self, commit: str) -> str:
-        """Run the command; its tables name `commit`. Return the last line of its errors, or "" on success."""
+        """Run the command, so that its tables name `commit`; return its last error line, or "" on success."""
         command = [sys.executable, *self.words[1:], "--write", str(PROJECT / self.page)]
         named = os.environ | {COMMIT: commit}
         done = subprocess.run(  # noqa: S603
@@ -89,7 +89,7 @@ def busy_for_long(pause: Callable[[float], None] = sleep) -> str:
 
 
 def outcome_of(each: Measurement, *, commit: str, listed: bool, has_gpu: bool) -> tuple[str, str]:
-    """Run a benchmark unless it must be left out; return the outcome in words, and the time that it took."""
+    """Run a benchmark unless `listed` is set or this machine cannot run it; return outcome and time."""
     reason = each.left_out(has_gpu=has_gpu)
     if reason:
         return f"left out: {reason}", ""

@@ -52,7 +52,7 @@ def row(training: str, of: str, each: MembershipGuess, stated: float | None) -> 
 
 
 def main() -> None:
-    """Attack each model for single records, and for whole data owners where possible; show the table."""
+    """Run membership inference attacks on each model, for records and, if possible, parties; show a table."""
     options = read_options(__doc__, overrides=True)
     rows = []
     for name, settings in track(TRAININGS.items(), "trainings", console=CONSOLE):

@@ -1,4 +1,4 @@
-"""Audits runs with canaries: how close measured epsilon comes to the stated one, and which faults are found.
+"""Audits runs with canaries: how close is measured epsilon to stated epsilon, and are planted faults found?
 
 A fault is found if the scale is above 1. The scale is the number by which the planned noise would have to be
 divided to explain what was seen. Mean and standard deviation over the repeats say how far a measurement is
@@ -56,7 +56,7 @@ def gap_row(settings: Sequence[str], views: Iterable[str], epsilon: float) -> tu
 
 
 def fault_row(settings: Sequence[str], name: str, repeats: int) -> tuple[str, ...]:
-    """Return a table row: how often audits at epsilon 3 find a planted fault, and the margin of detection."""
+    """Return a table row: how often audits at epsilon 3 find a planted fault, and by what margin."""
     scales = []
     for _ in range(repeats):
         with nullcontext() if name == NOTHING else broken(name):

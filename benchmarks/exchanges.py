@@ -1,4 +1,4 @@
-"""Measures seconds per round if clients agree on mask keys before or in the round, and with Flower's SecAgg+.
+"""Measures seconds per round: with mask keys agreed before the round or in it, and with Flower's SecAgg+.
 
 A federation of separate processes with TLS and node keys, as `make deploy-local` starts it, trains the same
 model with the same nodes three times: with keys agreed ahead, with keys agreed in the round, and in Flower's
@@ -103,7 +103,7 @@ def with_cost(contender: Callable[[], Measured], federation: LoopbackFederation,
 def contenders(
     nodes: int, rounds: int, overrides: Sequence[str], processes: str, brief: bool
 ) -> list[Measured]:
-    """Measure two variants of gdpfed and Flower's SecAgg+, on nodes whose Flower app itself reads the data.
+    """Measure gdpfed with mask keys agreed ahead and in the round, and Flower's SecAgg+.
 
     `brief`: measure SecAgg+ only.
     """

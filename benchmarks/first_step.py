@@ -53,7 +53,7 @@ def first_updates(config: Config, clients: int) -> npt.NDArray[np.float32]:
 
 
 def common_norm(updates: npt.NDArray[np.float32]) -> tuple[float, float]:
-    """Return the median norm C of updates of shape (n, d), and an estimate of their mean's norm."""
+    """Return the median norm C of updates (n, d), and an estimate of the norm of their clipped mean."""
     norms = np.linalg.norm(updates, axis=1).astype(np.float64)
     bound = float(np.median(norms))
     factors = np.minimum(1.0, bound / norms)

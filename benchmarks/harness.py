@@ -130,7 +130,7 @@ def noted(times: list[float]) -> Iterator[None]:
 
 
 def check_idle(busy_is_fine: bool, busy_percent: Callable[[float], float] = psutil.cpu_percent) -> str:
-    """Return "" if the CPUs are idle; if they are busy, return a remark or, unless allowed, raise InputError.
+    """Return "" if the CPUs are idle; if not, return a remark if `busy_is_fine`, or else raise InputError.
 
     How busy its CPUs are is measured over three seconds: a load average still shows, for minutes, what has
     ended.
@@ -291,7 +291,7 @@ Lines = Mapping[str, Sequence[tuple[float, float]]]
 
 @styled
 def draw_growth(path: Path, size: str, panels: Mapping[str, Lines]) -> None:
-    """Draw quantities against a size, such as clients: one panel for each quantity, one line per program."""
+    """Draw each quantity over a size, such as the number of clients: one panel each, one line per program."""
     figure = new_figure(4.0 * len(panels) + 1, 3.4)
     all_axes = new_panels(figure, len(panels), columns=len(panels))
     for axes, (quantity, lines) in zip(all_axes, panels.items(), strict=True):

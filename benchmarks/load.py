@@ -95,7 +95,7 @@ class Watch:
             yield
 
     def compare(self, survivors: Sequence[int], total: npt.NDArray[np.uint32], bits: int) -> None:
-        """Count a secure sum as right if it equals the sum of clients' vectors modulo 2**bits, else wrong."""
+        """Count a secure sum as right if it equals the survivors' sum modulo 2**bits, and else as wrong."""
         expected = np.zeros(len(total), np.uint32)
         for client_id in survivors:
             expected += self.put_in[client_id]

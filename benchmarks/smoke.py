@@ -62,22 +62,22 @@ def _and(*more: str) -> Callable[[Path, Any], object]:
 
 
 def _with(**less: int) -> Callable[[Path, Any], object]:
-    """Return a function that gives a benchmark's class other default values."""
+    """Return a function that gives a benchmark's class these values as defaults."""
     return lambda folder, usual: partial(usual, **less)
 
 
 def _first(folder: Path, usual: Any) -> object:
-    """Return only the first of a benchmark's usual values."""
+    """Return only the first entry of a benchmark's constant, such as of a list of settings."""
     return dict(list(usual.items())[:1]) if isinstance(usual, Mapping) else usual[:1]
 
 
 def _last(folder: Path, usual: Mapping[str, Any]) -> object:
-    """Return only the last of a benchmark's usual values."""
+    """Return only the last entry of a benchmark's constant, such as of a mapping of settings."""
     return dict(list(usual.items())[-1:])
 
 
 def _first_settings(folder: Path, usual: Mapping[str, Any]) -> object:
-    """Return only the first value of each setting that a benchmark tries."""
+    """Reduce a benchmark's grids of settings: keep only the first value of each setting."""
     return {
         name: (function, {key: values[:1] for key, values in grid.items()})
         for name, (function, grid) in usual.items()

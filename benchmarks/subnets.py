@@ -38,7 +38,7 @@ def common(data: str, subnets: int, rounds: int) -> list[str]:
 
 
 def with_subnets(data: str, subnets: int, rounds: int, *, watched: bool = False) -> Measured:
-    """Measure the seconds of rounds of H2FDP, whose devices are in subnets."""
+    """Measure the seconds per round of the method H2FDP, whose devices are grouped into subnets."""
     overrides = [
         *common(data, subnets, rounds + 1),
         "method=h2fdp",

@@ -73,7 +73,7 @@ def table_sets(folder: Path, data: Path, adult: Path | None) -> Mapping[str, tup
 
 
 def _written(folder: Path, columns: str, rows: Iterable[Mapping[str, object]]) -> tuple[str, ...]:
-    """Write a table with the declaration of its columns, and return the settings that read it."""
+    """Write a table and the declaration of its columns; return the settings that load the table."""
     folder.mkdir()
     (folder / "columns.yaml").write_text(columns, encoding="utf-8")
     kept = list(rows)

@@ -86,7 +86,7 @@ def _overrides(options: argparse.Namespace, folder: str) -> Sequence[str]:
 
 
 def rows_of(options: argparse.Namespace, model: str) -> list[tuple[str, ...]]:
-    """Return one model's table rows: one for each number of later rounds that subtract noise (0, 1 or 2)."""
+    """Return one model's three table rows: clients subtract noise in none, one or two of the later rounds."""
     every = [(*MODELS[model], f"privacy.noise_taps={taps}") for taps in TAPS]
     sent = [megabytes(options, more) for more in every]
     took = [seconds(options, more) for more in every]

@@ -141,7 +141,7 @@ def area(scores: Floats, labels: npt.NDArray[np.int64]) -> float:
 
 
 def best_of(kind: str, rows: Rows, epsilon: float, seeds: int) -> list[float]:
-    """Return the AUC for each seed, with the settings that do best for two other seeds (TUNING_SEEDS)."""
+    """Choose the settings with the best AUC on two tuning seeds; return their AUC for each seed."""
     scores_of, grid = KINDS[kind]
 
     def tried(settings: Mapping[str, Any], numbers: Sequence[int]) -> list[float]:

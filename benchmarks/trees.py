@@ -56,7 +56,7 @@ def figures(*overrides: str) -> Figures:
 
 
 def settings(rounds: int, step: float, norm: float) -> tuple[str, ...]:
-    """Return the settings for a number of rounds, a learning rate and a clipping norm."""
+    """Return settings (key=value) that set the number of rounds, the learning rate and the clipping norm."""
     return (f"run.num_rounds={rounds}", f"training.learning_rate={step}", f"privacy.clipping_norm={norm}")
 
 

@@ -64,7 +64,7 @@ class Step:
 
 
 def weighed(chances: Floats, weights: Floats, variances: Floats) -> Step:
-    """Return noise and bias of a step if its weights do not depend on which clients are sampled.
+    """Return noise and bias of a model step if clients' weights do not depend on who is sampled.
 
     The variance is sum_i pi_i w_i^2 sigma_i^2. It holds for any draws, as noise is independent; w =
     theta / pi makes it sum_i theta_i^2 sigma_i^2 / pi_i.
@@ -78,7 +78,7 @@ def weighed(chances: Floats, weights: Floats, variances: Floats) -> Step:
 
 
 def shared_out(chances: Floats, weights: Floats, variances: Floats) -> Step:
-    """Return noise and bias of a step if its weights are w_i / W, W being the sum over the sampled clients.
+    """Return noise and bias of a model step if client i has weight w_i / W, W = sum over sampled clients.
 
     With f(t) = prod_j (1 - pi_j + pi_j e^(-t w_j)), the transform of W, both are integrals over t:
 
@@ -154,7 +154,7 @@ def posted(setting: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def main() -> None:
-    """Make a plan with different parts of FedPCS for every row of the table, and show the table."""
+    """Make a FedPCS plan for every table row, each with other parts of the method; show the table."""
     options = read_options(__doc__, overrides=True)
     setting = [*SETTING, *options.overrides]
     rows = [row(name, [*setting, *overrides]) for name, overrides in ROWS.items()]

@@ -109,7 +109,7 @@ def run_in(content: RecordDict, asked: str) -> str:
 
 
 def told_in(content: RecordDict) -> dict[str, Values]:
-    """Return the values that the server's plug-ins send to the node in a message, by plug-in."""
+    """Return what each of the server's plug-ins tells the node in a message: values by the plug-in's name."""
     return {name: dict(values_in(content, name) or {}) for name in NODE_SIDES.names() if name in content}
 
 

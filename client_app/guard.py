@@ -197,7 +197,7 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
             raise GuardError("the token is wrong: send the guard the token from the file beside its socket")
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a connection in a thread; if there are too many unauthenticated ones, close the oldest."""
+        """Answer a connection in a new thread; if too many are unauthenticated, close the oldest of those."""
         with self._strangers_lock:
             self._strangers[id(request)] = request
             if len(self._strangers) > MOST_STRANGERS:
@@ -212,7 +212,7 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
         super().shutdown_request(request)
 
     def is_no_stranger(self, request: socket.socket) -> None:
-        """Remove a connection from the unauthenticated ones: it has sent the token, or has ended."""
+        """Stop counting a connection as unauthenticated: it has sent the token, or it has ended."""
         with self._strangers_lock:
             self._strangers.pop(id(request), None)
 

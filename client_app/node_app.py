@@ -85,7 +85,7 @@ SECRET_ERRORS = (EncodingError,)
 
 
 def answering(query: Query) -> Callable[[Message, Context], Message]:
-    """Return a handler that answers a message by this function, or by a refusal if the function fails."""
+    """Wrap a function that answers messages: if the function fails, the answer is a refusal."""
 
     @wraps(query)
     def answer(message: Message, context: Context) -> Message:
@@ -183,7 +183,7 @@ def _terms(message: Message, context: Context) -> Terms:
 @app.query(ASK)
 @answering
 def ask(message: Message, context: Context) -> RecordDict:
-    """Answer requests of a method's plug-ins, such as a game's best response; the answer holds no data."""
+    """Answer requests of the method's server plug-ins, such as for a best response in a game."""
     node, told = settings_of(context), told_in(message.content)
     answers = {
         name: NODE_SIDES.get(name)().answer(each, node.player, node.budgets) for name, each in told.items()
@@ -244,7 +244,7 @@ def end(message: Message, context: Context) -> RecordDict:
 
 
 def answer_stages(message: Message, context: Context) -> Message:
-    """Answer all stages of a secure sum that a message asks for, each in its own record.
+    """Answer all stages of a secure sum that a message asks for; the reply has a record for each answer.
 
     A masked sum is unmasked in the node's next exchange or not at all. A message that asks for neither the
     check nor the unmasking therefore erases the session of the masked sum.

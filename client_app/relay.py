@@ -71,7 +71,7 @@ def token_file(path: str | Path) -> Path:
 
 
 def send(connection: socket.socket, *parts: bytes) -> None:
-    """Send the parts of one message to the guard process; raise GuardError if they are too long."""
+    """Send one message, given in parts, to the guard process; raise GuardError if the message is too long."""
     length = sum(map(len, parts))
     if length > MOST_BYTES:
         raise GuardError(f"a message of {length} bytes is above the {MOST_BYTES} that a guard takes")

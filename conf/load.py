@@ -92,7 +92,7 @@ def compose_options(choices: Sequence[str]) -> DictConfig:
 
 
 def options(group: str) -> dict[str, Path]:
-    """Return a settings group's YAML files of options, by the name to choose, as in ``dataset=<name>``.
+    """Return the YAML files of a settings group, by the name that chooses the file, as in ``dataset=<name>``.
 
     Raises ConfigError: two files for one option.
     """
@@ -105,7 +105,7 @@ def options(group: str) -> dict[str, Path]:
 
 
 def _known_keys(overrides: Sequence[str]) -> list[str]:
-    """Return the names of all settings, such as ``run.seed``, for the options that these settings choose."""
+    """Return the names of all settings, such as ``run.seed``, that exist under the chosen options."""
     chosen = dict(o.split("=", 1) for o in overrides if o.partition("=")[0] in groups())
     choices = [f"{group}={option}" for group, option in chosen.items()]
     tree = OmegaConf.to_container(_compose(choices), resolve=False)
@@ -160,7 +160,7 @@ def _check_form(overrides: Sequence[str]) -> None:
 
 
 def _explain(overrides: Sequence[str], error: Exception) -> str:
-    """Return one line that names the wrong setting and what is accepted."""
+    """Turn an error of Hydra into one line that names the wrong setting and says what is accepted."""
     known = _known_keys(overrides)
     for key in (override.partition("=")[0] for override in overrides):
         if key not in known and key not in groups():
@@ -214,7 +214,7 @@ def given_value(overrides: Sequence[str], key: str) -> Any:
 def _go_on(
     composed: DictConfig, overrides: Sequence[str], begun: Mapping[str, Any], forgotten: Collection[str]
 ) -> None:
-    """Give every setting the value of the resumed run, except for those that are given anew."""
+    """Set each setting to its value in the resumed run, unless the user gives the setting anew."""
     given = {".".join(override.partition("=")[0].split(".")[:2]) for override in overrides}
     for group, settings in begun.items():
         replaced = _replaced(group, composed, settings) if group in given else ()
@@ -235,7 +235,7 @@ def _go_on(
 
 
 def _refers(value: Any) -> bool:
-    """Whether a setting's value refers to another setting, as OmegaConf reads it, at any depth."""
+    """Whether a setting's value contains a reference ``${...}`` to another setting, at any depth."""
     if isinstance(value, Mapping):
         return any(_refers(each) for pair in value.items() for each in pair)
     if isinstance(value, list):
@@ -244,7 +244,7 @@ def _refers(value: Any) -> bool:
 
 
 def _replaced(group: str, composed: DictConfig, settings: Mapping[str, Any]) -> Collection[str]:
-    """Return the settings of a resumed run that a newly chosen option, such as a method, replaces."""
+    """Return a resumed run's settings that no longer hold because another option, say a method, is chosen."""
     if "name" in composed[group]:
         return () if composed[group].name == settings.get("name") else settings.keys()
     trees = [_compose([f"{group}={option}"])[group] for option in options(group)]
@@ -303,7 +303,7 @@ def load(
 
 
 def _note_what_is_open(config: Config, overrides: Sequence[str]) -> None:
-    """Tell a method that chooses settings itself which ones the user has not set."""
+    """If the method chooses settings itself, tell it which ones the user has not set."""
     if getattr(config.method, "chosen", ()) is None:
         named = {override.partition("=")[0].rpartition(".")[2] for override in overrides}
         config.method.chosen = [key for key in CHOOSABLE if key.rpartition(".")[2] not in named]

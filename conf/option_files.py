@@ -54,7 +54,7 @@ _tables: dict[str, Table] = {}
 
 
 def hand_in(*, methods: Table, option_packages: Table, client_counts: Table) -> None:
-    """Set the registries of methods, of packages with YAML files, and of functions that count clients.
+    """Store three registries: of methods, of packages with option files, and of functions that count clients.
 
     `client_counts`: by the name of a data set what counts its clients, from its path and columns.
 
@@ -79,7 +79,7 @@ def set_client_count(dataset: DictConfig) -> None:
 
 
 def option_directories() -> list[Path]:
-    """Return the directories with YAML files of options: built in, of packages, and made at run time.
+    """Return all directories of YAML option files: our own, those of packages, and those made at run time.
 
     Raises ConfigError: an entry point that is not a package.
     """
@@ -256,7 +256,7 @@ def groups() -> list[str]:
 
 @lru_cache(maxsize=8)
 def _known(directories: tuple[Path, ...]) -> dict[tuple[str, str | None, Methods], DictConfig]:
-    """Return a cache of configurations, by settings group, chosen option (None: the default) and methods.
+    """Return the cache of composed configurations, by (group, option or None for the default, methods).
 
     The methods are empty unless the group is ``method``. In a cached configuration, only the settings
     of the named group are sure to be complete: other groups may have the schema alone.
@@ -271,7 +271,7 @@ def _each_group_is_alone(directories: tuple[Path, ...]) -> bool:
 
 
 def initialized(methods: Methods) -> initialize_config_dir:
-    """Return a context in which Hydra knows exactly these methods and our YAML files of options."""
+    """Return a context in which Hydra knows only these methods, and finds our YAML files of options."""
     _register_schema(methods)
     GlobalHydra.instance().clear()
     return initialize_config_dir(config_dir=str(OWN_DIRECTORY), version_base="1.3")

@@ -27,7 +27,7 @@ _DIGITS = 4
 
 
 def taken(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Split settings into a list for Hydra and a dict of per-client values, which Hydra would read slowly."""
+    """Split settings into those for Hydra, as a list, and those with per-client values, as a dict."""
     left: list[str] = []
     values: dict[str, str] = {}
     for override in overrides:
@@ -80,7 +80,7 @@ def set_numbers(config: "Config", values: dict[str, str]) -> None:
 
 
 def spelled_out(overrides: Sequence[str], config: "Config") -> list[str]:
-    """Return settings in which per-client numbers replace file names, so that they hold in any directory."""
+    """Return the settings with the numbers themselves in place of each file of per-client numbers."""
     left, values = taken(overrides)
     found = {key: getattr(config.privacy, key.partition(".")[2]) for key in values}
     return [*left, *(f"{key}={json.dumps(numbers)}" for key, numbers in found.items())]
@@ -96,7 +96,7 @@ def _numbers(key: str, value: str, count: int, seed: int) -> list[float]:
 
 
 def _named(key: str, value: str) -> dict[str, float]:
-    """Read a mapping from client names to numbers; the names are matched with the data later."""
+    """Parse a setting such as ``{bonn: 1, fulda: 6}``; return each client's number by the client's name."""
     parts = [part.rpartition(":") for part in value[1:-1].split(",")]
     named = {name.strip().strip("'\""): word.strip() for name, _, word in parts}
     if not value.endswith("}") or "" in named or len(named) < len(parts):

@@ -172,7 +172,7 @@ def _setting(key: str, annotation: Any, raw: Any, composed: DictConfig, words: s
 
 
 def _kind(annotation: Any) -> str:
-    """Return the name of a setting's type; empty if the setting's comment must describe it."""
+    """Return the name of a setting's type, as in "list of numbers"; empty for types without a short name."""
     annotation = plain(annotation)
     if get_origin(annotation) in (Union, UnionType):
         inner, *_ = (each for each in get_args(annotation) if each is not NoneType)

@@ -1,4 +1,4 @@
-"""Check the text of a setting's value: repeated keys, digits of other scripts, unclosed brackets."""
+"""Find errors in the text of a setting's value: repeated keys, non-ASCII digits, unclosed brackets."""
 
 import re
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ def key_twice(value: str) -> str | None:
 
 
 def other_number(value: str) -> str | None:
-    """Return the first word with an underscore or non-ASCII digit that Python reads as a number, or None."""
+    """Return the first word with "_" or a non-ASCII digit that Python reads as a number; else return None."""
     for word in _BETWEEN.split(value):
         if "_" in word or not word.isascii():
             try:

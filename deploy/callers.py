@@ -111,7 +111,7 @@ class Callers:
             self._await_request(caller)
 
     def is_known(self, peer: tuple[str, int]) -> None:
-        """Record that a request of this connection is signed by a key that the SuperLink accepts."""
+        """Record that the SuperLink accepts the key that signed a request of this connection."""
         caller = self._callers.get(peer)
         if caller is not None and not caller.known:
             caller.known = True

@@ -165,7 +165,7 @@ def _of_node(first: Sequence[Any], node: Node) -> list[Any]:
 
 
 def _say_jobs(tree: Tree, federation: Federation, project: Project, party: str | None) -> None:
-    """Set the commands of a Compose file's init and training jobs, from federation and shared settings."""
+    """Set the commands of a Compose file's init and training jobs, as federation and project require."""
     services = tree["services"]
     words = services[INIT]["entrypoint"]
     words[3 : words.index("--directory")] = project.words
@@ -207,7 +207,7 @@ def _say_node(services: Tree, federation: Federation, node: Node, place: Contain
 
 
 def _required(node: Node, setting: str) -> str:
-    """Return a variable that Compose requires; if it is not set, Compose's error names the option to use."""
+    """Return a reference to a Compose variable; if it is not set, Compose's error names the option to use."""
     name = f"NODE_{node.client_id}_{setting}"
     return f"${{{name}:?set {name} or make this file with --{setting.lower()}}}"
 
@@ -264,7 +264,7 @@ def _of_party(tree: Tree, party: str, nodes: Sequence[Node], place: Containers) 
 
 
 def _is_of(name: str, service: Tree, nodes: Sequence[Node]) -> bool:
-    """Whether a service belongs to one of these nodes, or serves the metrics of their privacy ledgers."""
+    """Whether a service belongs to one of these nodes, or shows metrics of the nodes' privacy ledgers."""
     return METRICS in service.get("profiles", ()) or any(name in node.services for node in nodes)
 
 

@@ -247,7 +247,7 @@ def watched(send: Callable[..., httpx.Response], connection: Connection) -> Call
 
 
 def with_health(create: Callable[..., FastAPI], connection: Connection) -> Callable[..., FastAPI]:
-    """Wrap Flower's function that makes the SuperNode's app: /health is 503 without a connection."""
+    """Wrap Flower's function that makes the SuperNode's app: its /health answers 503 while disconnected."""
 
     def made(*words: Any, **named: Any) -> FastAPI:
         app = create(*words, **named)
@@ -293,7 +293,7 @@ def _number_of(error: BaseException) -> int | None:
 
 
 def _status_of_proxy(error: Exception) -> int | None:
-    """Return the status of a proxy's answer to CONNECT, from httpx's text; None for other errors."""
+    """Return the HTTP status of a proxy's answer to CONNECT, from an httpx error; None for other errors."""
     if not isinstance(error, httpx.ProxyError):
         return None
     number = str(error)[:3]

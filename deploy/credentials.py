@@ -132,7 +132,7 @@ class Store:
             ) from None
 
     def _refuse_some(self, kind: str, services: Sequence[Service]) -> None:
-        """Raise CredentialsError if a renewal for some services would change what all services share."""
+        """Raise CredentialsError if credentials that all services share would be renewed for only some."""
         if kind == CONSORTIUM and not self.signs_roster:
             raise CredentialsError(
                 f"--renew {CONSORTIUM} is for the operator of all parties, and this host has only some: "
@@ -212,7 +212,7 @@ class Store:
         return authority
 
     def _secret(self, services: Iterable[Service], party: str) -> bytes:
-        """Return the secret that a party's SuperExec and the party's SuperLink or SuperNode share."""
+        """Return a party's secret, shared by its SuperExec and SuperLink or SuperNode; draw a missing one."""
         for service in services:
             path = credentials_of(self.root, service.name) / SECRET_FILE
             if service.party == party and path.exists():
@@ -307,7 +307,7 @@ class Store:
             self._own(path)
 
     def _replace(self, path: Path, data: bytes, *, mode: int) -> None:
-        """Replace a public file if its content has changed; readers find the old or the new one complete."""
+        """Write a file if it is missing or its content has changed; readers never find it half written."""
         if not path.exists() or path.read_bytes() != data:
             write_whole(path, data, mode=mode)
             self._own(path)

@@ -112,7 +112,7 @@ def repeatable(store: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def whole(get: Callable[..., list[Message]]) -> Callable[..., list[Message]]:
-    """Wrap Flower's method that gives replies to a server's app, so that incomplete replies are left out.
+    """Wrap Flower's method that hands replies to a ServerApp, so that it leaves out incomplete replies.
 
     The app asks once it has confirmed what it got. So a reply that it had and did not confirm, it has lost.
     """
@@ -141,7 +141,7 @@ def whole(get: Callable[..., list[Message]]) -> Callable[..., list[Message]]:
 
 
 class _Keeping:
-    """A wrapper of a SuperLink's state for one ServerApp request: it does not delete nodes' replies."""
+    """Wraps a SuperLink's state for one request of a ServerApp, so that nodes' replies are not deleted."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
@@ -159,7 +159,7 @@ class _Keeping:
 
 
 def kept(pull: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap Flower's handler that sends replies to a ServerApp, so that it does not delete them at once."""
+    """Wrap Flower's handler that sends replies to a ServerApp, so that sent replies stay in the database."""
 
     def pull_messages(request: Any, state: Any, task: Any) -> Any:
         return pull(request, _Keeping(state), task)
@@ -168,7 +168,7 @@ def kept(pull: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def deleted(confirm: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap Flower's handler that confirms a ServerApp's reply, so that it then deletes reply and message."""
+    """Wrap Flower's handler of a ServerApp's confirmation, so that it deletes the reply and its message."""
 
     def confirm_message_received(request: Any, state: Any, task: Any) -> Any:
         answer = confirm(request, state, task)
@@ -183,7 +183,7 @@ def deleted(confirm: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def let_in_again(activate: Callable[..., bool]) -> Callable[..., bool]:
-    """Wrap Flower's method that admits a node, so that the node may join again until its first heartbeat."""
+    """Wrap Flower's method that admits a node, so that a node without a heartbeat yet may join again."""
 
     def activate_node(self: Any, node_id: int, heartbeat_interval: float) -> bool:
         if activate(self, node_id, heartbeat_interval):

@@ -63,7 +63,7 @@ class Layers:
         trusted_edges: int = 0,
         unsigned_apps: bool = False,
     ) -> Self:
-        """Make edge servers with equally many nodes; the nodes trust the first `trusted_edges` edge servers.
+        """Make `num_edges` edge servers with equally many nodes; nodes trust the first `trusted_edges` edges.
 
         `unsigned_apps`: whether edge clients and nodes run apps that their consortium has not signed.
 

@@ -23,7 +23,7 @@ class TopologyError(InputError):
 
 @dataclass(frozen=True)
 class Node:
-    """One client of the federation: its number, its budget, and how it values privacy in games.
+    """One client of a federation: its number, its budget, and its privacy aversion if it plays a budget game.
 
     `client_id`: its number in every plan. `epsilon`: its own budget; an edge client spends none. `kind`: a
     node, or the client of an edge. `aversion`, `first_budget`: by which it plays a game about budgets; None
@@ -129,7 +129,7 @@ class Federation:
     def playing(
         self, aversions: Sequence[float], first_budgets: Sequence[float], most_rounds: int | None = None
     ) -> "Federation":
-        """Give each node the privacy aversion and first budget with which it plays a budget game.
+        """Return a federation whose nodes play a budget game with these privacy aversions and first budgets.
 
         Raises TopologyError: one list without the other, no budgets for records, or numbers out of range.
         """

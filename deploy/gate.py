@@ -58,7 +58,7 @@ logger = logging.getLogger("uvicorn.error")
 
 @dataclass(frozen=True)
 class Share:
-    """The limits of one sender at the SuperLink's proxy (gate): number and size of requests, and seconds.
+    """The limits of one sender at the SuperLink's proxy (gate): open requests, bytes per request, and time.
 
     Attributes:
         at_once: requests that are answered at the same time.
@@ -146,7 +146,7 @@ class Gate:
             await self._exchange(request, path, key, share, send)
 
     async def _exchange(self, request: Request, path: str, key: bytes, share: Share, send: Send) -> None:
-        """Forward a message piece by piece, never held as a whole, and send the answer back."""
+        """Stream a request to the SuperLink without holding it whole in memory, and send the answer back."""
         client, answer, status = self._ready_client, None, UNAVAILABLE
         try:
             asked = client.build_request(
@@ -195,7 +195,7 @@ class Gate:
 
     @contextmanager
     def _taken(self, key: bytes | None, peer: tuple[str, int]) -> Iterator[Share | None]:
-        """Count a request as open; yield its sender's limits, or None if too many requests are open."""
+        """In ``with``, count a request as open; give its sender's limits, or None if too many are open."""
         asker = whose(peer[0]) if key is None else key
         share = self.shares.of_address if key is None else self.shares.of_key
         if self._busy[asker] >= share.at_once or (key is None and self._strangers >= self.shares.strangers):

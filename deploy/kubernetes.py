@@ -25,7 +25,7 @@ SECRETS, CLAIMS = {CREDENTIALS: "own", PUBLIC_PATH: "public"}, "claims"
 
 
 def values_of(tree: Tree, variables: Mapping[str, str]) -> Tree:
-    """Return the values of the Helm chart for one party's services.
+    """Convert one party's Compose file to values for the Helm chart.
 
     Args:
         tree: the Compose file of the party.

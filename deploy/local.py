@@ -84,7 +84,7 @@ def check_wall(federation: Federation, options: argparse.Namespace, console: Con
 
 
 def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
-    """Return the nodes' budgets as settings (key=value), to make the privacy plan before nodes start."""
+    """If nodes bring their own budgets, return these as settings (key=value), to plan before nodes start."""
     if f"privacy.budgets={CLIENTS}" not in overrides:
         return []
     budgets = ",".join(repr(node.epsilon) for node in federation.nodes)
@@ -164,7 +164,7 @@ def follow(running: LoopbackFederation, overrides: Sequence[str], kept: Path, pr
 
 
 def add_wall(parser: argparse.ArgumentParser) -> None:
-    """Add the option to refuse to start if programs cannot be confined to their own files."""
+    """Add ``--require-wall``: do not start unless programs can be confined to their own files."""
     what = "start nothing where this kernel cannot keep an app from the files of others"
     parser.add_argument("--require-wall", action="store_true", help=what)
 

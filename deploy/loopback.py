@@ -64,7 +64,7 @@ VARIABLES = (
 
 @dataclass(frozen=True)
 class Named:
-    """Files, ports and environment variables that a training's settings name for the ServerApp.
+    """What a ServerApp needs because a training's settings name it: files, ports, environment variables.
 
     `reads`, `writes`: files. `connects`: ports. `variables`: of the environment, by which a tracker is used.
     """
@@ -76,7 +76,7 @@ class Named:
 
     @classmethod
     def by(cls, overrides: Sequence[str], *writes: Path) -> Self:
-        """Collect existing files named in settings (key=value), and the means to reach a tracking server.
+        """Return what these settings (key=value) need: existing data files, and access to an MLflow server.
 
         The access is a port, and environment variables for MLflow and certificates.
         """
@@ -91,7 +91,7 @@ class Named:
 
 
 def copy_examples(file: Path, own: Path) -> None:
-    """Copy a node's data file, together with the files that say how to read it if it is a table.
+    """Copy a node's data file and, for a table, the files that say how to read the table.
 
     The database of a query comes along, unless it is on a server.
 
@@ -288,7 +288,7 @@ class LoopbackFederation:
         return Path(self.place.folder(SERVER_SUPEREXEC, RUNS))
 
     def _signed_words(self) -> tuple[str, ...]:
-        """Return the options that name the signed app's files in a training; empty if apps are unsigned."""
+        """Return the options with which a training runs the signed app; empty if apps are not signed."""
         if not self.federation.signed_apps:
             return ()
         return signed_words(str(self.home.path / PUBLIC), self.place.folder(SUPERLINK, STATE))

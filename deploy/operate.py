@@ -97,13 +97,13 @@ def _nodes(superlink: SuperLinkClient, unregistered: str | None) -> None:
 
 
 def federation_overrides(federation: Federation) -> tuple[str, ...]:
-    """Return settings (key=value): the number of client groups and, if asked, record-level privacy."""
+    """Return settings (key=value) for a federation: number of client groups, and record privacy if chosen."""
     groups = f"privacy.num_groups={len(federation.budgets)}"
     return (*FOR_RECORDS, groups) if federation.about_records else (groups,)
 
 
 def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:
-    """Return the settings (key=value) of a training on few nodes; given settings replace the defaults.
+    """Return a training's settings (key=value) with defaults for few nodes, which `overrides` replace.
 
     A run that is resumed has all its settings, so nothing is added.
     """

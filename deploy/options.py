@@ -143,7 +143,7 @@ def unprotected_words(federation: Federation) -> tuple[str, ...]:
 
 
 def _listed(option: str, values: Sequence[float | None]) -> tuple[str, ...]:
-    """Return a command-line option with one number for each node; empty if nodes have no such number."""
+    """Return the words of an option with one number for each node; return () if no node has a number."""
     numbers = [f"{value:g}" for value in values if value is not None]
     return (option, ",".join(numbers)) if numbers else ()
 

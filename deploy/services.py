@@ -103,14 +103,14 @@ def _service(name: str, service: Tree, party: str, told: str, running: Iterable[
 
 
 def _folder(name: str, volume: Tree) -> Folder:
-    """Return a service's folder from its Compose volume, whose host path is ``<service>/<name>``."""
+    """Convert a Compose volume, whose host path is ``<service>/<name>``, to a service's `Folder`."""
     path = PurePosixPath(said(volume["source"], {}))
     of = path.parent.name
     return Folder(path.name, not volume.get("read_only", False), None if of == name else of)
 
 
 def _placed(service: Service, place: Placement, reader: Service) -> Service:
-    """Return a service with its container paths, hosts and ports replaced by those where it runs.
+    """Adapt a service to where it runs: replace its container paths, hosts and ports by those there.
 
     `reader`: who reads its settings: what a SuperNode is told is for the app that it starts.
     """
@@ -128,12 +128,12 @@ def _placed(service: Service, place: Placement, reader: Service) -> Service:
 
 
 def _folders(service: Service, place: Placement) -> dict[str, str]:
-    """Return the folders of a service, by their path in its container."""
+    """Map the paths of a service's folders in its container to their paths where the service runs."""
     return {f"/{each.name}": place.folder(each.of or service.name, each.name) for each in service.folders}
 
 
 def _addresses(service: Service, place: Placement) -> dict[str, str]:
-    """Map the addresses that a service's command has in a container to those where the service runs."""
+    """Map the addresses (host:port) in a service's container to the addresses where the service runs."""
     found = {EVERYWHERE: place.listens_on(service.name)}
     for name, number in _ADDRESS.findall(" ".join([*service.command, *service.probe])):
         if name in service.needs:
@@ -145,7 +145,7 @@ def _addresses(service: Service, place: Placement) -> dict[str, str]:
 
 
 def _replaced(words: Sequence[str], by: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a command's words with old texts replaced by new ones, but not inside longer words."""
+    """Replace texts (keys of `by`) in the words of a command, but never inside a longer name."""
     longest_first = "|".join(map(re.escape, sorted(by, key=len, reverse=True)))
     pattern = re.compile(rf"(?<![\w.-])(?:{longest_first})(?![\w-])")
     return tuple(pattern.sub(lambda found: by[found[0]], word) for word in words)

@@ -14,7 +14,7 @@ INTERVAL_SECONDS = 3600
 
 
 def settings_of(text: str, federation: Federation, node: Node, budget: str) -> str:
-    """Return the settings text of one node: that of docker-compose.yml, adapted to this node and federation.
+    """Return one node's settings as text: those in docker-compose.yml, adapted to node and federation.
 
     The budget is also its limit against the server, for which it need not believe that it is drawn at the
     rate that it is told. It falls short where a rate is below 1, and the operator may raise it. Records are

@@ -41,7 +41,7 @@ def wait_for_database() -> None:
 
 
 def find_tables_under_any_path() -> None:
-    """Make Flower find its database migration scripts even if its path has a space or comma.
+    """Make Flower find its database migration scripts even if their path contains a space or comma.
 
     Raises LaunchError: this Flower makes its tables otherwise.
     """

@@ -59,7 +59,7 @@ _TAKEN = ("get_run", "get_fab", "node_config", "trusted_entities")
 
 @dataclass(frozen=True)
 class AppGate:
-    """Decides by signatures which Flower apps a node runs.
+    """Decides which Flower apps a node runs: those that the consortium (all parties together) has signed.
 
     Attributes:
         consortium_key: whose signature an app must have.
@@ -90,7 +90,7 @@ class AppGate:
         self._refuse_older(signed)
 
     def _refuse_older(self, signed: AppStatement) -> None:
-        """Record an app's version and member list (roster); raise AppSignatureError if a newer one was seen.
+        """Raise AppSignatureError if the node has seen a newer app or member list (roster); else record both.
 
         The roster is the list of members for which the app was signed.
         """
@@ -117,7 +117,7 @@ class AppGate:
             ) from None
 
     def _seen(self) -> tuple[int, dict[str, str]]:
-        """Return the highest version of the member list (roster) and of each app that was recorded."""
+        """Return the highest recorded number of the member list (roster), and each app's highest version."""
         try:
             seen = read_json(read_regular(self.seen_file))
             number, versions = seen["roster_number"], dict(seen["versions"])

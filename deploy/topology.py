@@ -49,7 +49,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Placement(Protocol):
-    """Where a service runs: the paths, hosts and ports by which it finds files and other services."""
+    """The interface that says where services run: the paths of their files, their hosts and ports."""
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -65,10 +65,10 @@ class Placement(Protocol):
         """Return the port of a service's API; for a SuperExec, of its health check."""
 
     def credential(self, service: str, file: str) -> str:
-        """Return the path of one of a service's own credentials."""
+        """Return the path at which a service finds one of its credential files."""
 
     def folder(self, service: str, name: str) -> str:
-        """Return the path of one of a service's own folders."""
+        """Return the path at which a service finds one of its folders."""
 
 
 @dataclass(frozen=True)

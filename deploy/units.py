@@ -190,7 +190,7 @@ def _reached(service: Service, place: Units, folders: Folders) -> Iterator[str]:
 
 
 def _folders(service: Service, place: Units, data: str | None) -> Folders:
-    """Return for each folder of a service its path in the systemd unit, and whether it is writable."""
+    """Return for each folder of a service the systemd directive (writable or read-only) and the path."""
     found = []
     for folder in service.folders:
         kind, path = (

@@ -108,7 +108,7 @@ class Launcher:
         self._server: socket.socket | None = server
 
     def start(self, arguments: Sequence[str], **options: Any) -> "subprocess.Popen[Any] | None":
-        """Start a program: if possible as a fork of the preloaded process (return None), else by Popen."""
+        """Start a program as a fork of the preloaded process and return None, or else return a Popen."""
         if arguments[0] == PROGRAM and not options and self._server is not None:
             with suppress(OSError):
                 self._server.send("\0".join(arguments[1:]).encode())
@@ -194,7 +194,7 @@ def begin_message(arguments: Sequence[str]) -> None:
 
 
 def run_to_end(program: Callable[[], object]) -> NoReturn:
-    """Run a program in a forked process and exit with the program's status, without freeing objects.
+    """Run a program in a forked process, then exit with its status at once, without freeing objects.
 
     Taking every object apart would write to, and so copy, all memory that the fork shares.
     """

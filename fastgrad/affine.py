@@ -48,7 +48,7 @@ class AffineLayer(Layer):
         self.forward = self._forward()
 
     def _parts(self) -> Iterator[Part]:
-        """Yield records' gradients with respect to the weights (if one patch, as two factors) and to bias."""
+        """Yield the gradients of single records with respect to weights and, if there is one, bias."""
         if self._is_outer:
             outputs, inputs = (each.view(self._count, -1) for each in (self._values_back, self._patches))
             yield Outer(self._weight, outputs, inputs)

@@ -28,7 +28,7 @@ _LOWEST = np.float32(-np.inf)
 
 @compiled(_D, int64, float64, _F)
 def _by_group(sums: Doubles, wide: int, entries: float, out: Floats) -> None:
-    """Divide each channel group's sum by the number of its entries, and write this mean for every channel."""
+    """Sum channels by group and divide by `entries`; write this mean for every channel of a group."""
     for first in range(0, len(sums), wide):
         total = 0.0
         for c in range(first, first + wide):
@@ -91,7 +91,7 @@ def _by_parameters(
     by_weight: Doubles,
     by_bias: Doubles,
 ) -> None:
-    """Compute a record's gradients for gamma and beta; zero the given gradient where ReLU returned 0."""
+    """Compute a record's gradients for gamma and beta; first set `given` to 0 where ReLU returned 0."""
     (mean, scale), channels = moments, len(by_weight)
     by_weight[:] = 0.0
     by_bias[:] = 0.0

@@ -25,7 +25,7 @@ class JoinLayer(Layer):
             self.forward.append(partial(kernels.activate, flat(self.output), self._channels, unmoved, True))
 
     def backward(self, inputs_back: torch.Tensor | None) -> list[Call]:
-        """Return the calls of the backward pass for one of two branches; the two branches share no calls."""
+        """Return the calls that pass the gradient of the sum of two branches back to one of the branches."""
         if inputs_back is None:
             return []
         calls = list[Call]()

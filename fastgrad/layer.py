@@ -138,18 +138,18 @@ class Rows:
     values: torch.Tensor
 
     def measure(self, squares: Doubles, unscaled: Doubles) -> Call:
-        """Return the call that adds each record's squared norm to ``squares``; ``unscaled`` is not used."""
+        """Return the call that adds each record's squared norm to ``squares``, and ignores ``unscaled``."""
         return partial(add_squares, flat(self.values), squares)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:
-        """Return the calls that add f_i g_i, for gradients g_i with factors f_i, to their place in ``total``.
+        """Return the calls that add sum_i f_i g_i, for records' gradients g_i and factors f_i, to ``total``.
 
         ``total``: shape (d,).
         """
         return [partial(add_weighted, flat(self.values), factors, flat(total[self.where]))]
 
     def add_truncated(self, factors: Doubles, unit: float, total: torch.Tensor) -> None:
-        """Add trunc(f_i g_i / unit), for gradients g_i with factors f_i, to their place in ``total``.
+        """Add sum_i trunc(f_i g_i / unit), for records' gradients g_i and factors f_i, to ``total``.
 
         ``total``: shape (d,), int64.
         """
@@ -172,11 +172,11 @@ class Outer:
     inputs: torch.Tensor
 
     def measure(self, squares: Doubles, unscaled: Doubles) -> Call:
-        """Return the call that adds squared norms to ``squares``, and makes ``unscaled`` >= ||a_i||^2."""
+        """Return the call that adds squared norms to ``squares``, and lifts ``unscaled`` to >= ||a_i||^2."""
         return partial(add_outer_squares, flat(self.outputs), flat(self.inputs), squares, unscaled)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:
-        """Return the calls that add f_i g_i^T a_i, for every record i and its factor f_i, to ``total``.
+        """Return the calls that add sum_i f_i g_i^T a_i, over all records i with factors f_i, to ``total``.
 
         ``total``: shape (d,). The sum is one matrix product; the calls change g and a in place.
         """
@@ -199,7 +199,7 @@ Part = Rows | Outer
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """A layer's buffers for its compiled loops: inputs, parameters, gradient and the key of random draws.
+    """What a layer's compiled loops are given: input, parameters, gradient buffer and key of random draws.
 
     `inputs`: its input, shape (records, height, width, channels). `parameters`: those of the program, shape
     (d,); read at every pass. `gradient`: of the program, shape (d,); None where gradients are left apart for

@@ -44,7 +44,7 @@ class LoweredLayer(ABC):
     @property
     @abstractmethod
     def floats(self) -> int:
-        """Roughly the number of floats in one record's buffers; a convolution's gradient is included."""
+        """About how many floats one record needs in a layer's buffers, also for a convolution's gradient."""
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ class LoweredModel:
 
 
 def pieces_of(count: int, most: int) -> Iterator[slice]:
-    """Yield slices of `most` records, then of half as many, and so on: few sizes of buffers are needed."""
+    """Yield slices that cover `count` records: of `most` records, then of half as many, and so on."""
     begin, size = 0, most
     while begin < count:
         while size > count - begin:

@@ -97,7 +97,7 @@ class _Reader:
         self._shared: set[int] = set()
 
     def share(self, result: _Result) -> None:
-        """Mark a result as used by several steps of the model: no step is merged into the result's layer."""
+        """Mark a result as used by several steps, so that no later step is merged into the result's layer."""
         if result.is_text:
             raise NotLoweredError(
                 "no compiled program exists for branches of a text before its last position"
@@ -150,7 +150,7 @@ class _Reader:
 
     @property
     def _is_rearranged(self) -> bool:
-        """Whether the order of the present result's features differs from the order in the model."""
+        """Whether the present result has its features in another order than the model."""
         return not np.array_equal(self.result.features, np.arange(self.result.shape[2]))
 
     @property
@@ -247,7 +247,7 @@ class _Reader:
         return np.arange(begin, begin + parameter.numel()).reshape(tuple(parameter.shape))
 
     def _add(self, entries: npt.NDArray[np.int64]) -> int:
-        """Append parameters' positions to the order of the compiled loops; return where they begin in it."""
+        """Append parameters' indices to the compiled loops' order; return the place of the first one."""
         begin = sum(len(part) for part in self._parts)
         self._parts.append(entries.reshape(-1))
         return begin

@@ -51,7 +51,7 @@ def stays(base: Any, entry: Any, threshold: int) -> Any:
 
 
 def offset_of(number: int) -> int:
-    """Return the number that is added to the key for one dropout layer, so that layers draw differently.
+    """Return the number that one dropout layer adds to the key, so that layers make different draws.
 
     It is l g in the formula of the module's docstring, as a signed integer.
     """
@@ -172,7 +172,7 @@ def _pooled(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> torch.Tensor | None:
-    """Return the largest number of each window, shape (..., rows, columns); None if torch must compute it."""
+    """Return the maximum of each window, computed by slices; None in cases that are left to torch."""
     size, by = pair(kernel_size), pair(stride or kernel_size)
     plain = pair(padding) == (0, 0) and pair(dilation) == (1, 1) and not (ceil_mode or return_indices)
     fits = all(

@@ -1,4 +1,4 @@
-"""Tell models whose layers look at one record alone from those that may couple the records of a batch."""
+"""Tell whether a model's layers treat each record alone, or may couple the records of a batch."""
 
 from copy import deepcopy
 
@@ -35,5 +35,5 @@ def has_known_layers(model: nn.Module) -> bool:
 
 
 def _is_changed(module: nn.Module) -> bool:
-    """Whether a module computes something else than its class does: by a hook, or a function of its own."""
+    """Whether a module does not compute what its class computes: it has a hook or a forward of its own."""
     return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in vars(module)

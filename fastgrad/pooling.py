@@ -81,7 +81,7 @@ def average_back(
 def largest(
     values: Floats, geometry: PictureGeometry, rows: Integers, columns: Integers, out: Floats, which: Whiches
 ) -> None:
-    """Find the largest value in each window, by channel, and its place.
+    """Find the largest value and its position in each window, separately for each channel.
 
     Shapes are as in `average`.
 

@@ -8,7 +8,7 @@ import torch
 
 @contextmanager
 def float32_products(tf32: bool = False) -> Iterator[None]:
-    """Within this context, a GPU multiplies and convolves in float32 (or TF32), with repeatable results.
+    """A context in which GPUs multiply and convolve repeatably in float32, or with ``tf32`` in TF32.
 
     torch takes TF32 for convolutions if nobody says otherwise: its products have 10 bits, and the gradient of
     a deep network is off by more than a hundredth. It also takes sums in an order that no run has twice.

@@ -70,7 +70,7 @@ class Program:
         self._backward = self._back_through(lowered, first_back) + last
 
     def _back_through(self, lowered: LoweredModel, first_back: torch.Tensor | None) -> list[Call]:
-        """Return all layers' backward calls, the last layer's first; gradients of one input are added up."""
+        """Return all layers' backward calls, last layer first; gradients of a shared input are added up."""
         calls, met = list[Call](), set[int]()
         for layer, numbers in reversed(list(zip(self.layers, lowered.inputs, strict=True))):
             for number in numbers:

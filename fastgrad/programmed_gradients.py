@@ -53,7 +53,7 @@ class ClippedProgram:
         self._add = [call for part in self._parts for call in part.add(self._factors, total)]
 
     def add(self, x: torch.Tensor, y: torch.Tensor, absent: Absent, most: float) -> None:
-        """Add present records' clipped gradients to the sum; skip those not finite or too large to clip."""
+        """Add the records' clipped gradients to the sum; skip absent records and infinite or huge norms."""
         self._clip(x, y, absent, most, LONGEST * most)
         for call in self._add:
             call()
@@ -67,7 +67,7 @@ class ClippedProgram:
             part.add_truncated(self._factors, unit, self._truncated)
 
     def _clip(self, x: torch.Tensor, y: torch.Tensor, absent: Absent, most: float, longest: float) -> None:
-        """Compute every record's gradient and clipping factor; the factor of an absent record is 0."""
+        """Compute each record's gradient and clipping factor; the factor is 0 for records marked `absent`."""
         self._program.run(x, y, self._weights)
         self._squares[:], self._unscaled[:] = 0.0, 1.0
         for call in self._measure:
@@ -126,7 +126,7 @@ class ProgrammedGradients(RecordGradients):
         bounds: torch.Tensor,
         unit: float,
     ) -> torch.Tensor:
-        """Compute sums of clipped gradients truncated to integers; products of float32 entries are exact."""
+        """Return every client's sum of clipped gradients, each truncated to integers in units of ``unit``."""
 
         def add(program: ClippedProgram, k: int, x: torch.Tensor, y: torch.Tensor, absent: Absent) -> None:
             program.add_truncated(x, y, absent, EXACT_SLACK * float(bounds[k]), unit)
@@ -142,7 +142,7 @@ class ProgrammedGradients(RecordGradients):
         add: Callable[[ClippedProgram, int, torch.Tensor, torch.Tensor, Absent], None],
         total: torch.Tensor,
     ) -> torch.Tensor:
-        """Return every client's sum, shape (clients, d); call ``add`` for a few records at a time."""
+        """Return every client's sum of gradients, shape (clients, d); ``add`` adds those of a few records."""
         own, sums = self._own_programs, torch.empty(thetas.shape, dtype=total.dtype)
         for k, places in enumerate(present):
             own.load(thetas[k])

@@ -169,14 +169,14 @@ class RecordGradients:
             return torch.cat([part.written_out() for part in parts], dim=1).view(*y.shape[:2], -1)
 
     def records_at_once(self, least_bytes: int = 0) -> int:
-        """Return how many records the memory holds at once, of all clients together.
+        """Return how many records fit into memory at once, counted over all clients.
 
         ``least_bytes`` is what a record takes at least.
         """
         return max(1, self.memory_budget() // max(self.record_bytes, least_bytes))
 
     def steady_width(self, expected: float, least_bytes: int = 0, rows: int = 0) -> int:
-        """Return how many records to compute at once so that no record changes another record's gradient.
+        """Return how many records to compute at once: no record's gradient may depend on the other records.
 
         A library multiplies matrices of one row, of three and of four with other kernels, whose float32 sums
         differ in their last bits. Under a model whose large terms cancel, these bits are the whole gradient.

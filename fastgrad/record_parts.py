@@ -34,14 +34,14 @@ class Rows:
     arranged: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     def squares(self) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the records' squared gradient norms, and None, since clipping scales all of a gradient.
+        """Return the records' squared gradient norms; the second result is always None for this class.
 
         Of shape (records,) each. A factor scales the whole row, so there is nothing else: None.
         """
         return norms_of(self.values).square(), None
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
-        """Return sum_i f_i g_i for every client, shape (clients, entries); factors: (clients, width)."""
+        """Return every client's sum of its records' gradients times factors, shape (clients, entries)."""
         clients, width = factors.shape
         if clients == 1:
             sums = (factors[0] @ self.values)[None]
@@ -70,12 +70,12 @@ class Outer:
     inputs: torch.Tensor
 
     def squares(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the records' squared gradient norms ||g_i||^2 ||a_i||^2, and the norms ||a_i||."""
+        """Return squared gradient norms of records, ||g_i||^2 ||a_i||^2, and the norms ||a_i|| of inputs."""
         inputs = norms_of(self.inputs)
         return (norms_of(self.outputs) * inputs).square(), inputs
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
-        """Return sum_i f_i g_i^T a_i of every client's records, by one matrix product."""
+        """Return every client's sum of f_i g_i^T a_i over its records i, where f_i are given factors."""
         clients, width = factors.shape
         outputs = self.outputs * factors.reshape(-1, 1)
         if clients == 1:
@@ -98,8 +98,8 @@ class Outer:
 
 @dataclass(frozen=True, eq=False)
 class OuterSum:
-    """Gradients sum_t g_t^T a_t with respect to a matrix, stored as factors g and a for each place t:
-    g of shape (records, places, outputs), a of shape (records, places, inputs).
+    """Gradients sum_t g_t^T a_t with respect to a matrix used at places t, stored as the factors g and a,
+    of shapes (records, places, outputs) and (records, places, inputs).
 
     `arranged`: as of `Rows`.
     """
@@ -114,7 +114,7 @@ class OuterSum:
         return 2 * places * (outputs + inputs) < outputs * inputs
 
     def squares(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the records' squared gradient norms, plus a bound on rounding, and the sums of ||a_t||.
+        """Return upper bounds on the records' squared gradient norms, and each record's sum of ||a_t||.
 
         The terms of the sum cancel each other, so they are computed in float64. Where they nearly vanish the
         numbers that are summed do not, since float32 rounds them: by u (T + 2) sum_t ||g_t|| ||a_t|| at
@@ -129,7 +129,7 @@ class OuterSum:
         return norms.square(), lengths.sum(dim=1)
 
     def sums(self, factors: torch.Tensor) -> torch.Tensor:
-        """Return sum_i f_i g_i of every client's gradients g_i, by one matrix product over all places."""
+        """Return every client's sum of its records' gradients times factors, by one matrix product."""
         clients = len(factors)
         outputs = (self.outputs * factors.reshape(-1, 1, 1)).reshape(clients, -1, self.outputs.shape[2])
         inputs = self.inputs.reshape(clients, -1, self.inputs.shape[2])
@@ -149,7 +149,7 @@ class OuterSum:
         return Rows((self.outputs.mT @ self.inputs).flatten(1), self.arranged).written_out()
 
     def bytes(self) -> int:
-        """Return how many bytes computing with these gradients takes: inner products, copies in float64."""
+        """Return how many bytes of memory it takes to compute with these gradients in float64."""
         pairs = 8 * len(self.inputs) * self.inputs.shape[1] ** 2
         return 3 * (self.outputs.nbytes + self.inputs.nbytes) + 3 * pairs
 

@@ -41,7 +41,7 @@ class Product:
 
 @dataclass(frozen=True, eq=False)
 class Addition:
-    """A recorded addition of a bias b, or of factor * w; its output has shape (records, places, entries).
+    """A recorded use of a bias, x + b, or of a scale, factor * w; output: (records, places, entries).
 
     `factor`: of the output's shape; None for 1. `places_last`: as of `Product`.
     """
@@ -261,7 +261,7 @@ class RecordTape(TorchFunctionMode):
         return output
 
     def _spread(self, entries: torch.Tensor) -> torch.Tensor:
-        """Repeat each client's entries for each record: (clients, entries) to (records, 1, entries)."""
+        """Repeat each client's entries for all its records: (clients, entries) to (records, 1, entries)."""
         width = self._num_records // len(entries)
         return entries[:, None].expand(-1, width, -1).reshape(self._num_records, 1, -1)
 

@@ -1,4 +1,4 @@
-"""The table of gdpfed's optional parts (extras), which are found by name; no other file lists them.
+"""Table of gdpfed's optional parts (extras): the name of each, and where its code is.
 
 An extra is found as a package of somebody else is: by the name of an entry point in a group. A package
 declares its entry points in its own pyproject.toml. This project also runs where it is not installed, as an

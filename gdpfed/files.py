@@ -83,7 +83,7 @@ def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
 
 
 def save_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
-    """Write a run's file in one step: a reader finds the old or the new file, never an incomplete file.
+    """Write a run's file atomically: readers find the old file or the new one, never a part of one.
 
     Raises RunError: the file system refuses, for example because it is full; the old file is unchanged.
     """

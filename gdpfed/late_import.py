@@ -42,7 +42,7 @@ def late_import(name: str) -> Any:
 
 @contextmanager
 def loaded_for_good(name: str) -> Iterator[None]:
-    """After a ``with`` block that first imports `name`, exempt all present objects from garbage collection.
+    """Pause garbage collection while a ``with`` block first imports `name`, then exempt all objects from it.
 
     The objects of a large module live as long as the process. The collector would search them many times,
     also at the process's end: this took a third of the time of a process that loads torch for one message.
@@ -60,7 +60,7 @@ def loaded_for_good(name: str) -> Iterator[None]:
 
 @contextmanager
 def packages_needed() -> Iterator[None]:
-    """Turn a missing package into an InputError of one line that names package and remedy."""
+    """In a ``with`` block, turn the error of a missing package into an InputError with a remedy."""
     try:
         yield
     except ModuleNotFoundError as error:

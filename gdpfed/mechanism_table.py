@@ -1,4 +1,4 @@
-"""The table of privacy mechanisms and their classes; mechanisms of optional parts are in `extras_table`.
+"""Maps each privacy mechanism to its classes, by import path; optional mechanisms are in `extras_table`.
 
 A plan, a node's ledger, a report and an audit each find the class that they need here, by the mechanism's
 name alone. So the audit shares no code with what it audits, and a node reads terms without the mechanism.
@@ -42,5 +42,5 @@ MECHANISMS: Mapping[str, Mapping[str, str]] = {
 
 
 def by_mechanism(group: str) -> dict[str, str]:
-    """Return the import paths of the classes of one kind, such as reports, by privacy mechanism."""
+    """Return the import path of each privacy mechanism's class of one kind, such as reports."""
     return {name: places[group] for name, places in MECHANISMS.items()}

@@ -115,7 +115,7 @@ def kind_of(work: str) -> WorkKind:
 
 
 def require_record_work(name: str, work: str, *, by_steps: bool = False) -> None:
-    """Raise PrivacyError unless `work` takes noisy steps on records and releases each step (if `by_steps`).
+    """Raise PrivacyError unless `work` takes noisy steps on records and, if `by_steps`, releases each one.
 
     `name`: the setting that the error names. Raises PrivacyError: it is another work, or as in `kind_of`.
     """
@@ -172,7 +172,7 @@ class RecordSteps:
 
 
 def record_move(work: str, steps: RecordSteps) -> float:
-    """Return how far one record can move what a client computes, before weighting.
+    """Return how much (L2 norm) one record can change what a client computes, before weighting.
 
     It is C for each step that draws the record. For window_steps with m steps, it is 2 C m in total.
     """

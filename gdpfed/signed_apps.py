@@ -40,12 +40,12 @@ _KINDS: Mapping[str, str] = {
 
 
 class AppSignatureError(InputError):
-    """Raised for an app bundle that cannot be signed, or a signature that is not valid; names the remedy."""
+    """Raised if an app bundle cannot be signed or a signature is not valid; the message names the remedy."""
 
 
 @dataclass(frozen=True)
 class AppStatement:
-    """What the consortium signs about an app bundle: hash, version, number of the key list, and expiry.
+    """What the consortium signs about an app bundle: hash, version, expiry, and the key list's version.
 
     Attributes:
         app: Flower's name of it, as ``@gdpfed/gdpfed``.
@@ -188,7 +188,7 @@ def release_of(version: str) -> tuple[int, ...]:
 
 
 def signed_in(verifications: Mapping[str, str], consortium_key: bytes) -> SignedApp:
-    """Return what the consortium with this key has signed about an app, from the app's stored signatures.
+    """Return what this consortium has signed about an app; `verifications`: signatures stored with the app.
 
     Raises AppSignatureError: there is no signature, or none of this consortium.
     """
@@ -225,7 +225,7 @@ def sign_app(
     days: float = DEFAULT_DAYS,
     allowed_overrides: str = ANY_OVERRIDE,
 ) -> SignedApp:
-    """Sign an app bundle for one version of the list of keys (roster); it expires after ``days``.
+    """Sign an app bundle for one version of the key list (roster); the signature expires after ``days``.
 
     Raises AppSignatureError: it is not a bundle, or its version cannot be compared.
     """

@@ -1,4 +1,4 @@
-"""The paper's pictures, drawn from the same tables as vector graphics."""
+"""Draws the paper's pictures as vector graphics, from the measured tables in the documents."""
 
 import re
 from collections.abc import Mapping, Sequence

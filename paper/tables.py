@@ -1,4 +1,4 @@
-"""The tables that commands have measured and written into the documents, as CSV files for the paper.
+"""Reads measured tables from the documents, and converts them to CSV for the paper.
 
 A name is that of the document and the caption, as in ``results-accuracy-on-the-digits``; the second table of
 a caption ends in ``-2``.

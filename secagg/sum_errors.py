@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """Why a call failed, as a value for programs beside the text of the error."""
+    """Why a call failed, as a value that programs can compare; the error's text says it for people."""
 
     MALFORMED = "malformed"
     """Bytes that are not a message of this form."""
@@ -48,7 +48,7 @@ class SecAggError(Exception):
 
 
 class LocalProtocolError(SecAggError):
-    """Raised if the calling code used a session wrongly: out of order, after an error, with a wrong array."""
+    """Raised if the calling code misused a session: calls out of order or after an error, or wrong arrays."""
 
 
 class RemoteProtocolError(SecAggError):
@@ -99,7 +99,7 @@ class DecodeError(SecAggError):
 
 
 class ImplausibleSum(SecAggError):  # noqa: N818 - what it says of the sum
-    """Raised if a sum cannot come from clipped updates and their noise.
+    """Raised if a sum is larger than clipped updates and their noise can be.
 
     `bound`: "norm" or "coordinate". `value`: of the sum, in the update's unit. `limit`: what an honest sum
     stays below.

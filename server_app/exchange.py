@@ -163,12 +163,12 @@ def _is_small(record: ArrayRecord | ConfigRecord | MetricRecord) -> bool:
 
 
 def leading_stage(asked: Container[str]) -> str:
-    """Return the earliest of these stages of a secure sum; a message is named after its earliest stage."""
+    """Return the earliest of the stages that one message asks for, after which the message is named."""
     return next(stage for stage in STAGES if stage in asked)
 
 
 def failure_of(reply: Message) -> str | None:
-    """Return in one line the reason why a reply has no answer; None if the reply has an answer."""
+    """Return in one line why a node's reply contains no answer; None if it does contain one."""
     if reply.has_error():
         return one_line(reply.error.reason)
     if not reply.has_content():
@@ -230,7 +230,7 @@ def _content(records: Records) -> RecordDict:
 
 
 def node_reply(reply: Message) -> NodeReply:
-    """Convert a node's reply to a request to plain values."""
+    """Convert Flower's reply message to plain values: records, failure, and whether the node was reached."""
     records = reply.content.config_records if reply.has_content() else {}
     refused = reply.has_error() and reply.error.code == ErrorCode.INVALID_FAB
     return NodeReply(records, failure_of(reply), reached=refused or not reply.has_error())

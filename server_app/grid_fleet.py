@@ -87,7 +87,7 @@ class GridFleet(Fleet):
 
     @property
     def prepares_ahead(self) -> bool:
-        """Whether clients agree on mask keys one round ahead: yes if masks are used, unless switched off."""
+        """Whether clients agree on mask keys one round ahead: True with masks, unless switched off."""
         return self.secagg.hides_updates and self.secagg.keys_ahead
 
     def roster_of(self, clients: Sequence[int]) -> Roster:
@@ -173,7 +173,7 @@ def training_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
 
 
 def correction_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
-    """Return content for each client without an update: it names the earlier noise to subtract, no model."""
+    """Return messages for clients that send no update: each names the rounds whose noise to subtract."""
     return {
         client_id: RecordDict({CORRECTION_RECORD: correction_record(each, client_id)})
         for each in sums

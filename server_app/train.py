@@ -110,7 +110,7 @@ def train(
 
 
 def _questions(config: Config, run_label: str) -> Questions:
-    """Return the requests that nodes must answer when they join."""
+    """Return the server's questions to nodes that join a run, such as on keys, task and budgets."""
     return Questions(
         config.secagg.mode,
         run_label,

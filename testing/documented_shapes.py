@@ -1,4 +1,4 @@
-"""Check in function calls, while tests run, that arrays have the shapes that docstrings state.
+"""While tests run, checks that arrays in function calls have the shapes that docstrings state.
 
 `float[d] -> int64[d]` is said of the parameters in their order and of the result, `x float32[n, ...], y
 int64[n] -> float64[n]` of those named. So is `x: float32[n]` in a list of arguments or attributes, and of the
@@ -117,7 +117,7 @@ def check_module(module: ModuleType) -> None:
 
 
 def _stated_for(cls: type, method: str) -> str:
-    """Return the docstring of the nearest class that states shapes for a method."""
+    """Return a method's docstring from the nearest class in which it states array shapes."""
     own = cls.__doc__ if method == "__init__" else None
     texts = [own, *(getattr(vars(each).get(method), "__doc__", None) for each in cls.__mro__)]
     return next((text for text in texts if text and re.search(_ARRAY, text)), "")

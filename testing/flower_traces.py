@@ -36,6 +36,6 @@ class FlowerTraces:
         return found
 
     def left(self) -> list[str]:
-        """Return the processes and files that a test should have removed and did not."""
+        """Return the processes and files that a test has left behind."""
         directories = [*self.homes.glob("tmp*"), *self.home.iterdir()]
         return [*self.running(), *(str(path) for path in directories)]

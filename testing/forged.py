@@ -1,4 +1,4 @@
-"""Edits a run's files as a forger would, who recomputes all hashes."""
+"""Edits a run's files as a forger would: changes values, and recomputes all hashes."""
 
 import hashlib
 import json

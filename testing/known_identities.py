@@ -19,7 +19,7 @@ def identity_of(client_id: int, name: str = "identity") -> Identity:
 
 
 def keys_of(num_clients: int) -> dict[int, bytes]:
-    """Return the public keys of the first clients, from fixed seeds."""
+    """Return the public keys of clients 0 to num_clients - 1, whose signing keys come from fixed seeds."""
     return {client: identity_of(client).public_bytes() for client in range(num_clients)}
 
 

@@ -13,7 +13,7 @@ CLOUD = ("method=edge_average", "secagg=off")
 
 
 def cloud_grid(folders: Sequence[Path], seconds: float = 60.0, **options: Any) -> LocalGrid:
-    """Return a central server's grid; node k is the client of the edge server with ``folders[k]``."""
+    """Return a central server's grid; node k answers for the edge server with its files in ``folders[k]``."""
     grid = LocalGrid(len(folders), **options)
     for number, folder in enumerate(folders):
         folder.mkdir(exist_ok=True)

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 def linked_environment(
     folder: Path, wheel: Path, extras: Iterable[str] = (), also: Iterable[str] = ()
 ) -> Path:
-    """Make an environment, install a wheel into it, and return the path of its Python interpreter.
+    """Make a virtual environment in `folder` with a wheel installed; return the path of its Python.
 
     Args:
         folder: that becomes the environment.

@@ -21,7 +21,7 @@ IN_CLEAR = {"secagg-mode": "off"}
 
 
 class Crash(BaseException):
-    """Raised in place of killing a process, so that a test can interrupt it at a chosen point."""
+    """Raised where a process would be killed, so that a test can stop the program at a chosen point."""
 
 
 def make_context(
@@ -44,7 +44,7 @@ def identify_task() -> None:
 
 
 class LocalGrid:
-    """A grid with one context for each node, kept between messages as Flower keeps it.
+    """A Flower grid for tests, which keeps a context for each node between messages as Flower does.
 
     Args:
         num_nodes: nodes; node k answers as client k.
@@ -131,12 +131,12 @@ class LocalGrid:
 
 
 def as_grid(grid: LocalGrid) -> Grid:
-    """Return the grid typed as Flower's Grid; the server's code uses only methods that a LocalGrid has."""
+    """Return the same grid, typed as Flower's Grid, for code that uses only methods of LocalGrid."""
     return cast("Grid", grid)
 
 
 def crashing_grid(num_nodes: int, stage: str, occurrence: int) -> LocalGrid:
-    """Return a grid that raises `Crash` when a stage's n-th message is sent, counted over all clients."""
+    """Return a grid that raises `Crash` at the n-th message of a stage; messages to all clients count."""
     seen: list[str] = []
 
     def vanishes(kind: str, client: int) -> bool:

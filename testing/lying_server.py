@@ -37,7 +37,7 @@ SAME = bytes(32)
 
 @dataclass(frozen=True)
 class Sent:
-    """What one honest node has put into a sum: the bound on its update (0 without one), and its noise."""
+    """What an honest node contributed to a sum: the bound on its update (0 without update), and its noise."""
 
     norm: float
     noise: Noise
@@ -45,7 +45,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class AskedSum:
-    """A sum as a server asks for it, whatever was agreed.
+    """The sum that a lying server asks for; it need not be what the clients have agreed to.
 
     Attributes:
         round_of_run, parameters: as all members are told them.
@@ -68,7 +68,7 @@ class AskedSum:
 
 
 class LyingServer:
-    """A server of a consortium, some of whose clients collude with it; the others are real nodes.
+    """A lying server with some colluding clients; the other clients are real nodes.
 
     Attributes:
         nodes: of the honest clients.
@@ -102,7 +102,7 @@ class LyingServer:
         return True
 
     def ask(self, asked: AskedSum) -> dict[int, Sent]:
-        """Ask for a sum; return what honest nodes have sent, also if it could not be unmasked in the end."""
+        """Ask for a sum; return what honest nodes have sent, even if the server cannot unmask the sum."""
         self._sent = {}
         mine = {
             member: ClientSession(member, LENIENT, identity=identity_of(member), roster=self._roster)
@@ -181,7 +181,7 @@ class LyingServer:
         share: KeyedNoise,
         taken_back: Sequence[KeyedNoise],
     ) -> bytes:
-        """In place of a node's own: train on nothing, and write down what covers the update."""
+        """Mask zeros in place of a node's trained update, and record the update's bound and noise."""
         norm = min(order.clipping_norm, session.parameters.clipping_norm)
         self._sent[session.client_id] = Sent(norm, _parts([share], taken_back))
         noise = own_noise(order, session.parameters, num_contributors, share, taken_back)
@@ -194,7 +194,7 @@ class LyingServer:
         return session.mask(np.zeros(session.parameters.dimension, np.int64), context)
 
     def mu(self, client: int, known: Collection[int] = ()) -> float:
-        """Return mu of all sums as one Gaussian mechanism about the updates of an honest client.
+        """Return mu of Gaussian DP for all sums together, about the updates of one honest client.
 
         mu^2 = max over signs e of x^T K^-1 x. x_t = e_t C_t if sum t has an update of the client, else 0.
         K is the covariance of the noise that neither colluders nor the clients in `known` know. The result is

@@ -51,7 +51,7 @@ class PlantedFault:
 
 
 def _less_noise(share: float) -> tuple[Patches, Patches]:
-    """Return replacement functions that multiply a sum's noise by a factor: without masks, and with masks."""
+    """Return two replacements that scale a sum's noise by a factor: for sums without and with masks."""
 
     def plain(size: int, stddev: float, *more: Any, **how: Any) -> Any:
         return share * gaussian_noise(size, stddev, *more, **how)
@@ -85,7 +85,7 @@ def _key_of_every_sum(key: bytes, client_id: int) -> bytes:
 
 
 def _turns_too_close(self: ScheduledSums, m: int, group: Any, round_index: int, generator: Any) -> Any:
-    """Draw cohorts in which every client takes part again one round earlier than allowed."""
+    """Draw cohorts in which every client takes part again one round too early."""
     del generator
     clients, limits = np.asarray(group.clients, dtype=np.int64), self.limits[m]
     since = round_index - np.arange(len(clients)) % limits.separation
@@ -97,7 +97,7 @@ def _first_sample(plan: Any, round_index: int, key: bytes) -> Any:
 
 
 def _norm_of_the_sum(self: Cohort, clients: Sequence[int]) -> list[Encoding]:
-    """Return the sum's encoding for every client: all are clipped to the largest norm, not their group's."""
+    """Return the sum's encoding for every client, so that none is clipped to its own group's smaller norm."""
     return [self.encoding for _ in clients]
 
 

@@ -114,7 +114,7 @@ class Joined:
     def exchange(
         self, silent: Collection[int] = (), alter: Callable[[int, bytes], bytes] = lambda _, reply: reply
     ) -> None:
-        """Run one stage of the secure sum, without answers of silent clients, and close the stage."""
+        """Run one stage of the secure sum, in which `silent` clients do not answer, and close the stage."""
         for client_id, request in self.server.requests().items():
             if client_id not in silent:
                 self.server.receive(client_id, alter(client_id, self.answer(client_id, request)))
@@ -139,7 +139,7 @@ class Joined:
 
 
 def parts_of(client: ClientSession) -> list[NDArray[np.int64]]:
-    """Derive the parts of a client's noise again, without the code of the client's session."""
+    """Compute the parts of a client's noise without the code of the client's session, as a check."""
     state, parameters = client._state, client.parameters
     levels = state.encoding().levels
     if levels is None:

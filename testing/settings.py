@@ -4,5 +4,5 @@ from collections.abc import Iterable
 
 
 def last_of_each(settings: Iterable[str]) -> list[str]:
-    """Return settings (key=value) with only the last of each key, as commands refuse a repeated key."""
+    """Return settings (key=value) without repeated keys; the last value of each key is kept."""
     return list({setting.partition("=")[0]: setting for setting in settings}.values())

@@ -79,13 +79,13 @@ def run(
 
 
 def only_a_card(run: PreparedRun, announce: Announce) -> list[Observer]:
-    """Return observers that show and draw nothing, but write the run's files and its model card."""
+    """Return only the observer that writes the model card, so that nothing is drawn or printed."""
     del announce
     return [ModelCard(run)]
 
 
 def grid_for(config: Config) -> LocalGrid:
-    """Return Flower's grid for tests; node settings fit the configuration's mode of secure aggregation."""
+    """Return a grid for tests, whose nodes are set up for the configuration's mode of secure aggregation."""
     told = {"off": IN_CLEAR, "active": FIRST_SEEN}.get(config.secagg.mode)
     return LocalGrid(config.dataset.num_clients, node_config=told)
 
@@ -162,5 +162,5 @@ def as_charged(requests: Sequence[SumRequest], round_index: int = 0) -> list[Cha
 
 
 def as_expected(requests: Sequence[SumRequest], round_index: int = 1) -> list[ExpectedSum[SumRequest]]:
-    """Wrap requests as sums that are expected in a round and not charged yet; no ledger is needed."""
+    """Wrap requests as expected sums of a round, whose privacy cost is not recorded; no ledger is needed."""
     return [ExpectedSum(SEAL, request, round_index) for request in requests]

@@ -64,7 +64,7 @@ def append_record(
     seconds: float = 2.0,
     observe: Callable[[RoundLogEntry], None] | None = None,
 ) -> None:
-    """Add a round to a run's log: group m spends epsilon (m + 1) / 4 more; 2 bytes a coordinate are sent."""
+    """Add a round to a run's log: the spent epsilon of group m grows by (m + 1) / 4."""
     path = Path(config.run.resume or config.run.directory or "") / "rounds.jsonl"
     number = len(path.read_text(encoding="utf-8").splitlines()) + 1
     plan = _method(config).plan

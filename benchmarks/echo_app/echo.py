@@ -22,7 +22,7 @@ def echo(message: Message, context: Context) -> Message:
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    """Time ``rounds`` rounds of ``exchanges`` exchanges with ``nodes`` nodes; write the seconds to a file."""
+    """Time rounds in which nodes send the server's vectors back; write the seconds per round to a file."""
     names = ("nodes", "exchanges", "rounds", "dimension")
     nodes, exchanges, rounds, dimension = (int(context.run_config[name]) for name in names)
     vector = np.zeros(dimension, dtype=np.float32)

@@ -58,7 +58,7 @@ ROUNDS = 7
 
 
 def race(works: Sequence[Work], turns: int, ways: Sequence[str]) -> list[Table]:
-    """Make a table per model and batch size: records per second of gdpfed's DP-SGD, plain SGD and Opacus."""
+    """Make a table for each model and batch size: records per second of gdpfed, plain SGD and Opacus."""
     found: list[dict[str, list[float]]] = [{} for _ in works]
     forms = [""] * len(works)
     contenders = [("our_steps", ""), *(("opacus_steps", way) for way in ways), ("our_steps", "plain")]
@@ -121,7 +121,7 @@ def branches(work: Work, turns: int) -> Table:
 
 
 def parties(model: str) -> Table:
-    """Make a table of seconds per round of cohorts that are taken from few and from many clients."""
+    """Make a table: how long a round with a fixed cohort size takes in small and in large populations."""
     times: dict[int, list[float]] = {size: [] for size in POPULATIONS}
     with tempfile.TemporaryDirectory() as directory:
         runs = {size: _round_of_cohort(model, size, Path(directory)) for size in POPULATIONS}

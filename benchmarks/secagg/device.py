@@ -59,7 +59,7 @@ WHOLE, QUICK = Effort(120, 11_000_000, 4), Effort(30, 1_000_000, 3)
 
 
 class Client:
-    """A client of a secure sum just before it masks its vector; its session is restored for each repetition.
+    """A client in a secure sum, ready to mask its vector; each repetition starts from this same state.
 
     `suite`: of the masks. `effort`: the sizes of the sum.
     """

@@ -1,4 +1,4 @@
-"""Computes the unneeded noise in secure sums, and how far one malicious client can shift a sum undetected."""
+"""Computes the noise in secure sums beyond the planned noise, and one client's largest undetected shift."""
 
 from math import ceil
 
@@ -13,13 +13,13 @@ WANTED = 0.06
 
 
 def levels_of(num_clients: int, corrupt: int, most_levels: int) -> NoiseLevels:
-    """Return the noise levels (parts of a client's noise) for sigma = 1 and dropouts of up to 20 %."""
+    """Return how a client's noise is split into removable parts (levels), for sigma = 1 and 20 % dropouts."""
     contributors = Contributors(num_clients, num_clients // 5, corrupt, most_levels)
     return contributors.fitting_levels(1.0, 2 ** (FULL_BITS - 1))
 
 
 def excess_table() -> Table:
-    """Make a table of the largest surplus noise in a sum, by the number of noise levels (removable parts)."""
+    """Make a table of the largest surplus noise in a sum, by the number of parts of a client's noise."""
     rows = []
     for n in (120, 300, 1000):
         for percent in (0, 10):

@@ -42,7 +42,7 @@ class RoundCost:
 
 
 def parameters_for(num_clients: int, dimension: int, **changes: Any) -> SumParameters:
-    """Return parameters of a secure sum on the complete graph, with threshold 2/3 and fewest modulus bits."""
+    """Return parameters of a secure sum: complete graph, threshold 2/3, 10 % dropouts, smallest modulus."""
     dropouts = num_clients // 10
     try:
         bits = Contributors(num_clients, dropouts).modulus_bits(noise_multiplier=1.0)
@@ -95,7 +95,7 @@ def run_round(parameters: SumParameters) -> RoundCost:
 
 
 def peak_vectors(dimension: int) -> float:
-    """Return a client's peak memory from update to reply, as a multiple of the size of a float32 update."""
+    """Return a client's peak memory while it masks an update, as a multiple of the update's float32 size."""
     server = ServerSession(parameters_for(4, dimension), range(4))
     clients, nothing = {i: ClientSession(i, POLICY) for i in range(4)}, np.zeros(0, dtype=np.float32)
     for stage in (Stage.ADVERTISE, Stage.SHARE):

@@ -97,7 +97,7 @@ def growths(work: Work) -> list[Table]:
 
 
 def limit(result: Mapping[str, Any], work: Work) -> Table:
-    """Make a table that compares a training step with the least time that its operations need."""
+    """Make a table that compares a training step's time with the least time that its operations need."""
     rates, steps = result["rates"], result["client_steps"]
     ms = 1e3 * result["seconds"] / steps
     mflop, mbytes = (result[key] / steps / 1e6 for key in ("flops", "bytes"))

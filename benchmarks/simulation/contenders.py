@@ -11,7 +11,7 @@ from gdpfed.methods import make_method
 
 
 def simulate(work: Work, *more: str, watched: bool = False) -> Measured:
-    """Measure rounds of ``gdpfed simulate``; ``watched`` also measures memory."""
+    """Measure the seconds of rounds of ``gdpfed simulate`` and, if ``watched``, the peak memory."""
     result = run_alone("simulated", vars(work) | {"watched": watched, "more": more})
     command = " ".join(("gdpfed simulate", *more))
     return _measured(f"`{command}`: {result['engine']}", result["seconds"], result["peak_mb"])

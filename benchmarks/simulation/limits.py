@@ -45,7 +45,7 @@ LOOPS = {
 
 
 class BytesMoved(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of tensors that operations read or write; views do not count."""
+    """Counts the bytes of tensors that torch operations read or write, except operations that make views."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -29,7 +29,7 @@ KINDS: Mapping[str, tuple[str, Callable[[], Iterable[Mapping[str, Any]]]]] = {
 
 
 def text_of(kind: str) -> str:
-    """Return the JSON text of one file of test vectors."""
+    """Make the test vectors of one kind, such as privacy plans; return the JSON text of their file."""
     about, cases = KINDS[kind]
     return file_text(kind, about, list(cases()))
 

@@ -163,7 +163,7 @@ def _sum(plan: PrivacyPlan, index: int, projections: np.ndarray[Any, np.dtype[np
 
 
 def _guesses(guesses: Guesses) -> dict[str, Any]:
-    """Return a test case: bounds on epsilon from guesses of which canaries were in a run."""
+    """Return a test case: bounds on epsilon from the number of right guesses about canaries' presence."""
     mus = (0.5, 1.0, 2.0)
     right, tried, coins = guesses.num_correct, guesses.num_guesses, guesses.num_canaries
     return {

@@ -16,7 +16,7 @@ _LINE_COLUMNS = 110
 
 
 def rounded(value: Any) -> Any:
-    """Return a copy of a JSON value: floats have nine digits, and infinity and NaN become None."""
+    """Return a copy of a JSON value with floats rounded to nine digits; infinity and NaN become None."""
     if isinstance(value, Mapping):
         return {key: rounded(each) for key, each in value.items()}
     if isinstance(value, str) or value is None or isinstance(value, bool | int):

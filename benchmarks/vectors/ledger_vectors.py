@@ -1,4 +1,4 @@
-"""Test vectors: sequences of runs in a client's privacy ledger, their cost, and which steps are refused."""
+"""Test vectors of a client's privacy ledger: for given runs and rounds, their cost and what is refused."""
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,7 +134,7 @@ _KEYS = ("do", "run", "round", "in_round")
 
 
 def _in_numbers(terms: Terms) -> dict[str, Any]:
-    """Return the numbers in a run's privacy event, as a ledger records it, and the limits of the run."""
+    """Return what a ledger records of a run as plain numbers: privacy event, rounds, and limits on them."""
     (charge,) = terms.charges
     event = charge.event.to_dict()
     numbers = {key: each for key, each in event.items() if key not in ("turns", "num_rounds", "num_sums")}

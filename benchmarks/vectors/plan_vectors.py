@@ -1,4 +1,4 @@
-"""Test vectors of privacy plans: noise, sampling rates or scheduled rounds for given budgets, and cost."""
+"""Test vectors of privacy plans: for given budgets the noise, sampling rates or schedule, and the epsilon."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

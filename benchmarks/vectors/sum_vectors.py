@@ -1,4 +1,4 @@
-"""Test vectors of secure sums with dropouts: each client's part of the noise, the rounding step, the total.
+"""Test vectors of secure sums with dropouts: each client's noise, the rounding step and the total.
 
 The messages of whole sums are in docs/secagg_wire_vectors.json; here is the hash of each of those sums.
 """
@@ -62,7 +62,7 @@ def _parameters(settings: dict[str, Any], members: int, sigma: float) -> SumPara
 
 
 def _shares(name: str, settings: dict[str, Any], members: int) -> dict[str, Any]:
-    """Return a test case: standard deviation of the noise that a client adds, by number of contributors."""
+    """Return a test case: the noise deviation of each client, by the number of clients that contribute."""
     parameters, config = _parameters(settings, members, SIGMA), SecAggConfig(**settings)
     shares = []
     for contributors in range(parameters.fewest_updates, members + 1):

@@ -175,7 +175,7 @@ class TrainingConfig:
 
 
 def _require_values(key: str, options: Any, example: str) -> None:
-    """Raise ConfigError unless the options map names to numbers or text."""
+    """Raise ConfigError unless `options` is None or a mapping from names to numbers or text."""
     values = isinstance(options, dict) and all(type(each) in (int, float, str) for each in options.values())
     require(
         options is None or values,
@@ -184,6 +184,6 @@ def _require_values(key: str, options: Any, example: str) -> None:
 
 
 def _require_numbers(key: str, options: Any, example: str) -> None:
-    """Raise ConfigError unless the options map names to numbers."""
+    """Raise ConfigError unless `options` is None or a mapping from names to numbers."""
     numbers = isinstance(options, dict) and all(type(value) in (int, float) for value in options.values())
     require(options is None or numbers, f"{key}={options} must be numbers by name, as in '{key}={example}'")

@@ -179,14 +179,14 @@ class PrivacyConfig:
 
     @property
     def record_shares(self) -> tuple[float, ...]:
-        """The fraction of a client's records for each budget; empty if whole clients have budgets."""
+        """What fraction of a client's records has each budget; empty if whole clients have budgets."""
         if self.budgets_of == "clients":
             return ()
         return tuple(self.group_shares or [1 / len(self.budgets)] * len(self.budgets))
 
     @property
     def planned_groups(self) -> int | None:
-        """The number of client groups with equal budgets; None if the clients' own budgets decide it."""
+        """The number of client groups in the plan; None if it depends on the clients' own budgets."""
         if self.budgets_of == "records":
             return 1
         if self.budgets != CLIENTS:

@@ -74,7 +74,7 @@ def within(interval: str, more: str = "") -> Interval:
 
 
 def positive(words: str, *, or_zero: bool = False) -> Interval:
-    """Return the range above 0 or, with `or_zero`, from 0 on; `words` name the range in error messages."""
+    """Return the range above 0 (with `or_zero`: from 0 on), which error messages describe by `words`."""
     return Interval(0, inf, words, without_least=not or_zero, without_most=True)
 
 
@@ -84,7 +84,7 @@ def one_of(*choices: str) -> OneOf:
 
 
 def require_ranges(group: str, settings: object) -> None:
-    """Raise ConfigError for a value outside the range that its field's type states; null is allowed."""
+    """Raise ConfigError if a setting is outside the range stated in its field's type; None is allowed."""
     kind: type = type(settings)
     for key, ranges in _ranges_of(kind):
         value = getattr(settings, key)
@@ -100,7 +100,7 @@ def plain(annotation: Any) -> Any:
 
 @lru_cache(maxsize=128)
 def _ranges_of(cls: type) -> tuple[tuple[str, tuple[Interval | OneOf, ...]], ...]:
-    """Return the fields of a class whose types have allowed ranges, with these ranges."""
+    """Return each field of a settings class that has allowed ranges, together with these ranges."""
     hints = get_type_hints(cls, include_extras=True)
     found = ((field.name, tuple(_stated(hints[field.name]))) for field in fields(cls))
     return tuple((key, ranges) for key, ranges in found if ranges)

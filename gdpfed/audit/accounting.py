@@ -78,7 +78,7 @@ class SampledSums:
 
     @property
     def distance(self) -> float:
-        """The sensitivity of a sum to one client, in units of the clipping norm: 1 or 2."""
+        """The sensitivity of a sum to one client or record, in units of the clipping norm: 1 or 2."""
         return 1.0 if self.adjacency == "zero_out" else 2.0
 
     def charged_delta(self, delta: float) -> float:
@@ -136,7 +136,7 @@ def _sums(event: Mapping[str, Any]) -> SampledSums:
 
 
 def _releases(event: Mapping[str, Any]) -> int:
-    """Count the releases of a privacy event: steps (or step windows) times clients that share one person."""
+    """Return how many releases a privacy event counts: steps or step windows, times a person's clients."""
     steps = int(event.get("num_steps", 1)) // int(event.get("window_steps", 1))
     return steps * parties_in(event)
 
@@ -147,12 +147,12 @@ def rounds_of(event: Mapping[str, Any]) -> int:
 
 
 def parties_in(event: Mapping[str, Any]) -> int:
-    """Return from a privacy event the number of clients where one person may have records; 1 by default."""
+    """Read from a privacy event at how many clients one person may have records; 1 if it does not say."""
     return int(event.get("parties", 1))
 
 
 def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[SampledSums, int]]:
-    """Return the privacy costs of the first `rounds` rounds; a block of rounds counts once it begins."""
+    """Return the privacy costs of the first `rounds` rounds; a begun block of rounds counts as a whole."""
     kept, left = [], rounds
     for charge in saved:
         length = rounds_of(charge["event"])
@@ -243,7 +243,7 @@ def _bounded(releases: Charges, epsilon: float) -> float:
 
 
 def _grid_for(releases: Charges, delta: float, epsilon: float, at_most: float) -> float:
-    """Return the coarsest grid on which epsilon is precise enough, or the finest that is quick enough.
+    """Choose a grid width for privacy losses: the coarsest that is precise, or the finest that is quick.
 
     A grid of width h adds at most h^2 / 6 to the variance of each of k losses. Where the tail of their sum
     falls at a rate r, that adds r k h^2 / 12 to epsilon, and r is about 2 ln(1 / delta) / epsilon.
@@ -258,7 +258,7 @@ def _grid_for(releases: Charges, delta: float, epsilon: float, at_most: float) -
 
 
 def _widest_loss(sums: SampledSums) -> float:
-    """Return about how large a privacy loss of one release can be, up to a negligible chance."""
+    """Return about the largest privacy loss of one release, apart from a negligible probability."""
     moved = sums.distance / sums.charged_multiplier
     rate = 1.0 if sums.bound else sums.sampling_rate
     return math.log1p(rate * math.expm1(min(moved * TAIL_DEVIATIONS + moved**2 / 2, 700.0)))

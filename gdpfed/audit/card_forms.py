@@ -118,7 +118,7 @@ def compare(
 
 
 def _expected(form: Form, fields: Fields, rows: Mapping[str, list[Fields]], number: int) -> Fields | None:
-    """Return the values that a model card's line must have; None for a row beyond the last expected one."""
+    """Return the values that a line of the model card must state; None if the card has too many such rows."""
     if not form.repeated:
         return fields
     own = rows.get(form.name, ())

@@ -17,7 +17,7 @@ NORMAL_QUANTILE = 1.959963984540054
 
 
 def result_sections(files: RunFiles) -> set[str]:
-    """Return which conditions for model card lines the run's results meet."""
+    """Return the conditions that a run's results meet, to select the model card lines that apply."""
     holds = {"vote"} if "vote" in files.plan else set()
     holds |= {"voted" if files.vote is not None else "not-voted"}
     if files.held_out is not None:
@@ -52,7 +52,7 @@ def result_fields(files: RunFiles) -> Fields:
 
 
 def _counted_clients(files: RunFiles) -> str:
-    """Write how many clients counted held-out results, without the number if sampling is secret."""
+    """Write who counted held-out results: the number of clients, or no number if sampling is secret."""
     plan, counted = files.plan, files.held_out or {}
     events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
     drawn = any(each["kind"] == "sampled_gaussian" and each["sampling_rate"] < 1 for each in events)
@@ -63,7 +63,7 @@ def _counted_clients(files: RunFiles) -> str:
 
 
 def _metrics_of_parts(files: RunFiles) -> int:
-    """Count the metrics in the model card's table of results by data owner (party)."""
+    """Return how many metrics each data owner (party) has in the model card's table of results."""
     parties: Sequence[Mapping[str, Any]] = (files.parts or {}).get("parties", ())
     return len(parties[0]["metrics"]) if parties else 0
 
@@ -78,7 +78,7 @@ def _cost(plan: Mapping[str, Any]) -> str:
 
 
 def result_rows(files: RunFiles) -> Mapping[str, list[Fields]]:
-    """Return the values that the model card's table rows about results must state, by the row's name."""
+    """Return what the rows of the model card's tables of results must state, by the row's name."""
     counted = files.held_out or {}
     return {
         "result": _results(files),
@@ -160,7 +160,7 @@ def _results(files: RunFiles) -> list[Fields]:
 
 
 def _shown(value: float | None) -> Expected:
-    """Return a check that accepts a metric written in per cent or on the metric's own scale."""
+    """Return a function that accepts the text of this metric, in per cent or as a plain number."""
     if value is None or math.isnan(value):
         return ABSENT
     texts = {f"{100 * value:.1f} %", f"{value:.4g}"}

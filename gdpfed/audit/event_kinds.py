@@ -17,7 +17,7 @@ Check = Callable[[Any], bool]
 
 @dataclass(frozen=True)
 class EventKind:
-    """The entries of one kind of event, each with the check of its value.
+    """Which entries one kind of privacy event has, each with a function that checks the entry's value.
 
     `optional`: entries that stand for a default where they are missing.
     """
@@ -39,7 +39,7 @@ def is_number(value: object) -> bool:
 
 
 def is_count(value: object) -> bool:
-    """Whether a value from a file is a whole number from 1."""
+    """Whether a value from a file is a whole number of at least 1."""
     return type(value) is int and value >= 1
 
 

@@ -69,7 +69,7 @@ def _inference_of(taken: tuple[tuple[SampledSums, int], ...]) -> Inference:
 
 
 def inference_of_gaussian(mu: float, slack: float = 0.0) -> Inference:
-    """Bound membership inference from one Gaussian release whose mean a member moves by mu deviations."""
+    """Bound membership inference from one Gaussian release, whose mean a member moves by mu stddevs."""
     positives = float(stats.norm.cdf(stats.norm.ppf(FPR) + mu)) + slack
     return _within_one(positives, float(stats.norm.cdf(mu / 2)) + slack / 2, 1e-6)
 

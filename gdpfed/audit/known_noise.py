@@ -14,7 +14,7 @@ from gdpfed.audit.run_files import RunFiles
 
 
 def noised_by_members(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[int, int, float]]:
-    """Yield index, member count and stddev of one member's noise, for each sum whose members add noise."""
+    """Yield for each sum noised by its members: index, number of members, noise stddev of one member."""
     for number, (members, share) in enumerate(record.get("noise_shares", ())):
         groups = [files.plan["groups"][index] for index in record["groups_in_sums"][number]]
         # An edge that is trusted adds all of the noise, of which no member knows a share.

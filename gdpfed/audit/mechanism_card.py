@@ -37,19 +37,19 @@ class MechanismCard(ABC):
         return paid_first(self.plan)
 
     def holds(self) -> frozenset[str]:
-        """Return which conditions for model card lines all runs of this mechanism meet."""
+        """Return the conditions that all runs of this mechanism meet, to select model card lines by them."""
         return self.sections
 
     @abstractmethod
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
-        """Return membership inference bounds so far, by client group: one bound for each budget in it."""
+        """Return bounds on membership inference so far, by client group: a list with one for each budget."""
 
     def of_members(self, index: int) -> Inference | None:
         """Return the membership inference bound for attackers in the same sum; None by default."""
         return None
 
     def inference_row(self, index: int, number: int) -> Fields:
-        """Return further values in a model card's row of membership inference bounds, such as the budget."""
+        """Return what else the model card's row on membership inference must say, such as the budget."""
         return {}
 
     def fields(self) -> Fields:

@@ -190,10 +190,10 @@ class NodeEntry(ABC):
 
     @abstractmethod
     def audits(self, alike: Sequence["NodeEntry"]) -> Iterator[NodeRunAudit]:
-        """Audit this run together with earlier runs that protect the same unit: the client or its records."""
+        """Yield audit results of this run and of earlier runs that protect the same client or records."""
 
     def server_epsilon(self, alike: Sequence["NodeEntry"], figure: float) -> float:
-        """Return epsilon against the server: inf if an edge server saw single updates."""
+        """Return ``figure`` as epsilon against the server, or inf if an edge server saw single updates."""
         return math.inf if any(each.shown for each in alike) else figure
 
     def check(self) -> Iterator[str]:
@@ -239,7 +239,7 @@ class NodeAudit:
 
     @property
     def held(self) -> tuple[bool, ...]:
-        """For each run, whether it was within the budget; false for all if the ledger has a contradiction."""
+        """For each run, whether it kept its budget; all false if the ledger contradicts itself."""
         return tuple(not self.findings and run.within_budget for run in self.runs)
 
 

@@ -28,7 +28,7 @@ MOVED = math.sqrt(2)
 
 @dataclass(frozen=True)
 class _Sum:
-    """A kind of sum made once in a run: its plan entry, its file, whose budgets pay, what it counts.
+    """A kind of sum that is made once in a run, such as a vote: plan entry, file, who pays, what it counts.
 
     `client_moves`: how far a whole client moves it that is zeroed. `first`: whether it comes before rounds.
     """
@@ -152,7 +152,7 @@ def _check_noise(found: Mapping[str, Any], file: str, owed: float) -> Iterator[s
 
 
 def _check_held_out(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
-    """Check that metrics on held-out records follow from counts and noise."""
+    """Check that metrics on held-out records follow from the released counts and their noise."""
     counts, noise = np.asarray(found["counts"], dtype=np.float64), found["noise_stddev"]
     rates = "held_out_rates" in files.plan["works"]
     if found["weighs"] != ("clients" if rates else "records"):
@@ -174,7 +174,7 @@ def _check_held_out(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_last_round(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
-    """Check the noise and client count of clients' right-answer fractions against the last round's sums."""
+    """Check that fractions of right answers state the noise and client count of the last round's sums."""
     last, groups, noise, clients = files.rounds[-1], files.plan["groups"], 0.0, 0
     sums = zip(last["noise_stddevs"], last["groups_in_sums"], last["survivors"], strict=True)
     for stddev, of_groups, survivors in sums:

@@ -79,7 +79,7 @@ def _check_settings(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def default_delta(files: RunFiles) -> float:
-    """Return the delta of a run that names none: 1e-5, or for n clients n**-1.1 if that is smaller."""
+    """Return the default delta: 1e-5 for records; for n clients, the smaller of 1e-5 and n**-1.1."""
     clients = float(files.config["dataset"]["num_clients"])
     return 1e-5 if files.plan["unit"] == "record" else min(1e-5, clients**-1.1)
 
@@ -97,7 +97,7 @@ def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _check_events(files: RunFiles, index: int) -> Iterator[str]:
-    """Check that privacy costs state the plan's adjacency, sampling, noise, and one norm where required."""
+    """Check that a group's privacy costs and the plan agree on adjacency, sampling, noise and norm."""
     plan, group = files.plan, files.plan["groups"][index]
     events = [charge["event"] for charge in group["charges"]]
     for key, otherwise in STATED.items():
@@ -116,7 +116,7 @@ def _check_events(files: RunFiles, index: int) -> Iterator[str]:
 
 
 def _check_mean_norm(files: RunFiles) -> Iterator[str]:
-    """Check that the clipping norms' mean over groups, weighted by expected cohort size, is as configured."""
+    """Check that the groups' mean clipping norm, weighted by expected cohort size, is the configured one."""
     plan, asked = files.plan, files.config["privacy"]["clipping_norm"]
     if files.config["method"]["name"] not in MEAN_NORM or plan["sampling"] == "allocation":
         return

@@ -73,7 +73,7 @@ def _check_cohorts(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _counts_groups(filled: object, num_groups: int) -> bool:
-    """Whether ``filled`` is empty or has one valid number of zero-sending clients for every group."""
+    """Whether ``filled`` is empty, or has for each group a valid number of clients that sent zeros."""
     if not isinstance(filled, list) or len(filled) not in (0, num_groups):
         return False
     return all(type(each) is int and 0 <= each < MOST_CLIENTS for each in filled)
@@ -105,7 +105,7 @@ def _check_participations(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _check_sums(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Iterator[str]:
-    """Check that a round's sums have no more clients than asked, and cover every group that was asked."""
+    """Check that a round's sums have no more clients than were asked, and include every group asked."""
     plan = files.plan
     asked, answered = sum(record["cohort_sizes"]) * plan["sums_per_round"], sum(record["survivors"])
     if answered > asked:
@@ -127,7 +127,7 @@ def _check_sums(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Ite
 
 
 def _check_noise(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Iterator[str]:
-    """Check that a round's sums have the planned noise, and that no group is in more of them than planned."""
+    """Check that a round's sums have the planned noise, and that no group contributes to too many sums."""
     plan = files.plan
     planned = [
         rule.planned_noise(index, record["round"], size)
@@ -224,7 +224,7 @@ AGREES_WITHIN = 1e-6
 
 
 def check_norms(files: RunFiles) -> Iterator[str]:
-    """Check adaptive clipping: each round's clipping norm must follow from earlier released fractions.
+    """Check that adaptive clipping norms follow from the released fractions of updates within the norm.
 
     C(1) is the configured norm, and C(t + 1) = C(t) exp(- eta (b(t) - gamma)) with the fraction b(t) that the
     sum of round t released; without one C stays.

@@ -43,7 +43,7 @@ class RecordAudit:
 
 @dataclass(frozen=True)
 class MostSpent:
-    """The client of a group whose rounds (turns) cost the most, and these rounds.
+    """The client of a group with the largest privacy cost: its number, its rounds (turns), their epsilon.
 
     `client`: its number; None where nobody had a turn. `rounds`: its turns, the first round being 1.
     `epsilon`: what they cost.
@@ -139,7 +139,7 @@ class AuditRule(ABC):
 
     @property
     def paid_first(self) -> Charges:
-        """The privacy costs of a vote or a norm histogram before the first round; or an empty list."""
+        """The privacy costs of sums before round 1, such as a vote on settings; empty if there are none."""
         return paid_first(self.plan)
 
     @property
@@ -153,7 +153,7 @@ class AuditRule(ABC):
 
     @property
     def asked_budgets(self) -> Any:
-        """The configured privacy.budgets; if this is a list, the plan may have no budget outside it."""
+        """The configured privacy.budgets; if it is a list, each budget of the plan must be in the list."""
         return self.files.config["privacy"]["budgets"]
 
     @property
@@ -163,7 +163,7 @@ class AuditRule(ABC):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """Further plan entries that this mechanism requires, with the required values; empty by default."""
+        """Further plan entries and the values that this mechanism requires for them; empty by default."""
         return {}
 
     @abstractmethod
@@ -210,7 +210,7 @@ class AuditRule(ABC):
         yield from ()
 
     def kept_noise(self, index: int) -> float:
-        """Return the noise that is left after all rounds, relative to independent noise in each round."""
+        """Return the noise in the total of all rounds, relative to independent noise; by default 1."""
         return 1.0
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:

@@ -85,7 +85,7 @@ def _check_file(directory: Path, name: str, digest: str, wanted: Collection[str]
 
 
 def _there(directory: Path) -> list[str]:
-    """List the existing files of a run whose hashes its seal (file of hashes) must contain."""
+    """List the files of a run that exist and whose hashes must be in the run's seal (file of hashes)."""
     events = sorted(f"{EVENTS_FOLDER}/{each.name}" for each in (directory / EVENTS_FOLDER).glob("*"))
     return [*(name for name in SEALED_IF_THERE if (directory / name).is_file()), *events]
 

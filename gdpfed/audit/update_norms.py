@@ -57,7 +57,7 @@ def shares_of(found: Mapping[str, Any]) -> list[list[float]]:
 
 
 def norm_sections(files: RunFiles) -> set[str]:
-    """Return the names of the optional lines about update norms that a run's model card must contain."""
+    """Return the names of the lines about update norms that the model card of this run must contain."""
     if "norm_histogram" not in files.plan:
         return set()
     if files.norms is None:

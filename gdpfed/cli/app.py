@@ -113,7 +113,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def load_command(name: str) -> Command:
-    """Import the help and the arguments of a command; the code that runs it is imported only when it runs."""
+    """Return a command with its help and arguments; the code that carries it out is imported only later."""
     if name not in OWN:
         return EXTRA_COMMANDS.get(name)
     command: Command = import_module(f"gdpfed.cli.{name}_command").COMMAND

@@ -1,4 +1,4 @@
-"""Shows an audit's result as a table and a sentence; a run has a row per group, a node a row per run."""
+"""Shows an audit's result as a sentence and a table: a row for each group of a run, or each run of a node."""
 
 from math import isinf
 
@@ -118,7 +118,7 @@ def node_table(audit: NodeAudit) -> Table:
 
 
 def figure(value: float) -> str:
-    """Write an epsilon with four digits, and "none" if it is infinite."""
+    """Return an epsilon as text with four digits, or "none" if it is infinite."""
     return "none" if isinf(value) else f"{value:.4g}"
 
 

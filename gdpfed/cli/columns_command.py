@@ -1,4 +1,4 @@
-"""``gdpfed columns``: write a first columns.yaml, which declares a table's columns, to complete by hand."""
+"""``gdpfed columns``: write a draft of columns.yaml (a table's columns), which the user completes by hand."""
 
 import argparse
 import sys

@@ -143,7 +143,7 @@ def add_parser(
     description: str,
     examples: str,
 ) -> argparse.ArgumentParser:
-    """Add the parser of a command, or of a command's action, whose help ends with examples."""
+    """Add a parser for a command, or for an action of a command; its help ends with these examples."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=words,
@@ -167,7 +167,7 @@ def epilog_of(examples: str) -> str:
 
 @contextmanager
 def busy(words: str) -> Iterator[None]:
-    """Show on the terminal what the ``with`` block does; elsewhere say so once if it takes long.
+    """Show ``words`` on the terminal during the ``with`` block; without a terminal, print them if it is slow.
 
     It goes to standard error, so what a command prints can go through a pipe.
     """

@@ -83,7 +83,7 @@ class NodeStatus:
 
     @property
     def passed(self) -> bool:
-        """Whether the privacy ledger is free of errors and all runs are within today's budgets."""
+        """Whether the ledger has no contradiction and all runs are within the currently set budgets."""
         return not self.audit.findings and all(each.within_budget for each in self.standing.now)
 
     @property
@@ -116,7 +116,7 @@ class NodeStatus:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the node's status as a dictionary for JSON; an infinite number stands for no limit."""
+        """Return the node's status as a dictionary for JSON, in which infinity means no limit."""
         return {
             "ledger": str(self.ledger),
             "passed": self.passed,
@@ -143,7 +143,7 @@ class NodeStatus:
 
     @property
     def last_line(self) -> str:
-        """Return a line: when the last query came, when the ledger changed and, before any run, budgets."""
+        """Return a line: times of the last query and the last ledger change; before any run, also budgets."""
         heard = "never" if self.heard is None else f"{_minute(self.heard)} UTC"
         last = f"last query to every node {heard}, ledger last changed {_minute(self.changed)} UTC"
         if self.audit.runs:

@@ -87,7 +87,7 @@ def load_unit(overrides: Sequence[str]) -> str:
 
 
 def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANTS) -> list[ComparedPlan]:
-    """Plan each method against outsiders, by each accountant; plan some methods also against everyone.
+    """Plan each method against outsiders with each accountant, and some methods also against everyone.
 
     Raises ConfigError: overrides that no method takes.
     """
@@ -118,7 +118,7 @@ def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANT
 
 
 def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:
-    """Plan each method that protects records; return its name, the quantity set by budget, and plan or error.
+    """Plan each record-level method: return its name, what differs by budget, and the plan or an error.
 
     Raises ConfigError: overrides that no method takes.
     """

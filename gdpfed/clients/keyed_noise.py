@@ -1,4 +1,4 @@
-"""A client's own part of a sum's noise, with the key by which a later round can subtract it again."""
+"""A client's part of a sum's noise, with the key from which a later round can redraw and subtract it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,7 @@ class KeyedNoise:
 
 @dataclass(frozen=True)
 class NoiseShare:
-    """The noise that a client has added to one round's sum, of which later rounds may subtract parts.
+    """The noise that a client added to one round's sum; later rounds may subtract parts of this noise.
 
     Attributes:
         run, round_index: of the sum.
@@ -50,7 +50,7 @@ class NoiseShare:
         return self.run == run and (self.round_index + last < round_index or last in self.lags)
 
     def part(self, round_index: int, dimension: int, most: float) -> KeyedNoise | None:
-        """Return the part of this noise that a later round subtracts, or None if it may not subtract any.
+        """Return the part of this noise that a later round subtracts, or None if the round may not.
 
         So it is where a part was given out before, and where it does not fit the sum.
         """

@@ -49,7 +49,7 @@ def own_noise(
     share: KeyedNoise | None = None,
     taken_back: Sequence[KeyedNoise] = (),
 ) -> npt.NDArray[np.int64] | Literal["discrete_gaussian"] | None:
-    """Return a client's Gaussian noise in a sum, int64[d]; None without noise; for discrete noise its name.
+    """Return a client's noise in a sum: Gaussian int64[d], None without noise, or the name of discrete noise.
 
     It is None if the sum has no noise, and "discrete_gaussian" for discrete noise, which the session draws.
 
@@ -67,7 +67,7 @@ def own_noise(
 def noise_steps(
     order: TrainingOrder, parameters: SumParameters, num_contributors: int
 ) -> npt.NDArray[np.int64]:
-    """Draw one client's own part of a sum's noise, in integer steps, shape (d,).
+    """Draw one client's part of the noise in a sum, as integers, shape (d,).
 
     It is a Gaussian, drawn on the training device and rounded, or a discrete Gaussian, drawn in integers;
     without noise levels its standard deviation is C sigma / sqrt(n2 - D - max(1, c)).
@@ -84,7 +84,7 @@ def noise_steps(
 def keyed_steps(
     encoding: Encoding, new: Sequence[KeyedNoise], taken_back: Sequence[KeyedNoise], device: torch.device
 ) -> npt.NDArray[np.int64]:
-    """Return the noise of keys `new` minus that of `taken_back`, rounded to integer steps: int64[d]."""
+    """Return the noise of keys `new` minus that of keys `taken_back`, rounded to integers: int64[d]."""
 
     def draw(part: KeyedNoise) -> torch.Tensor:
         return gaussian_noise(encoding.dimension, part.stddev, keystream(part.key, part.suite), device=device)
@@ -94,7 +94,7 @@ def keyed_steps(
 
 
 def check_keyed(encoding: Encoding) -> None:
-    """Raise OrderError if the server will remove noise from the sum later; keyed noise forbids this."""
+    """Raise OrderError if the server removes surplus noise from the sum; keyed noise does not allow this."""
     if encoding.levels is not None and encoding.levels.multipliers:
         raise OrderError("noise that is subtracted later must be discrete_gaussian, not gaussian")
 

@@ -48,7 +48,7 @@ class OrderError(InputError):
 
 
 def stands_out_of_zeros(noise_multiplier: float) -> str:
-    """Say why this noise is too weak to hide one update among zeros; return "" if it suffices.
+    """Say why this noise cannot hide one client's update if all others send zeros; return "" if it can.
 
     Among zeros, only the noise hides an update. It suffices if it is at least 1 / `LARGEST_RATIO` of the
     bound, as the other members' updates may be.
@@ -128,7 +128,7 @@ class TrainingOrder:
         return kind_of(self.work)
 
     def check_kind(self) -> None:
-        """Raise OrderError if clients know no work of the name that the server asks for."""
+        """Raise OrderError if the server asks for an unknown kind of computation."""
         if self.work not in WORKS.names():
             raise OrderError(f"the order's work is {self.work!r}; clients compute {', '.join(WORKS.names())}")
 

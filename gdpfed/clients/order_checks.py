@@ -60,7 +60,7 @@ def check_order(
 
 
 def model_dimension(order: TrainingOrder, dimension: int) -> int:
-    """Return the number of model parameters d if a contribution has ``dimension`` coordinates.
+    """Return the number of model parameters d for a contribution with ``dimension`` coordinates.
 
     Raises:
         OrderError: the work is unknown, or its contribution has another number of coordinates.
@@ -79,7 +79,7 @@ def check_model(task: Task) -> None:
 
 
 def check_source(order: TrainingOrder, own_data: OwnData | None) -> None:
-    """Raise an error if the instruction to train does not fit the client's data, or names no known data set.
+    """Raise an error if the order does not fit the client's own data, or names an unknown data set.
 
     `own_data`: where the client's own examples lie; they are not read. None if it trains on its part of the
     task's data set, which is published, or is the server's in a simulation.
@@ -119,6 +119,6 @@ def check_numbers(order: TrainingOrder) -> None:
 
 
 def check_grid(order: TrainingOrder, encoding: Encoding) -> None:
-    """Raise OrderError if the integer steps of a sum are too coarse for what clients compute."""
+    """Raise OrderError if a sum rounds too coarsely for what clients compute."""
     if (check := function_of(order.work, "check_grid")) is not None:
         check(encoding)

@@ -143,7 +143,7 @@ def checked_steps(order: TrainingOrder) -> RecordSteps:
 
 
 def _check_window(order: TrainingOrder, steps: RecordSteps) -> None:
-    """Raise OrderError unless the local steps are plain SGD without noise, which the privacy bound covers."""
+    """Raise OrderError unless the local steps are plain SGD without noise, as the privacy bound assumes."""
     if steps.noise_multiplier != 0:
         raise OrderError(
             f"the order's work is {order.work} with a record noise_multiplier of {steps.noise_multiplier}: "
@@ -261,21 +261,21 @@ def taken_from(data: Split, device: torch.device) -> Take:
 
 
 def checked_model(order: TrainingOrder) -> nn.Module:
-    """Build the model that the order names, if the numbers of its DP-SGD steps are in range."""
+    """Return the model that the order names; raise OrderError if its DP-SGD steps are out of range."""
     model = built_gradients(order.task, choose_device(order.device)).model
     checked_steps(order)
     return model
 
 
 def check_window(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding) -> None:
-    """Raise OrderError if rounding breaks the privacy bound of local steps, even with only one record."""
+    """Raise OrderError if rounding is too coarse to keep the privacy bound of local steps for one record."""
     record_bound(order, len(theta), encoding.grid)
     # As of one record: how many there are is known once they are read, and is public.
     check_rounding(order, theta, min(checked_steps(order).batch_rates))
 
 
 def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch.Tensor:
-    """Return clients' model changes by local steps, scaled so that one record moves each by <= `bounds`."""
+    """Return each client's scaled model change by local steps; a record moves it by at most `bounds`."""
     convex, bounds, eta = bound == "convex", jobs.bounds, jobs.orders[0].training.learning_rate
     for order, holder in zip(jobs.orders, jobs.holders, strict=True):
         check_rounding(order, jobs.theta, holder.batches.expected_size)
@@ -291,7 +291,7 @@ def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch
 
 
 def record_bound(order: TrainingOrder, dimension: int, grid: float) -> float:
-    """Return how far a record may move a client's result: slightly below C, or 2 C m for window_steps.
+    """Return how far a record may move a client's result: just under C, or 2 C m for m local window_steps.
 
     Let S and S' be the sums with a record and without. They differ by C - grid sqrt(d) / w at most, exactly.
     Weighing makes that w C - grid sqrt(d). Clipping to the ball of the encoding, and clamping to its range,

@@ -1,4 +1,4 @@
-"""Rounds clients' updates to integer steps on the device where they were trained."""
+"""Quantises clients' updates to integers on the device where they were trained."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ FLOATS_ARE_OFF = 1e-6
 
 
 def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch.Tensor:
-    """Clip each client's update and round it to the integer steps of a secure sum.
+    """Clip each client's update and quantise it to the integers of a secure sum.
 
     The result is the same as on a client's node.
 
@@ -48,7 +48,7 @@ def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch
 
 
 def _zero_rows(rows: torch.Tensor, which: torch.Tensor) -> None:
-    """Set those rows to zero for which ``which``, of shape (n, 1), is true.
+    """Set to zero the rows for which ``which``, of shape (n, 1), is true.
 
     Only if there is such a row are the rows read.
     """
@@ -63,7 +63,7 @@ EDGE = 1e-6
 def noise_as_steps(
     noise: torch.Tensor, encoding: Encoding, exactly: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
-    """Round a client's noise to integer steps on a device, with the same result as on a CPU.
+    """Quantise a client's noise to integers on a device, with the same result as on a CPU.
 
     Draws that lie nearer than `EDGE` to the middle between two steps are computed again by the CPU, since
     logarithm, sine and cosine of a device may differ in the last places.

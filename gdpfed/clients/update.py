@@ -15,7 +15,7 @@ from secagg import Encoding, EncodingError
 
 
 def update_steps(job: Job) -> npt.NDArray[np.int64]:
-    """Compute a client's contribution to a sum: its update, weighted, clipped, in integer steps (d,).
+    """Compute a client's contribution to a sum: its weighted and clipped update as integers, shape (d,).
 
     It is w_i / F times the update, with the order's weight w_i and norm factor F; an indicator share adds one
     coordinate (`with_indicator`). It is clipped to ``clip_bound``, slightly below the order's clipping norm
@@ -40,7 +40,7 @@ def update_of(job: Job) -> torch.Tensor:
 
 
 def filling_steps(encoding: Encoding) -> npt.NDArray[np.int64]:
-    """Return zeros in integer steps, shape (d,), for a client that was not drawn but sends all the same.
+    """Return integer zeros, shape (d,), for a client that was not drawn but sends all the same.
 
     They hold nothing of the client, not even an indicator of its norm. The sum's noise is added as usual.
     """
@@ -64,7 +64,7 @@ def update_without_examples(job: Job) -> torch.Tensor:
 def contribution_steps(
     order: TrainingOrder, update: torch.Tensor, encoding: Encoding
 ) -> npt.NDArray[np.int64]:
-    """Weight an update of shape (d,), clip it to the client's own norm, and encode it in integer steps.
+    """Weight an update of shape (d,), clip it to the client's own norm, and quantise it to integers.
 
     Raises EncodingError if the clipping norm does not fit the sum.
     """
@@ -72,7 +72,7 @@ def contribution_steps(
 
 
 def weighed(order: TrainingOrder, update: torch.Tensor, encoding: Encoding) -> tuple[torch.Tensor, Encoding]:
-    """Weight an update of shape (d,); return it with the encoding for the client's own clipping norm.
+    """Return the weighted update, shape (d,), and the encoding with the client's own clipping norm.
 
     Raises EncodingError if the clipping norm does not fit the sum.
     """
@@ -85,7 +85,7 @@ def weighed(order: TrainingOrder, update: torch.Tensor, encoding: Encoding) -> t
 
 
 def encoded_anyway(update: torch.Tensor, encoding: Encoding) -> npt.NDArray[np.int64]:
-    """Clip an update and round it to integer steps; never raise an error, since that could reveal data.
+    """Clip an update and quantise it to integers; never raise an error, since that could reveal data.
 
     An update that is not finite, or cannot be encoded, becomes zeros. Without clipping, a coordinate beyond
     the range of the sum is set to the end of the range.

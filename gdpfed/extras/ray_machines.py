@@ -70,7 +70,7 @@ class Machine:
         return installed()
 
     def work(self, message: bytes, *models: Theta) -> bytes:
-        """Compute a part of a cohort from these start models; return the results, pickled."""
+        """Carry out jobs of a part of a cohort from these start models; return the pickled results."""
         act, jobs = pickle.loads(message)  # noqa: S301 - our own, from the process that made this actor
         # What lies in Ray's store cannot be written to, and torch wants arrays that can be.
         starts = [np.array(model) for model in models]

@@ -156,7 +156,7 @@ class OwnFunction:
 
 
 def _asked_of(order: "TrainingOrder") -> "tuple[Layout, dict[str, Any]]":
-    """Return the arrays that the server asks to train, and the settings for the app's function."""
+    """Return the names, types and shapes of the arrays to train, and the settings for the app's function."""
     from gdpfed.flower.arrays import MODEL, Layout
 
     if order.task.model != MODEL:

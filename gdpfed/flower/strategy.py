@@ -250,7 +250,7 @@ class _Watch(Extension):
     _round: int = 0
 
     def opened(self, run: RunOpened) -> None:
-        """Evaluate the model from which the run starts."""
+        """Evaluate the initial arrays with the app's function, if no round is completed yet."""
         self._round = run.completed_rounds
         if self.evaluate_fn is not None and not self._round:
             self._keep(self.evaluate_fn(0, self.initial))
@@ -266,7 +266,7 @@ class _Watch(Extension):
         return Evaluation(numbers.get("accuracy"), numbers.get("loss"))
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """Remember which round is over."""
+        """Remember the number of the round that has ended."""
         self._round = ended.record.round
 
     def _keep(self, found: MetricRecord | None) -> None:

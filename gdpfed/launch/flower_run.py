@@ -99,7 +99,7 @@ def run_command(
 
 
 def copy_app(app: Path, copy: Path) -> Path:
-    """Copy the files of an app that Flower sends to every node, and return their directory.
+    """Copy those files of an app that Flower sends to every node; return the folder with the copies.
 
     ``flwr run`` looks at every file below the app's directory before it leaves one out: an environment, data
     and runs in a checkout cost it 10 to 20 seconds.

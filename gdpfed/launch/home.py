@@ -125,7 +125,7 @@ class FlowerHome:
         return process
 
     def environment(self, home: Path) -> dict[str, str]:
-        """Return the environment variables of a program whose ``FLWR_HOME`` is ``home``."""
+        """Return the environment variables for a program to start, with ``FLWR_HOME`` set to ``home``."""
         bin_directory = str(Path(sys.executable).parent)
         inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
         return inherited | {
@@ -139,7 +139,7 @@ class FlowerHome:
         return _COLOUR.sub("", (self.path / log).read_text(encoding="utf-8", errors="replace"))
 
     def processes(self, folder: str = "") -> Iterator[psutil.Process]:
-        """Yield all other processes whose FLWR_HOME is in ``folder`` (relative to this temporary folder)."""
+        """Yield other processes whose FLWR_HOME lies in ``folder``, a path inside this temporary folder."""
         own, root = os.getpid(), self.path / folder
         # A guard shows its environment to nobody, so what was started here is known by itself.
         started = {each.pid: home for home, each in self._started if each.poll() is None}

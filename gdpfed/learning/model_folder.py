@@ -127,7 +127,7 @@ class ModelDescription:
 
 
 def save_declaration(run: Path, columns: Columns) -> None:
-    """Write the declaration of table columns into the folder of a run's model, before there is a model."""
+    """Write the declaration of table columns into a run's model folder, before the model is written."""
     (run / FOLDER).mkdir(exist_ok=True)
     save_whole(run / FOLDER / COLUMNS_FILE, to_yaml(columns).encode())
 

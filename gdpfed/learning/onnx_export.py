@@ -145,7 +145,7 @@ def _of_category(column: Categorical) -> dict[str, Any]:
 
 
 def table_numbers(table: Table, columns: Columns, place: str) -> npt.NDArray[np.float64]:
-    """Return the ONNX model's inputs for the cells of a table: float64[N,columns] in the declared order.
+    """Convert a table's cells to inputs of the ONNX model: float64[N,columns], in the declared order.
 
     A number is as declared, of a date its age or days; a category is its place among the values, from 0. NaN
     is what is missing. Raises LearningError: a value that is not a number.

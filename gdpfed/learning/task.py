@@ -104,7 +104,7 @@ class Task:
         )
 
     def described(self) -> Self:
-        """Return the task with the shapes and types of its examples, for nodes without the data set."""
+        """Return the task with the shapes and types of its examples added, so that nodes need no data set."""
         return replace(self, form=ExampleForm.of(self.load()))
 
     def load(self) -> Dataset:
@@ -180,7 +180,7 @@ class Task:
 
     @property
     def classes_counted(self) -> int:
-        """Number of classes for which nodes count right answers; 0 if labels are unknown or not classes."""
+        """The number of classes if nodes can count right answers; 0 if labels are unknown or not classes."""
         return 0 if self.form is None else self.form.labels.counted
 
     def make_loss(self) -> Loss:
@@ -225,7 +225,7 @@ class Task:
         return data.test.take(shared_out.indices(everybody, client_id))
 
     def check_record_groups(self) -> None:
-        """Raise LearningError if the data declares more or fewer groups of records than there are budgets."""
+        """Raise LearningError if the data's number of record groups differs from the number of budgets."""
         declared, wanted = self.load().record_groups, len(self.record_shares)
         if declared and wanted and declared != wanted:
             raise LearningError(

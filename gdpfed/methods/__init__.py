@@ -77,7 +77,7 @@ def resolve(config: Config) -> Config:
 
 
 def _usual_against(config: Config, method: type[Method]) -> str:
-    """Return the default of privacy.against: everyone if the data set or method wants it and the run can.
+    """Return the default of privacy.against: everyone if that is wanted and possible, else outsiders.
 
     An edge's clients are in more than one federation, and counts on held-out records are not an update.
     """
@@ -107,7 +107,7 @@ def make_method(config: Config) -> Method:
 
 
 def _larger_delta(method: type[Method], config: Config) -> str | None:
-    """Return a hint, after a plan failed, if the paper's larger delta makes a plan possible; else None."""
+    """Return a hint if a failed plan would be possible with the GDPFed paper's larger delta; else None."""
     number, usual = config.dataset.num_clients, configured_delta(config)
     larger = f"{paper_delta(number):.3g}"
     if config.privacy.delta is not None or config.privacy.about_records or float(larger) <= usual:
@@ -124,7 +124,7 @@ def _larger_delta(method: type[Method], config: Config) -> str | None:
 
 
 def _refuse_beside(config: Config, method: type[Method]) -> None:
-    """Raise ConfigError if the method does not support a setting; check only what needs no privacy plan."""
+    """Raise ConfigError if the method does not support a setting; these checks need no privacy plan."""
     if method.unit not in (None, config.privacy.unit):
         raise ConfigError(
             f"method={config.method.name} protects a {method.unit}, not privacy.unit={config.privacy.unit}: "

@@ -1,4 +1,4 @@
-"""ALI-DPFL: DP-SGD on every client, with the number of local steps that uses the budget best.
+"""ALI-DPFL: DP-SGD on every client, where a rule plans the number of local steps before the run.
 
 Source: "ALI-DPFL: Differentially Private Federated Learning with Adaptive Local Iterations", appendix, proof
 of Theorem 1, corrected as docs/records.md says; the rules ``budget`` and ``knee`` are this project's. All of
@@ -152,7 +152,7 @@ class ALIDPFL(DPSGD):
 
     @classmethod
     def schedule(cls, config: Config, num_rounds: int) -> Sequence[int]:
-        """Return the number of local steps in each round, planned by ``method.rule`` for the largest epsilon.
+        """Return the number of local steps in each round, planned by the configured rule ``method.rule``.
 
         Raises ConfigError: more steps in a round than a client takes.
         """
@@ -252,7 +252,7 @@ def _spread(allowed: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[in
 
 
 def _up_to(allowed: int, tau: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
-    """Plan `tau` local steps per round, `allowed` in total; `whole_rounds` drops a last round with fewer."""
+    """Plan `tau` steps in each round until `allowed` are used; with `whole_rounds`, plan no shorter round."""
     full, rest = divmod(allowed, tau)
     last = () if whole_rounds else (rest,)
     return ((tau,) * full + last + (0,) * num_rounds)[:num_rounds]

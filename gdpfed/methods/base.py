@@ -170,7 +170,7 @@ class Method(ABC):
         self.server_learning_rate = server_learning_rate
 
     def least_members(self, config: Config) -> int:
-        """Return the smallest number of clients over which the server may see a sum."""
+        """Return the smallest number of clients whose sum the server may see."""
         return 1 if self.reads_alone else config.secagg.minimum_cohort
 
     @classmethod
@@ -184,7 +184,7 @@ class Method(ABC):
 
     @classmethod
     def proposals(cls, config: Config) -> "tuple[Config, list[Proposal]] | None":
-        """Return a configuration with proposed settings, and reasons; None if the method proposes none."""
+        """Return a configuration with proposed settings, and the reasons; None if nothing is proposed."""
         return None
 
     @classmethod
@@ -229,11 +229,11 @@ class Method(ABC):
         return {**self.plan.to_dict(), "weighting": self.weighting.to_dict(self.plan)}
 
     def plan_tables(self) -> Sequence[PlanTable]:
-        """Return the tables that show the privacy plan in `gdpfed plan` and logs; () for the usual table."""
+        """Return the method's own tables of the privacy plan; if there are none, the usual table is shown."""
         return ()
 
     def draw_plan(self, path: Path) -> bool:
-        """Draw the privacy plan into a PNG file; return False if the method has no such picture."""
+        """Draw the method's own picture of the privacy plan as a PNG file; return False if it has none."""
         return False
 
     def observers(self, directory: Path) -> Sequence[Any]:
@@ -262,7 +262,7 @@ class Method(ABC):
         return NoiseAt.CLIENT if self.plan.private else NoiseAt.NOWHERE
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
-        """Return the next round's requests that are already known, so that clients can agree on keys early.
+        """Return the next round's requests ahead of time, so that clients can agree on their keys early.
 
         Clients agree on the keys of these sums while the round before is still running, which saves two of
         four exchanges. If the request of the next round differs, its clients agree on new keys. A method that
@@ -272,7 +272,7 @@ class Method(ABC):
         return self.requests(theta, round_index, draw())
 
     def sample(self, round_index: int) -> Cohorts:
-        """Return a round's cohorts, for methods in which released values decide who is sampled."""
+        """Return a round's cohorts; only for methods where released values decide who is sampled."""
         raise TypeError(f"{self.name}, round {round_index}: the plan's sampling draws the cohorts")
 
     def take_counts(self, counts: npt.NDArray[np.float64]) -> None:
@@ -282,7 +282,7 @@ class Method(ABC):
         )
 
     def noted(self, round_index: int) -> dict[str, float]:
-        """Return values, by name, that single clients released in a round, for the log; empty by default."""
+        """Return values for the log, by name, that single clients released in a round; empty by default."""
         return {}
 
     def round(
@@ -325,7 +325,7 @@ class Method(ABC):
         return total
 
     def released(self, theta: Theta) -> Theta:
-        """Return the model that is evaluated, saved and described in the model card; by default theta itself.
+        """Return the model to evaluate and save, computed from the trained model theta; by default theta.
 
         It is computed from theta and the values in :meth:`state_dict`, so from released sums only. This is
         post-processing and costs no privacy. The call changes neither, and may be repeated.

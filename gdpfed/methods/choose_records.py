@@ -51,7 +51,7 @@ class PublicNumbers:
     parties: int = 1
 
     def reached(self, batch_rate: float, num_steps: int) -> float:
-        """Return a run's signal-to-noise ratio, divided by that of a run with full batches.
+        """Return a run's signal-to-noise ratio at this batch rate, relative to a run with full batches.
 
         sqrt(ln(1 + x) / x) with x = mu^2 / (q^2 T), by `noise_multiplier`.
         """
@@ -67,7 +67,7 @@ class PublicNumbers:
         return 1 / math.sqrt(math.log1p((self.privacy / batch_rate) ** 2 / (num_steps * self.parties)))
 
     def batch_rate(self, num_steps: int) -> float:
-        """Return the smallest batch rate with enough signal and enough records a batch, or 1 if none has."""
+        """Return the smallest batch rate with enough signal and enough records a batch; 1 if none exists."""
         return next(
             (
                 rate
@@ -82,7 +82,7 @@ class PublicNumbers:
         return min(NOISE, NOISE_NORM / math.sqrt(self.dimension))
 
     def step(self, *, clipping_norm: float, batch_rate: float, num_steps: int, sigma: float) -> float:
-        """Return the largest learning rate at which all steps add at most `parameter_noise` to a parameter.
+        """Return the largest learning rate at which the noise of all steps is within `parameter_noise`.
 
         At most 1 / C. One noise for all clients is C sigma / sqrt(S), on gradients of norm C / S.
         """

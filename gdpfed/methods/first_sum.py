@@ -1,4 +1,4 @@
-"""The privacy cost of a sum before the first round (a vote or a histogram), and a check that allows it."""
+"""The noise of a sum before the first round (a vote or histogram), and a check that settings allow it."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 
 
 def noise_of_share(share: float, epsilons: Sequence[float], delta: float) -> float:
-    """Return the noise multiplier at which a release costs the part ``share`` of the smallest budget (mu^2).
+    """Return the noise multiplier of a release that uses the part ``share`` of the smallest budget (as mu^2).
 
     mu is the parameter of one Gaussian release that costs the whole budget, of which squares add up.
     """
@@ -17,7 +17,7 @@ def noise_of_share(share: float, epsilons: Sequence[float], delta: float) -> flo
 
 
 def refuse_unpaid(config: Config, setting: str, summed: str) -> None:
-    """Raise ConfigError if settings for secure sums, noise or budgets forbid a sum before the first round.
+    """Raise ConfigError if the settings do not allow a secure, noised sum before the first round.
 
     `setting`: which asks for the sum. `summed`: what clients send for it.
     """

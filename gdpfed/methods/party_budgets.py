@@ -1,4 +1,4 @@
-"""Groups clients by privacy budget, and finds at how many clients one person may have records."""
+"""Groups clients by privacy budget; finds how many clients may hold records of the same person."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -40,7 +40,7 @@ def resolve_budgets(config: Config, *, one_sum: bool) -> Config:
 
 
 def configured_groups(config: Config) -> tuple[Group, ...]:
-    """Return the groups of clients: given shares of clients per budget, or clients with similar own budgets.
+    """Return the groups of clients: by configured shares of clients, or by similar budgets of clients.
 
     Raises:
         ConfigError: the clients' own budgets are not known yet, or are not one a client.

@@ -96,7 +96,7 @@ def renyi_orders(config: Config) -> RenyiOrders:
 
 
 def configured_accountant(config: Config, groups: Sequence[Group]) -> Accountant:
-    """Return the configured accountant for this noise; it also counts any sum before round 1."""
+    """Return the configured accountant, including the cost of any one-time sum before the first round."""
     privacy, first = config.privacy, configured_first(config, groups)
     own = accountant_for(cast("NoiseLaw", privacy.noise), privacy.accountant, renyi_orders(config))
     return own if first is None else AfterRelease(own, first.charge)
@@ -133,7 +133,7 @@ def one_noise_plan(
 def scheduled_plan(
     config: Config, groups: Sequence[Group], *, own_turns: bool = True, own_norms: bool = True
 ) -> PrivacyPlan:
-    """Plan for privacy.against=everyone: each round has one noised sum, over the clients scheduled for it.
+    """Make the plan for privacy.against=everyone: clients are scheduled, and each round has one noised sum.
 
     `config`: of the run. `groups`: with their budgets. `own_turns`: whether larger budgets may have more
     turns; all have as many without. `own_norms`: whether larger budgets may have larger norms.
@@ -147,7 +147,7 @@ def scheduled_plan(
 def scheduled_group_plan(
     config: Config, groups: Sequence[Group], *, reweighting: Reweighting = "uniform", own_turns: bool = False
 ) -> PrivacyPlan:
-    """Plan for privacy.against=everyone: clients are scheduled; each group has a sum with correlated noise.
+    """Make the plan for privacy.against=everyone: scheduled clients, a sum with correlated noise per group.
 
     `config`: of the run. `groups`: with their budgets. `reweighting`: the rule of the sums' weights, under
     which noise is to be least. `own_turns`: whether turns are chosen; all groups have as many without.
@@ -159,7 +159,7 @@ def scheduled_group_plan(
 
 
 def turn_budget(config: Config, groups: Sequence[Group]) -> TurnBudget:
-    """Return the configured budgets and limits from which the scheduled rounds of clients are planned."""
+    """Return the settings from which the clients' scheduled rounds are planned, such as their budgets."""
     privacy = config.privacy
     return TurnBudget(
         groups=tuple(groups),

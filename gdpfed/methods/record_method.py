@@ -109,7 +109,7 @@ class RecordMethod(ConfiguredMethod):
 
     @classmethod
     def most_records(cls, config: Config) -> int | None:
-        """Return the largest number of records of a client; None if no norm bound depends on this number."""
+        """Return the largest number of records of any client; None if the method needs no such bound."""
         return None
 
     @classmethod

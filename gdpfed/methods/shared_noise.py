@@ -32,7 +32,7 @@ from gdpfed.privacy.planning.shared_noise_rates import one_sum_sampling_rates, s
 
 
 class SharedNoise(Method):
-    """All groups share one noised sum; a client of group m is clipped to its group's norm C_m.
+    """Base class of methods with one noised sum over all groups; clients of group m have clipping norm C_m.
 
     Groups are drawn independently, and a client moves the sum by at most its own C_m. So for a client of
     group m a round is the sampled Gaussian mechanism of q_m, C_m and s, of multiplier sigma_m = s / C_m,

@@ -1,4 +1,4 @@
-"""Computes the public parameters of a secure sum from settings, and which cohort sizes allow a sum."""
+"""Computes the public parameters of secure sums, and the numbers of clients with which one is possible."""
 
 from bisect import bisect_left
 from dataclasses import replace
@@ -139,7 +139,7 @@ def size_to_lose_one(secagg: SecAggConfig, num_clients: int) -> int:
 
 
 def filled_size(plan: PrivacyPlan, secagg: SecAggConfig, expected: float, reachable: int) -> int:
-    """Return the number of members to which a sum is filled up with clients that send zeros.
+    """Return how many members a sum should have, including clients that send zeros to fill it up.
 
     `expected`: the mean number of drawn clients. `reachable`: the number of clients that can be asked.
     """

@@ -57,7 +57,7 @@ def with_setting(config: Config, setting: Sequence[float]) -> Config:
 
 
 def refuse_vote(config: Config, method: type[Method]) -> None:
-    """Raise ConfigError if a vote on settings has no privacy proof, or its trials would not fit the run."""
+    """Raise ConfigError if a vote on settings has no privacy proof or conflicts with other settings."""
     without = "or leave training.vote out"
     if "vote" not in method.goes_with:
         raise ConfigError(
@@ -144,7 +144,7 @@ def vote_request(method: Method, model: Theta, clients: Sequence[int], config: C
 
 
 def chance_of_agreement(clients: int, noise_stddev: float, options: int) -> float:
-    """Return the probability that a setting with all votes wins, if the others have only noise.
+    """Return the probability that the setting with all votes wins, if every setting's votes get noise.
 
     P(n + s Z > s max Z_j) = int phi(z) Phi(z + n / s)^(K - 1) dz, by the trapezoidal rule.
     """

@@ -66,7 +66,7 @@ class Weighting:
         return noise_magnitude(plan.groups, self.reweighting, self.keep_fractions)
 
     def effective_step(self, plan: PrivacyPlan) -> float:
-        """Return sum_m omega_m r_m: how far the model moves if all clients send the same unit update.
+        """Return sum_m omega_m r_m: the norm of the model's change if all clients send the same unit update.
 
         1 under uniform weights; 1/M under squared_participation for M equal groups at one rate.
         """
@@ -76,7 +76,7 @@ class Weighting:
         )
 
     def noise_per_step(self, plan: PrivacyPlan) -> float:
-        """Return the noise in one parameter and round, divided by the model's step; less is better.
+        """Return one round's noise in a parameter, divided by the model's step if all clients' updates agree.
 
         sqrt(sum_m omega_m^2 s_m^2) / (sum_m omega_m r_m C_m), s_m = C_m sigma_m; where all groups are one
         sum, the noise is omega s. The step is that of an update which all clients agree on and which is
@@ -114,14 +114,14 @@ def reweighting_rule(name: str) -> Reweighting:
 
 
 def relative_weights(sizes: Floats, reweighting: Reweighting) -> Floats:
-    """Return the weights of groups' sums up to a common factor, from cohort sizes, shape (..., M)."""
+    """Return the weights of the groups' sums, not normalised, from cohort sizes of shape (..., M)."""
     return np.ones_like(sizes) if reweighting == "uniform" else sizes**2
 
 
 def group_weights(
     expected_cohort_sizes: Sequence[float], mean_cohort_size: float, reweighting: str
 ) -> tuple[float, ...]:
-    """Return omega_m, the weight of group m's summed update.
+    """Return the weights omega_m of all groups' summed updates in the model update.
 
     omega_m = 1 / (q n) for `uniform`, omega_m = r_m^2 / (q n sum_j r_j^2) for
     `squared_participation`, with r_m = `expected_cohort_sizes` and q n = `mean_cohort_size`.
@@ -164,7 +164,7 @@ def _checked_keep_fractions(keep_fractions: Sequence[float] | None, num_groups: 
 
 
 def step_of_noise(noise_per_step: float, num_rounds: int) -> float:
-    """Return the server learning rate, at most 1, that keeps the noise of all rounds together at most 0.12 C.
+    """Return the server learning rate, at most 1, that limits all rounds' noise to 0.12 clipping norms.
 
     v is the noise of a round in a parameter, in units of C, at a step of one (`Weighting.noise_per_step`);
     it holds what the rule needs of budgets, cohorts and rates. Independent rounds add up to sqrt(T) v.

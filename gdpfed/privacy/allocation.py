@@ -89,13 +89,13 @@ class AllocatedGaussian(Event):
         return self.noise_stddev > 0.0
 
     def for_members(self) -> Gaussian:
-        """Return one Gaussian sum's event, for attackers who know the round in which a client takes part."""
+        """Return the event of one Gaussian sum, which holds for attackers who know the client's round."""
         return Gaussian(noise_stddev=self.noise_stddev, clipping_norm=self.clipping_norm)
 
 
 @dataclass(frozen=True)
 class Allocation(OwnLosses):
-    """A block of rounds in which a client takes part once; noise is `sigma` times the clipping norm."""
+    """A block of rounds, in exactly one of which a client takes part; `sigma` is the noise multiplier."""
 
     sigma: float
     rounds: int
@@ -207,7 +207,7 @@ def _deviation(sigma: float, rounds: int) -> float:
 
 @lru_cache(maxsize=64)
 def _mean_ratio(sigma: float, rounds: int, interval: float) -> _Ratio:
-    """Return the distribution of a block's likelihood ratio, computed from two parts of the block."""
+    """Return the distribution of a block's likelihood ratio, combined from those of its two parts."""
     if rounds == 1:
         return _one_ratio(sigma, interval)
     first = rounds // 2 if rounds % 2 == 0 else rounds - 1

@@ -53,7 +53,7 @@ def first_charges(charges: tuple[Charge, ...], rounds: int, *, skipped: int = 0)
 
 
 def event_of_round(charges: tuple[Charge, ...], round_index: int) -> Event:
-    """Return the event (kind of release) that these privacy costs list for a round; rounds count from 0.
+    """Return the event (kind of release) of a round from a run's privacy costs; rounds count from 0.
 
     Raises PrivacyError for a round beyond the list.
     """

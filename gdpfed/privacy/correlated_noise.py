@@ -1,4 +1,4 @@
-"""Correlated noise, of which later rounds subtract a part, and the privacy cost of taking part in rounds.
+"""Correlated noise, where later rounds subtract a part of earlier noise, and its privacy cost for clients.
 
 The sum of round t carries y_t = z_t - sum_j g_j z_{t-j}; z_t ~ N(0, s^2 I) is new in every round and
 g_1, ..., g_p are the taps. With N the strictly lower triangular Toeplitz matrix of the taps, the noise is
@@ -67,7 +67,7 @@ def sensitivity(taps: tuple[float, ...], turns: tuple[int, ...], num_rounds: int
 
 
 def densest_turns(most_turns: int, separation: int, num_rounds: int) -> tuple[int, ...]:
-    """Return a client's rounds at the least distance b (`separation`): 0, b, 2 b, ..., up to `most_turns`."""
+    """Return the rounds 0, b, 2 b, ..., at distance b = `separation`: at most `most_turns` of them."""
     return tuple(range(0, min(num_rounds, most_turns * separation), separation))
 
 
@@ -102,7 +102,7 @@ def broken_turn(most_turns: int, separation: int, taken: Sequence[int], round_in
 
 
 def prefix_noise(taps: Sequence[float], num_rounds: int) -> float:
-    """Return the noise left in the sum over all rounds, relative to the new noise s of one round.
+    """Return the noise left in the sum over all rounds, divided by the new noise of a single round.
 
     It is the norm of the last row of A C^-1, A being the prefix sums: of z_{t-r} 1 - g_1 - ... - g_r is left.
     """
@@ -113,7 +113,7 @@ def prefix_noise(taps: Sequence[float], num_rounds: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class CorrelatedGaussian(Gaussian):
-    """The event of all rounds of one client; later rounds subtract a part of earlier rounds' noise.
+    """The joint release of all rounds of one client, where later rounds subtract a part of earlier noise.
 
     Each contribution has L2 norm at most `clipping_norm` C; `noise_stddev` s is that of the noise which is
     new in every round, and `taps` say how much of it the next rounds take back. `num_rounds` are the rounds
@@ -213,7 +213,7 @@ def power_taps(power: float, num_taps: int) -> tuple[float, ...]:
 def best_taps(
     figure: Callable[[Sequence[float]], float], num_taps: int, num_rounds: int
 ) -> tuple[float, ...]:
-    """Search decreasing taps (parts of noise that later rounds subtract) that minimise `figure`.
+    """Search decreasing taps (parts of noise that later rounds subtract) at which `figure` is smallest.
 
     The search begins at taps that halve and, if there are several, at the best ones in closed form too: among
     many taps it does not find these by itself.

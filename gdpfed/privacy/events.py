@@ -66,7 +66,7 @@ class Event:
         return 1
 
     def for_members(self) -> "Event":
-        """Return this privacy event as it counts against an attacker who knows which clients were sampled."""
+        """Return the event that counts against an attacker who knows which clients were sampled."""
         return self
 
     def continuous(self, share: float) -> "Event":
@@ -175,7 +175,7 @@ class Gaussian(Event):
 
     @property
     def noise_multiplier(self) -> float:
-        """The noise's standard deviation over the sensitivity: clipping norm C, or 2 C under replace_one."""
+        """The noise's standard deviation divided by the sensitivity, which is C, or 2 C under replace_one."""
         distance = 1.0 if self.adjacency == "zero_out" else 2.0
         return self.noise_stddev / self.clipping_norm / distance
 
@@ -315,7 +315,7 @@ class LocalWindows(Event):
 
     @property
     def mixture(self) -> GaussianMixture:
-        """One window's release as a mixture: possible moves of the model by a record, and probabilities."""
+        """One window's release as a Gaussian mixture: how far a record may change it, and how probably."""
         q, m = self.batch_rate, self.window_steps
         if self.bound == "convex":
             moves = [float(met) for met in range(1, m + 1)]

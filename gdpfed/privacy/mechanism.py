@@ -130,7 +130,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def charges_of_turns(self, m: int, group: GroupPlan, turns: int) -> tuple[Charge, ...]:
-        """Return the largest privacy cost of being in `turns` rounds, against those who know the cohorts."""
+        """Return the largest cost of taking part `turns` times, against those who know the cohorts."""
 
     def epsilon(
         self,
@@ -152,7 +152,7 @@ class Mechanism(ABC):
     def epsilon_of_turns(
         self, m: int, group: GroupPlan, turns: int, *, delta: float, accountant: Accountant
     ) -> float:
-        """Return the largest epsilon of being in `turns` rounds, against those who know the cohorts."""
+        """Return the largest epsilon of taking part `turns` times, against those who know the cohorts."""
 
     def broken_rule(
         self, groups: Sequence[GroupPlan], group_of: Mapping[int, int], round_index: int, request: Release

@@ -31,7 +31,7 @@ M = TypeVar("M", bound=Mechanism)
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClipping:
-    """Adaptive clipping: one factor F(t) moves all clipping norms to a quantile of the updates' norms.
+    """Adaptive clipping: one factor F(t) scales all clipping norms towards a quantile of the updates' norms.
 
     C_m(t) = C_m F(t), F(0) = 1. Sums are in units of F(t); in this unit, norms and noise are the plan's in
     every round. A contribution of norm B_m has the last coordinate rho B_m if the update's norm was at most

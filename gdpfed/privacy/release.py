@@ -108,7 +108,7 @@ class Release:
 
     @property
     def smallest_norm(self) -> float:
-        """The smallest norm bound of a client: `least_norm` if given, else the least one in the sum."""
+        """The smallest norm bound of any client: `least_norm` if given, else the minimum over this sum."""
         if self.least_norm is not None:
             return self.least_norm
         return float(self.contribution_norms.min(initial=self.clipping_norm))
@@ -123,7 +123,7 @@ class Release:
 
     @property
     def contribution_norms(self) -> Vector:
-        """w_i C_i: how far each client may move the sum in norm, in the order of ``clients``."""
+        """w_i C_i: how much (L2 norm) each client may change the sum, in the order of ``clients``."""
         norms = np.full(len(self.clients), self.clipping_norm)
         if self.client_clipping_norms is not None:
             norms = self.client_clipping_norms

@@ -87,7 +87,7 @@ def _(event: Gaussian | SampledGaussian, charge: Charge) -> Charge:
 
 @replace_unit.register
 def _(event: DPSGDSteps, charge: Charge) -> Charge:
-    """Return the cost of DP-SGD steps under replace-one adjacency: a step is a sum over sampled records."""
+    """Return the replace-one cost of DP-SGD steps, each of which counts as one sum over sampled records."""
     if event.parties > 1:
         raise PrivacyError("a person at several parties has no bound for being replaced; use group privacy")
     step = SampledGaussian(

@@ -95,7 +95,7 @@ class SumOnce(ABC):
 
     @staticmethod
     def moved(unit: Unit, adjacency: Adjacency) -> float:
-        """Return how far one client or record can move the one-time sum, in norm."""
+        """Return the sensitivity (norm) of the one-time sum to one client or record."""
         return RECORD_MOVES
 
     @staticmethod
@@ -105,7 +105,7 @@ class SumOnce(ABC):
 
     @abstractmethod
     def size(self) -> dict[str, int]:
-        """Return the size of the one-time sum (options, bins or blocks) as an entry of the plan's JSON."""
+        """Return the one-time sum's number of options, bins or blocks, as an entry of the plan's JSON."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the one-time sum as JSON, for a plan's file."""
@@ -137,7 +137,7 @@ class SumOnce(ABC):
 
     @classmethod
     def check(cls, charges: Sequence[Charge], of_rounds: Sequence[Charge], record_is: str = "") -> None:
-        """Raise PrivacyError unless `charges` are empty or hold one charge, which is this sum's full cost."""
+        """Raise PrivacyError unless `charges` is empty or contains exactly one full cost of this sum."""
         unit, parties = of_rounds[0].unit, getattr(of_rounds[0].event, "parties", 1)
         if charges and (unproved := cls.unproved(parties, record_is)):
             raise PrivacyError(unproved)

@@ -92,7 +92,7 @@ class Given:
 
     @contextmanager
     def placed(self, config: Config) -> Iterator[None]:
-        """Let this process use the program's data until the ``with`` block ends.
+        """Make the calling program's data available to this process until the ``with`` block ends.
 
         Raises LearningError, ConfigError: a setting that has no meaning for them, or machines that lack them.
         """
@@ -151,7 +151,7 @@ def given(settings: Sequence[str], objects: Mapping[str, Any]) -> Given:
 
 
 def _refuse_unknown(settings: Sequence[str], objects: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an unknown argument, owners or columns without `data`, or a repeated setting."""
+    """Raise ConfigError for unknown arguments, repeated settings, or `owners` or `columns` without `data`."""
     known = list(Objects.__annotations__)
     for each in settings:
         if not isinstance(each, str):
@@ -177,7 +177,7 @@ def _refuse_unknown(settings: Sequence[str], objects: Mapping[str, Any]) -> None
 
 
 def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str, Any]) -> list[str]:
-    """Return settings that follow from the data if the user set none: clients, cohort size and loss.
+    """Derive settings that the user left out from the data, such as number of clients and loss.
 
     Raises ConfigError: data that are nobody's, of which nobody says how they are shared out.
     """
@@ -205,7 +205,7 @@ def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str
 
 
 def _of_tables(said: Collection[str]) -> list[str]:
-    """Return default settings of tables that differ from the defaults of arrays, unless the user set them."""
+    """Return default settings for tables, where arrays have others, except those that the user set."""
     tables, others = (compose_options([f"dataset={name}"]).dataset for name in ("csv", DATASET))
     return [
         f"dataset.{key}={tables[key]}"
@@ -215,7 +215,7 @@ def _of_tables(said: Collection[str]) -> list[str]:
 
 
 def _budgets(budgets: Any, data: "Dataset | None", objects: Mapping[str, Any]) -> list[str]:
-    """Return budgets as settings; raise ConfigError unless they are numbers, or numbers by owner."""
+    """Convert the user's budgets into settings; raise ConfigError if they are not numbers or do not fit."""
     plain = budgets.tolist() if hasattr(budgets, "tolist") and not hasattr(budgets, "items") else budgets
     if hasattr(plain, "items"):
         named = {str(name): _number(each, f"budgets of {name}") for name, each in plain.items()}

@@ -1,4 +1,4 @@
-"""Write a run of settings and objects as a shell command; data go to files if a folder is named."""
+"""Writes settings and objects of a run as a shell command, and data into files if a folder is given."""
 
 import re
 import shlex
@@ -22,7 +22,7 @@ DATA_FILE, OWNERS_FILE, TABLE_FILE, COLUMNS_FILE = "data.npz", "owners.txt", "ta
 
 
 def shell_command(verb: str, settings: Sequence[str], objects: Mapping[str, Any], folder: Path | None) -> str:
-    """Return the shell command of a run; lines with ``#`` name objects that no command can express.
+    """Return a run's shell command, and ``#`` lines for Python objects that no command can express.
 
     Raises ConfigError, LearningError: what cannot be, or a folder that cannot be written into.
     """
@@ -47,7 +47,7 @@ def shell_command(verb: str, settings: Sequence[str], objects: Mapping[str, Any]
 
 
 def _with_files(asked: Given, objects: Mapping[str, Any], folder: Path | None) -> tuple[list[str], list[str]]:
-    """Return settings that name files in place of given data; write the files if a folder is named."""
+    """Return settings that name files in place of data; write these files if a folder is given."""
     data, place = asked.data, Path() if folder is None else folder
     if data is None:
         return asked.words, []

@@ -15,7 +15,7 @@ UNKNOWN = "there are too few rounds, or that training.learning_rate or privacy.c
 
 @dataclass(frozen=True)
 class AtChance:
-    """The finding that a run's accuracy is not significantly above the share of the most frequent class.
+    """The finding that accuracy is not significantly better than always guessing the most frequent class.
 
     Attributes:
         accuracy, low, high: of the released model, and the ends of its 95 % interval.
@@ -62,7 +62,7 @@ def base_rate_line(name: str, share: float) -> str:
 
 
 def base_rate_on_card(directory: Path) -> str | None:
-    """Return what a run's card says about guessing the most frequent class; None if it says nothing."""
+    """Return the model card's text on guessing the most frequent class; None if it has none."""
     try:
         card = (directory / MODEL_CARD_FILE).read_text(encoding="utf-8")
     except OSError:

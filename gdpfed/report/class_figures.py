@@ -21,7 +21,7 @@ AREA = "AUC"
 
 @dataclass(frozen=True)
 class Figure:
-    """A metric in [-1, 1] with the ends of its 95 % interval; NaN if it is not defined.
+    """A metric in [-1, 1] with its 95 % interval; all values are NaN if the metric is not defined.
 
     `stddev`: over several runs; None for one.
     """
@@ -48,7 +48,7 @@ class Figure:
 
     @classmethod
     def share(cls, right: Mask) -> "Figure":
-        """Return the share of rows that are right, with Wilson's interval (1927)."""
+        """Return the share of correct rows as a metric, with Wilson's interval (1927)."""
         return cls(float(np.mean(right)), *share_interval(right)) if len(right) else NOT_DEFINED
 
     def text(self) -> str:
@@ -83,7 +83,7 @@ def area(scores: Scores, labels: Labels) -> Figure:
 
 
 def balanced_accuracy(scores: Scores, labels: Labels) -> Figure:
-    """Return balanced accuracy: the share of right rows in each class, averaged over classes."""
+    """Return balanced accuracy: the share of correct predictions in each class, averaged over classes."""
     answers, shares, variance = scores.argmax(axis=1), [], 0.0
     classes = np.unique(labels)
     if len(classes) < 2:

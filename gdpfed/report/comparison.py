@@ -155,7 +155,7 @@ def _order(key: str) -> int:
 
 
 def _causes(differing: Sequence[str]) -> list[str]:
-    """Drop each `dataset` setting whose name also occurs among the differing settings of another section."""
+    """Drop each `dataset` setting that has the same name as a differing setting of another section."""
     elsewhere = {_short(key) for key in differing if not key.startswith("dataset.")}
     return [key for key in differing if not key.startswith("dataset.") or _short(key) not in elsewhere]
 

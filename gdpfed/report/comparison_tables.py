@@ -218,6 +218,6 @@ def whom_it_holds_against(plan: Mapping[str, Any]) -> str:
 
 
 def _epsilon(values: Sequence[float | None]) -> str:
-    """Write the largest of these epsilons as text; "none" if one of them has no bound."""
+    """Return the largest of these epsilons as text; "none" if one of them is None (has no bound)."""
     bounded = [value for value in values if value is not None]
     return f"{max(bounded):.3g}" if len(bounded) == len(values) else "none"

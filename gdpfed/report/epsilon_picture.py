@@ -27,7 +27,7 @@ MOST_TICKS = 8
 
 @dataclass(frozen=True)
 class CostPoint:
-    """A point of the picture: the epsilons of one private configuration, and its result with an error bar.
+    """A point in the plot of results against epsilon: one configuration's epsilons, result and error bar.
 
     `method`: its name, which has a colour. `budgets`: epsilon, the least, the mean over clients and the
     largest. `result`: the metric over the seeds, as it is shown. `ends`: of its 95 % interval, where a bar
@@ -86,7 +86,7 @@ def draw_cost(
     *,
     bands: Mapping[str, tuple[float, float]] = MappingProxyType({}),
 ) -> None:
-    """Draw results against epsilon as PNG: a curve for each method, a line for each reference level.
+    """Draw results against epsilon as PNG: a curve for each method, a line for each result without privacy.
 
     A point is at the mean budget of the clients, with its interval or one standard deviation over the seeds;
     the thin line through it goes from the least to the largest budget. `levels`: results without an epsilon.

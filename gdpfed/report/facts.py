@@ -16,7 +16,7 @@ _FIXED = "\N{NO-BREAK SPACE}"
 
 @dataclass(frozen=True)
 class Fact:
-    """A name with its value, shown on one line; if `detail` is set, only shown when details are asked for."""
+    """A name with its value, shown on one line; if `detail` is set, shown only on request."""
 
     name: str
     value: str

@@ -109,7 +109,7 @@ class FinishedRun:
 
     @property
     def seconds_a_round(self) -> float | None:
-        """The mean time of a round in seconds; None if not recorded, or if it could tell who was sampled."""
+        """The mean seconds of a round; None if not recorded, or if times could reveal who was sampled."""
         if not cohorts_shown(self.plan, self.settings):
             return None
         times = [record.seconds["total"] for record in self.records if "total" in record.seconds]
@@ -171,7 +171,7 @@ def _charged_rounds(path: Path, planned: int) -> int:
 
 
 def run_paths(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield each path; in place of a folder of runs, yield the runs inside the folder."""
+    """Yield each run's path; if a path is a folder of runs, yield the paths of the runs in it."""
     for path in paths:
         inside = [] if (path / CONFIG_FILE).exists() else sorted(path.glob(f"*/{CONFIG_FILE}"))
         yield from [config.parent for config in inside] or [path]
@@ -201,7 +201,7 @@ def read_whole_settings(path: Path) -> Settings:
 
 
 def cohorts_shown(plan: Mapping[str, Any], settings: Settings) -> bool:
-    """Whether reports may show cohorts: epsilon does not rely on their secrecy, or a setting allows it."""
+    """Whether reports may show cohorts: if epsilon does not need them secret, or if a setting allows it."""
     events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
     everybody = bool(events) and all(event.get("sampling_rate") == 1.0 for event in events)
     public = not plan["private"] or plan["sampling"] == "scheduled" or plan["unit"] == "record" or everybody

@@ -20,7 +20,7 @@ def text(name: str) -> str:
 
 
 def in_markdown(subject: CardSubject) -> CardSubject:
-    """Escape all names in the content of a model card."""
+    """Return a model card's content with all names escaped, so that Markdown shows them as plain text."""
     parts, rate, chance = subject.parts, subject.base_rate, subject.at_chance
     return replace(
         subject,

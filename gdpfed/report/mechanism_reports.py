@@ -1,4 +1,4 @@
-"""Reports: a class for each DP mechanism that describes its plans in tables and model cards."""
+"""Reports: for each DP mechanism, a class that describes the mechanism's plans in tables and model cards."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -82,10 +82,10 @@ class MechanismReport(ABC):
 
     @abstractmethod
     def table(self, method: "Method", *, details: bool = False) -> "Table":
-        """Return the table that shows a plan in `gdpfed plan` and logs, unless the method has its own."""
+        """Return the table that describes a method's plan; not called if the method makes its own tables."""
 
     def facts(self, method: "Method") -> "Sequence[Fact]":
-        """Return names and values to show below a plan's table."""
+        """Return names and values that are shown below the table of a plan; by default there are none."""
         return ()
 
     def promise_in_short(self, plan: "PrivacyPlan") -> str:
@@ -98,7 +98,7 @@ class MechanismReport(ABC):
         return f"{messages:.1f} messages a round; {counted(method.plan.num_rounds, 'round')}"
 
     def draw(self, plan: "PrivacyPlan", names: Sequence[str], path: "Path") -> bool:
-        """Draw a plan into the file `path`; return False, as here, if the mechanism has no picture."""
+        """Draw a plan into the file `path`; return False, as this base class does, if there is no picture."""
         return False
 
     def warnings(self, plan: "PrivacyPlan") -> Iterator[str]:

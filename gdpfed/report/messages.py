@@ -1,4 +1,4 @@
-"""Computes the mean number of messages in a round, including clients that send zeros to fill secure sums."""
+"""Computes how many messages clients send in a round on average, counting those that only send zeros."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from gdpfed.privacy.sampling.cohorts import fills_cohorts
 
 
 def messages_a_round(method: Method, secagg: SecAggConfig) -> float:
-    """Return the mean number of a round's messages: updates, zeros that fill sums, and noise to subtract.
+    """Return how many messages clients send in a round on average; clients that send no update count, too.
 
     It is that of a run in which all clients can be reached. `secagg`: how sums are made, which decides how
     many members they need.

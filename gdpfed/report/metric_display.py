@@ -84,7 +84,7 @@ class MetricDisplay:
 
     @classmethod
     def of(cls, name: str) -> Self:
-        """Return how the metric with this name is shown."""
+        """Look up how a metric is shown; a metric that is not registered is shown under its own name."""
         try:
             metric = METRICS.get(name)
         except LearningError:

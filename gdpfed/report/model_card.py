@@ -151,7 +151,7 @@ def _at_clients(subject: CardSubject) -> list[str]:
 
 
 def _counted(subject: CardSubject, found: "HeldOutResult") -> str:
-    """Say how many clients are in a sum of counts, unless that round's cohort is secret."""
+    """Say how many clients an evaluation is about; leave out the number if its cohort is secret."""
     secret = subject.plan.sample_is_secret and not subject.config.run.show_cohorts
     return (
         "the clients of the last round"
@@ -161,7 +161,7 @@ def _counted(subject: CardSubject, found: "HeldOutResult") -> str:
 
 
 def held_out_by_client(subject: CardSubject, found: "HeldOutResult") -> list[str]:
-    """Return table rows with each client's result on held-out records, if clients have separate counts."""
+    """Return a Markdown table of each client's results on held-out records; [] if only sums are known."""
     if not found.parties:
         return []
     from gdpfed.rounds.extensions.held_out import in_percent
@@ -188,7 +188,7 @@ def _of_cases(figure: str, cases: float) -> str:
 
 
 def _cases(found: "HeldOutResult") -> str:
-    """Write a comma and the noisy number of held-out records; "" if metrics are averages over clients."""
+    """Return ", about N records" for the N records that were tested; "" if clients sent only averages."""
     return "" if found.cases is None else f", about {max(0.0, found.cases):.0f} records"
 
 
@@ -249,7 +249,7 @@ def base_rate(task: Task) -> tuple[str, float] | None:
 
 
 def base_rate_lines(subject: CardSubject) -> list[str]:
-    """Return the card's line on always guessing the most frequent class."""
+    """Return the model card's line on how often always guessing the most frequent class is right."""
     return [] if subject.base_rate is None else [base_rate_line(*subject.base_rate)]
 
 
@@ -306,7 +306,7 @@ def _how_much(subject: CardSubject) -> str:
 
 
 def _of_whom(subject: CardSubject, bounds: dict[int, list[int]], right: int) -> str:
-    """Say for which clients an attacker's percentage of right guesses holds, if groups differ in it."""
+    """Name the clients to which an attacker's percentage of right guesses applies; "" if to all."""
     if len(bounds) == 1:
         return ""
     clients = [client for index in bounds[right] for client in subject.plan.groups[index].clients]
@@ -316,7 +316,7 @@ def _of_whom(subject: CardSubject, bounds: dict[int, list[int]], right: int) -> 
 
 
 def who_and_what(subject: CardSubject) -> list[str]:
-    """Describe who took part with which budgets, for what purpose and when, and the data's columns."""
+    """Describe the data's purpose, period and columns, and list the parties with their privacy budgets."""
     lines, columns = [], subject.columns
     if columns is not None:
         lines += [

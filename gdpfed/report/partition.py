@@ -50,7 +50,7 @@ class Holdings:
 
     @property
     def classes(self) -> npt.NDArray[np.int64]:
-        """How many classes or labels each client has examples of, shape (num_clients,)."""
+        """The number of different classes (or labels) among each client's examples, shape (num_clients,)."""
         present: npt.NDArray[np.int64] = (self.counts > 0).sum(axis=1)
         return present
 

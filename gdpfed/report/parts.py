@@ -1,4 +1,4 @@
-"""Metrics of the released model on the test examples of each data owner (party) or of each budget."""
+"""Metrics of the released model on parts of the test examples: by party, and by privacy budget."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Part:
-    """Metrics of the model on test examples: those of one data owner (party), or those under one budget.
+    """Metrics of the model on some test examples: those of one party, or those with the same budget.
 
     `name`: whose examples they are. `examples`: how many. `metrics`: by name; None where one is not defined
     on them. `intervals`: their ends at 95 %, by name; None where there are none.
@@ -53,7 +53,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """Metrics of the released model by data owner (party) and by privacy budget."""
+    """Metrics of the released model on each party's test examples, and on those of each privacy budget."""
 
     parties: Sequence[Part]
     budgets: Sequence[Part]
@@ -93,7 +93,7 @@ class Parts:
 
 
 def parts_table(found: Sequence[tuple[str, Parts]], metric: str) -> Table:
-    """Make a table of a metric by party and budget, with a row for each run and part.
+    """Return a table of one metric, with a row for each run and each party or privacy budget in it.
 
     `found`: label and parts of every run that has some. `metric`: the one that is shown, by name.
     """

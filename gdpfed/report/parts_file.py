@@ -1,4 +1,4 @@
-"""Evaluates a run's released model by party and by budget when the run ends, and saves the metrics."""
+"""Evaluates a run's final model on the test examples of each party and of each budget; saves the metrics."""
 
 from math import isinf
 
@@ -18,7 +18,7 @@ from gdpfed.runs.file_formats import PARTS_FILE
 
 
 class PartsFile(Observer):
-    """Saves the released model's metrics by party and budget, if each test example belongs to a party."""
+    """Saves the final model's metrics for each party and budget, if each test example has a known party."""
 
     def __init__(self, run: PreparedRun) -> None:
         self._run = run
@@ -30,7 +30,7 @@ class PartsFile(Observer):
 
 
 def evaluate_parts(run: PreparedRun, concluded: RunConcluded) -> Parts | None:
-    """Evaluate the released model by party and budget; None if that is not possible.
+    """Evaluate the released model on each party's and each budget's test examples; None if not possible.
 
     None where test examples have no owners, where only their clients test on them, or where the model
     predicts nothing.
@@ -55,7 +55,7 @@ def evaluate_parts(run: PreparedRun, concluded: RunConcluded) -> Parts | None:
 
 
 def _budget_parts(run: PreparedRun) -> dict[str, npt.NDArray[np.int64]]:
-    """Return the positions of the test examples under each privacy budget, by the budget's name.
+    """Map each privacy budget's name to the positions of the test examples to which the budget applies.
 
     Budgets are those of groups of records, where test examples say their group, or of clients; there are none
     where groups of records have budgets and test examples do not say theirs.

@@ -59,7 +59,7 @@ def group_of(plan: PrivacyPlan, client: int) -> int:
 
 
 def party_dict(config: Config, plan: PrivacyPlan) -> dict[str, object]:
-    """Return the parties' budgets by name, and the hash of their declared columns."""
+    """Return each party's budget by name, and the hash of the declared table columns, for JSON."""
     digest, names = declared_digest(config), party_names(config)
     values: dict[str, object] = {} if digest is None else {"columns": digest}
     if names and plan.private and config.privacy.budgets_of == "clients":

@@ -1,4 +1,4 @@
-"""Lines of text about a privacy plan: warnings, membership inference bounds, votes and norms."""
+"""Lines of text about a privacy plan: warnings, membership inference bounds, client votes, update norms."""
 
 from collections.abc import Iterator, Sequence
 from math import isinf
@@ -77,7 +77,7 @@ def _replacements(plan: PrivacyPlan) -> list[ReplacementBound]:
 
 
 def replacement_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
-    """Return each group's epsilon under replace-one adjacency as JSON; null without a bound."""
+    """Return each group's epsilon under replace-one adjacency, for JSON; None where there is no bound."""
     return [
         {"group": name, "epsilon": None if isinf(found.epsilon) else found.epsilon, "proof": found.proof}
         for index, number, name in _protected(plan)
@@ -129,7 +129,7 @@ def inference_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
 
 
 def _protected(plan: PrivacyPlan) -> Iterator[tuple[int, int, str]]:
-    """Yield each pair of a client group and a record group of it (0 if it has none), with a label."""
+    """Yield (client group, record group, label) for each budget of a plan; 0 stands for no record groups."""
     for index in range(len(plan.groups)):
         for number, records in enumerate(record_groups(plan.mechanism, index)):
             yield index, number, f"{index}, records of budget {records.epsilon:g}"
@@ -142,7 +142,7 @@ def _cells(bound: InferenceBound) -> str:
 
 
 def vote_lines(plan: PrivacyPlan) -> Iterator[str]:
-    """Yield a line on the clients' vote on settings: its epsilon, and how likely a unanimous choice wins."""
+    """Yield a line on the clients' vote on settings: epsilon, and the chance that a unanimous choice wins."""
     vote = plan.vote
     if vote is None:
         return
@@ -180,7 +180,7 @@ def vote_section(plan: PrivacyPlan, found: VoteResult | None) -> list[str]:
 
 
 def norm_lines(plan: PrivacyPlan) -> Iterator[str]:
-    """Yield a line on the noised histogram of update norms: its epsilon and its accuracy."""
+    """Yield a line on the planned histogram of update norms, if any: its epsilon and its accuracy."""
     planned = plan.first
     if not isinstance(planned, NormHistogram):
         return
@@ -220,7 +220,7 @@ TOLERATED_FRACTION = 0.05
 
 
 def plan_details(plan: PrivacyPlan, config: Config) -> list[Fact]:
-    """Return facts on a plan: sizes of secure sums, and extra noise since each member knows its own part."""
+    """Return details of a plan: sizes of secure sums, and the extra noise that small secure sums need."""
     facts = size_facts(plan, config)
     if plan.private and plan.sums_hidden:
         facts += [Fact("members' own noise", line, True) for line in own_share_lines(plan, config)]
@@ -245,7 +245,7 @@ def plan_warnings(plan: PrivacyPlan, config: Config, least_members: int | None =
 
 
 def _small_cohorts(plan: PrivacyPlan, minimum_cohort: int) -> Iterator[str]:
-    """Warn if cohorts are often too small, so that rounds have no sum or further clients must send zeros."""
+    """Warn if sampled cohorts are often too small for a secure sum, and say what happens in such rounds."""
     small = small_fractions(plan, minimum_cohort)
     charged = plan.mechanism.small_cohorts_are_charged
     if plan.one_sum:
@@ -284,7 +284,7 @@ def _is_filled(plan: PrivacyPlan, num_clients: int, minimum_cohort: int) -> bool
 
 
 def _unspent_by(plan: PrivacyPlan) -> Iterator[str]:
-    """Warn of budgets that a plan does not spend, if the plan protects clients rather than records."""
+    """Warn if groups of clients use less than half of their budgets; skip plans that protect records."""
     if not plan.about_records:
         budgets = [group.epsilon for group in plan.groups]
         yield from unspent(budgets, [plan.epsilon_after(m, plan.num_rounds) for m in range(len(budgets))])
@@ -306,7 +306,7 @@ GIVEN_DATA, GIVEN_MODELS = ("python", "flower_app"), ("flower_arrays",)
 
 
 def given_lines(config: Config) -> Iterator[str]:
-    """Name the Python objects that the calling program gave to the run, which no file of the run contains."""
+    """Warn which parts of the run were Python objects of the calling program; no saved file contains them."""
     data = config.dataset
     named = [
         ("data set", data.name, data.name in GIVEN_DATA),

@@ -75,7 +75,7 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def method_styles(methods: Sequence[str]) -> list[dict[str, Any]]:
-    """Return colour, dash and marker for each curve, by its method.
+    """Return colour, dash and marker for each curve of a picture; curves of one method share their colour.
 
     Of several curves of one method the further ones have other dashes and markers in its colour; methods
     without a curve style have colours of their own, in the order in which they come.

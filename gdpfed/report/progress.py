@@ -85,7 +85,7 @@ class RunProgress:
         self._progress.stop()
 
     def go_on_after(self, records: Sequence[RoundLogEntry]) -> None:
-        """Print the last recorded round of a resumed run; rounds up to it are not shown again."""
+        """Print after which round a resumed run continues; earlier rounds are not shown again."""
         if records:
             done, self.shown = f"{records[-1].round}/{self.num_rounds}", len(records)
             self._began = self._said = monotonic()

@@ -36,7 +36,7 @@ def record_comparison(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
 
 
 def _comparison_row(method: Method) -> Sequence[str]:
-    """Return one method's cells in the comparison; most cells have one line for each privacy budget."""
+    """Return the table row of one method; most cells have one line for each privacy budget."""
     plan = method.plan
     budgets = [
         (records, group, steps_in(plan.charges(index)))
@@ -54,7 +54,7 @@ def _comparison_row(method: Method) -> Sequence[str]:
 
 
 def noise_of_learning(plan: PrivacyPlan, *, by_batch: bool = False) -> float:
-    """Return the noise that a run adds to each model parameter, relative to what the model learns.
+    """Return a run's noise-to-signal ratio: the noise in a model parameter, relative to the gradient steps.
 
     In units of a gradient's sum over one client's records, for clients of equally many:
     sqrt(sum_r sum_i tau_i (p_i sigma_i C_i / q_i)^2) / sum_r sum_i p_i tau_i over the clients that take steps

@@ -46,7 +46,7 @@ Models = Sequence[nn.Module]
 
 @dataclass(frozen=True, eq=False)
 class Rival:
-    """A model to compare with a run's model: one for all parties, or one for each party.
+    """A model that a run's model is compared with: one for all parties, or a separate one for each party.
 
     Attributes:
         name: in print.
@@ -70,7 +70,7 @@ class Parties:
 
     @classmethod
     def of(cls, task: Task) -> "Parties":
-        """Divide a task's table rows by party; rows of the same protected person stay separate rows.
+        """Return a task's table rows by party; rows about the same person are kept as separate rows.
 
         Raises ReportError: labels that are not classes, or test rows without a party.
         """
@@ -258,7 +258,7 @@ def _judged(scores: Scores, labels: Labels) -> dict[str, Judged]:
 def ours(
     parties: Parties, config: Config, path: Path, pull: float | None, *, by_person: bool
 ) -> Iterator[Rival]:
-    """Yield the run's common model, personal models if any, and models that parties fit to their rows."""
+    """Yield a run's own models: common, personal if any, and the common one fitted to each party's rows."""
     _, _, model = read_model(path)
     label = METHODS.get(config.method.name).label or config.method.name
     promise = _promise(config, by_person=by_person)

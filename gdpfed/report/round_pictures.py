@@ -23,7 +23,7 @@ NO_SUM = "no sum"
 
 @dataclass(frozen=True)
 class TurnRow:
-    """One client's row in the picture of scheduled rounds: when it takes part, and when it subtracts noise.
+    """One client's row in a picture: rounds in which it takes part, and rounds in which it subtracts noise.
 
     `client`: what it is called. `group`: its number. `turns`: the rounds, from 1, in which it takes part.
     `backs`: those in which it took noise back; None where that is as its group's taps say.
@@ -44,7 +44,7 @@ class TurnRow:
 
 @dataclass(frozen=True)
 class TurnGroup:
-    """A group in the picture of scheduled rounds: its clients, epsilon, and the parts of noise to subtract.
+    """A group in the picture of scheduled rounds: its clients, epsilon, and what noise they subtract later.
 
     `clients`: their ids. `epsilon`: its budget. `taps`: which parts of its noise a client takes back in the
     next rounds.
@@ -68,7 +68,7 @@ def shown_clients(groups: Sequence[TurnGroup]) -> list[tuple[int, int]]:
 
 @styled
 def draw_turns(rows: Sequence[TurnRow], groups: Sequence[TurnGroup], num_rounds: int, path: Path) -> None:
-    """Draw as PNG the rounds in which each client takes part, and hatched those in which it subtracts noise.
+    """Draw as PNG in which rounds each client takes part; hatched bars show when it subtracts earlier noise.
 
     `num_rounds`: of the run; of many the first are drawn.
     """

@@ -103,7 +103,7 @@ def _without_its_run(table: Table) -> Table:
 
 
 def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
-    """Return the tiles at the top of a run's page: heading, figure and note of each."""
+    """Return the boxes at the top of a run's page, each with a heading, a main value and a note."""
     result, groups = Result.of(run.path, run.records[-1]), run.plan["groups"]
     spent = run.records[-1].spent_epsilon
     pairs = [(each, group["epsilon"]) for each, group in zip(spent, groups, strict=True)]

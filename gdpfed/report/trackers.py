@@ -42,7 +42,7 @@ class EventFiles(Observer):
         self._closing = ExitStack()
 
     def opened(self, run: RunOpened) -> None:
-        """Open the file; TensorBoard then ignores what an earlier process wrote of an unfinished round."""
+        """Open the file; TensorBoard then ignores entries of an unfinished round from an earlier process."""
         folder = run.path / EVENTS_FOLDER
         folder.mkdir(exist_ok=True)
         # Files of two processes that start in the same second differ in the number of completed rounds.

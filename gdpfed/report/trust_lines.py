@@ -15,7 +15,7 @@ FEW_MEMBERS = 20
 
 
 def own_share_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
-    """Warn if sums with few clients need extra noise, since every client knows its own part of the noise."""
+    """Warn if small sums need more noise, since each client could subtract the noise that it added itself."""
     shared = [work for work in map(kind_of, plan.works) if not (work.own_noise or work.held_out)]
     if plan.mechanism.adds_own_noise or not shared:
         return
@@ -31,7 +31,7 @@ def own_share_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
 
 
 def size_facts(plan: PrivacyPlan, config: Config) -> list[Fact]:
-    """Return a line with the fixed size to which secure sums are filled up; return [] if they are not."""
+    """Return the fixed size to which clients with zeros fill up secure sums; [] if there is no fixed size."""
     if not (fills_cohorts(plan) and config.secagg.same_size):
         return []
     sizes = ", ".join(map(str, _sizes_of_sums(plan)))

@@ -31,7 +31,7 @@ OF_TWO = (
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """One metric of one model, such as accuracy, and how much each test row adds to the metric's error.
+    """One metric of one model, such as accuracy, and each test row's part in the metric's sampling error.
 
     `values`: of each run, shape (k,). `terms`: what each row adds to its error, mean over the runs, of shape
     (N,) (:func:`gdpfed.report.class_figures.row_terms`).
@@ -99,7 +99,7 @@ class Worth:
 
     @property
     def _columns(self) -> list[str]:
-        """The parties that get a column in tables."""
+        """The parties that get a column in tables: all, or, of many, only those with enough test rows."""
         enough = [party for party in self.parties if self.rows[party] >= FEWEST]
         return self.parties if len(self.parties) <= MOST_COLUMNS else enough
 

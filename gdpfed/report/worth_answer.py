@@ -126,7 +126,7 @@ def _private(line: Line, worth: Worth) -> bool:
 
 
 def _verdict(compared: Sequence[tuple[Line, Worth]], other: str, figure: str) -> str:
-    """Say in a sentence which runs' models are better than another model, worse, or not clearly different."""
+    """Say in one sentence which runs' models are better than a compared model, worse, or neither."""
     of_order: dict[int, list[str]] = {1: [], 0: [], -1: []}
     for name, (line, worth) in zip(_named(compared), compared, strict=True):
         of_order[difference(worth, model_of(line), other, figure).order].append(name)

@@ -31,7 +31,7 @@ def worth_of_runs(runs: Sequence[FinishedRun], overrides: Sequence[str], pull: f
 def worth_by_line(
     runs: Sequence[FinishedRun], overrides: Sequence[str], pull: float | None
 ) -> list[tuple[Line, Worth]]:
-    """Compare runs' models with models that owners could train without a run: a result per configuration."""
+    """For each configuration, compare its runs' models with models that owners could train without a run."""
     return [
         (line, mean_worth([worth_of(run.path, overrides, pull) for run in line.runs]))
         for line in lines_of(runs)
@@ -64,7 +64,7 @@ def mean_worth(found: Sequence[Worth]) -> Worth:
 
 
 def side_by_side(lines: Mapping[str, Worth]) -> Worth:
-    """Combine the comparisons of several configurations into one; equal rows appear once.
+    """Combine the comparisons of several configurations into one; a model with equal results appears once.
 
     Raises ReportError: lines of other parties or test rows.
     """

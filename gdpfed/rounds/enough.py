@@ -24,7 +24,7 @@ from gdpfed.runs.round_log import RoundLogEntry
 
 
 def reachable_by_group(plan: PrivacyPlan, present: Collection[int] | None) -> list[int]:
-    """Return how many clients of each group can be reached; ``present=None`` stands for all clients."""
+    """Return how many clients of each group can be reached: those in ``present``, or all if it is None."""
     there = None if present is None else frozenset(present)
     groups = [group.clients for group in plan.groups]
     return [len(group) if there is None else len(there.intersection(group)) for group in groups]
@@ -39,7 +39,7 @@ def some_sum(plan: PrivacyPlan, secagg: SecAggConfig, present: Collection[int]) 
 def present_for_a_round(
     plan: PrivacyPlan, fleet: Fleet, round_index: int, path: Path
 ) -> frozenset[int] | None:
-    """Wait until enough clients for a sum can be reached; return them, or None if no client is ever absent.
+    """Wait until enough clients can be reached, and return them; return None if clients are never absent.
 
     `path`: the run directory. Raises RunError, before the round is charged, if after the fleet's waiting time
     there are too few clients for any sum; if a cohort that is too small would reveal who takes part in other
@@ -78,7 +78,7 @@ def _suffices(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, present
 
 
 def _reveals_absence(plan: PrivacyPlan, present: Collection[int] | None) -> bool:
-    """Whether a secretly sampled cohort may contain clients that cannot be reached.
+    """Whether a secret sample may contain absent clients, whose missing answers would reveal the sample.
 
     It would reveal something about the draw: whether a sum succeeds, and its noise, depend on how many of the
     cohort answer. Under Poisson sampling unreachable clients leave the cohort and others fill it up. A cohort
@@ -93,7 +93,7 @@ def _reveals_absence(plan: PrivacyPlan, present: Collection[int] | None) -> bool
 
 
 def _would_tell(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, present: Collection[int]) -> bool:
-    """Under random allocation: whether a small cohort could reveal who takes part in other rounds."""
+    """Whether a cohort too small for a sum could reveal in which other rounds clients secretly take part."""
     if not draws_secret_blocks(plan):
         return False
     least = next(size for size in count(secagg.minimum_cohort) if can_sum(secagg, size))
@@ -104,7 +104,7 @@ def _would_tell(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, prese
 def without_small_sums(
     plan: PrivacyPlan, secagg: SecAggConfig, cohorts: Sequence[ClientIds]
 ) -> tuple[ClientIds, ...]:
-    """Make cohorts that are too small for a sum empty, unless the mechanism charges small cohorts anyway.
+    """Return the cohorts, with too small ones emptied; unchanged if small cohorts have a privacy cost anyway.
 
     The clients in such a cohort are treated as absent: they are not asked, no participation is counted, and
     they take their turn later if the plan allows it.

@@ -32,7 +32,7 @@ NO_SINGLE_UPDATES = (
 
 
 def any_number(clients: Collection[int]) -> bool:
-    """Accept any number of clients, so that a round always begins."""
+    """Return True for any reachable clients, so that a round begins without waiting for more."""
     return True
 
 
@@ -42,7 +42,7 @@ def nothing_upcoming() -> Sequence[ExpectedSum[SumRequest]]:
 
 
 class Fleet(ABC):
-    """Sends requests for sums to clients, once their privacy cost is recorded, and returns the sums.
+    """Asks clients for sums whose privacy cost is already recorded, and returns the sums.
 
     Requests without common clients form a wave, whose sums run together. Requests that share clients run one
     after the other.
@@ -157,7 +157,7 @@ class Fleet(ABC):
         requests: Sequence[SumRequest],
         extensions: Extensions = NO_EXTENSIONS,
     ) -> None:
-        """Raise RunError for a sum that cannot be computed, such as a sum over too few clients.
+        """Raise RunError if one of the requested sums cannot be computed, for example with too few clients.
 
         ``requests`` are over the largest cohorts to be expected. The error names the sum and the reason.
         """
@@ -227,7 +227,7 @@ class Fleet(ABC):
         return ClientSum(request.name, None, 0, f"{reason}: {then}")
 
     def _parameters_or_why(self, round_index: int, request: SumRequest) -> SumParameters | str:
-        """Return a sum's parameters, or the reason why there are none, such as too few updates."""
+        """Return a sum's parameters, or the reason why it cannot be computed, such as too few updates."""
         try:
             return self.parameters(round_index, request)
         except ValueError as error:

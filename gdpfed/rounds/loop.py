@@ -178,7 +178,7 @@ class RoundLoop:
         return self.state.extensions.released(self.method.released(theta))
 
     def _interrupted(self, index: int) -> _Outcome:
-        """Describe an interrupted round, with cohort sizes from the ledger and the log of earlier rounds."""
+        """Describe a round that was interrupted; cohort sizes follow from the ledger and the round log."""
         charged = list(self.state.ledger.total_participations())
         for record in self.files.completed_records(index):
             charged = [total - size for total, size in zip(charged, record.cohort_sizes, strict=True)]

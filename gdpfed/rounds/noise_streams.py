@@ -89,7 +89,7 @@ class NoiseStreams:
         self._drawn[name] = replace(self._drawn[name], asked=clients, largest_share=largest_share)
 
     def expected(self, name: str, taps: tuple[float, ...], round_index: int) -> SumNoise:
-        """Return which noise the next round subtracts if this round's sums are released."""
+        """Return the earlier noise that the next round subtracts if this round's sums are released."""
         drawn = {each.round_index: each for each in [self._drawn.get(name)] if each is not None}
         return _noise(b"", taps, round_index, self._kept.get(name, {}) | drawn)
 

@@ -65,7 +65,7 @@ class RunningSum:
 
     @property
     def agreed(self) -> tuple[SumParameters, frozenset[int], frozenset[int]]:
-        """The sum's parameters, clients, and clients without update; its keys are valid only for these."""
+        """What this sum's keys are valid for: its parameters, its clients, and those that send no update."""
         return self.parameters, self.prepared.members, self.prepared.without_update
 
     @property
@@ -89,7 +89,7 @@ class RunningSum:
         return self.running and self._session.stage in AGREEMENT
 
     def bind(self, prepared: PreparedSum) -> None:
-        """Set what clients compute in this round, even if the sum's keys are from the round before."""
+        """Set what clients compute for this sum; its keys may have been agreed on in the round before."""
         self.prepared = prepared
         if self.running:
             self._session.bind(prepared.context)
@@ -99,7 +99,7 @@ class RunningSum:
         return StageRequests(self._session.stage, self.prepared, self._session.requests())
 
     def take(self, answers: Mapping[int, bytes]) -> None:
-        """End the sum's present stage with the clients' answers; an invalid answer drops only its sender."""
+        """End the sum's present stage with the clients' answers; a client whose answer is invalid is out."""
         for client_id, answer in answers.items():
             try:
                 self._session.receive(client_id, answer)
@@ -111,7 +111,7 @@ class RunningSum:
             self.failure = str(error)
 
     def _share_in(self, encoding: Encoding, num_contributors: int, level: int) -> float:
-        """Return the standard deviation of one client's noise in the sum, without parts that were removed."""
+        """Return the standard deviation of the noise of one client that stays in the released sum."""
         if encoding.levels is None or not self.parameters.noise_levels:
             return self.parameters.client_noise_stddev(num_contributors)
         return encoding.grid * math.sqrt(encoding.levels.variance(level))
@@ -204,11 +204,11 @@ class PairwiseSums:
                 logger.warning("client %d is left out of the sums of this process from now on", client_id)
 
     def forget(self, clients: Set[int]) -> None:
-        """Discard the keys agreed on ahead for each sum with one of these clients, which lost its secrets."""
+        """Discard the keys agreed on ahead for all sums with clients that have since lost their secrets."""
         self._ahead = [each for each in self._ahead if not each.prepared.members & clients]
 
     def _begun(self, prepared: PreparedSum) -> RunningSum:
-        """Return the sum whose keys already exist for these parameters and clients; else a new sum."""
+        """Return the sum whose keys these clients agreed on ahead for these parameters; else a new sum."""
         new = self._new(prepared)
         return next((each for each in self._ahead if each.running and each.agreed == new.agreed), new)
 

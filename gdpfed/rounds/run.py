@@ -175,7 +175,7 @@ class PreparedRun:
             return run
 
     def _largest_requests(self) -> list[SumRequest]:
-        """Return the method's requests for sums over the largest possible cohorts, in every kind of round."""
+        """Return the method's requests for sums over the largest possible cohorts, in all kinds of rounds."""
         theta = flatten(self.task.build_model())
         return [
             request

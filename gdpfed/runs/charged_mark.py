@@ -1,4 +1,4 @@
-"""Counts a run's recorded privacy costs in a file outside its directory, to detect an old directory copy.
+"""Counts a run's recorded costs in a file outside its directory, to notice if an old copy is resumed.
 
 A copy of a run directory lacks the rounds after the copy. If it were resumed, it would release those rounds a
 second time with new noise, and its ledger would state half of their cost. So a count is kept outside the run
@@ -34,7 +34,7 @@ class ChargedMark:
 
     @contextmanager
     def raised_to(self, ledger: Ledger) -> Iterator[None]:
-        """Once the ``with`` block has saved the ledger, write its number of recorded privacy costs.
+        """When the ``with`` block has saved the ledger, write its number of recorded costs into this file.
 
         Raises RunError if another process has raised the count meanwhile, or if the file system refuses.
         """

@@ -211,7 +211,7 @@ class RunDirectory:
         save_whole(self.path / SEAL_FILE, _json(versioned({"sha256": hashes})))
 
     def save_ledger(self, ledger: Ledger) -> None:
-        """Save the ledger before the charged result is released; delete outdated file hashes and model card.
+        """Save the ledger, and delete the file hashes and the model card, which are outdated then.
 
         Raises RunError if another process went on with the run, or with a copy of it, since this one read it.
         """

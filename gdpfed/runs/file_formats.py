@@ -120,7 +120,7 @@ def save_result(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def check_json_file(path: Path) -> None:
-    """Raise RunError if a JSON file has another format version; unreadable files pass here."""
+    """Raise RunError if a JSON file has another format version; do nothing if it cannot be read as JSON."""
     try:
         content = read_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -76,7 +76,7 @@ def _hashes(task: Task) -> dict[str, str]:
 
 
 def _place(task: Task, setting: str) -> str:
-    """Return the file of the data that a setting chose, or a name for the data if there is no file."""
+    """Return the data file that a setting names; if it names no file, return another name for the data."""
     source = task.source
     if setting == PARTITION_OPTIONS:
         return task.owners_file or f"dataset.partition={task.partition}"

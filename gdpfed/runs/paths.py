@@ -26,7 +26,7 @@ def absolute_path(text: str) -> Path:
 
 
 def as_of_run(config: Config, directory: Path) -> Config:
-    """Return a run's settings with relative data paths resolved from the folder where the run began.
+    """Return a run's settings with absolute data paths; relative ones are searched above the run directory.
 
     That folder is not written down: it is the nearest one above the run's directory that holds the path.
     """
@@ -93,7 +93,7 @@ def _remove_if_empty(path: Path) -> None:
 
 
 def require_unused(path: Path, *, setting: str = "run.directory") -> None:
-    """Raise RunError if no new run can use a directory; leave nothing in the directory.
+    """Raise RunError if a new run cannot use a directory: it is not empty, or it cannot be made or written.
 
     `path`: of the directory. `setting`: that names it. Raises RunError: it holds something, it is no
     directory, or it cannot be made or written.
@@ -134,7 +134,7 @@ def named_paths(overrides: Sequence[str]) -> dict[str, str]:
 
 
 def below(folder: Path, overrides: Sequence[str]) -> list[str]:
-    """Return settings (key=value) with relative paths placed below a folder."""
+    """Return settings (key=value) in which relative paths are placed below a folder."""
     moved = list(overrides)
     for key, value in named_paths(overrides).items():
         path = Path(value).expanduser()

@@ -1,4 +1,4 @@
-"""Training in one process: the same plan, methods and client arithmetic as over Flower, without messages."""
+"""Training in one process, without messages; plans, methods and client computations are as over Flower."""
 
 from gdpfed.simulation.in_process_fleet import InProcessFleet, simulate
 

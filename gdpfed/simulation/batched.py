@@ -158,7 +158,7 @@ class BatchedEngine(Engine):
             yield number, clients, on_host(steps)
 
     def _pieces(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], torch.Tensor]]:
-        """Yield job number, client ids, and their updates on the device."""
+        """Yield, for each chunk of clients, the number of their sum, their ids, and updates on the device."""
         for numbers in _alike(jobs):
             same = [jobs[number] for number in numbers]
             first, sizes = same[0], [len(job.cohort.clients) for job in same]
@@ -277,7 +277,7 @@ class _Starts:
 
 
 def _alike(jobs: Sequence[SumJob]) -> list[list[int]]:
-    """Return groups of indices of jobs (sums to compute) with equal instructions and rounding steps."""
+    """Group jobs (sums to compute) that have equal instructions and rounding steps; return their indices."""
     kinds: list[tuple[SumJob, list[int]]] = []
     for number, job in enumerate(jobs):
         for first, numbers in kinds:

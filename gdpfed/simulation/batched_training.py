@@ -287,7 +287,7 @@ class ProgrammedTraining:
         return ends.double() - start.double()
 
     def gradient(self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor, key: int = 0) -> torch.Tensor:
-        """Return the gradient of the weighted sum of losses at the loaded parameters, shape (d,).
+        """Return the gradient of a weighted sum of the records' losses at the loaded parameters, shape (d,).
 
         Layers that draw do so by the key.
         """

@@ -33,7 +33,7 @@ class Cohort:
     kept: KeptStates | None = None
 
     def encodings(self, clients: Sequence[int]) -> list[Encoding]:
-        """Return for each client the sum's integer encoding, with the client's own clipping norm if set."""
+        """Return each client's encoding of updates as integers; only clipping norms may differ."""
         parts = [self.parts.get(client_id) for client_id in clients]
         norms = [None if part is None or isinf(part.clipping_norm) else part.clipping_norm for part in parts]
         own = {norm: self.encoding.clipped_to(norm) for norm in set(norms) if norm is not None}
@@ -96,11 +96,11 @@ class Engine(ABC):
     """
 
     def sums_of(self, jobs: Sequence[SumJob]) -> list[StepSum]:
-        """Return the sum of each of several cohorts that share no client."""
+        """Return each cohort's sum of updates; no client is in two cohorts."""
         return [self.sum_updates(job.order, job.start, job.cohort) for job in jobs]
 
     def updates_of(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], Steps]]:
-        """Yield job number, client ids and updates of several cohorts."""
+        """Yield the updates of several cohorts in chunks: cohort number, client ids, and their updates."""
         for number, job in enumerate(jobs):
             for clients, steps in self.updates(job.order, job.start, job.cohort):
                 yield number, clients, steps

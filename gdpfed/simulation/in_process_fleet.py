@@ -55,17 +55,17 @@ class InProcessFleet(Fleet):
         self.engine.close()
 
     def roster_of(self, clients: Sequence[int]) -> Roster:
-        """The public keys that check these clients' signatures; none unless secagg.mode=active."""
+        """Return these clients' public keys for checking signatures; no keys unless secagg.mode=active."""
         return roster_of(self._identities_of(clients))
 
     @property
     def has_edges(self) -> bool:
-        """Whether there are edge servers: always, since this process can simulate edge servers."""
+        """True, since this process can simulate edge servers between clients and server."""
         return True
 
     @property
     def shows_single_updates(self) -> bool:
-        """Whether the server may read single updates: yes for simulated clients without masks."""
+        """Whether the server can read single clients' updates: True unless masks hide them."""
         return not self.secagg.hides_updates
 
     def release_counts(self, task: Task, charged: ChargedCounts) -> npt.NDArray[np.float64]:
@@ -75,7 +75,7 @@ class InProcessFleet(Fleet):
         return np.stack([noised_counts(counts, noise, secret_bits(client)) for client, counts in own])
 
     def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Sum cohorts without common clients, unmasked at trusted edge servers; return the sums by name."""
+        """Compute sums without common clients, without masks at edge servers; return the sums by name."""
         at_edges = [each for each in sums if each.at_edge]
         if not at_edges:
             return super().sum_wave(sums, upcoming)

@@ -63,11 +63,11 @@ class JoinedSessions:
         self._contributors: dict[int, int] = {}
 
     def answers(self, stage: Stage, requests: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Answer the requests of one protocol stage by the clients' sessions; leave out those that fail."""
+        """Return the clients' answers to the requests of one stage; leave out clients whose sessions fail."""
         return self._each(stage, _CALLS[stage], requests)
 
     def jobs(self, requests: Mapping[int, bytes]) -> list[SumJob]:
-        """Give each client the other clients' secret shares; return which clients must now train.
+        """Give each client its shares of others' secrets; return training jobs for clients that must train.
 
         Who fills the sum or only takes noise back trains nothing.
         """

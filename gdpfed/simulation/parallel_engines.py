@@ -31,7 +31,7 @@ class Divided(Engine):
 
     @abstractmethod
     def _each(self, act: Callable[[Engine, Part], T], parts: Sequence[Part]) -> Iterator[T]:
-        """Have the engines apply `act` to all parts of the cohorts; yield the results in any order."""
+        """Have each engine apply `act` to its part of the clients; yield the results in any order."""
 
     def updates(
         self, order: TrainingOrder, theta: Theta, cohort: Cohort

@@ -25,7 +25,7 @@ SIZES_AN_OCTAVE = 4
 
 @dataclass(frozen=True)
 class Shape:
-    """The key of a recorded SGD step: tensor shapes and types, momentum, and whether a vector is added."""
+    """The key of a recorded SGD step: shapes, types, momentum, and whether a vector is added to gradients."""
 
     clients: int
     x: tuple[int, ...]
@@ -120,7 +120,7 @@ class GraphedTraining(BatchedTraining):
         return step.ours[:clients].double().sub_(start.double())
 
     def tried(self, theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor, momentum: float) -> str:
-        """Try to record a step as a CUDA graph for examples x and y; return the error, "" if none."""
+        """Test whether a step on examples x and y can be a CUDA graph; return the error, "" if none."""
         training = LocalTraining(1, len(x), 1.0, momentum)
         inputs, labels = (torch.stack([given] * TRIED_CLIENTS) for given in (x, y))
         try:

@@ -199,7 +199,7 @@ class Encoding:
         return steps.astype(np.uint32)
 
     def is_encoded(self, residues: NDArray[np.uint32]) -> bool:
-        """Whether integers modulo 2**b, uint32[d], can be an update that `encode` made, without noise.
+        """Whether residues modulo 2**b, uint32[d], are a possible result of `encode`, without added noise.
 
         They can if no coordinate exceeds `coordinate_limit` and, with clipping, the exact norm is at most C.
         """

@@ -80,7 +80,7 @@ class NoiseLevels:
         return Fraction(max(summed), planned) - 1
 
     def law(self, part: int) -> tuple[float, int]:
-        """Return rounded standard deviation and factor of the discrete Gaussian noise in part 0..L."""
+        """Return rounded standard deviation and integer factor of the noise part with this number, 0..L."""
         return (FINE_STDDEV, self.multipliers[part - 1]) if part else (self.base_stddev, 1)
 
     def draw(self, part: int, dimension: int, key: bytes) -> NDArray[np.int64]:
@@ -92,7 +92,7 @@ class NoiseLevels:
         return drawn
 
     def parts_above(self, level: int) -> Iterator[int]:
-        """Yield the numbers of the noise parts that the server removes if `level` suffices."""
+        """Yield the numbers of the noise parts above `level`, which the server removes after the sum."""
         return iter(range(level + 1, len(self.multipliers) + 1))
 
 
@@ -125,7 +125,7 @@ def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, mos
 
 
 def _bounds(num_noisy: int, most: int, levels: int) -> tuple[int, ...]:
-    """Choose for each noise level the most dropouts that it serves, so that surplus noise is smallest.
+    """Choose up to how many dropouts each noise level suffices, so that surplus noise is smallest.
 
     Returns 0 = r_0 < ... < r_L = `most`.
     """
@@ -140,7 +140,7 @@ def _bounds(num_noisy: int, most: int, levels: int) -> tuple[int, ...]:
 
 
 def _greedy(num_noisy: int, most: int, excess: int) -> tuple[int, ...]:
-    """Choose each noise level's number of dropouts in turn, as large as a bound on surplus noise allows.
+    """Choose up to how many dropouts each noise level suffices; `excess` limits the surplus noise.
 
     The surplus variance is at most excess / 4096 of the planned variance.
     """
@@ -169,7 +169,7 @@ The summed noise has standard deviation s sqrt(n2) steps. It is beyond 16 of the
 
 @dataclass(frozen=True)
 class Corrections:
-    """How many members may subtract earlier noise in a sum, and how much of it at most.
+    """How many members may subtract noise that they added to earlier sums, and how much each at most.
 
     Attributes:
         members: how many members may subtract.
@@ -224,7 +224,7 @@ class Contributors:
         return self.noisy + (self.dropout_tolerance if self.most_noise_levels else 0)
 
     def norm_in_noise(self, noise_multiplier: float) -> float:
-        """Return sqrt(n') / sigma: the clipping norm divided by the noise that one client adds for good."""
+        """Return sqrt(n') / sigma, the ratio of the clipping norm to one client's permanent noise."""
         return math.sqrt(self.staying) / noise_multiplier
 
     def levels(self, base_stddev: float) -> NoiseLevels:
@@ -232,7 +232,7 @@ class Contributors:
         return noise_levels(base_stddev, self.staying, self.dropout_tolerance, self.most_noise_levels)
 
     def fitting_levels(self, noise_multiplier: float, half: int) -> NoiseLevels:
-        """Return the noise levels with the finest steps that keep a sum below `half` (half the modulus)."""
+        """Return the noise levels with the finest steps for which a sum stays below half of the modulus."""
         for name in INTEGER_NOISE_STDDEVS:
             try:
                 levels = self.levels(name)

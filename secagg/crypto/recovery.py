@@ -29,7 +29,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError, ThresholdNotMet
 
 
 class ShareRecovery:
-    """Recovers secrets, each from `threshold` Shamir shares, and remembers holders that sent wrong shares.
+    """Recovers members' secrets, each from `threshold` Shamir shares, and remembers who sent wrong shares.
 
     A secret is accepted only if it fits its commitment. If the first t shares give no such secret, shares
     that do not fit the dealer's commitments are left out. The m others are decoded as a Reed-Solomon code,
@@ -160,7 +160,7 @@ def _recurrence(syndromes: Elements) -> Elements:
 
 
 def _points_of(recurrence: Elements, points: Elements, most: int) -> NDArray[np.bool_] | None:
-    """Mark the wrong shares, whose points are the recurrence's roots; return None if they are not found."""
+    """Mark the wrong shares, whose points are roots of the recurrence; None if it has too few such roots."""
     degree = len(recurrence) - 1
     if degree > most:
         return None

@@ -17,7 +17,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError
 
 
 def check_mode(client_id: int, request: AdvertiseRequest, *, can_sign: bool) -> None:
-    """Raise RemoteProtocolError if this client cannot take part in the sum's mode, which may need signatures.
+    """Raise RemoteProtocolError if this client does not support the sum's mode, or lacks keys to sign.
 
     `can_sign`: whether the client has an identity and a roster.
     """
@@ -83,7 +83,7 @@ def check_sid(state: ClientState, stage: Stage, sid: bytes) -> None:
 
 
 def check_contributors(state: ClientState, request: MaskRequest) -> None:
-    """Raise RemoteProtocolError if too few members contribute, or shares from neighbours are missing.
+    """Raise RemoteProtocolError for too few contributors, or for shares not exactly from the neighbours.
 
     The client computes its neighbours itself, so a server that used another graph is refused.
     """
@@ -109,14 +109,14 @@ def check_contributors(state: ClientState, request: MaskRequest) -> None:
 
 
 def check_announced(state: ClientState, request: CheckRequest) -> None:
-    """Raise RemoteProtocolError, so that nothing is signed, if the survivors are inconsistent or too few."""
+    """Raise RemoteProtocolError if the survivors to sign contradict the contributors, or are too few."""
     check_sid(state, Stage.CHECK, request.sid)
     dropped = tuple(set(state.contributors) - set(request.survivors))
     _check_split(state, Stage.CHECK, request.survivors, dropped)
 
 
 def check_survivors(state: ClientState, request: UnmaskRequest) -> None:
-    """Raise RemoteProtocolError unless survivors and dropped members together are the contributors."""
+    """Raise RemoteProtocolError if the lists of survivors, dropped members and orphans are inconsistent."""
     check_sid(state, Stage.UNMASK, request.sid)
     _check_split(state, Stage.UNMASK, request.survivors, request.dropped)
     stray = set(request.orphans) - set(request.dropped)
@@ -145,7 +145,7 @@ def check_signed_survivors(state: ClientState, request: UnmaskRequest, roster: R
 def _check_split(
     state: ClientState, stage: Stage, survivors: tuple[int, ...], dropped: tuple[int, ...]
 ) -> None:
-    """Raise RemoteProtocolError if survivors and dropped do not partition contributors, or too few survive.
+    """Raise RemoteProtocolError unless each contributor either survives or dropped out, and enough survive.
 
     Since the threshold is above half of the neighbours, a server that sends clients different lists cannot
     collect both secrets of a member (Bonawitz et al., section 6).

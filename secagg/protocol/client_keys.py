@@ -96,7 +96,7 @@ def open_shares(state: ClientState, request: MaskRequest) -> dict[int, bytes]:
 
 
 def revealed_shares(state: ClientState, request: UnmaskRequest) -> UnmaskReply:
-    """Return the secret shares that a checked request asks for, never for both seed and key of one member."""
+    """Return the secret shares that the server asks for, but never both seed and key shares of one member."""
     held, parameters = state.held_shares, state.sum_parameters
     near = [j for j in request.survivors if j in held]
     orphans = set(request.orphans)
@@ -253,7 +253,7 @@ def _check_noise(state: ClientState, noise: Steps) -> None:
 
 
 def _check_noise_norm(state: ClientState, squared_norm: float) -> None:
-    """Raise LocalProtocolError for noise so small that chance produces it with probability below 2**-40.
+    """Raise LocalProtocolError if the norm of the given noise is too small to come from correct sampling.
 
     |z|**2 >= s**2 (d - 2 sqrt(d x)), except with probability exp(-x) (Laurent and Massart, 2000, lemma 1).
     """

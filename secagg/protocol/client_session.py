@@ -103,7 +103,7 @@ class ClientSession:
 
     @property
     def complaints(self) -> tuple[int, ...]:
-        """The members whose shares this client could not decrypt; the server is told, and the sum goes on."""
+        """The members whose shares this client could not decrypt; the server learns this; the sum goes on."""
         return self._state.complaints
 
     @property
@@ -117,12 +117,12 @@ class ClientSession:
 
     @property
     def updates(self) -> frozenset[int]:
-        """The numbers of the members asked for an update, also of dropped ones; for use before `mask`."""
+        """The numbers of the members asked for an update, even if they dropped out; read before `mask`."""
         return frozenset(self._state.members).difference(self._state.correctors)
 
     @property
     def correctors(self) -> frozenset[int]:
-        """The numbers of the members that send no update; they may hold shares of this client's secrets."""
+        """The numbers of the members that send no update, but may hold shares of this client's secrets."""
         return frozenset(self._state.correctors)
 
     @property
@@ -320,7 +320,7 @@ class ClientSession:
 
     @contextmanager
     def _step(self, call: str, stage: Stage, *, from_server: bool = True) -> Iterator[None]:
-        """Run a session call if the call is due now; any error ends the session and erases its secrets."""
+        """Run a session call if this stage allows it; any error ends the session and erases its secrets."""
         try:
             after = self._following(call, stage, from_server)
             yield

@@ -75,7 +75,7 @@ class ClientState:
         return self.parameters
 
     def encoding(self) -> Encoding:
-        """Return the sum's encoding as integers; raise LocalProtocolError before contributors are known."""
+        """Return the integer grid of the sum; raise LocalProtocolError before contributors are known."""
         if not self.contributors:
             raise LocalProtocolError("how many contribute is unknown: call accept_shares first")
         return self.sum_parameters.encoding(self.num_updates(self.contributors))

@@ -41,7 +41,7 @@ class Graph:
         return frozenset(self.holders(client_id)) - {client_id}
 
     def holders(self, dealer: int) -> dict[int, int]:
-        """Map a member and its neighbours, which get shares of its secrets, to Shamir numbers, from 1.
+        """Map each holder of a member's secret shares (itself and its neighbours) to a Shamir number from 1.
 
         They are numbered in ascending order of id.
         """

@@ -174,7 +174,7 @@ class SumParameters:
         return self.mode == ACTIVE
 
     def has_two_quorums(self, corrupt: int) -> bool:
-        """Whether a lying server could collect two sets of t signatures, if corrupt members sign twice."""
+        """Whether a lying server could have two lists signed by t members each, if corrupt ones sign both."""
         return self.signs and 2 * self.threshold <= self.num_clients + corrupt
 
     @property
@@ -183,17 +183,17 @@ class SumParameters:
 
     @property
     def degree(self) -> int:
-        """How many neighbours each member has if no one is missing: k."""
+        """k, the number of neighbours that each member has if all members are present."""
         return self.num_neighbours or self.num_clients - 1
 
     @property
     def num_updates(self) -> int:
-        """How many of the members asked are to send an update."""
+        """How many members are asked to send an update."""
         return self.num_clients - self.num_correctors
 
     @property
     def known_shares(self) -> int:
-        """How many members' noise is not counted, since adversaries may know it: c, but 1 or more with masks.
+        """How many members' noise does not protect, since adversaries may know it: c, at least 1 with masks.
 
         An adversary that is a member knows its own noise, and up to c colluding members know their noise
         together; all of them may send an update. In a sum in clear no member adds noise.
@@ -230,7 +230,7 @@ class SumParameters:
         return self.fewest_members_against(self.graph_corrupt)
 
     def fewest_members_against(self, corrupt: int) -> int:
-        """Return the smallest number of members that must send keys if this many may be corrupt."""
+        """Return the smallest number of members that must send keys if `corrupt` of them may be corrupt."""
         if not self.is_sparse:
             return self.fewest_contributors
         private = fewest_private(
@@ -255,7 +255,7 @@ class SumParameters:
         return max(survivors - self.num_correctors, self.fewest_summed_updates(self.fewest_updates))
 
     def contributors(self, number: int) -> Contributors:
-        """Describe the members that send an update, `number` of them; raise EncodingError for too few."""
+        """Return a description of `number` members that send an update; raise EncodingError for too few."""
         takes_back = self.num_clients if self.correction_multiplier else 0
         return Contributors(
             number,
@@ -267,7 +267,7 @@ class SumParameters:
 
     @property
     def noise_stddev(self) -> float:
-        """C sigma, the standard deviation of a whole sum's noise; 0 without noise, also where C is inf."""
+        """C sigma, the standard deviation of the noise in a whole sum; 0 without noise, even if C is inf."""
         return self.clipping_norm * self.noise_multiplier if self.noise_multiplier else 0.0
 
     def client_noise_multiplier(self, num_contributors: int) -> float:
@@ -289,12 +289,12 @@ class SumParameters:
         return _encoding(self, num_contributors)
 
     def noise_level(self, num_contributors: int, num_dropped: int) -> tuple[NoiseLevels | None, int]:
-        """Return the noise levels, and the last noise part that stays in the sum after this many dropouts."""
+        """Return the noise levels, and the number of the last noise part to keep after this many dropouts."""
         levels = self.encoding(num_contributors).levels if self.noise_levels else None
         return levels, levels.level_of(num_dropped) if levels else 0
 
     def noise_share_at(self, num_contributors: int, num_dropped: int) -> int:
-        """Return the offset of the first noise seed to reveal in a client's secret shares; 0 for no seed."""
+        """Return the byte offset of the first noise seed to reveal in a client's shares; 0 to reveal none."""
         levels, level = self.noise_level(num_contributors, num_dropped)
         if levels is None or not any(levels.parts_above(level)):
             return 0

@@ -156,7 +156,7 @@ class ServerSession:
         }
 
     def bind(self, context: bytes) -> None:
-        """Set the 32-byte context, which identifies what vectors are computed from; refuse other contexts.
+        """Set the 32-byte context, which says what vectors are made from; refuse vectors with another.
 
         The masks depend on this context (`ClientSession.mask`), and a vector with another context is refused.
 
@@ -329,7 +329,7 @@ class ServerSession:
 
 
 def _numbered(asked: Sequence[int], random_bytes: Callable[[int], bytes], *, own_ids: bool) -> dict[int, int]:
-    """Map member numbers to client ids: in random order from 0, or each client's id itself."""
+    """Map member numbers to client ids: numbers from 0 in random order, or the ids if `own_ids`."""
     if own_ids:
         return {client_id: client_id for client_id in asked}
     # Sorted by 128 random bits each: a uniform order except for ties, of probability below n**2 / 2**129.

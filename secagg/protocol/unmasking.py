@@ -53,7 +53,7 @@ def remove_masks(state: ServerState, recovery: ShareRecovery) -> None:
 
 
 def remove_noise(state: ServerState, recovery: ShareRecovery) -> int:
-    """Subtract surplus noise, which members added in case more of them would drop out.
+    """Subtract surplus noise, which members added for the case that more members drop out.
 
     If a survivor's noise seed cannot be recovered, all its noise stays, so the sum has more noise than
     planned; `recovery` records who is at fault. Returns the last level of noise that stays in the sum.
@@ -109,7 +109,7 @@ def _recovered(
     field: str,
     fits: Callable[[bytes], bool],
 ) -> bytes:
-    """Recover one secret of a member, from the shares in one field of the other members' replies."""
+    """Recover one secret of member `dealer` from its shares, which are in `field` of the unmask replies."""
     given = attrgetter(field)
     shares = {
         holder: of_dealers[dealer]
@@ -140,7 +140,7 @@ def _remaining_masks(
 
 
 def _masks_with_orphans(state: ServerState) -> Iterator[tuple[bytes, int]]:
-    """Yield the key of each mask that a survivor shares with a lost member without enough shares (an orphan).
+    """Yield the key of each mask between a survivor and a lost member with too few shares (an orphan).
 
     With each key comes the sign that removes the mask. Raises ThresholdNotMet if a survivor that shares such
     a mask has not answered.

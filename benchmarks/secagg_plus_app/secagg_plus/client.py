@@ -17,7 +17,7 @@ class Trainer(NumPyClient):
         self.context = context
 
     def fit(self, parameters: NDArrays, config: dict[str, Scalar]) -> tuple[NDArrays, int, dict[str, Scalar]]:
-        """Train locally from the given model; every client has the same weight."""
+        """Train on the node's data from the given parameters; return the new parameters, with weight 1."""
         with loaded_for_good("torch"):
             from .training import trained
 

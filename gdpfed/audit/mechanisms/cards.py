@@ -144,7 +144,7 @@ class StepsCard(MechanismCard):
         return max(map(parties_in, events), default=1)
 
     def _budgets(self) -> list[tuple[int, int, Mapping[str, Any]]]:
-        """List each record budget with its client group, its number in the group, and its plan entry."""
+        """List the budgets of record groups: client group, record group in it, and its entry in the plan."""
         return [
             (index, number, own)
             for index, group in enumerate(self.plan["groups"])

@@ -49,7 +49,7 @@ class ChargedGroups(AuditRule):
         return int(max(self.files.ledger["participations"][index].values(), default=0))
 
     def exact(self, index: int) -> dict[str, float]:
-        """Return the plan's numbers for a group that the audit can recompute exactly instead of bounding."""
+        """Return the numbers of a group that the plan must state exactly: cohort size and noise variance."""
         group = self.plan["groups"][index]
         exact = {"expected_cohort_size": group["clients"] * group["sampling_rate"]}
         if group["noise_multiplier"] is not None:
@@ -74,7 +74,7 @@ class ChargedGroups(AuditRule):
                 yield f"plan.json has {key} {group[key]} of group {index}, where {epsilon:.4g} follows"
 
     def agrees(self, stated: float | None, computed: float, *, loose: bool) -> bool:
-        """Whether a stated epsilon equals the computed one; `loose` allows a larger one, but not with PLD."""
+        """Whether a stated epsilon equals the computed one; if `loose` (not by PLD), it may be larger."""
         if stated is None or math.isinf(computed):
             return stated is None and math.isinf(computed)
         above = loose and self.plan["accountant"] != "pld"

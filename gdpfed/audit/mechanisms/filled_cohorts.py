@@ -37,7 +37,7 @@ def fewest_of_a_sum(secagg: Mapping[str, Any], clients: int) -> int:
 
 
 def most_that_fill(secagg: Mapping[str, Any], reachable: int) -> int:
-    """Return the cohort size to fill up to, so that secure aggregation survives the loss of one member."""
+    """Return the cohort size to fill up to with clients that send zeros, so that one member may drop out."""
     tolerance, fewest = float(secagg["dropout_tolerance"]), fewest_of_a_sum(secagg, reachable)
     if tolerance == 0:
         return fewest
@@ -115,7 +115,7 @@ def _corrupt(secagg: Mapping[str, Any], members: int) -> int:
 
 
 def _spare(secagg: Mapping[str, Any], members: int) -> int:
-    """Return how many other members may be missing while a dropped member's masks can still be removed."""
+    """Return how many further members may drop out while a dropped member's masks can be removed."""
     others, corrupt = members - 1, _corrupt(secagg, members)
     helping = min(others, max(others // 2, math.floor(float(secagg["threshold"]) * others), corrupt) + 1)
     if secagg["mode"] == "active":

@@ -101,7 +101,7 @@ class StepEntry(RecordEntry):
         return self._steps(last, group, sum(steps)) if steps else []
 
     def _steps(self, last: NodeEntry, group: int, steps: int) -> Charges:
-        """Return what `steps` DP-SGD steps of this run cost a record that is in group `group` of ``last``.
+        """Return what `steps` DP-SGD steps of this run cost a record that the run ``last`` has in `group`.
 
         Where this run makes other groups, they may have been those that are drawn most often.
         """
@@ -111,7 +111,7 @@ class StepEntry(RecordEntry):
         return charges_of([{"event": event, "count": 1}])
 
     def _groups_as(self, last: NodeEntry) -> bool:
-        """Whether this run and ``last`` put each record into the same group, as far as the ledger says."""
+        """Whether this run and the run ``last`` divide records into the same groups, by the ledger."""
         if self.terms["run"] == last.terms["run"]:
             return True
         mine, its = (
@@ -142,7 +142,7 @@ def records_in(entry: NodeEntry) -> Mapping[str, Any]:
 def _of_either(
     runs: Sequence[Charges], counts: Sequence[Charges], delta: float, at_most: float, *, apart: bool
 ) -> float:
-    """Return training and held-out epsilon: the larger if no record is in both (`apart`), else composed."""
+    """Return epsilon of training and held-out counts: the larger if no record is in both, else composed."""
     if apart:
         return max(_of_runs(each, delta, at_most) for each in (runs, counts))
     both = [[*run, *own] for run, own in zip(runs, counts, strict=True)]

@@ -44,7 +44,7 @@ class StepsRule(ChargedGroups):
         return found
 
     def parties(self, index: int) -> int:
-        """Return at how many clients one person may have records, according to the plan."""
+        """Return how many clients may have records of the same person, according to the plan."""
         return int(self.records(index).get("parties", 1))
 
     def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
@@ -114,7 +114,7 @@ class StepsRule(ChargedGroups):
             yield from self._check_noise(index)
 
     def _check_configured(self) -> Iterator[str]:
-        """Check mean batch rate and noise against the configuration; with fixed noise, rates may be lower."""
+        """Check batch rate and noise against the configuration; if noise is set there, rates may be lower."""
         config, groups = self.files.config, self.plan["groups"]
         drawn = math.fsum(
             group["clients"] * own["share"] * own["batch_rate"]
@@ -177,7 +177,7 @@ class StepsRule(ChargedGroups):
             )
 
     def _check_shares(self, index: int) -> Iterator[str]:
-        """Check that the record groups contain all records, and that their budgets were configured."""
+        """Check that a client's groups of records contain all records, with budgets as configured."""
         groups, budgets = self.records(index)["groups"], self.files.config["privacy"]["budgets"]
         shares = sum(own["share"] for own in groups)
         if abs(shares - 1.0) > ROUNDING:
@@ -190,7 +190,7 @@ class StepsRule(ChargedGroups):
                 )
 
     def check_bounds(self, index: int) -> Iterator[str]:
-        """Check that all budgets allow the stated number of DP-SGD steps, and that the plan charges no more.
+        """Check that all budgets allow the plan's number of DP-SGD steps, and that no more are charged.
 
         What is charged is held to the budget exactly, and elsewhere.
         """
@@ -214,7 +214,7 @@ class StepsRule(ChargedGroups):
         return self.figure(charges_of([{"event": {**event, "num_steps": steps}, "count": 1}]))
 
     def _check_noise(self, index: int) -> Iterator[str]:
-        """Check that a group's sum has the noise that hides one record: sigma times the clipping norm."""
+        """Check that the plan's noise for a group's sum is the noise that hides one record or person."""
         group = self.plan["groups"][index]
         norm = group.get("clipping_norm", self.plan["clipping_norm"])
         stated = group["noise_multiplier"] * norm if group["noise_multiplier"] else 0.0
@@ -226,7 +226,7 @@ class StepsRule(ChargedGroups):
             )
 
     def check_log(self, index: int) -> Iterator[str]:
-        """Check also that a sum gets no further noise if the clients add noise in every DP-SGD step."""
+        """Check the log; if clients add noise in every DP-SGD step, a sum must get no further noise."""
         yield from super().check_log(index)
         for record in self.files.rounds if self.plan["works"] == ["dp_sgd"] else ():
             sums = zip(record["noise_stddevs"], record["groups_in_sums"], strict=True)
@@ -254,7 +254,7 @@ class RecordSumsRule(StepsRule):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """Required plan entries: one sum in each round, and the configured method's client computation."""
+        """The required plan entries: one sum in each round, and the method's kind of client computation."""
         work = WORKS.get(self.files.config["method"]["name"])
         return {"sums_per_round": 1, **({"works": [work]} if work else {})}
 
@@ -300,5 +300,5 @@ class RecordSumsRule(StepsRule):
 
 
 def _shape(charges: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """Return for each saved privacy cost its number of rounds and the DP-SGD steps in each round."""
+    """Return for each saved privacy cost: its number of rounds, and the number of DP-SGD steps in a round."""
     return [(charge["count"], charge["event"]["num_steps"]) for charge in charges]

@@ -41,7 +41,7 @@ class SampledSumsRule(ChargedGroups):
         return not self.plan["sums_hidden"]
 
     def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
-        """Return epsilon of this many rounds with the smallest noise of any round, times `noise_left`."""
+        """Return epsilon of this many rounds with the least planned noise of any round times `noise_left`."""
         charges = charges_of(self.plan["groups"][index]["charges"])
         least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
         paid = less_noise([(least, rounds)], noise_left)
@@ -165,7 +165,7 @@ class SampledSumsRule(ChargedGroups):
             )
 
     def _chance(self, index: int, number: int) -> float:
-        """Return an upper bound on the chance that a client was asked in a logged round."""
+        """Return an upper bound on the probability with which a round asked a client of this group."""
         rate, rounds = self._rate(index, number), self.files.rounds
         if not counts_on_secret_draws(self.plan):
             return rate
@@ -214,7 +214,7 @@ class SumEntry(NodeEntry):
         return charges_of(kept)
 
     def taken(self, last: NodeEntry, group: int) -> Charges:
-        """Return the noised sums that contain a real update of this client; the server knows which they are.
+        """Return the noised sums to which this client contributed a real update rather than zeros.
 
         Those that it filled with zeros hold none.
         """

@@ -78,7 +78,7 @@ class ScheduledSumsRule(AuditRule):
             yield from self._check_limits(index)
 
     def _check_limits(self, index: int) -> Iterator[str]:
-        """Check that a client's allowed rounds (turns) fit the run, and that early, close ones cost most."""
+        """Check that scheduled rounds fit into the run, and that early, dense rounds would cost most."""
         group, num_rounds = self.plan["groups"][index], self.plan["num_rounds"]
         turns, apart, taps = group["turns"]["most_turns"], group["turns"]["separation"], _taps(group)
         if min(turns, apart) < 1 or (turns - 1) * apart >= num_rounds:
@@ -228,7 +228,7 @@ class ScheduledSumsRule(AuditRule):
         return max(num_rounds, round(1 / rate))
 
     def kept_noise(self, index: int) -> float:
-        """Return the fraction of a round's noise that remains after later rounds subtracted parts of it."""
+        """Return the fraction of noise left in the sum of all rounds after clients subtracted parts of it."""
         rounds = self.plan["num_rounds"]
         left = np.linalg.inv(_strategy(_taps(self.plan["groups"][index]), rounds)).sum(axis=0)
         return float(np.linalg.norm(left)) / math.sqrt(rounds)

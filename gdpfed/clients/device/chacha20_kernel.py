@@ -39,7 +39,7 @@ def _word(at, mask):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _four_words(at, left):  # type: ignore[no-untyped-def]
-    """Read four words of each block; only `left` words of the vector remain, those after it are zeros."""
+    """Load four words of each block from a vector; words beyond its end (`left` words remain) become 0."""
     return _word(at, left > 0), _word(at + 1, left > 1), _word(at + 2, left > 2), _word(at + 3, left > 3)
 
 

@@ -36,7 +36,7 @@ class DeviceSum:
         self.device, self.masks = masks.device, masks
 
     def contribution(self, order: TrainingOrder, update: torch.Tensor, encoding: Encoding) -> torch.Tensor:
-        """Weight, clip and round an update on the GPU to the integer steps of a secure sum: int64[d]."""
+        """Weight, clip and quantise an update on the GPU for a secure sum: int64[d]."""
         try:
             values, own = weighed(order, update.to(self.device), encoding)
             return clipped_steps(values[None].clone(), [own])[0]
@@ -46,7 +46,7 @@ class DeviceSum:
     def noise(
         self, encoding: Encoding, new: Sequence[KeyedNoise], taken_back: Sequence[KeyedNoise]
     ) -> torch.Tensor:
-        """Draw noise from these keys on the GPU, with the same integers as on a CPU: int64[d]."""
+        """Return the noise of keys `new` minus that of `taken_back`, drawn on the GPU: integers, int64[d]."""
         check_keyed(encoding)
 
         def draw(part: KeyedNoise) -> torch.Tensor:
@@ -80,7 +80,7 @@ class DeviceSum:
 
 @dataclass(frozen=True, eq=False)
 class DeviceVector:
-    """A client's update and noise as integer steps on the GPU, int64[d] each; both are masked there.
+    """A client's quantised update and noise on the GPU, int64[d] each; both are masked there.
 
     It is a `secagg.protocol.held_vector.HeldVector`. `noise`: None where the session draws it, or nobody.
     """

@@ -81,7 +81,7 @@ class Job:
         return replace(own, groups=np.where((own.groups >= 0) & (own.groups <= last), own.groups, 0))
 
     def held_out(self) -> Split:
-        """Return the records that the client never trains on; they are empty if its data cannot be read."""
+        """Return the records that the client never trains on; none if its examples are given as a `Split`."""
         task, own_data = self.order.task, self.own_data
         if isinstance(own_data, Split):
             return own_data.take(np.zeros(0, dtype=np.int64))

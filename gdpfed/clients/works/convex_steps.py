@@ -1,6 +1,4 @@
-"""What clients compute as convex_steps: local steps on a convex loss; noise is added once, to the sum over
-clients.
-"""
+"""What clients compute as convex_steps: local steps on a convex loss; noise enters only the secure sum."""
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +20,7 @@ from secagg import Encoding
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return minus the sum of all steps' gradients, as model change * batch size / learning rate: shape (d,).
+    """Return minus the sum of all steps' gradients, computed from the model's change: shape (d,).
 
     It is (theta_i - theta) B / eta, in float64, with the expected batch size B.
 
@@ -40,7 +38,7 @@ def updates(jobs: RecordJobs) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise an error for steps whose effect on the result is not bounded for all possible records."""
+    """Raise an error if the order's local steps have no proven bound on the effect of a single record."""
     model = checked_model(order)
     check_convex(order, convex_bounds(model))
     check_window(order, theta, encoding)

@@ -39,5 +39,5 @@ def without_examples(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Raise OrderError for missing or wrong DP-SGD steps, LearningError for a model that couples records."""
+    """Raise OrderError for missing or wrong DP-SGD steps, LearningError if the model mixes records."""
     checked_model(order)

@@ -1,6 +1,4 @@
-"""What clients compute as gradient_sum: a batch's sum of clipped gradients; noise is added to the sum over
-clients.
-"""
+"""What clients compute as gradient_sum: a batch's sum of clipped gradients; only the secure sum has noise."""
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +28,6 @@ def updates(jobs: RecordJobs) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise an error for missing steps, too coarse integer steps, or a model that couples records."""
+    """Raise an error for missing DP-SGD steps, too coarse rounding, or a model that mixes records."""
     checked_model(order)
     record_bound(order, len(theta), encoding.grid)

@@ -66,7 +66,7 @@ def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.flo
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise OrderError if the number of classes is missing, or if the sum has no counts for this client."""
+    """Raise OrderError if the number of classes is missing, or if the sum has no place for this client."""
     check_classes(order)
     if by_party(order, encoding.dimension) and not 0 <= client_id < order.task.num_clients:
         raise OrderError(
@@ -84,14 +84,14 @@ def check_classes(order: TrainingOrder) -> None:
 
 
 def model_dimension(order: TrainingOrder, dimension: int) -> int:
-    """Return the number of model parameters d; raise OrderError unless each count has one coordinate."""
+    """Return the number of model parameters d; raise OrderError if ``dimension`` does not fit the counts."""
     return dimension_of_counts(order, dimension, by_party=by_party(order, dimension))
 
 
 def dimension_of_counts(
     order: TrainingOrder, dimension: int, *, by_party: bool = False, rates: bool = False
 ) -> int:
-    """Return the number of model parameters d; raise OrderError if the dimension does not fit the counts.
+    """Return the number of model parameters d; raise OrderError if ``dimension`` does not fit the counts.
 
     `by_party`: whether each client has counts of its own, and their number is right.
     """
@@ -113,12 +113,12 @@ def by_party(order: TrainingOrder, dimension: int) -> bool:
 
 
 def check_grid(encoding: Encoding) -> None:
-    """Raise OrderError if the integer steps of a sum are too coarse for counts."""
+    """Raise OrderError if a sum rounds too coarsely for counts."""
     shrunk(encoding)
 
 
 def shrunk(encoding: Encoding) -> float:
-    """Return a factor just below 1; scaled by it, counts move by at most sqrt(2) per record despite rounding.
+    """Return a factor just below 1; with it, a record moves rounded counts by at most sqrt(2).
 
     Raises OrderError: the grid is too coarse for counts.
     """

@@ -1,4 +1,4 @@
-"""What clients compute as norm_histogram: a 1 for the bin that holds the update's norm, and 0 for others."""
+"""What clients compute as norm_histogram: almost 1 in the bin of the update's norm, and 0 in other bins."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,8 +15,7 @@ COUNTED = "counts of norms"
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return almost 1 for the bin that holds the norm of the client's update, and 0 for others: shape
-    (bins,).
+    """Return a histogram of the client's update norm: almost 1 in its bin, 0 in all others: shape (bins,).
 
     Almost 1 is 1 - grid, with the step size (grid) of the sum.
 
@@ -29,12 +28,12 @@ def work(job: Job) -> torch.Tensor:
 
 
 def without_examples(job: Job) -> torch.Tensor:
-    """Return a histogram that marks the bin of norm 0, for a client without usable examples."""
+    """Return a histogram with almost 1 in the bin of norm 0, for a client without usable examples."""
     return histograms(torch.zeros((1, 1), dtype=torch.float64), [job.order], job.encoding)[0]
 
 
 def histograms(updates: torch.Tensor, orders: Sequence[TrainingOrder], encoding: Encoding) -> torch.Tensor:
-    """Return each client's histogram, which marks the bin of its update's norm: shape (clients, bins).
+    """Return a histogram of each client's update norm: almost 1 in its bin, else 0: shape (clients, bins).
 
     `updates`: shape (clients, d). Returns shape (clients, bins), float64, on the same device.
     """
@@ -63,7 +62,7 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
 
 
 def model_dimension(order: TrainingOrder, dimension: int) -> int:
-    """Return the number of model parameters d; raise OrderError unless each bin has one coordinate."""
+    """Return the number of model parameters d; raise OrderError if ``dimension`` does not fit the bins."""
     if dimension != len(NORM_MULTIPLES) + 1:
         raise OrderError(
             f"norms are counted in {len(NORM_MULTIPLES) + 1} bins, not {dimension}: ask for as many numbers"
@@ -72,5 +71,5 @@ def model_dimension(order: TrainingOrder, dimension: int) -> int:
 
 
 def check_grid(encoding: Encoding) -> None:
-    """Raise OrderError if the integer steps of a sum are too coarse for counts."""
+    """Raise OrderError if a sum rounds too coarsely for counts."""
     one_vote(encoding, COUNTED)

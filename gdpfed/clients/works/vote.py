@@ -75,7 +75,7 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
 
 
 def model_dimension(order: TrainingOrder, dimension: int) -> int:
-    """Return the number of model parameters d; raise OrderError unless each setting has one coordinate."""
+    """Return the number of model parameters d; raise OrderError unless there is a coordinate per setting."""
     if dimension * len(VOTABLE) != len(order.settings):
         raise OrderError(
             f"a vote on {len(order.settings)} values cannot have {dimension} coordinates: give one for each "
@@ -85,12 +85,12 @@ def model_dimension(order: TrainingOrder, dimension: int) -> int:
 
 
 def check_grid(encoding: Encoding) -> None:
-    """Raise OrderError if the integer steps of a sum are too coarse for votes."""
+    """Raise OrderError if a sum rounds too coarsely for votes."""
     one_vote(encoding)
 
 
 def one_vote(encoding: Encoding, what: str = "votes") -> float:
-    """Return the size of one vote: 1 minus the sum's step size; raise OrderError if that step is too coarse.
+    """Return the value of one vote, 1 minus the sum's rounding step; raise OrderError if it is too coarse.
 
     `what`: they are called in an error, where it is not settings that are voted on.
     """
@@ -212,7 +212,7 @@ class Trial:
         data: Split,
         rests: Sequence[Ints],
     ) -> npt.NDArray[np.float64]:
-        """Train by local rounds on several training sets; return each model's change, one row for each set.
+        """Simulate rounds of local training on each training set; return a row of model change for each.
 
         A round is local training, clipped to C, with noise of the multiplier that the step of all has.
         """

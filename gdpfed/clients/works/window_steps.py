@@ -16,13 +16,11 @@ def work(job: Job) -> torch.Tensor:
 
 
 def updates(jobs: RecordJobs) -> torch.Tensor:
-    """Return the model's change divided by the learning rate, for each of several clients: shape (clients,
-    d).
-    """
+    """Return each client's model change divided by the learning rate: shape (clients, d)."""
     return ends_of_windows(jobs, "step")
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise an error for steps whose effect on the result is not bounded for all possible records."""
+    """Raise an error if the order's local steps have no proven bound on the effect of a single record."""
     checked_model(order)
     check_window(order, theta, encoding)

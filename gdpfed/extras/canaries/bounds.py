@@ -163,7 +163,7 @@ def refutes(guesses: Guesses, trade_off: Callable[[float], float], significance:
 
 
 def refuted_scale(guesses: Guesses, curve: PrivacyCurve, significance: float) -> float:
-    """Return the largest factor f such that the guesses rule out a curve of f times this Gaussian distance.
+    """Return the largest factor on the curve's Gaussian distance (`separation`) that the guesses rule out.
 
     Where it is above 1, the mechanism is not what the curve says, with confidence 1 - significance.
     """

@@ -159,7 +159,7 @@ def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: i
 
 
 def _claims_of_turns(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
-    """Return stated epsilon and scores of attackers who see all sums or the model, for scheduled rounds."""
+    """Return stated epsilon and canary scores in scheduled rounds, for attackers who see sums or models."""
     event = plan.charges(group)[0].event.to_dict()
     turns = [turn for turn in event["turns"] if turn < rounds]
     sigma = event["noise_stddev"] / event["clipping_norm"]
@@ -181,7 +181,7 @@ def _curve(own_delta: float, epsilon_at: Callable[[float], float]) -> PrivacyCur
 
 
 def _often(runs: Sequence[Transcript], rounds: int, group: int) -> int:
-    """Return how often a group's canaries were asked for updates: lower quartile, at least 1; 0 if never."""
+    """Return the lower quartile of how often canaries were asked for updates: at least 1, or 0 if never."""
     counts = np.concatenate(
         [participations_of(transcript, rounds)[transcript.canaries.groups == group] for transcript in runs]
     )
@@ -199,7 +199,7 @@ def _figure(
     significance: float,
     independent: bool,
 ) -> EpsilonLowerBound | None:
-    """Return the largest lower bound on epsilon over attacks and thresholds; None if none can be made."""
+    """Return the best lower bound on epsilon over attacks and thresholds; None if no bound can be made."""
     counted = [_counted(runs, scores_by_run, group) for scores_by_run in claim.attacks]
     telling = [(scores, present) for scores, present in counted if present.any() and not present.all()]
     if not telling:

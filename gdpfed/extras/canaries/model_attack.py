@@ -187,7 +187,7 @@ def _names(data: Dataset) -> Sequence[str]:
 
 
 def _stated(plan: PrivacyPlan) -> float | None:
-    """Return the largest epsilon of any record, by the audit's formulas; None without protected records."""
+    """Return the largest epsilon of any record, by the audit's formulas; None if records are unprotected."""
     if not plan.private or plan.unit != "record":
         return None
     return max(

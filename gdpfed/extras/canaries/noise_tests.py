@@ -27,7 +27,7 @@ MOST_SUMS, BLOCK = 4000, 256
 
 @dataclass(frozen=True, eq=False)
 class NoiseStream:
-    """The noise in the sums of one run that have the same name, one sum a round.
+    """The noise of all sums that have the same name in one run: one sum in each round.
 
     Attributes:
         rounds: whose sums came out, ascending.

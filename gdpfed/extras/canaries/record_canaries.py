@@ -107,7 +107,7 @@ def person_gradients(
     lengths: npt.NDArray[np.float64],
     dimension: int,
 ) -> tuple[RecordGradients, Take]:
-    """Return the objects that read a table's rows and compute each person's gradient, by a run's own code.
+    """Return a run's own objects for a table of persons: one computes gradients by person, one reads rows.
 
     Args:
         rows: of the table.

@@ -190,7 +190,7 @@ def under_measured_noise(runs: Sequence[Transcript], rounds: int) -> list[Scores
 
 
 class _Stream(NamedTuple):
-    """The noised sums of all rounds to which the canaries of one group contribute.
+    """The noised sums of all rounds for the canaries of one group, with the planned noise covariance.
 
     Attributes:
         group: of the plan.

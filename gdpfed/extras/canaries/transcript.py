@@ -145,7 +145,7 @@ class Transcript:
         projections: Vectors,
         noise_stddev: npt.NDArray[np.float64],
     ) -> None:
-        """Record the updates of one sum if each update carries noise of its own."""
+        """Record the clients' single updates of a sum, each of which carries noise of its own."""
         parts = tuple(range(len(parts_of(self.plan))))
         self.sums.append(
             RevealedSum(
@@ -164,7 +164,7 @@ class Transcript:
     def _in_updates(
         self, projections: Vectors, noise_stddev: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float32]:
-        """Return updates' noise at absent canaries, divided by its standard deviation; NaN elsewhere."""
+        """Return the noise at the coordinates of absent canaries, in standard deviations; NaN elsewhere."""
         directions, found = self.canaries.directions, np.full(len(self.start), np.nan, dtype=np.float32)
         if isinstance(directions, DiracDirections):
             absent = (self.canaries.signs == 0) & (noise_stddev > 0)

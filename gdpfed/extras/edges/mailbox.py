@@ -33,7 +33,7 @@ JOB, ANSWER, BOUND, OVER = "job", "answer", "run", "over"
 
 
 class EdgeError(StandInError):
-    """An edge server refuses or fails a round; the text has no data in it, as the central server reads it."""
+    """An edge server refuses or fails a round; the text holds no data, since the central server reads it."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -88,7 +88,7 @@ def released_delta_chances(distances: Floats, shares: Floats, cohort_size: int) 
 
 
 def public_draws(seed: int, round_index: int) -> np.random.Generator:
-    """Return the generator of a round's public draws, which need no secrecy."""
+    """Return the random generator for a round's public random choices, which need no secrecy."""
     return np.random.default_rng([seed, round_index])
 
 

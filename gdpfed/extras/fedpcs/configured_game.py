@@ -51,7 +51,7 @@ class Declared:
 
 
 def configured_game(config: Config) -> Game:
-    """Make the clients' game; their aversions to privacy cost and first budgets are configured or drawn.
+    """Make the clients' game; aversions to privacy cost and first budgets are configured or random.
 
     Raises:
         GameError: numbers that are out of range.

@@ -311,7 +311,7 @@ def _refuse_other_budgets(config: Config) -> None:
 
 
 def _dimension(config: Config) -> int:
-    """Return d, the number of model parameters, if the plan needs it; else 1."""
+    """Return the number of model parameters if the plan depends on it, else 1."""
     method = config.method
     if method.client_sampling != "unbiased" and (method.reward != BEST or method.accuracy_scale):
         return 1

@@ -76,7 +76,7 @@ def adjacency_of(config: Config) -> Adjacency:
 
 
 def paid_by(config: Config, spending: ClientBudgets) -> ClientBudgets:
-    """Return the clients' budgets, with a noise multiplier for each client if they train by DP-SGD.
+    """Return the clients' budgets; if clients train by DP-SGD, also with a noise multiplier for each.
 
     Raises PrivacyError: budgets for which no noise is sought.
     """

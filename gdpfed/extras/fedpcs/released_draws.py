@@ -83,7 +83,7 @@ class PlannedDraws:
         )
 
     def chances(self, round_index: int) -> Floats | None:
-        """Return each client's sampling probability in a round, shape (n,); None if the plan has fixed it."""
+        """Return each client's sampling probability in a round, shape (n,); None if the plan fixes it."""
         return None
 
     def take_counts(self, counts: Floats) -> None:

@@ -49,7 +49,7 @@ class Subnets(AuditRule):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """The sampling settings that follow from the setting `method.participants`."""
+        """The sampling entries that the plan must have, which follow from `method.participants`."""
         drawn, groups = self.files.config["method"]["participants"], self.plan["groups"]
         if drawn is None:
             return {"sampling": "poisson", "sampling_rate": 1.0}

@@ -99,7 +99,7 @@ class SubnetMethod(ConfiguredMethod):
     def window_requests(
         self, models: Sequence[Theta], round_index: int, cohorts: Cohorts, window: int
     ) -> list[SumRequest]:
-        """Return a request for each edge server: one noised sum of steps of its devices, from its model."""
+        """Return a request for each edge server: a noised sum of its devices' steps from its own model."""
         from gdpfed.clients.configured import training_of
 
         training = replace(training_of(self.config, round_index), local_steps=self.window_steps)
@@ -117,7 +117,7 @@ class SubnetMethod(ConfiguredMethod):
     def subnet_request(
         self, number: int, round_index: int, cohort: npt.NDArray[np.int64], start: Theta
     ) -> SumRequest:
-        """Return one request for each edge server: a noised sum of its devices' steps from its own model."""
+        """Return the request for one edge server: a noised sum of its devices' steps from its own model."""
         round_range, mechanism = self.plan.groups[number].at(round_index), self.plan.mechanism
         return SumRequest(
             name="subnet",
@@ -264,7 +264,7 @@ class H2FDP(SubnetMethod):
         return subnet_mechanisms.record_norm(self.config, mechanism_of(self.config))
 
     def change(self, number: int, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
-        """Return an edge server's model change: its sum divided by device number or expected batch size."""
+        """Return an edge server's model change: its sum over the number of devices or expected batch size."""
         if not self.plan.about_records:
             return super().change(number, released, round_index)
         total, members = np.asarray(released.total), list(released.members)
@@ -285,7 +285,7 @@ class H2FDP(SubnetMethod):
         return self._mean_noise(group_index, size) * self._factor(group_index, size)
 
     def noise_at_edge(self, group_index: int) -> float:
-        """Return the noise that an edge server sees, scaled as the noise in the mean over its devices.
+        """Return the standard deviation of the noise that an edge server sees, scaled to its devices' mean.
 
         A trusted edge server sees contributions without noise. Under masks, it sees only their sum with all
         the noise. Otherwise it sees single contributions, each with the noise of one device.

@@ -1,4 +1,4 @@
-"""Methods to compare with H2FDP: without privacy, with noise on every device, or with real edge servers."""
+"""Methods to compare with H2FDP: no privacy, noise on every device, or edge servers with own runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,7 +93,7 @@ ANY_BUDGET = 1.0
 
 
 class EdgeAverage(Method):
-    """A central server above real edge servers: adds the mean change of the edges' models to its own model.
+    """A central server whose clients are edge servers: adds the mean of their model changes to its model.
 
     Every edge runs a private method of its own on its devices, and answers with how far an interval of it
     moved the model. That is made of released sums, so averaging costs no privacy, and this plan promises

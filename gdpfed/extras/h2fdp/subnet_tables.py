@@ -59,7 +59,7 @@ def observers(method: "H2FDP", group_index: int) -> Observers:
 
 
 def _at_an_edge(method: "H2FDP") -> bool:
-    """Return whether a real edge server carries out this run, as the server of its devices."""
+    """Return whether an edge server itself carries out this run, as the server of its devices."""
     return method.config.run.mailbox is not None
 
 

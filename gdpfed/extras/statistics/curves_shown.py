@@ -92,7 +92,7 @@ class CurvesPicture:
 
 
 def picture_of_curves(curves: Sequence[Curve]) -> CurvesPicture | None:
-    """Make a picture of the groups' curves, or of the overall curve; None if no curve has known values."""
+    """Draw the survival curves of groups, or the overall curve without groups; None if none has values."""
     groups = [curve for curve in curves if curve.group is not None]
     shown = [each for each in groups or curves if each.points and each.points[0].survival is not None]
     if not shown:

@@ -53,7 +53,7 @@ UNKNOWN = Figure(None)
 
 
 def total(counts: Counts, stddev: float) -> Figure:
-    """Return the sum of noised counts, with a 95 % interval; `stddev` is the noise of one count."""
+    """Return the sum of noised counts with a 95 % interval; each count has noise of deviation `stddev`."""
     return Figure.about(float(counts.sum()), NORMAL_QUANTILE * stddev * math.sqrt(counts.size))
 
 
@@ -66,7 +66,7 @@ class Moments:
 
 
 def moments(cells: Cells, counts: Counts, stddev: float) -> Moments:
-    """Compute a column's mean and standard deviation from all its cells' counts, shape (J + 3,)."""
+    """Compute a numeric column's mean and standard deviation from the noised counts of its J + 3 cells."""
     ends, present = np.asarray(cells.edges), counts[:-1]
     widths = np.diff(ends, prepend=ends[0], append=ends[-1])
     middles = np.concatenate([ends[:1], (ends[:-1] + ends[1:]) / 2, ends[-1:]])
@@ -105,7 +105,7 @@ def quantile(cells: Cells, counts: Counts, stddev: float, q: float) -> Figure:
 
 
 def _crossing(ends: Counts, above: Counts) -> float:
-    """Return the first point where `above`, interpolated between the bins' ends, reaches 0."""
+    """Return the first position where `above`, a value at each bin edge, is 0 or more (interpolated)."""
     reached = np.flatnonzero(above >= 0)
     if not len(reached):
         return float(ends[-1])
@@ -117,12 +117,12 @@ def _crossing(ends: Counts, above: Counts) -> float:
 
 
 def _last_crossing(ends: Counts, above: Counts) -> float:
-    """Return the last point where `above`, interpolated between the bins' ends, rises to 0."""
+    """Return the last position where `above`, a value at each bin edge, is 0 or less (interpolated)."""
     return -_crossing(-ends[::-1], -above[::-1])
 
 
 def records(blocks: list[Counts], stddev: float) -> Figure:
-    """Estimate the number of records: the weighted mean of the total counts of all columns and pairs.
+    """Estimate the number of records: a weighted mean of blocks' totals, as each block counts all records.
 
     The mean of the totals T_b, each weighted by 1 / J_b, with noise s / sqrt(sum 1 / J_b).
     """

@@ -1,4 +1,4 @@
-"""Fills in a YAML file that declares columns: the range of each numeric column, from noised quantiles.
+"""Fills in the ranges of numeric columns in a YAML declaration of columns, from noised quantiles.
 
 A range is the ends of the bins between which the quantiles 0.01 and 0.99 lie, wherever noise may have moved
 them. It comes of released counts alone, so it costs no more than these did.
@@ -21,7 +21,7 @@ HEAD = """\
 
 
 def fill(found: Statistics, directory: Path, path: Path) -> list[str]:
-    """Write a YAML file of columns with ranges from noised quantiles; return one line for each range.
+    """Write the declaration of columns as YAML, with ranges from noised quantiles; return a line per range.
 
     Raises:
         ConfigError: the file exists.
@@ -41,7 +41,7 @@ def fill(found: Statistics, directory: Path, path: Path) -> list[str]:
 
 
 def _narrowed(column: Numeric, counted: ColumnFigures | None) -> Numeric:
-    """Return the column with a range around its quantiles; unchanged if they are not known."""
+    """Return the column with a range that encloses its quantiles, or unchanged if these are unknown."""
     if counted is None:
         return column
     low, high = (counted.figures[f"q{part:g}"] for part in ENDS)

@@ -32,7 +32,7 @@ EDGES_NOTE = "give a column with a range in the declaration, or one with values"
 
 @dataclass(frozen=True)
 class Asked:
-    """Which statistics of which table columns a run asks its clients for.
+    """The statistics that a run requests from its clients: columns, bins, groups, pairs of columns.
 
     Attributes:
         bins: of equal width between the ends of a column's range; not used by decades.
@@ -75,7 +75,7 @@ class Asked:
             ) from None
 
     def checked(self) -> Self:
-        """Return these requested statistics after checking them; raise LearningError if they are invalid."""
+        """Check the requested statistics and return them; raise LearningError if they are invalid."""
         if type(self.bins) is not int or not 1 <= self.bins <= MOST_BINS:
             raise LearningError(f"method.bins={self.bins} must be a whole number from 1 to {MOST_BINS}")
         if self.spacing not in SPACINGS:
@@ -96,7 +96,7 @@ class Asked:
 
     @property
     def kind(self) -> str:
-        """The name of the model for these counts, by which a node can refuse such statistics."""
+        """The name of the model that counts these statistics; a node's operator can forbid this name."""
         if self.survival:
             return "statistics_survival"
         if self.parties:
@@ -137,7 +137,7 @@ class Cells:
 
     @classmethod
     def of_times(cls, columns: Columns) -> Self:
-        """Return the cells for times to an event: events by interval, then censored records by interval.
+        """Return the cells of a time-to-event label: events by interval, then censored records by interval.
 
         Raises LearningError: the declaration has no such label.
         """
@@ -153,12 +153,12 @@ class Cells:
         return cls(f"{times.time}, {times.event}", labels, may_miss=False, times=times)
 
     def of_labels(self, labels: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-        """Return the cells that labels (times to an event) are in: float32[N,2] -> int64[N]."""
+        """Return each label's cell (event or censored record, by interval): float32[N,2] -> int64[N]."""
         count = len(self) // 2
         return np.where(labels[:, 1] > 0, interval_of(labels[:, 0]), count + survived(labels[:, 0]))
 
     def of_number(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """Return the cells that numbers are in, NaN meaning missing: float64[N] -> int64[N].
+        """Return each number's cell: its bin or, for NaN, the cell of missing values: float64[N] -> int64[N].
 
         A bin holds its lower end, and the last one its upper end, too.
         """
@@ -168,7 +168,7 @@ class Cells:
 
 
 def edges_of(low: float, high: float, bins: int, spacing: Spacing) -> tuple[float, ...]:
-    """Return the ends of a range's bins: at equal distances, or at steps 1, 2, 5 of powers of ten."""
+    """Return the edges of a range's bins: evenly spaced, or at 1, 2 and 5 times powers of ten."""
     if spacing == "even":
         return tuple(float(edge) for edge in np.linspace(low, high, bins + 1))
     largest = math.floor(math.log10(max(abs(low), abs(high))))
@@ -208,7 +208,7 @@ class Layout:
 
     @classmethod
     def of(cls, columns: Columns, asked: Asked) -> Self:
-        """Return all cells that the requested statistics count, for these declared columns.
+        """Return all cells (values or bins) that the requested statistics count in the declared columns.
 
         Raises LearningError: a column that is not declared, groups that are not values, or too many cells.
         """
@@ -258,7 +258,7 @@ class Layout:
 
     @property
     def declared(self) -> tuple[Cells, ...]:
-        """The cells of the declared columns, without those of the added column of data owners."""
+        """The cells of the declared columns; leaves out the extra column for data owners, if there is one."""
         return self.columns[:-1] if self.by_party else self.columns
 
     def shape(self, block: Block) -> tuple[int, ...]:
@@ -282,7 +282,7 @@ class Layout:
 
     @property
     def moves(self) -> float:
-        """The L2 norm by which one record moves the counts: sqrt(B) for B blocks."""
+        """The L2 sensitivity of the counts to one record, which counts once in each of B blocks: sqrt(B)."""
         return math.sqrt(len(self.blocks))
 
     def places(self, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
@@ -303,7 +303,7 @@ class Layout:
 
 
 def party_names(parties: int) -> tuple[str, ...]:
-    """Return names for the data owners (parties), made of their numbers."""
+    """Return a name for each of several data owners (parties), made of the owner's number: party 0, ..."""
     return tuple(f"{PARTY} {number}" for number in range(parties))
 
 

@@ -99,7 +99,7 @@ ONE_STEP: Mapping[str, Any] = {
 
 
 def resolved(config: Config, method: "type[RecordStatistics | ClientStatistics]") -> Config:
-    """Return the configuration with all derived settings; a second call changes nothing more.
+    """Return the configuration of a statistics run with all derived settings filled in (idempotent).
 
     Raises ConfigError: settings that do not go with statistics. Raises LearningError: columns that are none.
     """
@@ -145,7 +145,7 @@ def resolved(config: Config, method: "type[RecordStatistics | ClientStatistics]"
 
 
 def _check_survival(options: StatisticsConfig, method: "type[RecordStatistics | ClientStatistics]") -> None:
-    """Raise ConfigError for survival curves of clients' shares of records, or along with other counts."""
+    """Raise ConfigError if survival curves are requested at client level, or together with other counts."""
     if method is ClientStatistics:
         raise ConfigError(
             "method.survival=true counts records or persons, and privacy.unit=client counts shares of "
@@ -159,7 +159,7 @@ def _check_survival(options: StatisticsConfig, method: "type[RecordStatistics | 
 
 
 def _check(config: Config) -> None:
-    """Raise ConfigError for settings that do not fit a run that counts once and trains nothing."""
+    """Raise ConfigError for settings that make no sense in a run that counts once and trains no model."""
     name, privacy, training = config.method.name, config.privacy, config.training
     if not privacy.about_records and cast("StatisticsConfig", config.method).by_party:
         raise ConfigError(
@@ -235,7 +235,7 @@ class RecordStatistics(DPSum):
 
 
 class ClientStatistics(DPFedAvg):
-    """Sums clients' shares of records in B blocks of cells; one client changes the sum by at most sqrt(B)."""
+    """Sums fractions of each client's records in B blocks of cells; a client adds L2 norm sqrt(B) at most."""
 
     name: ClassVar[str] = "client_statistics"
     label: ClassVar[str] = "statistics of clients"
@@ -265,7 +265,7 @@ class ClientStatistics(DPFedAvg):
         return _of_work(super().make_turn_plan(config))
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """Return the request for one sum of clients' shares of records."""
+        """Return the round's requests: sums of the fractions of each client's records in every cell."""
         return [
             replace(each, work="client_statistics") for each in super().requests(theta, round_index, cohorts)
         ]

@@ -26,5 +26,5 @@ class Counts(nn.Module):
 
 
 def counts(input_shape: tuple[int, ...], num_classes: int, *, asked: str = "", cells: int = 1) -> nn.Module:
-    """Build the model with one parameter for each of `cells` counts; `asked` says what is counted."""
+    """Build a model whose parameters are the counts of `cells` cells; `asked` names the statistics."""
     return Counts(cells, num_classes)

@@ -1,4 +1,4 @@
-"""Writes statistics.html: tables, and bars for every column with intervals for the noise."""
+"""Writes statistics.html: tables, and for each column a bar chart with intervals that show the noise."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ def write_page(found: Statistics, directory: Path) -> Path:
 
 
 def picture_of(column: ColumnFigures) -> Picture:
-    """Draw a column's counts as bars, scaled to the largest one; hidden counts have no bar."""
+    """Draw a column's counts as bars, scaled to the largest; counts below the minimum count have no bar."""
     off = NORMAL_QUANTILE * column.noise_stddev
     most = max((count + off for count in column.counts if count is not None), default=1.0)
     scale = (WIDTH - LEFT - 60) / most
@@ -81,7 +81,7 @@ def picture_of(column: ColumnFigures) -> Picture:
 
 
 def _sampling(found: Statistics) -> Iterator[list[str]]:
-    """Yield rows of means and standard deviations, with noise and sampling error separately."""
+    """Yield one table row for each mean and standard deviation, with its noise and its sampling error."""
     for column in found.columns:
         for name in ("mean", "sd"):
             figure = column.figures.get(name)

@@ -135,7 +135,7 @@ class Statistics:
 
 
 def noise_in(summed: ClientSum) -> float:
-    """Return the standard deviation of the actual noise in a sum.
+    """Return the standard deviation of the noise that a sum really has after dropouts.
 
     If each client adds a share of the noise, the shares are enough after the largest allowed number of
     dropouts; with fewer dropouts, the sum has more noise than planned.
@@ -218,7 +218,7 @@ def _enough(figure: Figure, least: float) -> Figure:
 
 
 def _shown(counts: Counts, least: float) -> Iterator[float | None]:
-    """Yield counts, with None in place of counts below the minimum."""
+    """Yield the counts in order; a count below the minimum becomes None."""
     for count in counts.tolist():
         yield count if count >= least or not least else None
 
@@ -230,7 +230,7 @@ class StatisticsFiles(Observer):
         self._config, self._plan, self._directory = config, plan, directory
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """Save the statistics, unless too few clients were left for a sum."""
+        """Write the statistics files when the round has ended; do nothing if the round released no sum."""
         if not ended.sums or ended.sums[0].total is None:
             return
         summed = ended.sums[0]

@@ -67,7 +67,7 @@ def cells_in(layout: Layout, table: Table, columns: Columns, where: Where) -> np
 
 
 def read_cells(layout: Layout, path: Path, columns: Columns, place: str, *, shared_out: bool) -> Rows:
-    """Read a table as `read_rows` does, but return the cells of rows in place of model inputs."""
+    """Read a table as `read_rows` does, but with each row's cells (values or bins) as its model inputs."""
     table, parts = open_declared(path, columns, place), list[Rows]()
     for batch in table.batches(columns.names(for_training=not shared_out)):
         read = table_of(batch.cells, columns, place, own=table.own, found=table.found)
@@ -106,7 +106,7 @@ def _cells_of_column(cells: Cells, table: Table, columns: Columns, where: Where)
 
 
 def layout_of(columns: Columns, asked: str, cells: int) -> Layout:
-    """Return the cells to count, from the server's request and the client's own declaration of columns.
+    """Return the cells that the server's request selects in the client's own declaration of columns.
 
     Raises LearningError: it has another number of cells than the order says.
     """
@@ -120,7 +120,7 @@ def layout_of(columns: Columns, asked: str, cells: int) -> Layout:
 
 
 def counted_rows(job: Job) -> tuple[Layout, Counted]:
-    """Return all cells to count for a job, and which cells each row of the job's client is in.
+    """Return all cells (values or bins) to count for a job, and the cells that each row of the client is in.
 
     Raises:
         OrderError: an order that says nothing that can be counted, or data that are not a table.
@@ -147,7 +147,7 @@ def counted_rows(job: Job) -> tuple[Layout, Counted]:
 
 
 def asked_of(task: Task) -> tuple[str, int]:
-    """Return the requested statistics as JSON and the number of cells, both from the model options."""
+    """Return the requested statistics as JSON text and the number of cells, as the model options state."""
     options = dict(task.model_options)
     if not {"asked", "cells"} <= options.keys():
         raise OrderError(
@@ -157,7 +157,7 @@ def asked_of(task: Task) -> tuple[str, int]:
 
 
 def counted_at(task: Task, places: npt.NDArray[np.int64]) -> tuple[Layout, Counted]:
-    """Return all cells to count for a task, and which cells each of the chosen training records is in.
+    """Return all cells to count for a task, and the cells of each training record at the given positions.
 
     Raises LearningError: a data set that is not a table.
     """
@@ -199,7 +199,7 @@ def _of_own_table(own: OwnData, asked: str, cells: int, *, by_person: bool) -> t
 
 @lru_cache(maxsize=1)
 def _read(source: DataSource, asked: str, cells: int) -> tuple[Dataset, Layout]:
-    """Load a table with each row's cells in place of model inputs; return it and the layout of all cells."""
+    """Load a table as a data set with each row's cells as inputs; return it with the list of all cells."""
     columns = source_columns(source)
     layout = layout_of(columns, asked, cells)
     return load(source, partial(read_cells, layout)), layout
@@ -219,7 +219,7 @@ def source_columns(source: DataSource) -> Columns:
 
 
 def counts_of(layout: Layout, counted: Counted, grid: float) -> tuple[npt.NDArray[np.int64], float]:
-    """Return the counts in integer units, int64[d], and the unit: 1/256 of the secure sum's rounding step.
+    """Return the counts in multiples of a unit, int64[d], and the unit: 1/256 of the sum's rounding step.
 
     A row of share w adds floor(w / unit) units to a cell of every block. So sums are exact in any order, and
     one record, or a person with all its rows, moves them by sqrt(B) at most, as its shares add up to 1:

@@ -36,7 +36,7 @@ def note(found: Statistics) -> str:
 
 
 def tables_of(found: Statistics) -> Iterator[Table]:
-    """Yield the tables of numbers, of values, of pairs of columns, and of survival, if any was counted."""
+    """Yield the tables to print: numeric columns, counts of values, pairs of columns, survival curves."""
     numbers = [each for each in found.columns if each.edges]
     if numbers:
         yield Table("Columns of numbers", NUMBER_HEADINGS, [_numbers(each) for each in numbers])
@@ -49,7 +49,7 @@ def tables_of(found: Statistics) -> Iterator[Table]:
 
 
 def named(column: ColumnFigures) -> str:
-    """Return a column's name, with the group in which it was counted."""
+    """Return a column's name and, if the column was counted within one group, the group's name."""
     return column.name if column.group is None else f"{column.name}, {column.group}"
 
 
@@ -90,7 +90,7 @@ def half_width(figure: Figure) -> float:
 
 
 def _above(figure: Figure, digits: int | None = None) -> str:
-    """Write a number, with the half-width of its interval below it."""
+    """Format a number for a table, with the half-width of its interval on the line below."""
     if figure.value is None:
         return UNKNOWN if digits is None else HIDDEN
     form = ".4g" if digits is None else f".{digits}f"

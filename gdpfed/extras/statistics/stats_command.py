@@ -75,7 +75,7 @@ def _run_named(words: Sequence[str]) -> Path | None:
 
 
 def overrides_of(words: Sequence[str]) -> list[str]:
-    """Return the settings (key=value) of a statistics run: those given, and those that follow from them."""
+    """Return all settings (key=value) of a statistics run: the given ones, and others derived from these."""
     keys = {word.partition("=")[0] for word in words}
     client = any(word in CLIENT_LEVEL for word in words)
     kind = "statistics"

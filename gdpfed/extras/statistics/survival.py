@@ -30,7 +30,7 @@ HALF = 0.5
 
 @dataclass(frozen=True)
 class Point:
-    """A survival curve at the end of an interval; its values are None if noise hides them or few are at risk.
+    """A survival curve at the end of one interval; a value is None if noise hides it or few are at risk.
 
     Attributes:
         end: in the unit of the time.
@@ -89,7 +89,7 @@ class LogRank:
 
 
 def survivors(counts: Counts) -> tuple[Counts, Counts, Counts]:
-    """Return events d, at risk n and survivors m of each interval: shape (..., 2 J + 1) to (..., J) each."""
+    """Return each interval's events, number at risk and survivors: (..., 2 J + 1) -> three of (..., J)."""
     intervals = counts.shape[-1] // 2
     events, censored = counts[..., :intervals], counts[..., intervals + 1 :]
     at_risk = np.cumsum((events + censored)[..., ::-1], axis=-1)[..., ::-1]
@@ -97,7 +97,7 @@ def survivors(counts: Counts) -> tuple[Counts, Counts, Counts]:
 
 
 def curve(group: str | None, ends: Sequence[float], counts: Counts, stddev: float, least: float) -> Curve:
-    """Compute a survival curve from counts, shape (2 J + 1,), without points where few are at risk."""
+    """Compute a survival curve from counts, shape (2 J + 1,), up to the first interval with few at risk."""
     events, at_risk, alive = survivors(counts)
     intervals = len(ends)
     total = float(counts.sum())
@@ -158,7 +158,7 @@ def falling(values: Counts) -> Counts:
 
 
 def _median(points: Sequence[Point]) -> Figure:
-    """Return the median: the time at which a curve reaches 1/2, with an interval from its confidence band."""
+    """Return the median survival time, where the curve reaches 1/2; the curve's band gives its interval."""
     curves = [[getattr(point, name) for point in points] for name in ("survival", "low", "high")]
     found = [_reaches_half([point.end for point in points], each) for each in curves]
     return Figure(found[0], found[1], found[2]) if found[0] is not None else UNKNOWN
@@ -174,7 +174,7 @@ def _reaches_half(ends: Sequence[float], survival: Sequence[float]) -> float | N
 
 
 def log_rank(groups: Sequence[str], counts: Counts, stddev: float, least: float) -> LogRank | None:
-    """Make the log-rank test of groups with enough records; None with fewer than two such groups.
+    """Return the log-rank test of all groups with enough records; None if there are fewer than two.
 
     `counts`: of all cells, shape (groups, 2 J + 1). With w_gi = n_gi / n_i the part of group g of those at
     risk, U_g = sum_i d_gi - w_gi d_i has the covariance sum_i d_i (n_i - d_i) / (n_i - 1) w_gi (1[g = h] -
@@ -217,7 +217,7 @@ def log_rank(groups: Sequence[str], counts: Counts, stddev: float, least: float)
 
 
 def _moved(part: Counts, rate: Counts, same: Counts) -> Counts:
-    """Return how one record of group h moves group g's log-rank sum, by interval: shape (g, h, i)."""
+    """Return how much a record of group h changes group g's log-rank sum, by interval i: shape (g, h, i)."""
     moved: Counts = np.cumsum(rate * (part[:, None] - same[:, :, None]), axis=2)
     return moved
 
@@ -237,7 +237,7 @@ def _noise_of(moved: Counts, own: Counts, left: int) -> Counts:
 def curves_of(
     ends: Sequence[float], groups: Sequence[str], counts: Counts, stddev: float, least: float
 ) -> tuple[list[Curve], LogRank | None]:
-    """Return the curves of all records and of each group, and the log-rank test of named groups.
+    """Return the survival curves of all records and of each group, and a log-rank test between the groups.
 
     `groups`: their names, none without groups; the last one is for those without a value. `counts`: of all
     cells, shape (groups, 2 J + 1), or (1, 2 J + 1).

@@ -28,7 +28,7 @@ def survival_of(outputs: Outputs) -> Floats:
 
 
 def concordance(outputs: Outputs, targets: Targets) -> float | None:
-    """Return Harrell's concordance: the share of comparable pairs in the right order; None without pairs.
+    """Return Harrell's concordance: the share of comparable pairs in the right order; None if no pairs exist.
 
     A pair is known if the earlier of both is an event, or both are at one time and one is censored, which
     counts as later. Two events at one time are not a pair. The model expects an event of the one first whose
@@ -66,7 +66,7 @@ def pairs(expected: Floats, times: npt.NDArray[np.generic], event: Bools) -> tup
 
 
 def _from_the_latest(place: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield positions of records in groups, latest first; equal times stay in one group."""
+    """Yield blocks of records' positions, from the latest time to the earliest; equal times stay together."""
     order = np.argsort(-place, kind="stable")
     ends = np.flatnonzero(np.diff(place[order], append=-1)) + 1
     start = 0

@@ -25,7 +25,7 @@ HALF = 0.5
 
 
 class Times(LabelKind):
-    """Labels that are a position in J time intervals, with 1 for an event there, 0 for a censored record.
+    """Labels of survival data: a position among J time intervals, and 1 for an event or 0 for censoring.
 
     Labels have shape (N, 2), as `gdpfed.learning.data.times_to_event` says; outputs are shape (N, J).
     """

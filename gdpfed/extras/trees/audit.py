@@ -51,7 +51,7 @@ def check_trees(directory: Path, files: RunFiles) -> Iterator[str]:
 
 
 def _check_charge(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Check that a record's stated epsilon follows from the noise of a sum and the bound on one record."""
+    """Yield a line for each epsilon in the plan that does not follow from the noise and the rounds."""
     if plan["works"] != ["gradient_sum"] or plan["unit"] != "record":
         yield f"plan.json charges a {plan['unit']} for {', '.join(plan['works'])}, not for sums over leaves"
         return
@@ -90,7 +90,7 @@ def _check_splits(
 
 
 def _drawn(widths: Sequence[int], number: int, seed: int) -> tuple[list[int], npt.NDArray[np.float32]]:
-    """Draw each split's input and threshold from 16 bytes of SHA-256."""
+    """Draw each split's input and threshold from 16 bytes of SHA-256 of the seed and the split's number."""
     inputs, thresholds = [], []
     for question in range(number):
         digest = hashlib.sha256(b"trees %d %d" % (seed, question)).digest()

@@ -1,4 +1,4 @@
-"""Gradient boosting of random trees: each round adds up noised gradients in every leaf.
+"""Gradient boosting of random trees: in each round, noised sums of gradients change the leaf values.
 
 Splits are drawn from public numbers, so nothing but the sums of leaves is paid for. Every round all K trees
 take a step along them: the weak learner of a round is the mean of K trees. Each record is in one leaf of
@@ -61,7 +61,7 @@ class Trees(DPSum):
 
 
 def with_trees(config: Config) -> Config:
-    """Return the configuration with the trees as its model; a second call changes nothing more.
+    """Return the configuration of method=trees with random trees as its model and their options filled in.
 
     Raises:
         ConfigError: another model or options of one, or records that are not rows of declared columns.

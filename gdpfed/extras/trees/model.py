@@ -17,7 +17,7 @@ from gdpfed.extras.trees.splits import MOST_DEPTH, MOST_TREES, Splits, drawn_spl
 
 
 class Leaves(nn.Module):
-    """Finds a record's leaf in each of K trees of depth D: float[n, inputs] -> float[n, K 2^D], norm 1.
+    """Encodes a record by its leaf in each of K trees of depth D: float[n, inputs] -> float[n, K 2^D].
 
     A tree's 2^D places hold 1 / sqrt(K) once, where the answers to its questions, as binary digits with the
     first one lowest, are the place's number; and else 0.
@@ -39,7 +39,7 @@ class Leaves(nn.Module):
         self.register_buffer("numbers", numbers, persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return 1 / sqrt(K) for the leaf that a record reaches in each of K trees, and else 0."""
+        """Return, for every leaf of K trees, 1 / sqrt(K) if the record reaches this leaf, and else 0."""
         answers = (x.index_select(1, self.inputs) > self.thresholds).to(x.dtype)
         places = answers.reshape(-1, self.trees, self.depth) @ self.digits.to(x.dtype)
         reached = (places.unsqueeze(-1) == self.numbers).to(x.dtype)

@@ -44,7 +44,7 @@ def widths_of(columns: Columns) -> tuple[int, ...]:
 
 
 def written(widths: Sequence[int]) -> str:
-    """Return as text how many inputs each column has, as in 1,1,3, for a model option."""
+    """Write the number of inputs of each column as text, such as 1,1,3, for a model option."""
     return ",".join(map(str, widths))
 
 

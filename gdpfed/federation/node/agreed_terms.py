@@ -1,4 +1,4 @@
-"""If later sums subtract earlier noise: checks that all members of a sum agreed to the same terms.
+"""Checks that all members of a sum agreed to the same subtraction of earlier noise from later sums.
 
 Noise that later sums take back covers a client's update. The client is not in all of these sums, so it cannot
 check them by itself: their honest members must hold the terms that it holds (docs/privacy.md has the proof).
@@ -20,7 +20,7 @@ WITHOUT_LEDGER = (
 
 
 def check_agreed(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
-    """Raise BudgetRefusedError if the noise subtraction of a signed sum is not as this node agreed.
+    """Raise BudgetRefusedError if a signed sum subtracts earlier noise in another way than this node agreed.
 
     A node checks the sums that it is in by its own terms. In all other sums the honest members must have the
     same terms. So the label that they sign names these by a digest. A node without a ledger has no terms, so
@@ -43,13 +43,13 @@ def check_agreed(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumPara
 
 
 def agreed_in_label(label: str) -> str:
-    """Return the digest of the terms of noise subtraction from a sum's label; "" if it has none."""
+    """Return the hash of the terms of noise subtraction that a sum's label contains, or "" if it has none."""
     last = label.split("/")[-1]
     return last.removeprefix(AGREED_OF_LABEL) if last.startswith(AGREED_OF_LABEL) else ""
 
 
 def check_feared(terms: Terms, corrupt_fraction: float) -> None:
-    """Raise BudgetRefusedError if terms tolerate fewer corrupt members than this node's operator assumes.
+    """Raise BudgetRefusedError if a run tolerates fewer corrupt members than this node's operator assumes.
 
     Where noise is taken back, a node's own setting protects it only in sums that it is in. All other sums
     follow the terms.

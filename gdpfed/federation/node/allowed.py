@@ -29,7 +29,7 @@ EVERYTHING = "*"
 
 
 def refused_override(run_config: Mapping[str, Any], allowed: str) -> str | None:
-    """Return the first setting that a run changes without this node's permission, or None.
+    """Return the first setting that a run overrides without this node's permission; None if all are allowed.
 
     `run_config`: Flower's run configuration, with the overrides in one string. `allowed`: a line of words.
     """
@@ -59,7 +59,7 @@ def check_overrides(config: Mapping[str, Any], run_config: Mapping[str, Any]) ->
 def refuse_overrides(
     run_config: Mapping[str, Any], allowed: str, whose: str, error: type[InputError]
 ) -> None:
-    """Raise ``error`` if a run changes a setting that is not in ``allowed``, the list called ``whose``."""
+    """Raise ``error`` if a run overrides a setting that is not in ``allowed``; ``whose`` names that list."""
     word = refused_override(run_config, allowed)
     if word is not None:
         raise error(
@@ -136,7 +136,7 @@ def check_weights(settings: "NodeSettings", wanted: str, named: str | None = Non
 
 
 def check_named_file(settings: "NodeSettings", source: "DataSource", owners: str | None = None) -> None:
-    """Raise NodeConfigError if the server names a file to open on a node without data of its own.
+    """Raise NodeConfigError if the server names a file to open and this node has no data of its own.
 
     `owners`: the file that says whose each example is, if the run names one.
 
@@ -151,5 +151,5 @@ def check_named_file(settings: "NodeSettings", source: "DataSource", owners: str
 
 
 def trains_on_a_part(settings: "NodeSettings") -> bool:
-    """Whether this node has no data of its own and would train on a data set that the server names."""
+    """Whether this node has no own data, so that it trains on a part of a data set that the server names."""
     return settings.data is None and settings.stand_in is None and not settings.simulated

@@ -125,7 +125,7 @@ def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParamet
 
 
 def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
-    """Raise BudgetRefusedError for an unmasked update without enough own noise, except to a trusted edge.
+    """Raise BudgetRefusedError for an unmasked update that neither has own noise nor goes to a trusted edge.
 
     A trusted edge server may receive such an update if the terms say so, which the ledger records: it owes
     the noise of the terms, which `charge` checks.
@@ -163,12 +163,12 @@ def charge(
 
 
 def places_of(budgets: Budgets) -> tuple[Path, Path | None]:
-    """Return the path of the node's ledger, which all budgets of the node share, and the path of its copy."""
+    """Return the paths of the node's ledger and of its copy; all budgets of the node share this ledger."""
     return next(iter(budgets.values())).places
 
 
 def _refuse_long_accounting(terms: Terms) -> None:
-    """Raise BudgetRefusedError if accounting for a run's conditions would take more than some seconds.
+    """Raise BudgetRefusedError if computing a run's privacy cost would take this node too long.
 
     Releases that differ in their number of steps alone have one law, but for windows of steps.
     """
@@ -211,7 +211,7 @@ def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
 
 
 def _raised(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
-    """Return an error text if the budget was raised since the last run without confirmation, else "".
+    """Return an error text if the budget was raised after the last run and this is not confirmed, else "".
 
     A node that is started anew by another command than before would have its usual budget again. The epsilon
     of any group of records, or delta, may have been raised; the first of these, as it was, confirms it.
@@ -240,7 +240,7 @@ def _raised(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
 
 
 def _as_setting(numbers: Sequence[float]) -> str:
-    """Write a budget as in a node's settings: a number, or several in quotes."""
+    """Format a budget as a node's setting: one number, or several numbers in quotes."""
     text = ",".join(f"{number:g}" for number in numbers)
     return f"'{text}'" if len(numbers) > 1 else text
 
@@ -333,7 +333,7 @@ def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun
 
 
 def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Raise BudgetRefusedError if the client is asked far more often than the agreed rates make likely."""
+    """Raise BudgetRefusedError if the client is asked far more often than its sampling rates explain."""
     chance = ledger.chance_of_round(round_of_run.run, round_of_run.index)
     if not chance >= LEAST_CHANCE:
         log(ERROR, "asked so often at the sampling rates of the terms: with probability %.3g", chance)
@@ -344,7 +344,7 @@ def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
 
 
 def _check_participations(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Raise BudgetRefusedError if the client took part in too many rounds, or in one too near this round."""
+    """Raise BudgetRefusedError if the client took part too often, or in a round too close to this one."""
     taken = set(ledger.run(round_of_run.run).drawn_in) - {round_of_run.index}
     if len(taken) >= budget.max_participations:
         raise BudgetRefusedError(f"{_own_most(budget)}, and has")
@@ -363,7 +363,7 @@ def _own_separation(budget: Budget) -> str:
 
 
 def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Raise BudgetRefusedError if the budget cannot pay for this round after the cost of all runs.
+    """Raise BudgetRefusedError if this round, added to the cost of all runs so far, would exceed the budget.
 
     A path counts by the rounds that were taken, so runs that go on side by side fit or not round by round.
     """
@@ -380,7 +380,7 @@ def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun)
 
 
 def check_terms_of_sum(terms: Terms, round_index: int, parameters: SumParameters) -> None:
-    """Raise BudgetRefusedError if a sum has less noise or worse limits of dropouts or colluders than agreed.
+    """Raise BudgetRefusedError if a sum's noise or its tolerance of dropouts or colluders breaks the terms.
 
     Worse is less noise, more dropouts, or fewer corrupt members that are tolerated.
     """
@@ -389,7 +389,7 @@ def check_terms_of_sum(terms: Terms, round_index: int, parameters: SumParameters
 
 
 def _broken_term(terms: Terms, round_index: int, parameters: SumParameters) -> str:
-    """Say which number of a sum is worse than the run's agreed conditions, or return "" if none is.
+    """Describe the first parameter of a sum (noise, tolerances) that is worse than agreed, or return "".
 
     A sum of updates that are private by themselves owes no noise.
     """

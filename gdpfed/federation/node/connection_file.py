@@ -64,7 +64,7 @@ class ConnectionState:
         write_whole(path, json.dumps(asdict(self)).encode() + b"\n")
 
     def found(self, now: float | None = None) -> tuple[str, str]:
-        """Return ``healthy`` or ``unhealthy`` and the reason, for example a SuperNode that is silent."""
+        """Return ``healthy`` or ``unhealthy``, and why: for example, the SuperNode writes nothing."""
         silent = (time.time() if now is None else now) - self.seen
         if self.reason:
             return UNHEALTHY, self.reason
@@ -75,7 +75,7 @@ class ConnectionState:
         return HEALTHY, ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the state of the connection as JSON."""
+        """Return the state of the connection as a dictionary that can be written as JSON."""
         state, reason = self.found()
         return {"state": state, "since": _iso(self.since), "seen": _iso(self.seen), "reason": reason}
 

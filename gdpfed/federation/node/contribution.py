@@ -129,7 +129,7 @@ class Contributor:
         steps_of: "Callable[[TrainingOrder, torch.Tensor, Encoding], Steps]",
         filling: Callable[[Encoding], Steps],
     ) -> Steps:
-        """Compute the update, and return it encoded by `steps_of`; return `filling` if zeros are asked for.
+        """Compute the client's update and encode it by `steps_of`; if the server wants zeros, call `filling`.
 
         The round is charged already, and the server sees whether the client answers. So an error that depends
         on the examples is not raised: the client sends zeros, under the same noise as any update.

@@ -88,7 +88,7 @@ def _check_installed(question: Mapping[str, Any]) -> None:
 
 
 def check_part(settings: NodeSettings, source: str) -> None:
-    """Raise NodeConfigError if this node has no data of its own and cannot load the run's data set.
+    """Raise NodeConfigError if a node without data of its own cannot load the run's data set.
 
     `source`: the data set, as JSON. It is loaded from where its loader looks for it, and is nobody's own.
 
@@ -121,7 +121,7 @@ def unit_in(question: Mapping[str, Any]) -> Unit:
 
 
 def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | None:
-    """Return how many records of its own the node brings to a run that protects records, or None.
+    """Return the record count of the node's own data; None without own data, or if the run protects clients.
 
     It refuses to join with examples that the run cannot be trained on; why is in the node's log alone.
 
@@ -152,13 +152,13 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
 
 
 def number_of_records(parts: Sequence[Split]) -> int:
-    """Return the number of records, or of persons if rows have persons, in `parts[0]`, the training data."""
+    """Return the number of training records in `parts[0]`, or of persons if rows belong to persons."""
     train = parts[0]
     return len(train) if train.persons is None else len(np.unique(train.persons))
 
 
 def usable_data(own: OwnData) -> tuple[Split, ...]:
-    """Return the node's own examples, after checks that do not depend on any message.
+    """Check and return the node's own examples; the checks do not depend on any message of the server.
 
     Raises:
         DataRefusedError: it cannot be used, of whatever kind the error was: the kind might tell of the data.
@@ -170,7 +170,7 @@ def usable_data(own: OwnData) -> tuple[Split, ...]:
 
 
 def tell_cut(own: OwnData) -> None:
-    """Warn in the node's log which values of the node's data a run clips, and which files are not read."""
+    """Warn in the node's log about clipped values and left-out rows of its data, and about files not read."""
     if declares_pictures(own.path):
         for words in own_not_read(own.path):
             log(WARNING, "%s=%s", "data", words)

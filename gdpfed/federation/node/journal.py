@@ -89,7 +89,7 @@ def note(settings: NodeSettings, entry: JournalEntry) -> None:
 
 
 def hear(settings: NodeSettings) -> None:
-    """Record when the server last asked this node; it asks all nodes, so this does not reveal the sample."""
+    """Record that the server asked this node now; it asks all nodes, so this does not reveal the sample."""
     path = settings.kept_beside(HEARD_SUFFIX)
     if path is None:
         return

@@ -76,7 +76,7 @@ def keep_data(settings: NodeSettings, run: str) -> None:
 
 
 def dealt_by(settings: NodeSettings, terms: Terms) -> str:
-    """Return a hash of what assigns records to privacy groups: a column, or the examples in their order.
+    """Return a hash of what puts records into budget groups: a declared column, or all records in order.
 
     It is a hash of the declared column for the groups, or of the client's number and its training examples in
     their order. It is empty for records of one group, or without data of the node's own.

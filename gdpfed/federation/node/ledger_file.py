@@ -41,7 +41,7 @@ class LedgerError(NodeConfigError):
 
 @dataclass
 class LedgerFile:
-    """A client's ledger file while this process holds its lock; changes take effect when they are saved."""
+    """A client's ledger file, locked by this process; changes to the ledger take effect when saved."""
 
     path: Path
     ledger: ClientLedger
@@ -145,7 +145,7 @@ class LedgerFile:
         return read["ledger"]
 
     def _known(self) -> list[str]:
-        """Return the hashes of the ledgers that may be on disk, or an empty list if there was never one.
+        """Return from the lock file the possible hashes of the ledger on disk; empty if there was never one.
 
         The lock also says whether the ledger had a copy when it was written.
         """
@@ -163,7 +163,7 @@ class LedgerFile:
         return list(known)
 
     def _mark(self, *digests: str) -> None:
-        """Write the hashes of the ledgers that may now be on disk to the lock file, in a single write.
+        """Write the possible hashes of the ledger on disk to the lock file, in a single write.
 
         Beside them stands whether the ledger has a copy.
         """
@@ -266,7 +266,7 @@ def _is_free(entry: Mapping[str, Any]) -> bool:
 
 
 def _terms_of_both(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a run's terms from two ledger entries of it, with the earlier of their two first rounds.
+    """Return the terms on which two ledger entries of one run agree, with the earlier of their first rounds.
 
     Raises:
         LedgerError: the terms are others, so that neither stands for what both have cost.
@@ -284,7 +284,7 @@ def _terms_of_both(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[
 
 
 def _own_updates(entry: Mapping[str, Any]) -> Counter[int]:
-    """Count the updates, other than zeros, that the client has sent in each round of a run."""
+    """Return how many updates, not counting updates of zeros, the client has sent in each round of a run."""
     return Counter(entry["rounds"]) - Counter(filled_rounds(entry))
 
 

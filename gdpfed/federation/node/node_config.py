@@ -41,27 +41,27 @@ class Kind:
 
 
 def whole(least: int, most: int) -> Kind:
-    """Allow whole numbers from ``least`` to ``most`` as a setting."""
+    """Return the kind of setting that allows whole numbers from ``least`` to ``most``."""
     return Kind(f"a whole number from {least} to {most}", lambda v: type(v) is int and least <= v <= most)
 
 
 def positive(below: float = inf) -> Kind:
-    """Allow numbers above 0 and below ``below`` as a setting."""
+    """Return the kind of setting that allows numbers above 0 and below ``below``."""
     return Kind(f"a number above 0 and below {below:g}", lambda v: _is_number(v) and 0 < v < below, float)
 
 
 def share() -> Kind:
-    """Allow fractions as a setting: numbers from 0 to below 1."""
+    """Return the kind of setting that allows fractions, from 0 to below 1."""
     return Kind("a number from 0 to below 1", lambda v: _is_number(v) and 0 <= v < 1, float)
 
 
 def amount() -> Kind:
-    """Allow amounts as a setting: finite numbers of at least 0."""
+    """Return the kind of setting that allows finite numbers of 0 or more."""
     return Kind("a finite number, 0 or more", lambda v: _is_number(v) and v >= 0 and isfinite(v), float)
 
 
 def ascending() -> Kind:
-    """Allow as a setting one number above 0, or a text of several in ascending order."""
+    """Return the kind of setting that allows one number above 0, or a text of several in ascending order."""
     return Kind('a number above 0, or several in ascending order as in "0.1,1,5"', _is_ascending, _numbers_in)
 
 
@@ -70,17 +70,17 @@ def _numbers_in(value: float | str) -> tuple[float, ...]:
 
 
 def path() -> Kind:
-    """Allow the path of a file or folder as a setting."""
+    """Return the kind of setting that allows the path of a file or folder."""
     return Kind("a path in quotes", lambda v: isinstance(v, str) and v != "", lambda v: Path(v).expanduser())
 
 
 def text() -> Kind:
-    """Allow any non-empty text as a setting."""
+    """Return the kind of setting that allows any non-empty text."""
     return Kind("a text in quotes", lambda v: isinstance(v, str) and v != "")
 
 
 def one_of(*words: str) -> Kind:
-    """Allow only these words as a setting."""
+    """Return the kind of setting that allows only the given words."""
     return Kind(f"one of {', '.join(words)}", lambda v: isinstance(v, str) and v in words)
 
 
@@ -199,7 +199,7 @@ class NodeConfig(SumLimits, BudgetLimits):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """Read settings that `check_settings` accepted, without those of edge servers and users' apps."""
+        """Make a NodeConfig from checked settings; settings of edge servers and users' apps are left out."""
         known = ((key, OWN_SETTINGS[key]) for key in config if key in OWN_SETTINGS)
         return cls(**{key.replace("-", "_"): kind.read(config[key]) for key, kind in known})
 

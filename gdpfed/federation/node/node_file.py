@@ -32,7 +32,7 @@ class NodeFile:
 
     @property
     def name(self) -> str:
-        """How errors name the file: the setting that gives its path, and the path."""
+        """The file's name in error messages: the node setting that gives its path, and the path."""
         return f"{self.setting}={self.path}"
 
     def read(self) -> bytes | None:
@@ -68,7 +68,7 @@ class NodeFile:
 
     @contextmanager
     def locked(self) -> Iterator[BinaryIO]:
-        """Lock this file against all other processes; yield the file beside it that holds the lock.
+        """In a ``with`` block, lock this file against other processes; yield the lock file beside it.
 
         Raises:
             NodeConfigError: another process has it, or its directory does not exist.

@@ -159,7 +159,7 @@ class NodeSettings:
         return None if path is None else OwnData(path, held_out, share)
 
     def own_terms(self, terms: Terms, dealt_by: str = "") -> Terms:
-        """Return a run's conditions, completed by this node: its held-out rule, and what counts as a record.
+        """Return a run's terms with this node's own rules added: held-out examples, and what a record is.
 
         `dealt_by`: what decides in which group each of its records is.
 
@@ -180,7 +180,7 @@ class NodeSettings:
         return replace(terms, held_out_by=held_out_by, record_is=person_words(parties), dealt_by=dealt_by)
 
     def kept_beside(self, suffix: str) -> Path | None:
-        """Return the path of a file beside the node's ledger or, without one, beside its session file."""
+        """Return the path of a file beside the node's ledger or session file; None if there is neither."""
         kept = self.given.ledger or self.given.session_file
         return None if kept is None else kept.with_name(kept.name + suffix)
 
@@ -237,7 +237,7 @@ class NodeSettings:
 
     @property
     def player(self) -> Player | None:
-        """The node's preferences for choosing its privacy budget, in a game or for a price, or None.
+        """The node's preferences for choosing its budget in a game or for a price; None if it has none.
 
         Raises NodeConfigError: first-budget is given without aversion.
         """

@@ -19,7 +19,7 @@ class NodeSide:
     """A plug-in's part on the node; by default, it answers no request and refuses nothing."""
 
     def answer(self, told: Values, player: Player | None, budgets: Budgets) -> dict[str, Any]:
-        """Return the node's answer, as flat values, to values that the server's plug-in sent.
+        """Return the node's answer to values that the server's plug-in sent, as a flat dictionary.
 
         Raises:
             NodeConfigError: it was not started for that.
@@ -29,7 +29,7 @@ class NodeSide:
         )
 
     def said_epsilon(self, told: Values, player: Player | None, budget: Budget) -> float:
-        """Return the epsilon that a node states when it joins, at most its own budget."""
+        """Return the epsilon that this node states when it joins a run; by default, its whole budget."""
         return budget.epsilon
 
     def check_terms(self, told: Values | None, player: Player | None, budget: Budget, terms: Terms) -> None:

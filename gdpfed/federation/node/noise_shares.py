@@ -26,7 +26,7 @@ from secagg.crypto.keys import CONTEXT_BYTES
 
 @dataclass(frozen=True)
 class Correction:
-    """The server's request that a node subtracts, in this round, noise that it added in earlier rounds.
+    """The server's request to a node to subtract, in this round, noise that the node added in earlier rounds.
 
     Attributes:
         turns: the rounds of its turns, earlier ones of the same run, of whose noise a part is due.
@@ -73,7 +73,7 @@ def keep_share(
 def taken_back(
     node: Node, round_of_run: RoundOfRun, turns: Sequence[int], parameters: SumParameters
 ) -> list[KeyedNoise]:
-    """Return the parts of a node's earlier noise to subtract in this round; none is given out twice.
+    """Return the node's noise of earlier rounds that this round subtracts; each part is returned only once.
 
     A part whose share is lost, was given out before or does not fit the sum is left out.
     """

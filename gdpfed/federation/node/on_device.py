@@ -19,7 +19,7 @@ from secagg import ClientSession, Encoding
 
 @dataclass(frozen=True)
 class DevicePart:
-    """A node's part of one secure sum on a GPU: `there` computes the vector, and `session` masks it."""
+    """A node's part of one secure sum: `there` computes the vector on a GPU, and `session` masks it."""
 
     there: DeviceSum
     session: ClientSession
@@ -51,7 +51,7 @@ class DevicePart:
 
 
 def device_part(device: torch.device, session: ClientSession) -> DevicePart | None:
-    """Prepare a node's part of a sum on its GPU, or return None and log why only the CPU can mask it."""
+    """Prepare a node's part of a sum on its GPU; if only the CPU can mask it, log why and return None."""
     found = device_sum(device, session.parameters.suite)
     if isinstance(found, str):
         log(INFO, "%s", found)

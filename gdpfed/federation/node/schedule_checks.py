@@ -25,7 +25,7 @@ def check_schedule(
     session: ClientSession,
     corrupt_fraction: float,
 ) -> None:
-    """Raise BudgetRefusedError if a signed sum has members that the agreed schedule does not name for it.
+    """Raise BudgetRefusedError if a signed sum has a member that the schedule does not name for this round.
 
     A member holds shares of the others' secrets, also one without an update, and one that drops out later. If
     the server could add members, it would add corrupt ones until these can unmask any sum by themselves.
@@ -53,7 +53,7 @@ def check_schedule(
 
 
 def trusted_with(terms: Terms) -> str:
-    """Return why the node must trust the server about other members in this run; "" if it need not."""
+    """Return a text on how a lying server could have this run's noise removed, or "" if it could not."""
     taken_back = terms.sums_hidden and any(tap > 0 for tap in noise_taps(terms))
     if not taken_back or (isinstance(terms, ScheduledTerms) and terms.schedule):
         return ""
@@ -83,5 +83,5 @@ def _broken(terms: ScheduledTerms, round_index: int, session: ClientSession, cor
 
 
 def corrupt_of(terms: Terms, corrupt_fraction: float, members: int) -> int:
-    """Return how many members of a sum, at least 1, this node assumes to be corrupt."""
+    """Return how many of a sum's members, at least 1, this node assumes to be corrupt."""
     return max(1, ceil(max(terms.corrupt_tolerance, corrupt_fraction) * members))

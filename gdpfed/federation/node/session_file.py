@@ -55,7 +55,7 @@ class OpenSession:
 
 @dataclass
 class _Contents:
-    """The content of the session file that is not too old: open sessions, and noise to subtract later."""
+    """The recent entries of the session file: open sessions, and noise that later rounds may subtract."""
 
     sessions: dict[str, OpenSession] = field(default_factory=dict)
     shares: list[NoiseShare] = field(default_factory=list)
@@ -76,7 +76,7 @@ class SessionFile:
     def seal(
         self, data: bytes, stage: str, bound: bytes, before: tuple[str, bytes] | None
     ) -> tuple[str, bytes]:
-        """Encrypt a session under a new key, and write the key to disk before returning.
+        """Encrypt a session under a new key, and write the key to disk; return a handle and the ciphertext.
 
         Args:
             data: the session.

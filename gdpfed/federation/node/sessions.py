@@ -112,7 +112,7 @@ def keep_session(
     round_of_run: RoundOfRun,
     before: StoredSession | None = None,
 ) -> None:
-    """Store a session for the next message of its round, in place of the earlier session ``before``."""
+    """Store a session until the next message of its round; it replaces the stored session ``before``."""
     file = session_file_of(node)
     data, handle = session.to_bytes(), ""
     opened = time.time() if before is None else before.opened
@@ -164,5 +164,5 @@ def keeps_shares(node: Node) -> bool:
 
 
 def _bound(round_of_run: RoundOfRun) -> bytes:
-    """Return the round and run as bytes, to which an encrypted session is bound."""
+    """Return bytes of the round and run, which bind an encrypted session to this round and run."""
     return f"{round_of_run.index}/{round_of_run.run}".encode()

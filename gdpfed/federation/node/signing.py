@@ -164,7 +164,7 @@ def signing_of(node: Node) -> tuple[Identity | None, Roster | None]:
 
 
 def accept_roster(node: Node, record: Mapping[str, Any] | None) -> None:
-    """Accept the first list of public keys that a message brings; raise RemoteProtocolError for another.
+    """Store the first list of public keys that a message brings; raise RemoteProtocolError for another list.
 
     Raises RemoteProtocolError: the message's roster is not the consortium's, or not the one accepted before.
     """

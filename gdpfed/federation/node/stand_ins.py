@@ -26,14 +26,14 @@ _WORD = re.compile(r"(\S+?)=('[^']*'|\"[^\"]*\"|\S+)")
 
 
 class StandInError(InputError):
-    """Raised if the object in place of a node's own data gives no update; the server reads the message."""
+    """Raised if a stand-in (it replaces a node's own data) gives no update; the server reads the message."""
 
 
 class StandIn(Protocol):
     """Gives a node's updates in place of training on the node's own data."""
 
     def check(self, order: "TrainingOrder") -> None:
-        """Raise InputError for an instruction that this object cannot follow, before any cost is recorded."""
+        """Raise InputError if this object cannot follow the server's instruction; no cost is recorded yet."""
         ...
 
     def change(self, run: str, order: "TrainingOrder", theta: Vector) -> Vector:
@@ -51,7 +51,7 @@ class StandIn(Protocol):
 
 @dataclass(frozen=True)
 class StandInKind:
-    """A kind of object in place of a node's own data (a stand-in): the settings, and a function to make one.
+    """A kind of stand-in, which replaces a node's own data: its settings, and a function to make one.
 
     Attributes:
         settings: of a node, and the values that each takes; the one that chooses the kind among them.

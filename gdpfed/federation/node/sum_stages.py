@@ -101,7 +101,7 @@ def advertise(request: StageRequest, node: Node) -> bytes:
 
 
 def _other_label(label: str, round_of_run: RoundOfRun) -> str:
-    """Return an error text if a sum's label names another run or round than this one, else "".
+    """Return an error text if a sum's label names another run or round than the request does, else "".
 
     A server that lies could tell the members of one sum different rounds, or different runs, and have noise
     taken back in another sum than the accounting has. The label is one text for all of them.
@@ -160,7 +160,7 @@ def mask(request: StageRequest, node: Node) -> bytes:
 def _taken_back(
     node: Node, round_of_run: RoundOfRun, turns: tuple[int, ...], parameters: SumParameters
 ) -> list[KeyedNoise]:
-    """Record in the ledger that noise of these earlier rounds is subtracted now; return that noise."""
+    """Record in the ledger that the noise of the rounds ``turns`` is subtracted now; return that noise."""
     if not turns:
         return []
     if own := node.settings.budgets:
@@ -169,7 +169,7 @@ def _taken_back(
 
 
 def check(request: StageRequest, node: Node) -> bytes:
-    """Stage between 3 and 4, if the server may lie: sign its list of survivors; sign only one such list."""
+    """Stage between 3 and 4, if the server may lie: sign its list of survivors, but never a second list."""
     with stored_session(node, MASKED_SLOT, request.round_of_run, then=MASKED_SLOT) as session:
         return session.check(request.data)
 
@@ -203,7 +203,7 @@ def plain(request: StageRequest, node: Node) -> bytes:
 def _order_and_model(
     request: StageRequest, node: Node, parameters: SumParameters
 ) -> tuple["TrainingOrder", npt.NDArray[np.float32]]:
-    """Return a request's instruction and model; raise an error if the operator forbids the model or a file.
+    """Return a request's checked instruction and model; raise an error if the operator forbids what it uses.
 
     The operator decides which files a node opens. Only a simulated node reads a path that the server names.
     """
@@ -227,7 +227,7 @@ NUMBER, COUNT = "number-of-records", "count"
 
 
 def keep_number(node: Node, records: int) -> int:
-    """Store in the run's state how many records this node brings (a public number); return the number."""
+    """Store in the run's state the number of records that this node brings, which is public; return it."""
     node.state[NUMBER] = {COUNT: records}
     return records
 

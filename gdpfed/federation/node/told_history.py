@@ -23,14 +23,14 @@ LONGEST_SECRET = 64
 
 @dataclass(frozen=True)
 class ToldRun:
-    """What a server remembers of a client in a run: how many rounds had its update, and the run's secret."""
+    """What a server remembers of a client in a run: how many rounds have its update, and the run's secret."""
 
     rounds: int
     secret: str
 
 
 def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
-    """Raise BudgetRefusedError if the ledger lacks more rounds known to the server than the node allows.
+    """Raise BudgetRefusedError if the ledger lacks too many of the rounds that the server remembers.
 
     Args:
         budget: of the node; all of its budgets have one ledger.
@@ -61,7 +61,7 @@ def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
 
 
 def secret_in(told: Mapping[str, Any] | None) -> str:
-    """Return the secret that a server shares with this client about the run that it offers; "" for none.
+    """Return the secret that the server shares with this client for the offered run; "" if it sent none.
 
     Raises BudgetRefusedError: it is not a short text.
     """
@@ -72,7 +72,7 @@ def secret_in(told: Mapping[str, Any] | None) -> str:
 
 
 def missing_rounds(ledger: ClientLedger, earlier: Mapping[str, ToldRun]) -> dict[str, int]:
-    """Compare a ledger with the server's memory: return how many rounds of each run the ledger lacks.
+    """Return, for each run, how many rounds the server remembers that the client's ledger lacks.
 
     At least 1 for a run that the ledger does not know, and none for a run of which the server does not show
     the secret.

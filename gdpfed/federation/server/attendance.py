@@ -103,7 +103,7 @@ class Attendance:
             log(INFO, "client %d takes part from the next round on", *late.nodes)
 
     def _agree(self, late: Joined, round_index: int) -> None:
-        """Have a late node agree to the conditions of the remaining rounds, and record their cost.
+        """Have a late node accept the terms of the remaining rounds, and record their cost in its ledger.
 
         Raises NodeRefusedError: the node refuses, or its number of records does not fit the plan.
         """
@@ -113,7 +113,7 @@ class Attendance:
         _refuse(begin_terms(self._transport, late, terms, self.history))
 
     def _checked(self, answer: NodeAnswer) -> Joined:
-        """Return a late node's answer; raise NodeRefusedError if it may not be the client it claims to be.
+        """Return a late node as joined; raise NodeRefusedError if its client is taken or its key is unknown.
 
         Raises NodeRefusedError: another node is this client, or the node proves another key than before.
         """

@@ -62,7 +62,7 @@ def with_said_records(config: Config, joined: Joined) -> Config:
 
 
 def with_said_budgets(config: Config, joined: Joined, enough: int) -> Config:
-    """Add the budgets that clients state to the configuration, with a delta that all of them allow.
+    """Return the configuration with the budgets that clients stated, and a delta that all of them allow.
 
     A run that is resumed keeps the budgets that its plan was made of; whether they still hold is for each
     client to say when it is offered the terms. Without a configured delta the plan takes the smallest that a
@@ -161,7 +161,7 @@ def agree_to_terms(transport: Transport, joined: Joined, terms: Mapping[int, Off
 
 
 def keep_groups(run: PreparedRun, joined: Joined, enough: int) -> None:
-    """Leave out clients whose records fall into other groups than planned; raise RunError if too few stay."""
+    """Leave out clients whose records are in other budget groups than planned; RunError if too few stay."""
     _leave_out(joined, dealt_otherwise(run, joined), enough)
 
 
@@ -178,7 +178,7 @@ def keep_ledgers(run: PreparedRun, joined: Joined, enough: int) -> None:
 
 
 def dealt_otherwise(run: PreparedRun, joined: Joined) -> dict[int, str]:
-    """Return the clients whose records fall into other groups than planned, each with the reason.
+    """Return the clients whose records fall into other budget groups than planned, each with the reason.
 
     Shares deal records out by how many there are. With another number a record can pass from a strict group
     to a loose one while the run goes on, and cost more than its own budget. Where data says the group of
@@ -218,14 +218,14 @@ def begin_with_terms(
 
 
 def offer_terms(transport: Transport, joined: Joined, terms: Mapping[int, Offer]) -> dict[int, str]:
-    """Ask clients whether the run fits their own budgets; return the reasons of those that refuse."""
+    """Ask clients whether the run fits their own budgets; return the reason of each client that refuses."""
     return refusals(transport, joined.nodes, _contents(terms), OFFER)
 
 
 def begin_terms(
     transport: Transport, joined: Joined, terms: Mapping[int, Offer], history: ClientHistory
 ) -> dict[int, str]:
-    """Have clients record the run's cost in their own ledgers; return the reasons of those that refuse."""
+    """Have clients record the run's cost in their own ledgers; return the reason of each that refuses."""
     refused = refusals(transport, joined.nodes, _contents(terms), BEGIN)
     history.begun(terms.keys() - refused.keys())
     return refused

@@ -38,7 +38,7 @@ READ_VERSIONS = (1, VERSION)
 
 @dataclass(frozen=True)
 class ClientsRun:
-    """A client's part in one run: in how many rounds an update came, and the secret that it was told."""
+    """A client's part in one run: how many rounds have its update, and the secret that the server told it."""
 
     rounds: int
     secret: str
@@ -65,7 +65,7 @@ class ClientHistory:
         self._drawn: dict[int, str] = {}
 
     def told(self, clients: Collection[int]) -> dict[int, Records]:
-        """Return what to tell each client about its own newest runs and this one, as message records.
+        """Return message records that tell each client about its own newest runs and about this run.
 
         Raises RunError: the file cannot be used.
         """

@@ -130,7 +130,7 @@ class Joined:
             self.versions[client_id] = answer.versions
 
     def leave_out(self, refusals: Mapping[int, str], enough: int) -> None:
-        """Continue without some clients, as long as ``enough`` nodes stay.
+        """Remove these clients from the run; raise RunError if fewer than ``enough`` nodes are left.
 
         Raises RunError: too few stay; it says why the last one does not.
         """

@@ -38,12 +38,12 @@ class NodesOfSide:
         return Answer(dict(reply.records.get(self.name, {})))
 
     def leave_out(self, refusals: Mapping[int, str]) -> None:
-        """Continue without some clients; raise RunError if too few stay."""
+        """Remove these clients from the run; raise RunError if too few stay."""
         self.joined.leave_out(refusals, self.enough)
 
 
 def sides_wait_for_nodes(config: Config) -> bool:
-    """Whether a plug-in must ask nodes before this run is planned."""
+    """Whether any plug-in must send requests to nodes before this run can be planned."""
     return any(side().asks(config) for side in SERVER_SIDES.items().values())
 
 

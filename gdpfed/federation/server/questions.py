@@ -115,7 +115,7 @@ class NodeRefusedError(RunError):
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits on budgets and record counts that nodes state, since these affect the noise of all clients.
+    """Limits on the budgets and record counts that nodes may state, since these affect every client's noise.
 
     `least_epsilon`, `least_delta`: of its budget. `most_records`: that it brings.
     """
@@ -130,7 +130,7 @@ WIDEST = Bounds(1e-3, 2**40, 1e-12)
 
 
 class Questions:
-    """Makes the server's request to join for each node, with a fresh challenge, and checks the signed answer.
+    """Makes a request to join for each node, with a fresh challenge, and checks the node's signed answer.
 
     Nodes prove their keys where there is a roster, and in active mode.
 
@@ -190,7 +190,7 @@ class Questions:
         return {CLIENT_RECORD: question, **self._told}
 
     def proven_key(self, node_id: int, client_id: int, answer: Mapping[str, Any]) -> bytes | None:
-        """Return the public key that a node has proved to own, or None if no proof is asked for.
+        """Return the public key that a node's signature proves, or None if this run asks for no proof.
 
         Raises NodeRefusedError: it proves none, or another one than the roster has for the client.
         """

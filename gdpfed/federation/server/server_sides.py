@@ -36,7 +36,7 @@ class JoinedNodes(Protocol):
         ...
 
     def leave_out(self, refusals: Mapping[int, str]) -> None:
-        """Continue without some clients; each reason names the client and the cause.
+        """Remove these clients from the run; each reason names the client and the cause.
 
         Raises RunError: too few stay.
         """
@@ -55,11 +55,11 @@ class ServerSide:
         return config
 
     def told_at_join(self, config: Config) -> Values | None:
-        """Return flat values to send to nodes with the request to join, or None for nothing."""
+        """Return a flat dictionary to send to nodes with the request to join; None to send nothing."""
         return None
 
     def told_with_terms(self, config: Config) -> Values | None:
-        """Return flat values to send to nodes with the conditions of a run, or None for nothing."""
+        """Return a flat dictionary to send to nodes with a run's conditions; None to send nothing."""
         return None
 
 
@@ -71,12 +71,12 @@ SERVER_SIDES: Registry[type[ServerSide]] = Registry(
 
 
 def told_at_join(config: Config) -> dict[str, Values]:
-    """Return the values that each plug-in sends to nodes with the request to join, by the plug-in's name."""
+    """Return what each plug-in sends to nodes with the request to join: plug-in's name -> values."""
     told = {name: side().told_at_join(config) for name, side in SERVER_SIDES.items().items()}
     return {name: values for name, values in told.items() if values is not None}
 
 
 def told_with_terms(config: Config) -> dict[str, Values]:
-    """Return the values that each plug-in sends to nodes with a run's conditions, by the plug-in's name."""
+    """Return what each plug-in sends to nodes with a run's conditions: plug-in's name -> values."""
     told = {name: side().told_with_terms(config) for name, side in SERVER_SIDES.items().items()}
     return {name: values for name, values in told.items() if values is not None}

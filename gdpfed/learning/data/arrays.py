@@ -96,7 +96,7 @@ def load(source: DataSource) -> Dataset:
 
 
 def dataset_of_arrays(arrays: Mapping[str, Array], place: str) -> Dataset:
-    """Make a data set from the arrays x_train, y_train, x_test and y_test; `place` names them in errors.
+    """Make a data set from x_train, y_train, x_test and y_test; errors name the arrays' origin, `place`.
 
     Raises LearningError: arrays of a shape or type that cannot be used.
     """

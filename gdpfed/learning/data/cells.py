@@ -105,7 +105,7 @@ def _text_marks(columns: Columns, form: FileForm, name: str) -> frozenset[str]:
 
 
 def row_test(columns: Columns) -> Callable[[Sequence[str]], Callable[[list[str]], bool]]:
-    """Return a function that takes column names and returns a test: can a line's fields be a table row?
+    """Return a function: column names -> a test whether the fields of a line can be a row of the table.
 
     They can if there are as many fields as columns, at least half of the fields in declared columns are
     valid or empty, and at least one of these is a valid value.

@@ -24,7 +24,7 @@ Days = TypeVar("Days", float, npt.NDArray[np.float64])
 
 @dataclass(frozen=True)
 class DatedAs:
-    """How a date becomes a number: an age on a day, or days since a day.
+    """How a column's dates become numbers: as ages on a declared day, or as days since that day.
 
     Attributes:
         unit: ``age_on``, years from the date to ``day``, or ``days_since``, days from ``day`` to the date.
@@ -37,7 +37,7 @@ class DatedAs:
     form: str | None = None
 
     def of_days(self, days: Days) -> Days:
-        """Convert dates, in days after the declared day, to the declared unit: days or age on that day."""
+        """Convert days after the declared day to the declared unit: the same days, or the age on that day."""
         return -days / DAYS_A_YEAR if self.unit == AGE_ON else days
 
 
@@ -90,7 +90,7 @@ class Named:
 
 
 def without_tests(test: Named) -> str:
-    """Return a message that no row of a table has a value which marks it as test data."""
+    """Return an error text: no row of the table has a value that marks it as test data."""
     return f"no row has {either(map(repr, test.values))} in the column '{test.name}', which are for testing"
 
 
@@ -199,7 +199,7 @@ class Columns:
         return next((each.values for each in named if each is not None and each.name == name), ())
 
     def marks(self, name: str) -> tuple[str, ...]:
-        """Return the texts that, as declared, mean a missing value in this column only."""
+        """Return the texts that, by the declaration, mean a missing value in this column only."""
         inputs: tuple[Numeric | Categorical, ...] = (*self.numeric, *self.categorical)
         return next((each.missing_marks for each in inputs if each.name == name), ())
 
@@ -232,7 +232,7 @@ def _without_new(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def whole(text: str) -> str:
-    """Remove a fraction of zeros from a whole number (7.0 becomes 7); keep any other text."""
+    """Write a whole number without zeros after its point (7.0 becomes 7); return any other text unchanged."""
     return text.partition(".")[0] if re.fullmatch(r"-?[0-9]+\.0+", text) else text
 
 

@@ -108,7 +108,7 @@ def _split(line: str, separator: str) -> list[str]:
 def all_names(
     names: Sequence[str], below: Sequence[str], separator: str, reads: RowTest, found: Found
 ) -> tuple[list[str], bool]:
-    """Return the names of all fields of a row, and whether rows end with an additional empty field.
+    """Return names for all fields of a row ("" for an unnamed one), and whether rows end in an empty field.
 
     A row may have one field more than there are names: an index before it, or nothing after a last separator.
     The first rows say which; a row that is otherwise is refused.

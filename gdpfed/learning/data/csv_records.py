@@ -57,7 +57,7 @@ class _Scan:
 
 
 class RecordReader:
-    """Cuts blocks of a CSV file in UTF-8 into complete records; `is_row` detects table rows in quoted text.
+    """Cuts blocks of a CSV file into complete records; `is_row` finds table rows inside an unclosed quote.
 
     `line`: the line of the file that the blocks begin with.
 
@@ -93,12 +93,12 @@ class RecordReader:
             self._more()
 
     def lines_below(self, most: int) -> list[str]:
-        """Return up to `most` non-empty lines that were read ahead, without removing them."""
+        """Return up to `most` of the next non-empty lines, without removing them from the buffer."""
         lines = (line for line in self._rest[:LOOKED_AT].splitlines() if line.strip())
         return [line.decode(errors="replace") for line in islice(lines, most)]
 
     def _taken(self, scan: _Scan, begin: int, end: int) -> Records:
-        """Return the record from ``begin`` to ``end``; drop all unparsed bytes before ``end``."""
+        """Return the record from ``begin`` to ``end``; remove all bytes before ``end`` from the buffer."""
         line = self._line + int(np.searchsorted(scan.ends, begin))
         self._line += int(np.searchsorted(scan.ends, end))
         self._rest = scan.data[end:]
@@ -252,7 +252,7 @@ def _toggles_one_by_one(quotes: list[int], data: bytes, borders: npt.NDArray[np.
 
 
 def _records(scan: _Scan, cut: int, line: int) -> Records:
-    """Return the records before position `cut`, without empty lines."""
+    """Return the non-empty records of a scanned block that end before the position `cut`."""
     outside = np.flatnonzero(~scan.inside & (scan.ends < cut))
     starts = np.concatenate([[0], scan.ends[outside] + 1])
     ends = np.append(scan.ends[outside], cut)

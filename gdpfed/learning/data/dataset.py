@@ -78,7 +78,7 @@ class Pictures:
 
 
 def scaled(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    """Scale pixels for the model: x = pixel / 127.5 - 1, equally for every picture and data set.
+    """Scale pixels for the model: x = pixel / 127.5 - 1, the same for every picture and data set.
 
     The mean and standard deviation of the training pictures are not used: they tell of the clients' data.
     """
@@ -141,7 +141,7 @@ class Dataset:
 
     @property
     def named_classes(self) -> tuple[str, ...]:
-        """The names of classes or labels, in the order of model outputs; numbers if there are none."""
+        """The names of classes or labels, in the order of model outputs; numbers if they have no names."""
         if self.columns is not None:
             return self.columns.class_names
         numbers = tuple(map(str, range(self.num_classes))) if self.labels.weighed else ()
@@ -232,7 +232,7 @@ class ExampleForm:
 
     @property
     def declared(self) -> str | None:
-        """The hash of the declaration by which clients read tables or pictures; None if there is none."""
+        """The hash of the declared columns or picture format that clients share; None if none is declared."""
         return self.columns or self.pictures
 
     @property

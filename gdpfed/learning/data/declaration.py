@@ -163,7 +163,7 @@ def _label(reader: Part) -> dict[str, Any]:
 
 
 def _classes(reader: Part) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """Read the names of the classes, and the values that belong to each class."""
+    """Read the class names and, for each class, the label values that belong to it."""
     if isinstance(reader.values, Mapping):
         made = {name: each.values_once() for name, each in reader.items()}
     else:

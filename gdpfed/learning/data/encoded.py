@@ -113,7 +113,7 @@ def _of_pictures(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDAr
 
 
 def _of_texts(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray[np.generic]], Numbers]:
-    """Return a function that turns texts into numbers: the mean of a transformer's last hidden states."""
+    """Return a function that encodes each text as the mean of a transformer's last hidden states."""
     from gdpfed.learning.models import Given
 
     defaults = {each.name: each.default for each in fields(transformer.EncoderSizes)}

@@ -44,7 +44,7 @@ HOG_SIZE = 8
 
 
 def _in_chunks(pictures: npt.NDArray[np.float32], numbers: int, of: Transform) -> npt.NDArray[np.float32]:
-    """Apply a transform to pictures, in chunks; each picture becomes a vector of `numbers` features."""
+    """Apply a transform to pictures, chunk by chunk; return `numbers` features of each picture."""
     chunks = (pictures[start : start + CHUNK] for start in range(0, len(pictures), CHUNK))
     return np.concatenate([np.zeros((0, numbers), dtype=np.float32), *map(of, chunks)])
 
@@ -173,7 +173,7 @@ def with_features(data: Dataset, name: str, encoder: Encoder | None = None) -> D
 
 
 def transform_of(name: str, encoder: Encoder | None = None) -> Transform:
-    """Return the feature transform with this name; for ``file``, the one that applies the given encoder.
+    """Return the feature transform with this name; the name ``file`` means the given encoder.
 
     Raises LearningError: there is none.
     """

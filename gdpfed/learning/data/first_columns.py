@@ -96,7 +96,7 @@ def _counted_up(names: Collection[str]) -> bool:
 
 
 def _declared(present: Sequence[str], decimal: str, *, from_data: bool) -> tuple[str, str]:
-    """Return a column's section (numeric or categorical) and YAML entry; two empty texts for free text."""
+    """Return a column's YAML section (numeric or categorical) and entry; both are empty for free text."""
     kind = _kind(present, decimal)
     if kind == "number":
         return "numeric", _range(present, decimal, from_data=from_data)
@@ -107,7 +107,7 @@ def _declared(present: Sequence[str], decimal: str, *, from_data: bool) -> tuple
 
 
 def _read(path: Path) -> _Table:
-    """Read the texts of a table and detect its decimal mark."""
+    """Read all cells of a table as texts, and detect the table's decimal mark."""
     if path.is_dir():
         raise LearningError(f"{path} is a folder: name one table in it, whose columns the others have too")
     if not path.is_file():

@@ -79,7 +79,7 @@ def _declared(root: Path, source: DataSource) -> PictureForm | None:
 
 
 def _nothing(form: PictureForm | None) -> NotRead:
-    """Return a count, empty so far, of the folder's files that are not pictures."""
+    """Return a new, empty counter of the files in a folder that are not read."""
     scans = form is not None and form.window is not None
     return NotRead(known=KNOWN, endings=(*ENDINGS, *SCANS) if scans else ENDINGS)
 

@@ -1,4 +1,4 @@
-"""Partitions of data among clients, by name: functions that assign examples to all clients at once.
+"""Named partitions of data among clients: each is a function that assigns examples to all clients.
 
 Another package adds one as an entry point of the group ``gdpfed.partitions``, or for one process with
 ``PARTITIONS.register``: a function ``(data, num_clients, seed, **options) -> positions of every client``.
@@ -35,7 +35,7 @@ BY_CLASS, BY_LABEL = ("dirichlet", "pathological"), ("labels", "shards")
 def shared_out(
     data: Dataset, name: str, num_clients: int, seed: int, options: Options
 ) -> Sequence[Positions]:
-    """Return the positions of every client's examples under the partition with this name.
+    """Divide the examples among clients by the partition with this name; return every client's positions.
 
     No example goes to two clients: a record would be accounted at one of them only.
 
@@ -86,7 +86,7 @@ def flower_partition(make: Callable[..., "Partitioner"]) -> Sharing:
 
 
 def labels_as_table(data: Dataset) -> Any:
-    """Return a table of positions and labels for flwr-datasets; leave out the labels if they are arrays."""
+    """Return a table for flwr-datasets: each example's position and, unless labels are arrays, its label."""
     # Imported here, since it takes seconds and most partitions do without it.
     from datasets import Dataset as Table
 
@@ -95,7 +95,7 @@ def labels_as_table(data: Dataset) -> Any:
 
 
 def _skewed(name: str) -> Sharing:
-    """Return flwr-datasets' partition of this name: client sizes grow linearly, squarely or exponentially."""
+    """Return flwr-datasets' partition of this name: sizes grow linearly, by squares or exponentially."""
 
     def make(num_clients: int, seed: int) -> "Partitioner":
         from flwr_datasets import partitioner

@@ -87,7 +87,7 @@ def no_numbers(count: int) -> NumberCells:
 def numbers_of(
     values: "pa.Array", column: Numeric, columns: Columns, own: FileForm, found: Found, place: str
 ) -> NumberCells:
-    """Convert a declared column to numbers, and note in ``found`` how the numbers are written.
+    """Convert a declared column to numbers; add its notation (such as decimal commas) to ``found``.
 
     `own`: what the site says of the file.
 
@@ -181,7 +181,7 @@ def _of_few(
 
 
 def without_unclear(cells: NumberCells) -> NumberCells:
-    """Mark cells such as 1.234 as faults: in a table with decimal commas, the point may group thousands."""
+    """Mark cells such as 1.234 as wrong, as the point may group thousands in a table with decimal commas."""
     if not is_text(cells.shown.type):
         return cells
     points = compute.match_substring_regex(cells.shown, POINT_IS_UNCLEAR)
@@ -199,7 +199,7 @@ def _plain_texts(cells: TextCells) -> "pa.Array":
 
 
 def _cast(texts: "pa.Array") -> npt.NDArray[np.float64] | None:
-    """Convert texts to numbers, float64[N], NaN for empty texts; None if Arrow cannot read some."""
+    """Convert texts to float64[N], with NaN for empty texts; return None if Arrow cannot read every text."""
     try:
         found = compute.cast(texts, pa.float64())
     except pa.ArrowInvalid:
@@ -215,19 +215,19 @@ def _marked(
     shown: Any,
     unclear: Mask | None = None,
 ) -> NumberCells:
-    """Return a column of numbers; numbers that mark a missing value (such as -9) become missing."""
+    """Return a column of numbers; numbers that stand for a missing value (such as -9) become NaN."""
     said = [decimal_number(mark) for mark in marks if re.fullmatch(NUMBER, mark)]
     gone = wrong | np.isin(numbers, said) if said else wrong
     return NumberCells(np.where(gone, np.nan, numbers), wrong, NO_NUMBER, shown, unclear, UNCLEAR_NUMBER)
 
 
 def _lies_in(mark: str, column: Numeric) -> bool:
-    """Whether a mark of missing values is a number within a column's range."""
+    """Whether a text that marks missing values is a number within the column's declared range."""
     return bool(re.fullmatch(NUMBER, mark)) and column.low <= decimal_number(mark) <= column.high
 
 
 def marks_that_are_numbers(columns: Columns) -> list[tuple[str, str]]:
-    """Return pairs (mark, column) where a mark of missing values is also a number in the column's range."""
+    """Return pairs (mark, column): the mark means missing in every column, but lies in this one's range."""
     label = columns.number(columns.label)
     measured = (*columns.numeric, *(() if label is None else (label,)))
     return [

@@ -146,7 +146,7 @@ def own_split(path: Path, form: ExampleForm, held_out_share: float = 0.0) -> Spl
 def _as_taken(
     path: Path, form: ExampleForm, chosen: Chooser | None = None, *, for_testing: bool = False
 ) -> Split:
-    """Read a client's examples as model inputs and labels: all, or only those that `chosen` selects.
+    """Read a client's examples, all or only those that `chosen` selects, as model inputs and labels.
 
     An example with a label of no class, a token that is not in the vocabulary, or a number that is not
     finite counts as a blank one, all zeros. The server says how many classes there are: an error, or one

@@ -1,4 +1,4 @@
-"""Combines the rows of each person into one record, whose loss is the sum over its rows.
+"""Combines each person's rows into one record; its loss is the sum of the rows' losses.
 
 So whatever is done with a record is done with a person: it is drawn into a batch with all its rows, its
 gradient is clipped as a whole, and its influence is what a budget is for.
@@ -117,7 +117,7 @@ def persons_held_out(
 
 
 def beyond_parties(data: Dataset) -> tuple[int, int]:
-    """Return how many persons exceed the declared number of data owners, and the largest number found."""
+    """Return how many persons have more data owners than declared, and the most owners of any person."""
     train, columns = data.train, data.columns
     if not isinstance(train, Split) or train.persons is None or data.owners is None or columns is None:
         return 0, 0

@@ -143,7 +143,7 @@ def splits_in(root: Path) -> bool:
 
 
 def beside_splits(root: Path, known: Sequence[str] = ()) -> Iterator[str]:
-    """Yield notes on what lies beside the folders ``train`` and ``test`` and is not read."""
+    """Yield notes on files and folders that are not read because they are not in ``train`` or ``test``."""
     others = NotRead()
     for name in _shown(_names_in(root), others):
         if name in ("train", "test", *known):
@@ -175,7 +175,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def pictures_below(folder: Path, others: NotRead) -> Iterator[str]:
-    """Yield the paths of all pictures below a folder, sorted by folder and name."""
+    """Yield the paths of all pictures in a folder and its subfolders, sorted by folder and name."""
     for place, below, names in sorted(_walked(folder, others)):
         del below
         for name in _shown(sorted(names), others):

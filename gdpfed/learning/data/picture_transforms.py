@@ -65,7 +65,7 @@ class NormalizedPictures(Pictures):
     scale: Scale
 
     def take(self, indices: npt.NDArray[np.int64]) -> Split:
-        """The pictures at these positions, scaled."""
+        """Return the pictures at these positions, scaled by the declared mean and deviation."""
         return Split(self.scale.of(self.pixels[indices]), self.y[indices])
 
 
@@ -111,7 +111,7 @@ def transformed(picture: Image.Image, transforms: Sequence[Transform]) -> Image.
 
 
 def _resized(size: tuple[int, int], pixels: Sequence[int]) -> tuple[int, int]:
-    """Return width and height after a `resize`."""
+    """Return a picture's width and height after a `resize` transform."""
     if len(pixels) > 1:
         return pixels[1], pixels[0]
     width, height = (int(pixels[0] * edge / min(size)) for edge in size)
@@ -129,7 +129,7 @@ def _cropped(picture: Image.Image, edge: int) -> Image.Image:
 
 
 def _size(shapes: Sequence[Transform]) -> tuple[int, int] | None:
-    """Return height and width after declared transforms; None if they depend on the picture."""
+    """Return the height and width that transforms give to every picture; None if pictures may differ."""
     size: tuple[int, int] | None = None
     for each in shapes:
         first, last = each.pixels[0], each.pixels[-1]
@@ -170,7 +170,7 @@ def _numbers(part: Part, channels: int) -> tuple[float, ...]:
 
 
 def scale_from(values: Any) -> Scale | None:
-    """Make a scale from a dictionary that was read from JSON; return None for None.
+    """Make a Scale from a dictionary that was read from JSON; for None, return None.
 
     Raises TypeError, KeyError: they are those of none.
     """

@@ -89,7 +89,7 @@ def _and_more(files: Sequence[str]) -> str:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Hide progress bars, and limit the wait for a blocked network connection."""
+    """In a ``with`` block, hide progress bars and limit the wait for the network."""
     timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT_SECONDS)
     try:

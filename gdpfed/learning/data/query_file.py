@@ -107,13 +107,13 @@ def _query(path: Path, place: str) -> str:
 
 
 def _wrapped(chosen: str, query: str, end: str) -> str:
-    """Put the query into an outer query that chooses columns and rows."""
+    """Wrap a site's query in an outer SELECT of the columns ``chosen``, followed by the clause ``end``."""
     # It is the site's own text, on a database that is open for reading alone.
     return f"SELECT {chosen} FROM (\n{query}\n) AS asked {end}"  # noqa: S608
 
 
 class _Keys:
-    """Checks that the first column of a query's answer has no missing value and no value twice."""
+    """Checks that the first column of a query's answer has neither missing nor repeated values."""
 
     def __init__(self, place: str, name: str) -> None:
         self.place, self.name = place, name

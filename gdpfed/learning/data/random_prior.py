@@ -66,7 +66,7 @@ def _view(pictures: Floats, generator: np.random.Generator) -> Floats:
 
 @lru_cache(maxsize=2)
 def _learned(shape: tuple[int, int, int]) -> tuple[Floats, Floats]:
-    """Compute the feature transform for one picture shape: mean, shape (D,), and matrix, shape (D, 256)."""
+    """Fit the transform for one picture shape to random pictures: mean, shape (D,), and matrix (D, 256)."""
     one, other = (scattering(view).astype(np.float64) for view in views(shape))
     both = np.concatenate([one, other])
     mean, total = both.mean(axis=0), np.cov(both.T)

@@ -53,7 +53,7 @@ class Repeats:
     _counts: dict[str, int] = field(default_factory=dict)
 
     def look_at(self, names: Sequence[str]) -> list[str]:
-        """Choose which undeclared columns to watch for repeated values, and return their names."""
+        """Select undeclared columns to watch for repeated values, and return their names."""
         others = [each for each in names if each and each not in self.columns.names()]
         once = [each for each in others if names.count(each) == 1]
         self.looked_at = {each: [] for each in once[:MOST_COLUMNS]}

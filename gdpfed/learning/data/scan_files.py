@@ -94,7 +94,7 @@ def _spaced(
 
 
 def _chosen(path: str, count: int, form: PictureForm) -> int:
-    """Return the number of the slice that is read as the picture.
+    """Return the index, from 0, of the scan's slice that is read as the picture.
 
     Raises LearningError: there are several, and nobody declares one.
     """

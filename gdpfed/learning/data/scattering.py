@@ -75,7 +75,7 @@ def _filters(height: int, width: int) -> npt.NDArray[np.float32]:
 
 
 def _padded(side: int) -> int:
-    """Return a picture's side length, an even number, after mirrored pixels are added at both ends."""
+    """Return a picture's side length after padding with mirrored pixels: an even number."""
     return side + side % 2 + 2 * PADDING
 
 

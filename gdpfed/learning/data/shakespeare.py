@@ -24,7 +24,7 @@ _HEAD = re.compile(r"([^\n]*\S)[^\S\n]*:[^\S\n]*(?:\n|$)")
 
 @dataclass(frozen=True)
 class Role:
-    """One role's training and test windows of text, and the length of its whole text."""
+    """One role of Shakespeare's plays: its training and test windows, and its number of characters."""
 
     name: str
     num_characters: int
@@ -54,7 +54,7 @@ def roles_of_plays(path: Path, *, sequence_length: int, test_fraction: float, te
 
 
 def _all_windows(codes: npt.NDArray[np.uint8], sequence_length: int) -> Windows:
-    """Return all windows of a text that are followed by a character."""
+    """Return all windows of a text after which there is a character to predict."""
     return Windows(codes, np.arange(max(0, len(codes) - sequence_length)), sequence_length)
 
 

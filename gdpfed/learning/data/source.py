@@ -112,7 +112,7 @@ class DataSource:
         return None if file is None else Encoder(self.encoder or (), file, self.vocabulary)
 
     def allow(self, *settings: str) -> None:
-        """Raise LearningError for a setting that the data set's loader does not use."""
+        """Raise LearningError if any setting is given that is not in ``settings``, which the loader uses."""
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name not in ("name", *settings) and value is not None:
@@ -128,7 +128,7 @@ _PLACED: dict[DataSource, Dataset] = {}
 
 
 def place_dataset(source: DataSource, data: Dataset) -> None:
-    """Store a data set in this process; `load_dataset` then returns it for ``source`` without loading."""
+    """Store a data set in this process; from then on, `load_dataset` returns it for ``source``."""
     _PLACED[source] = data
     load_dataset.cache_clear()
 

@@ -240,7 +240,7 @@ def mark_warnings(columns: Columns) -> Iterator[str]:
 
 
 def _with_blanks(table: Table, columns: Columns) -> Table:
-    """Return the table with an empty column for each declared column that is missing."""
+    """Return the table with an empty column added for each declared column that it lacks."""
     count = num_rows(table)
     lacking = [name for name in columns.names() if name not in table]
     texts, numbers = TextCells([""], np.zeros(count, np.int64)), no_numbers(count)
@@ -280,7 +280,7 @@ def _columns_found(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
 
 
 def _cause(name: str, text: str, words: str, columns: Columns, said: str | None) -> str:
-    """Suggest why a value contradicts the declaration; return "" if unknown or already said in `words`.
+    """Suggest why a value is wrong; return "" if no cause is known or the error text `words` gives it.
 
     `said`: the form of dates that the site says.
     """

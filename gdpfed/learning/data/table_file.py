@@ -79,7 +79,7 @@ class TableForm:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Consecutive rows of a table, column by column, with the numbers of rows and lines.
+    """Consecutive rows of a table, stored by column, with each row's number and its line in the file.
 
     Attributes:
         cells: what the columns hold, by name; of CSV texts.
@@ -112,7 +112,7 @@ class TableFile:
     of_lines: bool = True
 
     def batches(self, names: Sequence[str], uneven: Uneven | None = None) -> Iterator[Batch]:
-        """Yield all rows in order, with only the named columns.
+        """Yield all rows of the table in order, in batches, with only the named columns.
 
         `uneven`: told of rows with more or fewer values than there are columns, which are left out then;
         where it is None they are refused.
@@ -211,7 +211,7 @@ def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
 
 
 def _refuse_filled(batch: Batch, name: str, place: str) -> None:
-    """Raise LearningError if a row has a value after the final separator, where the first rows have none."""
+    """Raise LearningError if a row has a value in the extra last field that is empty in the first rows."""
     filled = compute.not_equal(compute.utf8_trim_whitespace(batch.cells[name]), "")
     if len(at := np.flatnonzero(filled.to_numpy(zero_copy_only=False))):
         raise LearningError(

@@ -103,7 +103,7 @@ def _rows_of_batch(table: TableFile, batch: Batch, columns: Columns, *, shared_o
 
 
 def joined_rows(parts: list[Rows], place: str) -> Rows:
-    """Join the records of all parts; each part is removed from the list to save memory.
+    """Join the records of all parts; the list of parts is emptied meanwhile, to save memory.
 
     Raises LearningError: there are none.
     """
@@ -159,7 +159,7 @@ def _rows(table: Table, columns: Columns, where: Where, *, shared_out: bool) -> 
 
 
 def kept_rows(table: Table, columns: Columns, *, shared_out: bool) -> npt.NDArray[np.int64]:
-    """Return the positions of the rows that the declaration of columns does not leave out.
+    """Return the positions of all rows except those that the declaration drops for missing values.
 
     `shared_out`: whether parties share the table.
     """
@@ -178,7 +178,7 @@ def kept_rows(table: Table, columns: Columns, *, shared_out: bool) -> npt.NDArra
 def checked_rows(
     table: Table, columns: Columns, where: Where, kept: npt.NDArray[np.int64], *, shared_out: bool
 ) -> Rows:
-    """Convert the rows at these positions to inputs and labels; report wrong values to ``where``."""
+    """Convert the rows at the positions ``kept`` to inputs and labels; report wrong values to ``where``."""
     count = num_rows(table)
     if len(kept) < count:
         table = {name: cells.taken(kept) for name, cells in table.items()}
@@ -326,7 +326,7 @@ def _parties(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]
 def _looked_up(
     table: Table, name: str, values: Mapping[str, int], where: Where, refused: int = 0
 ) -> npt.NDArray[np.int64]:
-    """Look up each cell's number in `values`; report unknown cells to ``where`` and give them `refused`."""
+    """Return each cell's number in `values`; for unknown cells, report to ``where`` and return `refused`."""
     cells = as_texts(table[name])
     numbers = numbered(cells, values)
     where.refuse(name, cells, numbers < 0, _undeclared([*values]))

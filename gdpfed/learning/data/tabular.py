@@ -44,7 +44,7 @@ class _Counted:
 
     @classmethod
     def of(cls, parties: Sequence[Party]) -> Self:
-        """Add up the counts of all data owners (parties)."""
+        """Add up the left-out rows and the clipped numbers of all data owners (parties)."""
         rows = [party.rows for party in parties]
         return cls(sum(each.left_out for each in rows), sum(each.cut_inputs for each in rows))
 
@@ -117,7 +117,7 @@ def declared_parties(source: DataSource) -> tuple[str, ...]:
 
 
 def own_table(path: Path, *, for_testing: bool = False) -> tuple[npt.NDArray[np.generic] | None, ...]:
-    """Read inputs, labels, groups and persons of a node's own table; None for undeclared parts.
+    """Read inputs, labels, record groups and persons of a node's own table; None for what is not declared.
 
     The declaration is the file ``columns.yaml`` beside the table, which the operator of the node has put
     there: a server that could choose one would learn of the data by what does not fit.
@@ -208,7 +208,7 @@ def _everybody(parties: Sequence[Party]) -> npt.NDArray[np.int64]:
 
 
 def _drawn(count: int, fraction: float, number: int) -> npt.NDArray[np.bool_]:
-    """Draw which of `count` rows or persons are held out for tests, shape (count,)."""
+    """Draw at random which of `count` rows or persons are held out for testing, shape (count,)."""
     held_out = np.zeros(count, dtype=np.bool_)
     held_out[np.random.default_rng([count, number]).permutation(count)[: round(fraction * count)]] = True
     return held_out

@@ -50,7 +50,7 @@ class Windows:
         return len(self.starts)
 
     def take(self, indices: npt.NDArray[np.int64]) -> Split:
-        """Return the windows at `indices` as codes, (N, sequence_length), with the characters to predict."""
+        """Return the windows at these positions as character codes, (N, sequence_length), with labels."""
         positions = self.starts[indices][:, None] + np.arange(self.sequence_length + 1)
         characters = self.codes[positions].astype(np.int64)
         return Split(characters[:, :-1], characters[:, 1:] if self.every_position else characters[:, -1])
@@ -60,7 +60,7 @@ class Windows:
         return Windows(self.codes, self.starts[::stride], self.sequence_length)
 
     def characters(self, indices: npt.NDArray[np.int64]) -> int:
-        """Return how many characters windows and labels cover, each position of the text counted once."""
+        """Return how many different positions of the text these windows and their labels cover."""
         covered = np.zeros(len(self.codes) + 1, dtype=np.int64)
         np.add.at(covered, self.starts[indices], 1)
         np.add.at(covered, self.starts[indices] + self.sequence_length + 1, -1)
@@ -68,7 +68,7 @@ class Windows:
 
 
 def joined(parts: Sequence[Windows], sequence_length: int) -> Windows:
-    """Join several texts to one; no window crosses a border between texts."""
+    """Join several texts to one; each window stays within its own text."""
     edges = np.cumsum([0, *(len(part.codes) for part in parts)])
     codes = [part.codes for part in parts]
     starts = [part.starts + edge for part, edge in zip(parts, edges, strict=False)]
@@ -97,11 +97,11 @@ def at_every_position(data: Dataset) -> Dataset:
 
 
 def following(texts: Split) -> Split:
-    """Return texts with the next token as label at every position: y of shape (N,) to (N, L)."""
+    """Return texts with a label at every position, the next token: labels (N,) become (N, L)."""
     labels = np.concatenate([texts.x[:, 1:], texts.y[:, None]], axis=1)
     return replace(texts, y=labels.astype(np.int64))
 
 
 def one_label(texts: Split) -> Split:
-    """Return texts with only the last position's label: y of shape (N, L) to (N,)."""
+    """Return texts with a label only at the last position: labels (N, L) become (N,)."""
     return replace(texts, y=texts.y[:, -1])

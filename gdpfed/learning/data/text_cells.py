@@ -45,7 +45,7 @@ class TextCells:
         return found
 
     def of(self, values: Sequence[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return an array with a value for every cell, given a value for each distinct text."""
+        """Expand values, one for each distinct text, to an array with a value for every cell."""
         return np.array(values, dtype=dtype)[self.which]
 
     def text(self, at: int) -> str:

@@ -58,7 +58,7 @@ class TimesToEvent:
 
     @property
     def numbers(self) -> Mapping[str, int]:
-        """What each value of the event column means: 0 for censored, 1 for happened."""
+        """The meaning of each declared value of the event column: 0 for censored, 1 for an event."""
         return dict.fromkeys(self.censored, 0) | dict.fromkeys(self.happened, 1)
 
     def labels(self, times: npt.NDArray[np.float64], happened: npt.NDArray[np.int64]) -> Positions:
@@ -85,13 +85,13 @@ class TimesToEvent:
 
 
 def interval_of(positions: Positions) -> npt.NDArray[np.int64]:
-    """Convert labels' positions among time intervals to interval indices from 0: float32[N] -> int64[N]."""
+    """Convert positions among time intervals to the index of each one's interval: float32[N] -> int64[N]."""
     found: npt.NDArray[np.int64] = np.maximum(np.ceil(positions) - 1, 0).astype(np.int64)
     return found
 
 
 def survived(positions: Positions) -> npt.NDArray[np.int64]:
-    """Return how many intervals censored records survived, from labels' times: float32[N] -> int64[N]."""
+    """Return how many intervals censored records survived: positions, rounded: float32[N] -> int64[N]."""
     found: npt.NDArray[np.int64] = np.floor(positions + np.float32(0.5)).astype(np.int64)
     return found
 
@@ -115,7 +115,7 @@ class Followed:
         self.events = np.zeros(len(self.times.edges), np.int64)
 
     def note(self, labels: npt.NDArray[Any]) -> None:
-        """Count labels, float32[N,2]; invalid labels are skipped."""
+        """Count events and censored records among labels, float32[N,2]; invalid labels are skipped."""
         known = labels[~np.isnan(labels).any(axis=1)]
         event = known[:, 1] > 0
         self.events += np.bincount(interval_of(known[event, 0]), minlength=len(self.events))

@@ -33,7 +33,7 @@ class UnclearError(ValueError):
 
 @lru_cache(maxsize=2**16)
 def written_date(text: str, dated: DatedAs, own: str | None = None) -> tuple[float, str]:
-    """Convert a written date to a number as declared; also return its format, "" for the declared one.
+    """Convert a date in a common notation to a number; also return its format, "" for the declared one.
 
     `own`: the form that the site says, and no other is tried.
 

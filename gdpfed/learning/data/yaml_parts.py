@@ -83,7 +83,7 @@ class Part:
         return said
 
     def date_form(self) -> str:
-        """Read the form of a date, which must say its day, month and year as `strptime` reads them."""
+        """Read a date format for `strptime`; it must contain day, month and year."""
         said, day = self.text(), date(2024, 12, 31)
         try:
             if datetime.strptime(day.strftime(said), said).date() == day:

@@ -100,11 +100,11 @@ class LabelKind(ABC):
         """Count the rows that have each class or label, shape (num_classes,)."""
 
     def unlearnt(self, train: Labels, test: Labels) -> npt.NDArray[np.int64]:
-        """Return the classes or labels that cannot be learnt from this training data."""
+        """Return the classes or labels that cannot be learnt: by default, those in test data only."""
         return np.flatnonzero((self.counts(train) == 0) & (self.counts(test) > 0))
 
     def drawn(self, leading: tuple[int, ...], generator: "torch.Generator") -> "torch.Tensor":
-        """Draw random labels of shape (*leading, ...), to try out a model."""
+        """Draw random labels, shape (*leading, *shape of one label), to try out a model."""
         return torch.randint(self.num_classes, (*leading, *self.shape), generator=generator)
 
     def factors(self, weights: "torch.Tensor", targets: "torch.Tensor") -> "torch.Tensor":
@@ -122,7 +122,7 @@ class LabelKind(ABC):
 
     @property
     def counted(self) -> int:
-        """K if a label is one of K classes, so that nodes can count right answers; else 0."""
+        """K for labels that are one of K classes, since nodes can count right answers for these; else 0."""
         return self.num_classes if self.is_one_class else 0
 
     def check_weights(self, number: int) -> None:

@@ -74,7 +74,7 @@ OfOneLabel = Callable[[npt.NDArray[np.float64], npt.NDArray[np.bool_]], float | 
 
 
 def _mean(of: OfOneLabel) -> Callable[[Outputs, Targets], float | None]:
-    """Turn a metric of one label into a metric of several: the mean over labels with a defined value."""
+    """Turn a metric of one label into a metric of all: the mean over labels for which it has a value."""
 
     def mean(outputs: Outputs, targets: Targets) -> float | None:
         each = [of(outputs[:, k], targets[:, k] == 1) for k in range(outputs.shape[1])]

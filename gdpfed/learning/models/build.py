@@ -146,7 +146,7 @@ def build_model(
 
 
 def said(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """Return a model's outputs for n records; if the model predicts at every position, only the last output.
+    """Return a model's outputs for n records; if it predicts at every position, return the last position's.
 
     A model that scores every position of a text computes the last output from the whole text.
     """

@@ -9,7 +9,7 @@ from torch import nn
 
 
 def builder_of(module: nn.Module) -> Callable[..., nn.Module]:
-    """Return a model builder that copies this module with all its values and ignores requested shapes."""
+    """Return a model builder that ignores requested shapes and copies this module with its values."""
 
     def build(input_shape: tuple[int, ...], num_classes: int, *, start: str = "") -> nn.Module:
         """Return a copy of the module; `start` is the hash of its initial values."""

@@ -171,7 +171,7 @@ stats = late_import("scipy.stats")
 
 
 def softmax(input_shape: tuple[int, ...], num_classes: int, *, bias_input: float = 0.1) -> nn.Module:
-    """Softmax regression, d = (inputs + 1) x classes; the bias is the weight of a constant input."""
+    """Softmax regression with d = (inputs + 1) x classes; an extra constant input replaces the bias."""
     inputs = prod(input_shape) + 1
     return named_layers(
         flatten=nn.Flatten(),
@@ -192,11 +192,11 @@ class ConvexBounds:
     smoothness: float
 
     def largest_batch(self, learning_rate: float, batch_rate: float, num_records: int) -> int:
-        """Return the largest batch size at which no gradient step increases the distance of two models."""
+        """Return the largest batch size at which a gradient step never moves two models further apart."""
         return floor(2 * batch_rate * num_records / (learning_rate * self.smoothness) * (1 + 1e-12))
 
     def chance_of_long_step(self, learning_rate: float, batch_rate: float, num_records: int) -> float:
-        """Return the probability of a batch so large that a step may move two models further apart."""
+        """Return the probability of a batch above `largest_batch`, at which models may move apart."""
         largest = self.largest_batch(learning_rate, batch_rate, num_records)
         if largest >= num_records:
             return 0.0

@@ -22,7 +22,7 @@ Updates = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RoundSums:
-    """The noised sums that the server released in a round; from them it updates the vector sent to clients.
+    """The released noised sums of a round, from which the vector for all clients is updated.
 
     Attributes:
         total: sum_m y_m of the sums that there are, float64[d], noise included.
@@ -37,7 +37,7 @@ class RoundSums:
 
 
 class KeptState(ABC):
-    """A kind of state that a client keeps between rounds; it is all zeros before the client's first round."""
+    """A kind of state that a client keeps between rounds; the state starts as zeros."""
 
     def size(self, dimension: int) -> int:
         """Return how many numbers a client keeps, for a model of `dimension` parameters."""
@@ -48,7 +48,7 @@ class KeptState(ABC):
 
     @abstractmethod
     def added(self, kept: Floats, told: Floats, training: LocalTraining) -> Floats:
-        """Return what clients add to every gradient of the round, float32[clients, d].
+        """Return the vector that each client adds to all its gradients in a round, float32[clients, d].
 
         `kept`: by each of them, float32[clients, size]. `told`: by the server to all, float32[d].
         """

@@ -144,7 +144,7 @@ class CentralEvaluation:
         return replace(found, accuracy=METRICS.get(DEFAULT).of(outputs, in_own_unit(self.data.test.y, None)))
 
     def of_parts(self, theta: Theta, parts: Sequence[npt.NDArray[np.int64]]) -> list[PartMetrics]:
-        """Compute metrics with 95 % intervals on parts of the test examples."""
+        """Compute metrics with 95 % intervals, separately for each of these parts of the test examples."""
         outputs, _ = model_outputs(self.model, theta, self.data.test, self.loss, self.device)
         answers = in_own_unit(outputs, self.data.target_range)
         targets = in_own_unit(self.data.test.y, self.data.target_range)

@@ -29,7 +29,7 @@ Metric = Callable[[Counts, int], float | None]
 
 
 def counts_dimension(num_classes: int, *, rates: bool = False) -> int:
-    """Return the length of a client's vector of counts: K K + 2 B for K classes and B bins; 2 if `rates`.
+    """Return the length of a client's count vector: 2 if `rates`, else k^2 + 2 B for k classes and B bins.
 
     Raises LearningError: labels that are not classes, or too many of them.
     """
@@ -46,7 +46,7 @@ def held_out_counts(
     labels: npt.NDArray[np.int64],
     persons: npt.NDArray[np.int64] | None = None,
 ) -> Counts:
-    """Count answers in a confusion matrix, and scores in two histograms:
+    """Return one vector of counts: a confusion matrix, then two histograms of the model's scores;
     outputs float[n, k], labels int[n] -> float64[d].
 
     Of persons each counts as one: each of its rows as its share of them. A record is in one cell and in one

@@ -61,7 +61,7 @@ def local_update(
 def draw_batches(
     num_examples: int, training: LocalTraining, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Draw tau batches, passing over the data in random orders: positions, int64[tau, batch size]."""
+    """Draw tau batches by passes over shuffled data; return positions, int64[tau, batch size]."""
     size = min(training.batch_size, num_examples)
     passes = -(-training.local_steps * size // num_examples)
     # One call draws the same permutations as one call for each pass would.

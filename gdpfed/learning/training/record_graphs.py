@@ -151,7 +151,7 @@ class RecordGraphs:
         return self._device.type == "cuda"
 
     def _pass_for(self, holders: Sequence[RecordHolder], momentum: float, take: Take) -> RecordedPass:
-        """Return a recorded part of a step for these clients, with fewer records if memory is short."""
+        """Return a recorded CUDA graph for a part of a step; take fewer records if GPU memory runs out."""
         examples = self._examples or take(holders[0].records[:1])
         while True:
             shape = self._shape(holders, momentum, examples)
@@ -234,7 +234,7 @@ class RecordGraphs:
             held.number.add_(1)
 
     def tried(self, theta: npt.NDArray[np.float32], x: torch.Tensor, y: torch.Tensor) -> str:
-        """Try to record steps on inputs and labels, both (n, ...); return an error text, or "" on success.
+        """Try to record DP-SGD steps on `x`, `y` as CUDA graphs; return "" on success, else an error text.
 
         They are compared, bit for bit, with the same passes that are called one by one.
         """

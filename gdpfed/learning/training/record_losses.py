@@ -1,4 +1,4 @@
-"""Finds losses and metrics by name; adapts models and losses for single rows to persons with several rows."""
+"""Finds losses and metrics by name, and applies models and losses for single rows to persons with rows."""
 
 import warnings
 from collections.abc import Sequence

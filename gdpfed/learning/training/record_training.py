@@ -208,7 +208,7 @@ def exact_sums(
     bounds: Sequence[float],
     unit: float,
 ) -> npt.NDArray[np.int64]:
-    """Return every client's sum of clipped gradients over one batch, in integers so that no rounding adds up.
+    """Return every client's sum of clipped gradients over one batch, truncated to integers before the sum.
 
     Record i adds z_i = trunc(g_i min(1, bound / ||g_i||) / unit), by coordinate and towards zero, which makes
     no norm larger: so unit ||z_i|| <= bound, in the reals, as the norm is taken in float64 and of the numbers
@@ -269,14 +269,14 @@ def _passes(
 
 
 def _rows_of(holder: RecordHolder, places: Positions) -> npt.NDArray[np.int64]:
-    """Return, for each person at these positions, how many rows to process; 0 if a record is a single row."""
+    """Return how many rows of each person to process; return zeros if every record is a single row."""
     return np.zeros(len(places), np.int64) if holder.labels is None else rows_to_take(holder.labels[places])
 
 
 def _steady_passes(
     client: int, holder: RecordHolder, batch: Positions, gradients: RecordGradients, least_bytes: int
 ) -> Iterator[Pass]:
-    """Cut a client's batch into parts (passes) whose size is independent of the batch; pad the last part.
+    """Cut a client's batch into parts whose size does not depend on the batch; pad the last part.
 
     Places that no record is left for repeat another record, and are not present.
     """
@@ -293,7 +293,7 @@ def _steady_passes(
 def _shared_passes(
     batches: Sequence[Positions], at_once: int, most_clients: int | None
 ) -> Iterator[tuple[list[int], Positions, npt.NDArray[np.bool_]]]:
-    """Cut many clients' batches into parts that fit into memory; yield clients, record positions, mask.
+    """Cut many clients' batches into parts that fit into memory; yield clients, positions and mask of each.
 
     Both have shape (clients, width). Each pass takes as many records of a client as of any other; a client
     with fewer has empty places.

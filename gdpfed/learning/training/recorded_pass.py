@@ -1,4 +1,4 @@
-"""Parts (passes) of DP-SGD steps that are recorded as CUDA graphs: their records and their tensors."""
+"""The record positions and tensors of those parts (passes) of DP-SGD steps that run as CUDA graphs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -98,7 +98,7 @@ def fill(words: torch.Tensor, random_bytes: RandomBytes) -> None:
 
 
 def normal_of(words: torch.Tensor, dimension: int) -> torch.Tensor:
-    """Turn random 64-bit words into independent N(0, 1): (..., 2, ceil(d / 2)) to float64 (..., d)."""
+    """Turn random words of 64 bits into N(0, 1) draws: shape (..., 2, ceil(d / 2)) to float64 (..., d)."""
     # A right shift of a signed word adds copies of its sign bit; the mask removes them.
     uniform = (words >> (64 - _UNIFORM_BITS)).bitwise_and_(2**_UNIFORM_BITS - 1).double()
     radius = uniform[..., 0, :].add_(1.0).mul_(2.0**-_UNIFORM_BITS).log_().mul_(-2.0).sqrt_()

@@ -23,7 +23,7 @@ RenyiOrders = Literal["fine", "whole"]
 
 
 class Accountant(Protocol):
-    """Turns an event and a number of releases into epsilon at a given delta."""
+    """Computes, at a given delta, the epsilon of a kind of release (event) that is repeated several times."""
 
     @property
     def name(self) -> AccountantName:

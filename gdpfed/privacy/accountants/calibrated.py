@@ -22,7 +22,7 @@ def known_noise(key: Mapping[str, Any]) -> float | None:
 
 
 def keep_noise(key: Mapping[str, Any], noise: float) -> None:
-    """Cache a noise multiplier in the file, or only in memory if the directory is read-only."""
+    """Cache a noise multiplier in the file, or only in memory if the file cannot be written."""
     digest = _digest(key)
     _entries()[digest] = noise
     try:

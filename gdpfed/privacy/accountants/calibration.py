@@ -28,7 +28,7 @@ LONGEST_LOG_STEP = 2.0
 
 @dataclass(frozen=True)
 class Start:
-    """The start of a search for x with f(x) = target: a first x, and there the slope of log f over log x."""
+    """The start of a search for x with f(x) = target: a first x, and the slope of log f over log x there."""
 
     position: float
     log_slope: float
@@ -126,7 +126,7 @@ def calibrate_noise_multiplier(
 def calibrate_windows(
     accountant: Accountant, unit_noise: LocalWindows, *, target_epsilon: float, count: int, delta: float
 ) -> float:
-    """Return the least noise for models released after each window of local steps, to meet `target_epsilon`.
+    """Return the least noise that meets `target_epsilon` if a model is released after every window of steps.
 
     A window is a sequence of local steps; the model after its last step is released with noise.
 
@@ -163,7 +163,7 @@ def _calibrate_windows(unit_noise: LocalWindows, target: float, count: int, delt
 
 
 def calibrate_scale(epsilon: Callable[[float], float], *, target_epsilon: float, guess: float) -> float:
-    """Return the smallest noise multiplier, or common factor of several ones, that meets `target_epsilon`.
+    """Return the smallest noise multiplier, or factor on several of them, that meets `target_epsilon`.
 
     `epsilon` maps this number to the cost of all rounds, and must be decreasing. The result is on the safe
     side, as that of `calibrate_noise_multiplier`. Raises PrivacyError for budgets that no noise can reach.
@@ -178,7 +178,7 @@ def calibrate_scale(epsilon: Callable[[float], float], *, target_epsilon: float,
 def estimate_noise_multiplier(
     accountant: Accountant, unit_noise: SampledGaussian, target_epsilon: float, num_rounds: int, delta: float
 ) -> float:
-    """Estimate a group's noise multiplier quickly, to about 1 %; only to compare rates, never to add noise.
+    """Estimate a group's noise multiplier to about 1 %, only to compare sampling rates, never to add noise.
 
     `unit_noise` is a round with noise of one clipping norm. Raises PrivacyError where no noise meets the
     budget.

@@ -266,7 +266,7 @@ class AfterRelease:
 
 
 def with_release(paid: Gaussian, epsilon: float, delta: float) -> float:
-    """Estimate the total epsilon of a Gaussian release and a cost `epsilon`; for searches, not accounting."""
+    """Estimate the joint epsilon of a Gaussian release and another cost `epsilon`; only for searches."""
     if epsilon <= 0:
         return gaussian_epsilon(paid.noise_multiplier, delta)
     mu = math.hypot(1 / gaussian_sigma(epsilon, delta), 1 / paid.noise_multiplier)

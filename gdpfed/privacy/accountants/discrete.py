@@ -49,7 +49,7 @@ MOST_CLIENTS, MOST_DIMENSION, MOST_ROUNDS, MOST_PARTS = 2**12, 2**31, 2**13, 17
 
 
 def sum_divergence_bound(num_clients: int, integer_stddev: float, dimension: int) -> float:
-    """Return d tau, a bound on |log(P / Q)|: P is a sum of n discrete Gaussians, Q is one discrete Gaussian.
+    """Return d tau, a bound on |log(P / Q)| for a sum of n discrete Gaussians (P) and a single one (Q).
 
     tau = 10 sum_{k=1}^{n-1} exp(-2 pi**2 s**2 k / (k + 1)), for s >= 1/2: Kairouz, Liu, Steinke, "The
     Distributed Discrete Gaussian Mechanism", ICML 2021, arXiv:2102.06387, Section 3. It bounds the
@@ -74,7 +74,7 @@ def effective_delta(
     dimension: int = MOST_DIMENSION,
     num_rounds: int = MOST_ROUNDS,
 ) -> float:
-    """Return delta - 1e-8, for sums with discrete noise: 1e-8 covers the error of the noise sampler.
+    """Return delta - 1e-8 for discrete noise; the 1e-8 is reserved for the noise sampler's error.
 
     With t the total variation of all noise of a training from the law that is accounted, an (epsilon, delta -
     (1 + e^epsilon) t) guarantee of that law is (epsilon, delta) of what is sampled. t adds up, over n

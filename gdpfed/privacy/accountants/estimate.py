@@ -118,7 +118,7 @@ def _epsilon(log_density: Vector, other: Vector, count: int, delta: float) -> fl
 
 
 def _range(losses: Vector, masses: Vector, count: int, log_odds: float) -> tuple[float, float]:
-    """Return a range that the sum of privacy losses leaves with probability at most exp(-log_odds).
+    """Return a range: the sum of privacy losses is outside it with probability at most exp(-log_odds).
 
     By Chernoff's bound.
     """

@@ -171,7 +171,7 @@ def server_epsilon(
 
 
 def participations_quantile(num_rounds: int, sampling_rate: float, probability: float = 0.99) -> int:
-    """Return the smallest k such that a sampled client takes part in at most k rounds with this probability.
+    """Return the smallest k such that a client is sampled in at most k rounds with this probability.
 
     With probability 0.99, about 99 of 100 clients take part in no more rounds than this.
     """

@@ -119,7 +119,7 @@ class Losses:
         return _delta(epsilons, np.append(upper, self.infinite)[first], np.append(lower, 0.0)[first])
 
     def _is_sound(self) -> bool:
-        """Whether the probabilities of all losses add up to about 1; they may not with extreme floats."""
+        """Whether the probabilities of all losses sum to about 1; for extreme numbers they may not."""
         return bool(abs(float(self.chances.sum()) + self.infinite - 1.0) <= MASS_WITHIN)
 
     def epsilon(self, delta: float) -> float:
@@ -144,7 +144,7 @@ class Losses:
 
 
 def _delta(epsilons: Floats, upper: Floats, lower: Floats) -> Floats:
-    """Return delta = P - e^epsilon Q; P and Q are chances of a loss above epsilon in neighbouring runs."""
+    """Return delta = P - e^epsilon Q, where P and Q are the probabilities of a loss above epsilon."""
     return np.asarray(upper - np.exp(np.minimum(epsilons, LARGEST_EXPONENT)) * np.maximum(lower, 0.0))
 
 
@@ -179,7 +179,7 @@ class BothLosses:
 def losses_of_mixture(
     stddev: float, moves: Sequence[float], weights: Sequence[float], interval: float
 ) -> BothLosses:
-    """Return the privacy losses of a noised sum that a client moves by moves[k] with probability weights[k].
+    """Return the privacy losses of a noised sum that a client changes by moves[k] with chance weights[k].
 
     `stddev` is that of the noise, and a record may stand in place of the client.
     A sum that the unit is part of with probability q has the moves 0 and 1, and the weights 1 - q and q.
@@ -212,7 +212,7 @@ def losses_of_mixture(
 
 
 def losses_of_replacing(stddev: float, rate: float, interval: float) -> BothLosses:
-    """Return the privacy losses of a noised sum that a sampled client moves by 1 or by -1 (replace-one).
+    """Return the privacy losses of a noised sum under replace-one: a sampled client changes it by 1 or -1.
 
     With y = exp(x / sigma^2), a = q exp(-1 / (2 sigma^2)) and b = 1 - q, the loss at x is log((b + a y) / (b
     + a / y)). It is epsilon at x = sigma^2 (epsilon / 2 + asinh((b / a) sinh(epsilon / 2))).

@@ -45,7 +45,7 @@ class OwnLosses(ABC):
 
     @abstractmethod
     def interval_bounds(self) -> tuple[float, float]:
-        """Return two step sizes of the loss grid: the accurate one, and the smallest fast enough one."""
+        """Return two step sizes of the privacy loss grid: an accurate one, and a lower limit for speed."""
 
     @abstractmethod
     def losses(self, interval: float) -> BothLosses:
@@ -57,7 +57,7 @@ OneRelease = Step | GaussianMixture | OwnLosses
 
 @singledispatch
 def releases_of(event: Event) -> tuple[OneRelease, int]:
-    """Return the single release that an event repeats, and how often; each kind of event registers its rule.
+    """Return the single release that an event consists of, and how many times the event repeats it.
 
     Raises PrivacyError for an event that has no bound by losses.
     """
@@ -191,7 +191,7 @@ def _losses(release: OneRelease, interval: float) -> BothLosses:
 
 
 def _interval_bounds(release: OneRelease) -> tuple[float, float]:
-    """Return two step sizes of the privacy loss grid: the accurate one, and the smallest fast enough one."""
+    """Return two step sizes of the privacy loss grid: an accurate one, and a lower limit for speed."""
     if isinstance(release, OwnLosses):
         return release.interval_bounds()
     if isinstance(release, GaussianMixture):
@@ -200,7 +200,7 @@ def _interval_bounds(release: OneRelease) -> tuple[float, float]:
 
 
 def _step_interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
-    """Return two grid step sizes: h, which adds about 0.02 % to epsilon, and the smallest fast enough one.
+    """Return two grid step sizes: h, which adds about 0.02 % to epsilon, and a lower limit for speed.
 
     Rounding is pessimistic, so no step can tighten it. It adds about h^2 / 8 to a step's
     variance chi^2 = q^2 (exp(1/sigma^2) - 1), and so h^2 / (16 chi^2) to epsilon, relatively:
@@ -214,7 +214,7 @@ def _step_interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
 
 
 def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
-    """Return two grid step sizes for a Gaussian mixture: the accurate one, and the smallest fast enough one.
+    """Return two grid step sizes for a Gaussian mixture: an accurate one, and a lower limit for speed.
 
     A mixture has more parts than a sampled Gaussian, so h = chi / 12, which is 4e-4 of epsilon, and at most
     3e-3 where losses are small.
@@ -234,7 +234,7 @@ def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
 
 
 def interval_bounds_of_losses(wish: float, largest_loss: float, most: float = 1e-3) -> tuple[float, float]:
-    """Return two step sizes of the privacy loss grid: `wish` or an upper limit, and the smallest allowed one.
+    """Return two step sizes of the privacy loss grid: `wish` cut to a maximum, and a lower limit for speed.
 
     The limit and the smallest step depend on the largest loss.
     """

@@ -72,7 +72,7 @@ def rdp_epsilon(
 
 
 def rough_fixed_size_epsilon(event: SampledGaussian, count: int, delta: float) -> float:
-    """Bound the RDP epsilon of fixed-size sampling quickly, from few orders; seldom over 1 % too large."""
+    """Bound the epsilon of fixed-size sampling fast, from few Renyi orders; rarely over 1 % too large."""
     renyi = _with_slack(ROUGH_ORDERS, _fixed_size_renyi(event, ROUGH_ORDERS))
     return epsilon_of_renyi({order: count * value for order, value in renyi.items()}, delta)
 
@@ -241,14 +241,14 @@ def _fractional_order_renyi(noise_multiplier: float, sampling_rate: float, order
 def _log_binomials(
     order: float, most: int = LAST_TERM
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return k = 0, 1, ... and log |C(a, k)| of order a: up to k = a for an integer a, else up to `most`."""
+    """Return k = 0, 1, ... and log |C(a, k)| of order a: up to k = a for an integer a, else `most` terms."""
     k = np.arange(order + 1 if order == int(order) else most, dtype=np.float64)
     return k, special.gammaln(order + 1) - special.gammaln(k + 1) - special.gammaln(order - k + 1)
 
 
 @lru_cache(maxsize=1024)
 def _known_divergences(noise_multiplier: float, sampling_rate: float) -> dict[float, float]:
-    """A cache of the Renyi divergences of one sampled round, by order; it starts empty."""
+    """Return a dict, empty at first, that caches the Renyi divergences of one sampled round by order."""
     return {}
 
 
@@ -292,7 +292,7 @@ def without_replacement_renyi(
 
 @lru_cache(maxsize=1024)
 def _log_moment(sigma: float, rate: float, order: int) -> float:
-    """Return the Renyi bound of one round with fixed-size sampling, times a - 1, at an integer order a."""
+    """Return the Renyi bound of one round with fixed-size sampling at an integer order a, times (a - 1)."""
     if order == 1:
         return 0.0
     whole = np.arange(2, order + 1)

@@ -107,7 +107,7 @@ SEAL = object()
 
 
 class OpenRound:
-    """A round whose privacy cost is recorded, or the next round, for which only key agreement may begin.
+    """A round whose privacy cost is recorded; or the next round, for which clients only agree on keys yet.
 
     `index`: the round's number, from 0. `group_of`: the group number of every client that was drawn.
     """
@@ -157,7 +157,7 @@ class OpenRound:
         return plan.mechanism.broken_rule(plan.groups, self.group_of, self.index, request)
 
     def _broken_asking(self, request: Release, sums_of: Mapping[int, int]) -> str:
-        """Return why a client of a request cannot be asked in this round; "" if all can be asked."""
+        """Return why one of a request's clients may not be asked in this round; "" if all may be asked."""
         clients, most = request.clients.tolist(), self._plan.sums_per_round
         if len(set(clients)) != len(clients):
             return "a client is asked twice in one sum"

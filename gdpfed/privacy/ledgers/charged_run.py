@@ -1,4 +1,4 @@
-"""One run in a client's own ledger: its conditions, the updates sent, and the noise subtracted later."""
+"""One run in a client's own ledger: its conditions, the updates sent, and the noise subtracted in it."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -78,7 +78,7 @@ class ChargedRun:
 
     @property
     def drawn_in(self) -> list[int]:
-        """The rounds in which the client sent a real update and not zeros, so it must have been sampled."""
+        """The rounds in which the client sent an update rather than zeros: those in which it was sampled."""
         return [*(Counter(self.rounds) - Counter(self.filled)).elements()]
 
     @property

@@ -80,7 +80,7 @@ class ClientLedger:
         record_group: int | None = None,
         at_most: float = inf,
     ) -> float:
-        """Return epsilon at delta of all runs that protect `unit`, together with a new run `also`, if given.
+        """Return epsilon at delta of all runs that protect `unit`, plus the planned run `also`, if given.
 
         A run in which this client has a path costs what the rounds cost that it took part in; `also` costs
         what it may at worst, taking part `at_most` so often. That is checked before every round as well.
@@ -122,7 +122,7 @@ class ClientLedger:
         return (*paid_first(also), *also.spent_charges(turns, also, record_group))
 
     def epsilon_with_round(self, delta: float, run: str, round_index: int) -> float:
-        """Return epsilon of all runs that protect the same unit (client or record), this round included."""
+        """Return epsilon of all runs that protect the same unit (client or record), plus this round."""
         own = self.runs_of(self.terms(run).unit)
         runs = [
             (
@@ -142,7 +142,7 @@ class ClientLedger:
         one_more_in: tuple[str, int] | None = None,
         more_steps: int = 0,
     ) -> float:
-        """Return epsilon at delta, against the server, of all sent updates, and of `one_more_in` if given.
+        """Return epsilon at delta, against the server, of all sent updates, plus `one_more_in` (a round).
 
         Batches of records are drawn on the client, so their sampling counts against the server as well: it
         is what the steps cost that were taken, and `more_steps` in the run of that name.
@@ -160,7 +160,7 @@ class ClientLedger:
         return _dearest(runs, held_out, delta, apart=_kept_apart([each.terms for each in own]))
 
     def chance_of_round(self, run: str, round_index: int) -> float:
-        """Return the chance that sampling draws a client in as many rounds as it was asked in, or in more.
+        """Return the probability that sampling draws a client at least as often as it was asked to take part.
 
         This round is included.
 
@@ -258,7 +258,7 @@ class ClientLedger:
         return begun.terms
 
     def charge(self, run: str, round_index: int, num_steps: int = 0, *, fills: bool = False) -> None:
-        """Record the update that is about to be sent and, if records are protected, its DP-SGD steps.
+        """Record an update before it is sent, with the number of its DP-SGD steps if records are protected.
 
         One that `fills` a sum costs nothing against the server. Refused as in `check_round`, and where there
         are more steps than are left, or none.
@@ -373,14 +373,14 @@ def _epsilon_of(runs: Sequence[tuple[Charge, ...]], delta: float) -> float:
 
 
 def _kept_apart(runs: Sequence[Terms]) -> bool:
-    """Whether all runs hold out the same records for tests, so that no run trains on them."""
+    """Whether all runs keep the same records for tests only, so that no run trains on these records."""
     return all(run.held_out for run in runs) and len({run.held_out_by for run in runs}) == 1
 
 
 def _dearest(
     runs: Sequence[tuple[Charge, ...]], held_out: Sequence[tuple[Charge, ...]], delta: float, *, apart: bool
 ) -> float:
-    """Return the joint epsilon of training and held-out tests; the larger one if no record is used in both.
+    """Return the joint epsilon of training and tests, or the larger of both if they share no record.
 
     Where they are not kept apart by all runs, a record may be trained on in one and held out in another: all
     adds up.

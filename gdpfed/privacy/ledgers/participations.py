@@ -105,7 +105,7 @@ class Participations:
         return plan.epsilon_against_members(m, self.most()[m])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON object: participations by group and, if the mechanism needs them, clients' rounds."""
+        """Return how often clients took part, by group, as JSON; if needed, also in which rounds."""
         values: dict[str, Any] = {
             "participations": [
                 {str(count): counts[count] for count in sorted(counts)} for counts in self._counts
@@ -196,19 +196,19 @@ CHARGED_ONCE: Mapping[Once, str] = {work: f"{kind.entry}_charged" for work, kind
 
 
 def counts_in(charges: object) -> list[Any]:
-    """Return the number of releases in each charge of one group, read from a saved ledger."""
+    """Return the number of releases in each privacy cost (charge) of one group of a saved ledger."""
     if not isinstance(charges, list):
         return []
     return [charge.get("count") if isinstance(charge, Mapping) else None for charge in charges]
 
 
 def charged_once_in(fields: Mapping[str, Any]) -> set[Once]:
-    """Return which one-time sums a saved ledger has recorded; a damaged entry counts as recorded."""
+    """Return the one-time sums that a saved ledger has recorded; a damaged entry counts as recorded."""
     return {work for work, key in CHARGED_ONCE.items() if fields.get(key, False) is not False}
 
 
 def counts_were_charged(plan: PrivacyPlan, saved: object, charged_rounds: int) -> bool:
-    """Whether a saved ledger has the cost of the class counts that clients release before the first round."""
+    """Whether a saved ledger has the cost of class counts; raise PrivacyError if it differs from the plan."""
     planned = counts_rho(plan.mechanism)
     if saved not in (0.0, planned) or (charged_rounds and not saved):
         raise PrivacyError(

@@ -184,7 +184,7 @@ class Ledger:
         return tuple(moved(m, cohort, round_index, present) for m, cohort in enumerate(cohorts))
 
     def groups_of(self, request: Release) -> tuple[int, ...]:
-        """Return, in ascending order, the groups of the clients that a request of the open round asks."""
+        """Return the groups, in ascending order, of those clients in a request whom this round has drawn."""
         drawn = {} if self._open is None else self._open.group_of
         return tuple(sorted({drawn[client] for client in request.clients.tolist() if client in drawn}))
 
@@ -319,7 +319,7 @@ class Ledger:
     def _round_of(
         self, index: int, cohorts: Sequence[ClientIds | Sequence[int]]
     ) -> tuple[OpenRound, tuple[list[int], ...]]:
-        """Return a round with these cohorts; raise PrivacyError for cohorts that the plan cannot draw."""
+        """Check cohorts, and return a round with them; raise PrivacyError if the plan cannot draw them."""
         if len(cohorts) != len(self._plan.groups):
             raise PrivacyError(f"{len(cohorts)} cohorts for {len(self._plan.groups)} groups; give one each")
         drawn = tuple(self._checked_cohort(index, m, cohort) for m, cohort in enumerate(cohorts))

@@ -153,7 +153,7 @@ class Terms(ABC):
 
     @abstractmethod
     def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:
-        """Return the largest cost for a client that was in rounds `turns` and may be in `at_most` rounds.
+        """Return the largest possible cost for a client with past rounds `turns`, `at_most` rounds in all.
 
         Of records it is the one that pays most.
         """
@@ -169,7 +169,7 @@ class Terms(ABC):
 
     @abstractmethod
     def seen_charges(self, turns: Sequence[int], steps: int) -> tuple[Charge, ...]:
-        """Return the cost of rounds `turns` (for records: of `steps` DP-SGD steps) against the server.
+        """Return the cost against the server of the rounds `turns` or, for records, of `steps` DP-SGD steps.
 
         The server knows the cohorts.
         """
@@ -197,7 +197,7 @@ class Terms(ABC):
 
     @classmethod
     def from_scalars(cls, scalars: Mapping[str, Any]) -> "Terms":
-        """Read the terms that `to_scalars` wrote; return an object of their mechanism's class of terms.
+        """Read the conditions that `to_scalars` wrote, as an object of their privacy mechanism's class.
 
         Raises:
             PrivacyError: entries that are missing, unknown or out of range.

@@ -26,7 +26,7 @@ class SampledTerms(ABC):
 
 
 class LimitsRounds(ABC):
-    """Conditions under which a client's past rounds limit in which rounds it may take part next."""
+    """Conditions under which a client's earlier rounds restrict in which later rounds it may take part."""
 
     @abstractmethod
     def check_turn(self, taken: Sequence[int], round_index: int) -> None:
@@ -96,7 +96,7 @@ def private_by_itself(terms: "Terms") -> bool:
 
 
 def may_be_filled(terms: "Terms", round_index: int) -> bool:
-    """Whether clients that were not drawn may send zeros in this sum: only in rounds of Poisson sampling.
+    """Whether clients that were not drawn may send zeros in this round: only with Poisson sampling.
 
     A group that always takes part may be in one sum with groups that do not, so its rate may be 1.
     """

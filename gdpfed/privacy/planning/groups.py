@@ -111,7 +111,7 @@ def form_groups(
     num_groups: int | None = None,
     edges: Sequence[float] | None = None,
 ) -> tuple[Group, ...]:
-    """Group clients with similar budgets (`epsilons`); a group's budget is its smallest member's.
+    """Group clients with similar budgets (`epsilons`); a group's budget is the smallest one of its clients.
 
     Client i has the budget `epsilons[i]`.
     With `num_groups` the cuts between distinct budgets are chosen nearest to the equal-size quantiles, and

@@ -17,7 +17,7 @@ MOST_SHARE = math.sqrt(0.5)
 
 
 def with_held_out(plan: PrivacyPlan, *, by_party: bool = False) -> PrivacyPlan:
-    """Return the plan with the added cost of counting right answers on held-out records.
+    """Return the plan with noised counts of right answers on held-out records at the end of the run.
 
     Where records are protected, one sum follows the last round. A record that is held out pays for it alone,
     up to the least budget of the plan. Where clients are protected, the last round of the plan does not

@@ -12,7 +12,7 @@ from gdpfed.privacy.validation import require_count, require_positive
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeRounds:
-    """Consecutive rounds whose sampling rate, clipping norm and noise are the plan's values times factors."""
+    """Consecutive rounds, with factors on the plan's sampling rate, clipping norm and noise."""
 
     num_rounds: int
     sampling_rate: float = 1.0

@@ -35,7 +35,7 @@ ACTIVE_BOUND_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class _Problem:
-    """Problem 1 of the GDPFed paper (the best sampling rates), stated in the groups' shares of a cohort.
+    """The GDPFed paper's Problem 1 (the best sampling rates), as a problem in the groups' shares of a cohort.
 
     The shares are w_m = r_m / (q n), and sum to one.
     With squared_participation weights p_m = q n omega_m = w_m^2 / sum_j w_j^2 and Theorem 1's
@@ -143,7 +143,7 @@ def optimal_sampling_rates(
 
 
 def fit_bounds(shares: Vector, lower: Vector, upper: Vector) -> Vector:
-    """Scale groups' shares of a cohort by one factor, clipped to bounds, so that they sum to one."""
+    """Scale the groups' shares of a cohort by one factor and clip them to bounds, so that they sum to 1."""
 
     def excess(log_factor: float) -> float:
         return float(np.sum(np.clip(shares * math.exp(log_factor), lower, upper))) - 1.0

@@ -111,7 +111,7 @@ def shared_noise_sampling_rates(
 def _bracket(
     accountant: Accountant, groups: Sequence[Group], unit: SampledGaussian, num_rounds: int, delta: float
 ) -> tuple[float, float]:
-    """Return two noise multipliers: one too low for the mean sampling rate in every group, one too high."""
+    """Return two noise multipliers, too low and more than enough for all groups at the mean sampling rate."""
     sigmas = [
         calibrate_noise_multiplier(
             accountant,
@@ -132,7 +132,7 @@ def _rates_of_mean(
     lowest_sigma: float,
     highest_sigma: float,
 ) -> list[float]:
-    """Choose the noise at which the groups' largest allowed rates have mean `mean_rate`; return the rates."""
+    """Find the noise at which the groups' largest allowed sampling rates have this mean; return the rates."""
     rates = [mean_rate] * len(groups)
     num_clients = sum(group.size for group in groups)
 

@@ -59,12 +59,12 @@ class NormFactor(Extension):
         return self._plan.clipping_norm * self._factor
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Return the requests for sums with this round's clipping norms."""
+        """Return the round's requests for sums, changed to use the present factor on all clipping norms."""
         share = self._adaptive.indicator_share
         return [replace(request, norm_factor=self._factor, indicator_share=share) for request in requests]
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Return the sums times factor F, without the last coordinate; compute the next F from that one.
+        """Return the sums without their last coordinate, times F; that coordinate determines the next F.
 
         The last coordinate measures the share of clients whose update is within the clipping norm.
         """
@@ -87,7 +87,7 @@ class NormFactor(Extension):
 
     @property
     def _heard(self) -> float:
-        """Return sum_m r_m B_m: the expected sum of the clipping norms of all clients in a round."""
+        """Return the expected sum of all sampled clients' clipping norms: sum_m r_m B_m over groups m."""
         return math.fsum(group.expected_cohort_size * group.clipping_norm for group in self._plan.groups)
 
     def state_dict(self) -> State:

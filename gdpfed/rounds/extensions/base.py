@@ -46,7 +46,7 @@ State = dict[str, npt.NDArray[np.generic]]
 
 
 class RoundLeftOut(Exception):  # noqa: N818 - the state is the news, not the error
-    """Raised to leave out the round that begins: no client is asked, and the message is logged as reason."""
+    """Raised by an extension to skip the round that begins; no client is asked, and the message is logged."""
 
 
 class Extension(Observer, ABC):
@@ -98,17 +98,17 @@ class Extension(Observer, ABC):
         return False
 
     def round(self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates) -> None:
-        """Carry out a round without training, such as a count of answers; the model stays unchanged."""
+        """Carry out a round that does not train, such as an evaluation; the model stays unchanged."""
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
         """Change the requests for a round's sums; must keep no state: it is also called for later rounds."""
         return list(requests)
 
     def requested(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> None:
-        """Called with the requests that are about to be summed; their privacy cost is already recorded."""
+        """Called with the requests for the sums that begin now; their privacy cost is already recorded."""
 
     def sums_ended(self, order: TrainingOrder, sums: Mapping[str, ClientSum]) -> None:
-        """Called with the results, by name, of sums that were requested together."""
+        """Called when sums that ran together have ended, with their results by name."""
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
         """Receive finished sums; return those for the training method, in the order of its requests."""
@@ -118,7 +118,7 @@ class Extension(Observer, ABC):
         """Receive the model that a round releases; not called if an extension replaced the round."""
 
     def released(self, theta: Theta) -> Theta:
-        """Return the model that the run releases, computed from released models only; may be called twice."""
+        """Return the run's final model, computed only from released models; may be called more than once."""
         return theta
 
     def evaluated(self, ended: RoundEnded) -> None:
@@ -151,7 +151,7 @@ class Extension(Observer, ABC):
 
 @dataclass(frozen=True, eq=False)
 class Beside:
-    """What extensions add to a sum of updates: noise, earlier noise to subtract, and stored client states.
+    """What extensions attach to a sum: correlated noise, earlier noise to subtract, stored client states.
 
     Attributes:
         noise: the correlated noise of the sum; None if its noise is independent of other sums.
@@ -170,7 +170,7 @@ class Beside:
         return self.corrections.keys()
 
     def taken_back_by(self, members: Collection[int]) -> list[tuple[int, int]]:
-        """Return pairs (client, round): which of these members subtract noise of which earlier rounds."""
+        """Return (client, round) for each of these members and each round whose noise it then subtracts."""
         pairs = self.corrections.items()
         return [(client, turn) for client, turns in pairs if client in members for turn in turns]
 
@@ -179,7 +179,7 @@ NOTHING_BESIDE = Beside()
 
 
 class SumExtension(Extension):
-    """An extension that may also change a noised sum: its clients, its parameters and its noise.
+    """An extension that may also change the clients, the parameters and the noise of a sum.
 
     What it returns decides about noise. So `run.extensions` refuses such extensions from other packages.
     """
@@ -187,7 +187,7 @@ class SumExtension(Extension):
     def drawn(
         self, fleet: "Fleet", round_index: int, cohorts: Cohorts, present: Collection[int] | None
     ) -> Cohorts:
-        """Return a round's changed cohorts; `present` are the clients in reach, or None for all."""
+        """Return a round's cohorts, changed if needed; `present`: the reachable clients, None for all."""
         return cohorts
 
     def sum_checked(
@@ -199,7 +199,7 @@ class SumExtension(Extension):
     def sum_prepared(
         self, fleet: "Fleet", request: SumRequest, prepared: "PreparedSum", *, ahead: bool
     ) -> "PreparedSum":
-        """Return a sum with what this extension adds; ``ahead`` says that the sum is for the next round."""
+        """Return a prepared sum with this extension's changes; ``ahead``: the sum is for the next round."""
         return prepared
 
 
@@ -293,7 +293,7 @@ class Extensions(Sequence[Extension]):
         return {f"{each.key}.{name}": value for each in self for name, value in each.state_dict().items()}
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> State:
-        """Restore each extension's state from a checkpoint; return the rest, which is the training method's.
+        """Restore each extension's state from a checkpoint; return the rest, which the method needs.
 
         Raises ValueError for the state of another run.
         """

@@ -1,4 +1,4 @@
-"""The server's part of states that clients keep between rounds: who has one, and a vector for all clients.
+"""The server's part of client states: which clients have stored one, and the vector sent to all clients.
 
 That is the vector that all of them are told, made of released sums, and after which round each client's own
 file was written (`gdpfed.clients.kept_states`).
@@ -65,7 +65,7 @@ class ClientMemory(SumExtension):
         return cls(run.config, run.method.plan, run.path)
 
     def check(self, run: "PreparedRun", fleet: Fleet, requests: Sequence[SumRequest]) -> None:
-        """Raise RunError if clients cannot keep state, or if a request sets weights or training settings."""
+        """Raise RunError if clients cannot store states, or if a sum has own weights or training settings."""
         if CAN_KEEP not in fleet.clients_can:
             raise RunError(NO_CLIENT_STATES.format(self.kind))
         for request in requests:

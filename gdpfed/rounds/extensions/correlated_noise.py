@@ -54,7 +54,7 @@ class CorrelatedNoise(SumExtension):
         return cls(run.method.plan, secagg.corrupt_tolerance if secagg.signs else None)
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Add to each request its scheduled number of members, and a hash of the terms they agreed to.
+        """Add to each request its scheduled number of clients, and a hash of the terms that clients accepted.
 
         What is not a request is left as it is, for the ledger to refuse.
         """
@@ -84,7 +84,7 @@ class CorrelatedNoise(SumExtension):
     def drawn(
         self, fleet: Fleet, round_index: int, cohorts: Cohorts, present: Collection[int] | None
     ) -> Cohorts:
-        """Replace absent clients by clients that missed a scheduled round, as far as the plan allows.
+        """Replace absent clients by clients that missed a scheduled round before, as far as the plan allows.
 
         Where the server may lie a turn is lost, since members compare a sum with the schedule.
         """
@@ -95,7 +95,7 @@ class CorrelatedNoise(SumExtension):
     def sum_checked(
         self, fleet: Fleet, request: SumRequest, round_index: int, parameters: SumParameters
     ) -> SumParameters:
-        """Return the parameters of a sum that subtracts all earlier noise that it may, to check them."""
+        """Return a sum's parameters for the most earlier noise that it could subtract, for an early check."""
         if not (any(request.taps) and fleet.secagg.hides_updates):
             return parameters
         lags = [tap for tap in request.taps if tap > 0]
@@ -106,7 +106,7 @@ class CorrelatedNoise(SumExtension):
     def sum_prepared(
         self, fleet: Fleet, request: SumRequest, prepared: PreparedSum, *, ahead: bool
     ) -> PreparedSum:
-        """Give the sum noise from a new key, and decide which clients subtract which earlier noise."""
+        """Give the sum its correlated noise: new noise, minus earlier noise that chosen clients subtract."""
         if not request.taps:
             return prepared
         draw, round_index = self.streams.expected if ahead else self.streams.draw, prepared.order.round_index
@@ -176,7 +176,7 @@ def _corrections(fleet: Fleet, noise: SumNoise) -> dict[int, tuple[int, ...]]:
 
 
 def _largest_share(parameters: SumParameters) -> float:
-    """Return a client's largest noise standard deviation: that with as many dropouts as the sum tolerates.
+    """Return the standard deviation of one client's noise when as many clients drop out as a sum tolerates.
 
     So it is known when keys are agreed for the sum in which parts of it are taken back.
     """

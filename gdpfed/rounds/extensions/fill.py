@@ -135,7 +135,7 @@ class Fill(SumExtension):
         return tuple(np.union1d(cohort, each) for cohort, each in zip(cohorts, fillers, strict=True))
 
     def _chosen(self, secagg: SecAggConfig, drawn: _Drawn, present: frozenset[int] | None) -> ClientIds:
-        """Draw clients that fill up one sum with zeros, from those in reach (`present`, None for all)."""
+        """Draw the clients that send zeros to fill up one sum, from ``present`` (None: from all clients)."""
         size = filled_size(self._plan, secagg, drawn.expected, drawn.reachable)
         missing = max(0, size - len(drawn.cohort))
         if not missing:
@@ -149,7 +149,7 @@ class Fill(SumExtension):
     def sum_checked(
         self, fleet: Fleet, request: SumRequest, round_index: int, parameters: SumParameters
     ) -> SumParameters:
-        """Return the parameters; raise OrderError if clients would refuse a sum filled up with zeros."""
+        """Return ``parameters``; raise OrderError if clients would refuse a sum filled up with zeros."""
         filled = fleet.secagg.hides_updates and not kind_of(request.work).once
         if filled and (little := stands_out_of_zeros(parameters.noise_multiplier)):
             raise OrderError(f"{little}. Use smaller budgets, a higher rate, or privacy.against=everyone")
@@ -158,7 +158,7 @@ class Fill(SumExtension):
     def sum_prepared(
         self, fleet: Fleet, request: SumRequest, prepared: PreparedSum, *, ahead: bool
     ) -> PreparedSum:
-        """Have clients that only fill up a sum send zeros; let all its clients know that some may do so."""
+        """Mark the clients that only send zeros to fill up a sum; tell all its clients that some do so."""
         if kind_of(prepared.order.work).once:
             return prepared
         prepared = replace(prepared, order=replace(prepared.order, may_fill=True))

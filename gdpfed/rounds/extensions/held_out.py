@@ -1,4 +1,4 @@
-"""Evaluation at clients: one noised sum that counts the released model's answers on held-out records."""
+"""Evaluation on clients' held-out records: the released model's answers, counted in one noised sum."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -90,7 +90,7 @@ class HeldOutResult:
 
     @property
     def cases(self) -> float | None:
-        """The number of records counted, as the noised counts say; None if all clients count equally."""
+        """The noisy number of records that were counted; None if clients sent accuracies, not counts."""
         return number_of(self.counts) if self.weighs == "records" else None
 
     @property
@@ -102,7 +102,7 @@ class HeldOutResult:
 def round_requests(
     method: Method, model: Theta, round_index: int, cohorts: Cohorts, num_classes: int
 ) -> list[SumRequest]:
-    """Return the method's requests for sums, changed to ask clients for their shares of right answers."""
+    """Return the round's requests for sums, in which clients send accuracy on held-out records."""
     dimension = counts_dimension(num_classes, rates=True)
     return [
         replace(request, start=model, work="held_out_rates", coordinates=dimension)
@@ -161,7 +161,7 @@ def _metrics(values: Mapping[str, Any]) -> dict[str, Interval]:
 
 
 def result_of_rates(requests: Sequence[SumRequest], sums: Sequence[ClientSum]) -> HeldOutResult | None:
-    """Compute metrics from the groups' sums, to which each client adds its share of right answers.
+    """Compute metrics from sums to which each client added its accuracy on its own held-out records.
 
     Returns None if no group has a sum.
     """
@@ -180,7 +180,7 @@ def result_of_rates(requests: Sequence[SumRequest], sums: Sequence[ClientSum]) -
 
 
 class RatesInLastRound(Extension):
-    """In the last round, clients send shares of right answers on held-out records instead of updates."""
+    """In the last round, clients send their accuracy on held-out records instead of updates."""
 
     key = "held_out_rates"
 
@@ -204,11 +204,11 @@ class RatesInLastRound(Extension):
         self._run = run
 
     def replaces(self, round_index: int) -> bool:
-        """Whether this is the last round, in which clients count right answers instead of training."""
+        """Whether this is the last round, in which clients evaluate the final model instead of training."""
         return round_index == self._last
 
     def round(self, theta: Theta, round_index: int, cohorts: Cohorts, sum_updates: SumUpdates) -> None:
-        """Have the round's clients count right answers of the released model, and save the result."""
+        """Have the round's clients evaluate the released model on held-out records, and save the result."""
         if self._run is None:
             return
         loop = self._run.loop

@@ -16,7 +16,7 @@ NOT_COUNTED = "norms of updates were not counted: {}; what was charged stays cha
 
 
 class NormsBeforeRounds(Extension):
-    """Before the first round, each client reports once, masked and noised, the bin of its update's norm."""
+    """Collects one noised histogram of clients' update norms by a secure sum before the first round."""
 
     key = "norm_histogram"
 

@@ -63,7 +63,7 @@ class UpdateNorms:
 
     @property
     def fitting(self) -> float | None:
-        """The smallest multiple of C, below 1, that surely bounds most updates; None if no multiple does."""
+        """The smallest tested multiple of C, below 1, within which most updates surely lie; None if none."""
         known = zip(self.multiples, self.within, strict=True)
         return next((multiple for multiple, (_, low, _) in known if multiple < 1 and low > MOST), None)
 
@@ -124,7 +124,7 @@ def shares_within(counts: Sequence[float], noise_stddev: float, clients: int) ->
 
 
 def points_open(noise_stddev: float, clients: int) -> float:
-    """Return half the width of a 95 % interval in percentage points: for the share of updates below C / 2."""
+    """Return the uncertainty, in percentage points (95 %), of the share of updates with norm below C / 2."""
     last, bins = NORM_MULTIPLES.index(1 / 2) + 1, len(NORM_MULTIPLES) + 1
     return 100 * _half_width(noise_stddev, clients, last, bins)
 

@@ -45,7 +45,7 @@ SERVER_EXTENSIONS: "Registry[Callable[[PreparedRun, Announce], Extension | None]
 
 
 def server_extensions_of(run: "PreparedRun", announce: "Announce") -> list[Extension]:
-    """Make the extensions that only runs over Flower have; `announce` logs what these extensions wait for."""
+    """Make the extensions that only runs over Flower have; they log through `announce` what they wait for."""
     made = (make(run, announce) for make in SERVER_EXTENSIONS.items().values())
     return [extension for extension in made if extension is not None]
 

@@ -65,6 +65,6 @@ class VoteResult:
 
 
 def in_words(setting: Sequence[float], asked: Sequence[bool] = (True,) * len(VOTABLE)) -> str:
-    """Write a choice of the vote as settings, as in training.key=0.1; leave out what was not voted on."""
+    """Write an option of the vote as settings, as in training.key=0.1; `asked`: which settings to include."""
     named = zip(VOTABLE, setting, asked, strict=True)
     return ", ".join(f"training.{key}={value:g}" for key, value, is_asked in named if is_asked)

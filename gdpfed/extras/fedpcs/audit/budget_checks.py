@@ -57,7 +57,7 @@ class OwnBudgets(AuditRule):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """How clients are drawn: by Poisson sampling or as a fixed number, for one sum in each round."""
+        """The required plan entries: the scheme by which clients are drawn, and one sum in each round."""
         draws = spending_of(self.files)["draws"]
         return {"sampling": "poisson" if draws == "poisson" else "fixed_size", "sums_per_round": 1}
 

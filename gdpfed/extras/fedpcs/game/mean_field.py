@@ -56,7 +56,7 @@ class Equilibrium:
         return np.asarray(self.budgets / self.budgets.sum(axis=1, keepdims=True))
 
     def types(self) -> dict[str, list[float]]:
-        """Return aversions to privacy cost and shares of budget kept; empty if nodes keep them secret."""
+        """Return aversions to privacy cost and budget shares kept for later; empty if nodes hide them."""
         return {}
 
     def welfare(self) -> list[Welfare]:

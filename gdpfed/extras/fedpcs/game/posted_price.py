@@ -20,7 +20,7 @@ def welfare(budgets: Floats, aversions: Floats, reward: float) -> float:
 
 
 def price_answers(aversions: Floats, price: float, least: float, highest: float) -> Floats:
-    """Return each client's best budget at a price R: rho_i = R / (2 c_i), limited to the range."""
+    """Return each client's best budget at a price R: rho_i = R / (2 c_i), clipped to [least, highest]."""
     return np.clip(price / (2 * aversions), least, highest)
 
 

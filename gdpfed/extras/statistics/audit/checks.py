@@ -298,7 +298,7 @@ def _numbers_of(ends: Sequence[float], present: Floats, noise: float) -> dict[st
 
 
 def _first_zero(ends: Sequence[float], heights: Floats) -> float:
-    """Return where heights, interpolated linearly between `ends`, first reach 0; if never, the last end."""
+    """Return where a piecewise linear curve, `heights` at `ends`, first reaches 0; if never, the last end."""
     for at, height in enumerate(heights):
         if height >= 0:
             if at == 0:

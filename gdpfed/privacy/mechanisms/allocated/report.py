@@ -27,7 +27,7 @@ class AllocatedReport(ClientReport):
         return [*super().promise(subject), EVERY_CLIENT, ""]
 
     def facts(self, method: Method) -> list[Fact]:
-        """Return facts for the report: what the allocation hides, and how often each client takes part."""
+        """Return facts for the report, such as in how many rounds a client of each group takes part."""
         turns = ", ".join(str(group.participations_p99) for group in method.plan.groups)
         allocated = f"{turns} of {method.plan.num_rounds} for a client of each group, one in each block"
         return [*super().facts(method), Fact("rounds", allocated)]

@@ -1,4 +1,4 @@
-"""Keeps every record within its budget, by a batch rate, clipping norm or number of steps for each budget.
+"""Finds a batch rate, clipping norm or number of steps for each budget that keeps records within it.
 
 Rates and norms that fit one noise are those of Boenisch et al., arXiv:2303.17046 (Sample and Scale).
 """

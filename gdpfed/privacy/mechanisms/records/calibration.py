@@ -124,7 +124,7 @@ def largest_batch_rate(
 
 
 def knee_steps(noise_of: Callable[[int], float], num_rounds: int, most_local_steps: int) -> int:
-    """Return the fewest local steps (1, 2, 5, 10, ...) beyond which more steps hardly lower the noise.
+    """Return the fewest local steps (1, 2, 5, ...) beyond which noise per unit of learning hardly falls.
 
     With tau local steps, T = num_rounds tau steps in all, and sigma(T) = `noise_of` (T), sigma^2 / T is the
     noise for each unit of learning: it falls in T to a floor, beyond which steps cost time and drift only.
@@ -149,7 +149,7 @@ def step_grid(largest: int) -> Sequence[int]:
 
 
 def evenly_spread(num_steps: int, num_rounds: int) -> tuple[int, ...]:
-    """Spread DP-SGD steps evenly over rounds: each takes ceil(steps left / rounds left)."""
+    """Spread DP-SGD steps evenly over rounds: each round takes ceil(steps left / rounds left)."""
     schedule, left = [], num_steps
     for rounds_left in range(num_rounds, 0, -1):
         schedule.append(-(-left // rounds_left))

@@ -53,7 +53,7 @@ class _Common:
 
     @property
     def share_of_norm(self) -> float:
-        """The factor on clipping norms: 1/S if sums get noise and a person has data at S clients, else 1."""
+        """The factor on clipping norms: 1/S if sums get noise and a person has data at S clients; else 1."""
         return 1 / self.training.parties if self.is_noised else 1.0
 
 

@@ -159,7 +159,7 @@ class TermsOfRecords(Terms, RecordBudgets):
 
 @dataclass(frozen=True, kw_only=True)
 class StepTerms(TermsOfRecords):
-    """The conditions of a run with DP-SGD steps, whose full privacy cost counts from the start of the run.
+    """The conditions of a run with DP-SGD steps; the cost of all planned steps counts from the run's start.
 
     `charges` are what one of the first group of records pays for at most, the most expensive rounds first.
     """
@@ -206,7 +206,7 @@ class StepTerms(TermsOfRecords):
         return self.step_noise * self.records.clipping_norm * sqrt(self.parties)
 
     def step_charges(self, num_steps: int, record_group: int | None = None) -> tuple[Charge, ...]:
-        """Return the cost of `num_steps` steps for a record of a group; without a group, at the largest rate.
+        """Return the cost of `num_steps` steps for a record of this group; if None, at the largest rate.
 
         Every step has the same noise and, for one record, the same rate: so it does not matter in which
         rounds they are taken.
@@ -219,7 +219,7 @@ class StepTerms(TermsOfRecords):
         return (Charge(event=event, count=1, unit="record"),)
 
     def whole_windows(self, num_steps: int) -> int:
-        """Return the number of steps, rounded up to whole releases; here every step is one release."""
+        """Round a number of steps up to whole releases; here unchanged, since every step is one release."""
         return num_steps
 
     def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:

@@ -147,7 +147,7 @@ class ClientReport(MechanismReport):
         return f"noise of {noise:.3g} in a step of 1; {super().cost_in_short(method, messages)}"
 
     def warnings(self, plan: PrivacyPlan) -> Iterator[str]:
-        """Warn if the noise in a coordinate is larger than the clients' summed updates can be."""
+        """Yield a warning if the noise in a coordinate exceeds the largest sum of the clients' updates."""
         shares = [
             group.noise_stddev / (max(group.expected_cohort_size, 1.0) * group.clipping_norm)
             for group in plan.groups

@@ -1,4 +1,4 @@
-"""Chooses clients' scheduled rounds (turns), clipping norms and noise to subtract, with least final noise.
+"""Chooses clients' scheduled rounds (turns), clipping norms and correlated noise for least final noise.
 
 Group m has n_m clients, each with at most k_m turns, b_m = floor(T / k_m) rounds apart, and norm C_m; mu_m is
 that of the Gaussian mechanism that costs exactly eps_m at delta. What is minimised is the noise of the last
@@ -143,7 +143,7 @@ class TurnBudget:
         return np.clip(least, 1, self.equal_turns)
 
     def checked(self, turns: Sequence[int] | None) -> tuple[int, ...] | None:
-        """Return the checked rounds per client; None (not given) becomes 1 for each group if q < 1 / T.
+        """Check and return the rounds per client; if None, return 1 for each group if q < 1 / T, else None.
 
         PrivacyError for what cannot be.
         """
@@ -158,7 +158,7 @@ class TurnBudget:
         return tuple(turns)
 
     def sens(self, taps: Sequence[float], turns: int) -> float:
-        """Return the sensitivity to a client in `turns` rounds that are as far apart as possible."""
+        """Return all sums' joint sensitivity to a client in `turns` rounds, as far apart as possible."""
         densest = densest_turns(turns, self.num_rounds // turns, self.num_rounds)
         return sensitivity(tuple(taps), densest, self.num_rounds)
 
@@ -257,19 +257,19 @@ def _turns_of(asked: TurnBudget, turns: int, norm: float, taps: tuple[float, ...
 
 
 def _left(asked: TurnBudget, taps: Sequence[float], turns: int) -> float:
-    """Return the noise in the final model, for clipping norm C = 1 and a budget of mu = 1."""
+    """Return the noise in the final model if the clipping norm is C = 1 and the budget is mu = 1."""
     return asked.noise(taps) * asked.sens(taps, turns)
 
 
 def _group_figures(asked: TurnBudget, weigh: Weigh, turns: npt.NDArray[np.int64], left: Floats) -> Floats:
-    """Return the noise divided by the model's step, for candidate rounds per client of shape (..., M)."""
+    """Return the noise divided by the model's step, for each candidate choice of rounds per client."""
     updates = asked.share * asked.sizes * turns
     weights = weigh(updates)
     return np.asarray(np.linalg.norm(weights * left / asked.mu, axis=-1) / (weights * updates).sum(axis=-1))
 
 
 def _best_group_turns(asked: TurnBudget, weigh: Weigh) -> tuple[int, ...]:
-    """Search the rounds per client with the least relative noise, changing one or two groups at a time.
+    """Search the rounds per client with the least relative noise; change one or two groups at a time.
 
     Of two groups one has any number of turns, and the other what messages are left for.
     """
@@ -301,7 +301,7 @@ def _best_group_turns(asked: TurnBudget, weigh: Weigh) -> tuple[int, ...]:
 
 
 def _best_turns(asked: TurnBudget, equal_norms: bool) -> tuple[int, ...]:
-    """Search each group's rounds per client for the least noise relative to norms, if all share one sum."""
+    """Search each group's number of rounds per client with the least relative noise, for one shared sum."""
     best, least = asked.equal_turns, math.inf
     for tap in FIRST_TAPS if asked.num_taps else FIRST_TAPS[:1]:
         all_sens = sensitivities((tap,), asked.num_rounds)
@@ -315,7 +315,7 @@ def _best_turns(asked: TurnBudget, equal_norms: bool) -> tuple[int, ...]:
 
 
 def _largest_sum(asked: TurnBudget, all_sens: Floats) -> tuple[int, ...]:
-    """Return rounds per client k_m that maximise sum_m n_m mu_m k_m / sens(k_m) within `most_updates`."""
+    """Return each group's rounds per client k_m for the largest signal in one sum, within `most_updates`."""
     updates = asked.most_updates
     divisor = math.gcd(*(int(size) for size in asked.sizes))
     unit = divisor * max(1, math.ceil(updates / MOST_UNITS / divisor))
@@ -344,7 +344,7 @@ def _largest_sum(asked: TurnBudget, all_sens: Floats) -> tuple[int, ...]:
 
 
 def _even_norms(asked: TurnBudget, all_sens: Floats) -> tuple[int, ...]:
-    """Return rounds per client k_m that maximise C sum_m n_m k_m, if all groups must have one norm C."""
+    """Return each group's rounds per client k_m for the largest signal, if all groups have one norm C."""
     best, most = (1,) * len(asked.sizes), 0.0
     for norm in np.unique(asked.mu[:, None] / all_sens)[::-1].tolist():
         turns = (all_sens <= asked.mu[:, None] / norm * (1 + ROUNDING)).sum(axis=1)

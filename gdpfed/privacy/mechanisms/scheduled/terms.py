@@ -1,4 +1,4 @@
-"""The conditions of a run with scheduled rounds (turns): a client pays for those rounds that it takes."""
+"""The conditions of a run with scheduled rounds (turns): a client pays only for rounds it takes part in."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -56,7 +56,7 @@ class ScheduledTerms(Terms, TurnTerms):
 
     @property
     def event(self) -> CorrelatedGaussian:
-        """The event that the client is charged: the most expensive rounds in which it may take part."""
+        """The event whose cost counts for the client: the most expensive rounds in which it may take part."""
         event = self.charges[0].event
         if not isinstance(event, CorrelatedGaussian):
             raise PrivacyError(f"the terms charge {event.kind}, which is not a stream of sums")

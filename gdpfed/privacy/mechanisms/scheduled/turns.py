@@ -53,7 +53,7 @@ class DealtTurns:
 
     @property
     def dealt(self) -> tuple[int, int]:
-        """The number of clients, rounded down to a multiple of the period, and the remainder."""
+        """The number of clients rounded down to a multiple of the period, and how many are left over."""
         rest = len(self.clients) % self.period
         return len(self.clients) - rest, rest
 
@@ -75,7 +75,7 @@ class TurnSchedule:
         return len(self.due(round_index) | self.correctors(round_index, taps))
 
     def correctors(self, round_index: int, taps: Sequence[float]) -> frozenset[int]:
-        """Return the clients that subtract in this round noise of their earlier rounds, by the taps."""
+        """Return the clients that subtract, in this round, a part of the noise of their earlier rounds."""
         lags = (lag for lag, tap in enumerate(taps, start=1) if tap > 0)
         return frozenset().union(*(self.due(round_index - lag) for lag in lags))
 
