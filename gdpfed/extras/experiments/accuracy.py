@@ -55,9 +55,13 @@ def accuracy_tables(
 ) -> list[Table]:
     """Return tables of test accuracy: one table with a column for each data set, or one table for each.
 
-    Tables of differences follow, a data set and column each, where the experiment compares with a row.
+    Tables of differences follow, where the experiment compares with a row or with a column.
     """
-    return [*_accuracies(experiment, datasets, outcomes), *_differences(experiment, outcomes)]
+    return [
+        *_accuracies(experiment, datasets, outcomes),
+        *_differences(experiment, outcomes),
+        *_column_differences(experiment, outcomes),
+    ]
 
 
 def _accuracies(experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome]) -> list[Table]:
@@ -97,6 +101,28 @@ def _differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[Ta
             )
             tables.append(replace(table, title=f"{table.title}, {where}"))
     return tables
+
+
+def _column_differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[Table]:
+    """Return tables of each row's accuracy difference between a column and the reference column."""
+    lines = {
+        each.cell.place: Line(experiment.rows[each.cell.row].label, each.line.runs)
+        for each in outcomes
+        if each.line is not None
+    }
+    tables: dict[str, Table] = {}
+    for (dataset, row, column), line in lines.items():
+        reference = lines.get((dataset, row, experiment.compared_column))
+        if reference is None or reference is line:
+            continue
+        table = differences_table([reference, line])
+        if table is not None:
+            this, other = (experiment.columns[name].label for name in (column, experiment.compared_column))
+            heading = f"{experiment.column_heading} {this}: differences to {other}, by seed"
+            title = f"{heading[:1].upper()}{heading[1:]}, {dataset_label(dataset)}"
+            before = tables.get(title, replace(table, title=title, rows=[]))
+            tables[title] = replace(before, rows=[*before.rows, *table.rows])
+    return list(tables.values())
 
 
 def published_accuracy(experiment: Experiment, dataset: str, row: str, column: str) -> float | None:

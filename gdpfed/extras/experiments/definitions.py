@@ -97,6 +97,7 @@ class Experiment:
         paper_delta: whether delta is the paper's, n**-1.1 for n clients, in place of the default.
         best_of_columns: whether a last column has every row's best accuracy.
         compared_with: a row to which all others get their differences, seed by seed; empty: none.
+        compared_column: a column to which the others get the differences of each row; empty: none.
         traffic: whether a second picture has the accuracies over what clients received and sent.
         published: what the paper printed.
     """
@@ -117,6 +118,7 @@ class Experiment:
     paper_delta: bool = False
     best_of_columns: bool = False
     compared_with: str = ""
+    compared_column: str = ""
     traffic: bool = False
     published: Published = field(default_factory=Published)
 
@@ -164,6 +166,11 @@ class Experiment:
         require(
             self.compared_with in ("", *self.rows),
             f"{self.name}: compared_with={self.compared_with} is not a row: it has {', '.join(self.rows)}",
+        )
+        require(
+            self.compared_column in ("", *self.columns),
+            f"{self.name}: compared_column={self.compared_column} is not a column: it has "
+            f"{', '.join(self.columns) or 'none'}",
         )
         published = self.published
         for row in (*published.accuracy, *published.variances, *published.magnitude):

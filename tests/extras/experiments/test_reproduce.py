@@ -11,8 +11,9 @@ import yaml
 from matplotlib.image import imread
 
 from conf.load import load
-from gdpfed.errors import ExperimentError
+from gdpfed.errors import ConfigError, ExperimentError
 from gdpfed.extras.experiments.cells import Setting
+from gdpfed.extras.experiments.definitions import Choice
 from gdpfed.methods import make_method, resolve
 from tests.extras.experiments.small_experiment import (
     EXPERIMENT,
@@ -63,6 +64,19 @@ def test_differences_to_one_row_stand_below_the_accuracies(tmp_path, experiment)
     table = (tmp_path / experiment.name / "table.md").read_text().partition("**Differences to Plus")[2]
     assert "| DP | 2 | -2.0 ± 0.0 | -2.0 to -2.0 |" in table
     assert "| Plus |" not in table
+
+
+def test_differences_to_one_column_have_a_row_for_each_method(tmp_path):
+    """Made-up accuracies: a budget of 20 more has 2.0 points more."""
+    large = SWEEP.columns | {"large": Choice(label="21", scale={"privacy.budgets": 21.0})}
+    experiment = replace(SWEEP, columns=large, compared_column="one")
+    run_it(tmp_path, StubTrainer(), experiment=experiment)
+    page = (tmp_path / SWEEP.name / "table.md").read_text()
+    _, _, table = page.partition("**Budgets times 21: differences to 1, by seed, Digits**")
+    for label in ("DP", "Plus"):
+        assert f"| {label} | 2 | 2.0 ± 0.0 | +2.0 to +2.0 |" in table
+    with pytest.raises(ConfigError, match="compared_column=two is not a column: it has half, one, large"):
+        replace(experiment, compared_column="two").validate()
 
 
 def test_every_cell_says_its_exact_configuration(whole):
