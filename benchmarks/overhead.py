@@ -50,7 +50,7 @@ def echo(clients: int, config: dict[str, int]) -> Measured:
 
 
 def main() -> None:
-    """Measure rounds with and without secure aggregation and of Flower alone, and show the table."""
+    """Measure rounds with secure aggregation, without it, and with Flower alone; show a table."""
     options = harness.read_options(__doc__, overrides=True, rounds=12)
     overrides = ["dataset=digits", "method=gdpfed_plus", *options.overrides]
     config = load(overrides)

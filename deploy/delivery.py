@@ -183,7 +183,7 @@ def deleted(confirm: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def let_in_again(activate: Callable[..., bool]) -> Callable[..., bool]:
-    """Wrap Flower's method that admits a node, so that a node without a heartbeat yet may join again."""
+    """Wrap Flower's method that admits a node: one that left before its first heartbeat may come back."""
 
     def activate_node(self: Any, node_id: int, heartbeat_interval: float) -> bool:
         if activate(self, node_id, heartbeat_interval):

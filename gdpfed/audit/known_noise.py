@@ -33,9 +33,9 @@ def sums_with_shares(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[
 
 
 def part_left(files: RunFiles, index: int) -> float:
-    """Return the smallest fraction of planned noise that still hides a group's clients if members collude.
+    """Return the fraction of a group's planned noise that colluding members do not know, in the worst round.
 
-    The minimum is over all rounds; 1 if the planned noise is not noticeably short.
+    It is 1 if no round has noticeably less than the planned noise.
     """
     parts = [
         left / owed

@@ -111,7 +111,7 @@ def add_sweep(parser: argparse.ArgumentParser, output: Path) -> None:
 
 
 def add_watching(parser: argparse.ArgumentParser, port: int) -> None:
-    """Add the options of a metrics server: its address, its host names, and TLS certificates to watch."""
+    """Add the options of a metrics server: address, host names, and certificates whose expiry it reports."""
     parser.add_argument(
         "--listen",
         default=str(port),

@@ -1,4 +1,4 @@
-"""The noise of a sum before the first round (a vote or histogram), and a check that settings allow it."""
+"""Plans the noise of a vote or histogram before the first round, and checks that the settings allow one."""
 
 import math
 from collections.abc import Sequence

@@ -83,7 +83,7 @@ class PrivacyCurve:
 
     @cached_property
     def _grid(self) -> tuple[Scores, Scores]:
-        """A grid of false positive rates, and the Gaussian distance (`separation`) at each."""
+        """Return a grid of false positive rates, and the trade-off function's `separation` at each."""
         tail = np.logspace(-40, -2, 800)
         x = np.concatenate([tail, np.linspace(0.01, 0.99, 197)[1:-1], 1 - tail[tail > 1e-9][::-1]])
         told = [1.0 - self.trade_off(each) >= TOLD_FROM * min(self.deltas) for each in x]

@@ -76,7 +76,7 @@ def adjacency_of(config: Config) -> Adjacency:
 
 
 def paid_by(config: Config, spending: ClientBudgets) -> ClientBudgets:
-    """Return the clients' budgets; if clients train by DP-SGD, also with a noise multiplier for each.
+    """Return budgets as clients spend them: under DP-SGD each client spends its own by noise in its steps.
 
     Raises PrivacyError: budgets for which no noise is sought.
     """

@@ -92,7 +92,7 @@ class Windows:
         return calibrate_windows(accountant, window, target_epsilon=epsilon, count=count, delta=delta)
 
     def estimated_noise(self, epsilon: float, num_rounds: int, delta: float) -> float:
-        """Estimate the noise multiplier that `noise` computes, within a millisecond, for comparisons only."""
+        """Return a quick estimate of the noise multiplier that `noise` computes; for comparisons only."""
         window = self._window
         releases = num_rounds * self.windows_per_round
         if window is not None:

@@ -86,7 +86,7 @@ class RecordGradients(Protocol):
         bounds: torch.Tensor,
         unit: float,
     ) -> torch.Tensor:
-        """Return integer sums of clipped gradients, each divided by `unit` and rounded towards zero."""
+        """Divide clipped gradients by `unit`, cut each to integers, and return each model's sum of them."""
 
     def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return every record's gradient, unclipped."""

@@ -168,7 +168,7 @@ class BothLosses:
         return self.directions if len(self.directions) == number else self.directions * number
 
     def delta(self, epsilons: Floats) -> Floats:
-        """Return the larger delta of the two directions, at every epsilon >= 0."""
+        """Return for each epsilon >= 0 of an array the larger delta of the two directions, same shape."""
         return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
 
     def epsilon(self, delta: float) -> float:

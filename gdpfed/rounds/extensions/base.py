@@ -101,7 +101,7 @@ class Extension(Observer, ABC):
         """Carry out a round that does not train, such as an evaluation; the model stays unchanged."""
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Change the requests for a round's sums; must keep no state: it is also called for later rounds."""
+        """Return a round's requests for sums, changed; store nothing: future rounds are asked for, too."""
         return list(requests)
 
     def requested(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> None:
