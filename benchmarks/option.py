@@ -57,7 +57,7 @@ def accuracies(overrides: Sequence[str]) -> tuple[float, float]:
 def row(
     method: str, budgets: str, settings: Sequence[str], overrides: Sequence[str], seeds: int
 ) -> tuple[str, ...]:
-    """Return a table row for one method and its budgets: mean accuracies without the setting and with it."""
+    """Return a method's table row for these budgets: mean accuracy without the tested setting and with it."""
     common = [f"method={method}", f"privacy.budgets={budgets}", *overrides]
     shown = ["none" if method == "fedavg" else budgets.strip("[]").replace(",", ", ")]
     plain = [accuracies([*common, f"run.seed={seed}"]) for seed in range(seeds)]

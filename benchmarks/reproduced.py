@@ -31,7 +31,7 @@ def tables_of(markdown: str) -> str:
 
 
 def main() -> None:
-    """Reproduce one experiment, and write its tables into the document."""
+    """Reproduce one experiment, print its tables, and write them into a document if one is given."""
     options = read_options(
         __doc__, overrides=True, datasets="", rows="", seeds=3, jobs=1, output="runs/reproduce"
     )

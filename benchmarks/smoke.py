@@ -72,7 +72,7 @@ def _first(folder: Path, usual: Any) -> object:
 
 
 def _last(folder: Path, usual: Mapping[str, Any]) -> object:
-    """Return only the last entry of a benchmark's constant, such as of a mapping of settings."""
+    """Return only the last entry of ``usual``, a mapping that is a module constant of a benchmark."""
     return dict(list(usual.items())[-1:])
 
 

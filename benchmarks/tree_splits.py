@@ -141,7 +141,7 @@ def area(scores: Floats, labels: npt.NDArray[np.int64]) -> float:
 
 
 def best_of(kind: str, rows: Rows, epsilon: float, seeds: int) -> list[float]:
-    """Choose the settings with the best AUC on two tuning seeds; return their AUC for each seed."""
+    """Choose the settings with the best AUC on two tuning seeds; return their AUC with each final seed."""
     scores_of, grid = KINDS[kind]
 
     def tried(settings: Mapping[str, Any], numbers: Sequence[int]) -> list[float]:

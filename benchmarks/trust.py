@@ -55,7 +55,7 @@ def draw(path: Path) -> None:
 
 
 def main() -> None:
-    """Compute the noise variances, draw them, and show the table."""
+    """Compute the noise variances, save a picture of them, and show them in a table."""
     options = read_options(__doc__, overrides=False)
     rows = [(name, *(f"{mean_variance(mix, size):.4f}" for size in SIZES)) for name, mix in MIXES.items()]
     draw(PROJECT / "docs" / "h2fdp_trust.png")

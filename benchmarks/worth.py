@@ -154,7 +154,7 @@ def posted(setting: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def main() -> None:
-    """Make a FedPCS plan for every table row, each with other parts of the method; show the table."""
+    """Make FedPCS plans that differ in parts of the method, one for each table row; show the table."""
     options = read_options(__doc__, overrides=True)
     setting = [*SETTING, *options.overrides]
     rows = [row(name, [*setting, *overrides]) for name, overrides in ROWS.items()]

@@ -1,4 +1,4 @@
-"""Answer every message of the server for a node; if something fails, the answer is a refusal.
+"""Answer every message from the server on behalf of a node; if something fails, the answer is a refusal.
 
 No exception may leave a handler: Flower would not store that the session was erased, and would send the
 server the exception's text, which may tell of the data.

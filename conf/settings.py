@@ -125,7 +125,7 @@ def _default_choices() -> list[str]:
 
 
 def _header(text: str) -> str:
-    """Return the comment at the beginning of a YAML file of options, which describes the option."""
+    """Return an option's description: the comment at the beginning of its YAML file; "" if there is none."""
     header = _HEADER.match(text)
     return " ".join(line.strip("# ") for line in header.group().splitlines()) if header else ""
 

@@ -40,7 +40,7 @@ class Patience:
 
 
 class Caller:
-    """One open connection to the SuperLink's proxy (gate), with address and whether its key is known.
+    """One open connection to the SuperLink's proxy (gate): address, and whether the caller's key is known.
 
     `address`: whose; `asks`: whether it waits for an answer; `known`: whether a known key has signed.
     """

@@ -41,7 +41,7 @@ _SUBNET = re.compile(r"\.(\d+)\.(\d+)/29")
 
 @dataclass(frozen=True)
 class Containers:
-    """Where the SuperLink's proxy (gate) is and, on the host of a single node, the node's budget and data.
+    """The address of the SuperLink's proxy (gate) and, for the host of one node, the node's budget and data.
 
     Attributes:
         superlink_host: the gate's host.
@@ -165,7 +165,7 @@ def _of_node(first: Sequence[Any], node: Node) -> list[Any]:
 
 
 def _say_jobs(tree: Tree, federation: Federation, project: Project, party: str | None) -> None:
-    """Set the commands of a Compose file's init and training jobs, as federation and project require."""
+    """Set the commands of a Compose file's init and training services from `federation` and `project`."""
     services = tree["services"]
     words = services[INIT]["entrypoint"]
     words[3 : words.index("--directory")] = project.words
@@ -228,7 +228,7 @@ def _say_resources(service: Tree, federation: Federation, *, cuda: bool) -> None
 
 
 def _of_party(tree: Tree, party: str, nodes: Sequence[Node], place: Containers) -> Tree:
-    """Reduce a Compose file to one party's host, which reaches other hosts through the SuperLink's proxy."""
+    """Reduce a Compose file to one party's services; other hosts are reached by the SuperLink's proxy."""
     server = party == SERVER
     outside = {f"{node.supernode}-{GATE}" for node in nodes}
     kept: Tree = {}

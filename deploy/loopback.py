@@ -64,7 +64,7 @@ VARIABLES = (
 
 @dataclass(frozen=True)
 class Named:
-    """What a ServerApp needs because a training's settings name it: files, ports, environment variables.
+    """The files, ports and environment variables that a ServerApp needs by the settings of its training.
 
     `reads`, `writes`: files. `connects`: ports. `variables`: of the environment, by which a tracker is used.
     """

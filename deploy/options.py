@@ -143,7 +143,7 @@ def unprotected_words(federation: Federation) -> tuple[str, ...]:
 
 
 def _listed(option: str, values: Sequence[float | None]) -> tuple[str, ...]:
-    """Return the words of an option with one number for each node; return () if no node has a number."""
+    """Return a command-line option and its value, the nodes' numbers joined by commas; () without numbers."""
     numbers = [f"{value:g}" for value in values if value is not None]
     return (option, ",".join(numbers)) if numbers else ()
 

@@ -128,7 +128,7 @@ def _placed(service: Service, place: Placement, reader: Service) -> Service:
 
 
 def _folders(service: Service, place: Placement) -> dict[str, str]:
-    """Map the paths of a service's folders in its container to their paths where the service runs."""
+    """Map each of a service's folders from its path in a container to its path where the service runs."""
     return {f"/{each.name}": place.folder(each.of or service.name, each.name) for each in service.folders}
 
 

@@ -89,7 +89,7 @@ class SuperLinkClient:
         write_connection(self.flower_home, self.superlink, self.root_certificates.absolute())
 
     def register(self, public: Path) -> tuple[list[str], list[str]]:
-        """Register a node for each public key file ``*.pub`` in a directory; the file's name is the node's.
+        """Register each public key file ``NAME.pub`` in a directory as the key of a node with this name.
 
         A name has one key. Where a node of the name has another one, that one is taken away. Returns the
         names whose key is new, and those whose key was unregistered, which the SuperLink never takes again.

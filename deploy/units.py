@@ -110,7 +110,7 @@ def unit_of(service: str) -> str:
 
 
 def user_of(name: str) -> str:
-    """Return the system user of a service, or for a party's name the system group of its services."""
+    """Return the system user of a service or, given a party's name, the system group of its services."""
     return f"gdpfed-{name}"
 
 

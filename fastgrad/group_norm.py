@@ -91,7 +91,7 @@ def _by_parameters(
     by_weight: Doubles,
     by_bias: Doubles,
 ) -> None:
-    """Compute a record's gradients for gamma and beta; first set `given` to 0 where ReLU returned 0."""
+    """First set the gradients `given` to 0 where ReLU returned 0, then compute those of gamma and beta."""
     (mean, scale), channels = moments, len(by_weight)
     by_weight[:] = 0.0
     by_bias[:] = 0.0

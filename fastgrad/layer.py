@@ -73,7 +73,7 @@ def add_weighted(rows: Floats, factors: Doubles, out: Floats) -> None:
 
 @compiled(_F, _F, _D)
 def scale(outputs: Floats, inputs: Floats, factors: Doubles) -> None:
-    """Multiply gradients g_i^T a_i by factors, in place; factor 0 makes g_i and a_i 0, even from infinity."""
+    """Multiply gradients g_i^T a_i by factors, in place; factor 0 makes g_i and a_i 0 even if infinite."""
     count = len(factors)
     widths = (len(outputs) // count, len(inputs) // count)
     for n in range(count):
@@ -138,11 +138,11 @@ class Rows:
     values: torch.Tensor
 
     def measure(self, squares: Doubles, unscaled: Doubles) -> Call:
-        """Return the call that adds each record's squared norm to ``squares``, and ignores ``unscaled``."""
+        """Return the call that adds each record's squared norm to ``squares``; ``unscaled`` has no effect."""
         return partial(add_squares, flat(self.values), squares)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:
-        """Return the calls that add sum_i f_i g_i, for records' gradients g_i and factors f_i, to ``total``.
+        """Return functions that add sum_i f_i g_i, for records' gradients g_i and factors f_i, to ``total``.
 
         ``total``: shape (d,).
         """
@@ -172,7 +172,7 @@ class Outer:
     inputs: torch.Tensor
 
     def measure(self, squares: Doubles, unscaled: Doubles) -> Call:
-        """Return the call that adds squared norms to ``squares``, and lifts ``unscaled`` to >= ||a_i||^2."""
+        """Return a call to add ||g_i^T a_i||^2 to ``squares``, and to lift ``unscaled`` to >= ||a_i||^2."""
         return partial(add_outer_squares, flat(self.outputs), flat(self.inputs), squares, unscaled)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:

@@ -105,7 +105,7 @@ class _Reader:
         self._shared.add(result.stage)
 
     def read(self, layer: nn.Module, inputs: Sequence[_Result]) -> _Result:
-        """Translate the model's next layer, with these results as its inputs; return the layer's result."""
+        """Convert the model's next layer for compiled loops; return its result. `inputs`: earlier results."""
         self.result = inputs[0]
         readers: dict[type[nn.Module], Callable[[Any], None]] = {
             nn.Conv2d: self._convolution,
@@ -155,7 +155,7 @@ class _Reader:
 
     @property
     def _last(self) -> LoweredLayer | None:
-        """The layer that computed the present result; None if that is the input or several steps use it."""
+        """The layer that made the present result; None if the result is the input or used several times."""
         at = self.result.stage
         return None if at == EXAMPLES or at in self._shared else self._stages[at]
 
@@ -247,7 +247,7 @@ class _Reader:
         return np.arange(begin, begin + parameter.numel()).reshape(tuple(parameter.shape))
 
     def _add(self, entries: npt.NDArray[np.int64]) -> int:
-        """Append parameters' indices to the compiled loops' order; return the place of the first one."""
+        """Append parameters' indices in the order that compiled loops need; return the first one's place."""
         begin = sum(len(part) for part in self._parts)
         self._parts.append(entries.reshape(-1))
         return begin

@@ -213,5 +213,5 @@ class UnitInputs(nn.Module):
         self.constant = constant
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Scale each row to L2 norm 1 and append the constant: shape (n, inputs) to (n, inputs + 1)."""
+        """Scale each row to L2 norm 1 and append a constant: shape (n, inputs) to (n, inputs + 1)."""
         return nn.functional.pad(nn.functional.normalize(x, dim=1), (0, 1), value=self.constant)

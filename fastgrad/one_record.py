@@ -21,7 +21,7 @@ KNOWN: frozenset[type[nn.Module]] = frozenset(
 
 
 def has_known_layers(model: nn.Module) -> bool:
-    """Whether a model is a sequence of known layers, or can be traced as one: then it couples no records."""
+    """Whether a model provably consists of known layers, so that no record affects another's result."""
     model = deepcopy(model).train()
     if any(_is_changed(module) for module in model.modules()):
         return False

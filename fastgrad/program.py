@@ -91,7 +91,7 @@ class Program:
     def run(
         self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor, key: int = 0, before: int = 0
     ) -> None:
-        """Run a pass over records of shape (n, ...) whose losses have weights of shape (n,).
+        """Run a forward and a backward pass over records of shape (n, ...), with loss weights of shape (n,).
 
         Layers that draw do so by the key, for records before which their batch has so many others.
         """

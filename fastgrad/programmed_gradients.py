@@ -126,7 +126,7 @@ class ProgrammedGradients(RecordGradients):
         bounds: torch.Tensor,
         unit: float,
     ) -> torch.Tensor:
-        """Return every client's sum of clipped gradients, each truncated to integers in units of ``unit``."""
+        """Return every client's integer sum of gradients, each clipped and truncated in units of ``unit``."""
 
         def add(program: ClippedProgram, k: int, x: torch.Tensor, y: torch.Tensor, absent: Absent) -> None:
             program.add_truncated(x, y, absent, EXACT_SLACK * float(bounds[k]), unit)

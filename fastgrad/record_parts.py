@@ -98,8 +98,8 @@ class Outer:
 
 @dataclass(frozen=True, eq=False)
 class OuterSum:
-    """Gradients sum_t g_t^T a_t with respect to a matrix used at places t, stored as the factors g and a,
-    of shapes (records, places, outputs) and (records, places, inputs).
+    """Gradients sum_t g_t^T a_t with respect to a matrix used at places t, stored as the factors g and a.
+    Their shapes are (records, places, outputs) and (records, places, inputs).
 
     `arranged`: as of `Rows`.
     """
@@ -165,7 +165,7 @@ Part = Rows | Outer | OuterSum
 
 
 def part_of_products(uses: Sequence[tuple[Product, torch.Tensor]]) -> Part:
-    """Return records' gradients with respect to a matrix, from its recorded uses, in the cheapest form."""
+    """Return all records' gradients for a weight matrix, in the cheapest form, from its recorded uses."""
     first, gradient = uses[0]
     inputs = first.inputs
     if len(uses) > 1:

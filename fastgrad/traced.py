@@ -26,7 +26,7 @@ class Sum(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One layer of a model, in order of computation, with the steps whose results it takes.
+    """One layer in a model's order of computation, with the earlier steps whose results are its inputs.
 
     `layer`: what it computes. `inputs`: the numbers of the steps whose results it takes, or EXAMPLES.
     """

@@ -42,5 +42,5 @@ MECHANISMS: Mapping[str, Mapping[str, str]] = {
 
 
 def by_mechanism(group: str) -> dict[str, str]:
-    """Return the import path of each privacy mechanism's class of one kind, such as reports."""
+    """Map each privacy mechanism to the import path of its class of kind `group`, such as "gdpfed.terms"."""
     return {name: places[group] for name, places in MECHANISMS.items()}

@@ -115,7 +115,7 @@ def kind_of(work: str) -> WorkKind:
 
 
 def require_record_work(name: str, work: str, *, by_steps: bool = False) -> None:
-    """Raise PrivacyError unless `work` takes noisy steps on records and, if `by_steps`, releases each one.
+    """Raise PrivacyError unless `work` takes steps on records and, if `by_steps`, releases every step.
 
     `name`: the setting that the error names. Raises PrivacyError: it is another work, or as in `kind_of`.
     """

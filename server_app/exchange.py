@@ -93,7 +93,7 @@ class Exchanger:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def exchange(self, contents: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
-        """Send each client its records, one for each stage of a secure sum; return answers by client id.
+        """Send each client one message for one or several stages of secure sums; return replies by client id.
 
         A client that fails, stays silent or has no node is left out, and the server's log names it. While the
         server waits, the log names the clients without an answer. Status lines never name clients, since the
@@ -139,7 +139,7 @@ def named(clients: Iterable[int]) -> str:
 
 
 def joined(content: RecordDict) -> RecordDict:
-    """Return a message's records with all small records joined into one; empty records do not change."""
+    """Return a message's records with all small non-empty records joined into one; others do not change."""
     small = {name: record for name, record in content.items() if record and _is_small(record)}
     values: dict[str, Any] = {}
     for name, record in small.items():

@@ -95,7 +95,7 @@ class GridFleet(Fleet):
         return self.roster
 
     def exchange(self, asked: Sequence[StageRequests]) -> list[dict[int, bytes]]:
-        """Send each client one message with all requests, a record for each stage of a secure sum."""
+        """Send each client all its requests in one message; return the answers for each item of `asked`."""
         masking = [each.prepared for each in asked if each.stage is Stage.MASK]
         training = training_contents(masking) | correction_contents(masking)
         roster = roster_content(self.roster) if self.roster_is_sent else RecordDict()

@@ -156,7 +156,7 @@ def _opened(prepared: PreparedRun, fleet: GridFleet, more: Sequence[Extension]) 
 
 
 def _refuse_simulated(config: Config) -> None:
-    """Raise ConfigError for settings that only simulations support: other precisions and backends."""
+    """Raise ConfigError if the precision is not float32 or the backend not local: simulations allow more."""
     precision, backend = config.simulation.precision, config.simulation.backend
     if precision != "float32":
         raise ConfigError(f"simulation.precision={precision} is for gdpfed simulate: leave it out here")

@@ -136,7 +136,7 @@ def as_grid(grid: LocalGrid) -> Grid:
 
 
 def crashing_grid(num_nodes: int, stage: str, occurrence: int) -> LocalGrid:
-    """Return a grid that raises `Crash` at the n-th message of a stage; messages to all clients count."""
+    """Return a grid that raises `Crash` at the n-th message of a stage, counted over all clients."""
     seen: list[str] = []
 
     def vanishes(kind: str, client: int) -> bool:

@@ -63,7 +63,7 @@ def _table_distance(sigma: int, cells: int) -> float:
 
 
 def law_of(drawn_from: Tables) -> dict[int, Fraction]:
-    """Return the exact probability of each value that a draw from the tables can have."""
+    """Return the exact probability of each value that the noise sampler can draw from these tables."""
     values, counts = np.unique(drawn_from.direct, return_counts=True)
     law = {int(v): Fraction(int(c), 1 << _DIRECT_BITS) for v, c in zip(values, counts, strict=True)}
     cells, weights = len(drawn_from.alias), dict.fromkeys(_span(len(drawn_from.alias)), 0)

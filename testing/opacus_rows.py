@@ -41,7 +41,7 @@ def stated(numbers: Any) -> float:
 
 
 def trained(rows: Any, numbers: Any) -> tuple[Any, Any]:
-    """Train with Opacus; return the first model with those after each step, and the records of each batch."""
+    """Train with Opacus; return the models before and after every step, and the records of every batch."""
     count, steps, fault = len(rows), numbers["num_rounds"], numbers["fault"]
     sigma, norm = numbers["noise_multiplier"], numbers["clipping_norm"]
     x = torch.from_numpy(rows.astype(np.float32))

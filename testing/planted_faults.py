@@ -97,7 +97,7 @@ def _first_sample(plan: Any, round_index: int, key: bytes) -> Any:
 
 
 def _norm_of_the_sum(self: Cohort, clients: Sequence[int]) -> list[Encoding]:
-    """Return the sum's encoding for every client, so that none is clipped to its own group's smaller norm."""
+    """Plant a fault: clip every client to the sum's norm instead of its own group's smaller norm."""
     return [self.encoding for _ in clients]
 
 

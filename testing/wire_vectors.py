@@ -65,7 +65,7 @@ def transcript(name: str) -> dict[str, Any]:
 
 
 def vectors() -> dict[str, Any]:
-    """Return, by name, the messages to and from one client in every published secure sum, and the results."""
+    """Return test vectors by name: for each secure sum, one client's messages, and the sum's result."""
     return {name: transcript(name) for name in SUMS}
 
 

@@ -43,7 +43,7 @@ def _forward_of_block(block: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def measured(work: Work, way: str) -> dict[str, object]:
-    """Measure DP-SGD steps with Opacus; `way` names one of its grad_sample_modes, or its data loader."""
+    """Measure DP-SGD steps with Opacus in one way: with its data loader, or in one grad_sample_mode."""
     warnings.simplefilter("ignore")
     x, y = work.records()
     model = without_overwriting(build_model(work.model, (1, EDGE, EDGE), NUM_CLASSES, seed=0))

@@ -62,7 +62,7 @@ def _parameters(settings: dict[str, Any], members: int, sigma: float) -> SumPara
 
 
 def _shares(name: str, settings: dict[str, Any], members: int) -> dict[str, Any]:
-    """Return a test case: the noise deviation of each client, by the number of clients that contribute."""
+    """Return a test case: each client's noise (standard deviation) for every number of contributors."""
     parameters, config = _parameters(settings, members, SIGMA), SecAggConfig(**settings)
     shares = []
     for contributors in range(parameters.fewest_updates, members + 1):

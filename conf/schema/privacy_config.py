@@ -179,7 +179,7 @@ class PrivacyConfig:
 
     @property
     def record_shares(self) -> tuple[float, ...]:
-        """What fraction of a client's records has each budget; empty if whole clients have budgets."""
+        """The share of a client's records under each budget; empty if budgets are those of whole clients."""
         if self.budgets_of == "clients":
             return ()
         return tuple(self.group_shares or [1 / len(self.budgets)] * len(self.budgets))

@@ -107,7 +107,7 @@ def charges_of(saved: Sequence[Mapping[str, Any]]) -> list[tuple[SampledSums, in
 
 
 def paid_first(plan: Mapping[str, Any]) -> list[tuple[SampledSums, int]]:
-    """Read from a plan the privacy costs before the first round: of a vote or of a histogram of norms."""
+    """Read from a plan the costs of a vote and a norm histogram before the first round; [] without them."""
     return charges_of([plan[entry]["charge"] for entry in FIRST if entry in plan])
 
 
@@ -136,7 +136,7 @@ def _sums(event: Mapping[str, Any]) -> SampledSums:
 
 
 def _releases(event: Mapping[str, Any]) -> int:
-    """Return how many releases a privacy event counts: steps or step windows, times a person's clients."""
+    """Count an event's releases: steps or step windows, times the clients that may hold one person's data."""
     steps = int(event.get("num_steps", 1)) // int(event.get("window_steps", 1))
     return steps * parties_in(event)
 

@@ -99,7 +99,7 @@ def _of_mean(first: _Points, share: float, second: _Points) -> _Prices:
 
 
 def _needed(prices: _Prices) -> tuple[float, float]:
-    """Find the range of log strikes in which option prices exceed `LEAST_PRICE`."""
+    """Find the range of log k where E(R - k)+ and E(k - R)+ / k are not negligible; R: likelihood ratio."""
 
     def last(price: Callable[[Floats], Floats], start: float, end: float) -> float:
         inside, outside = start, end

@@ -118,7 +118,7 @@ def compare(
 
 
 def _expected(form: Form, fields: Fields, rows: Mapping[str, list[Fields]], number: int) -> Fields | None:
-    """Return the values that a line of the model card must state; None if the card has too many such rows."""
+    """Return the values that a line of the model card must state; None if there should be no such line."""
     if not form.repeated:
         return fields
     own = rows.get(form.name, ())

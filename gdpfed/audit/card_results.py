@@ -222,7 +222,7 @@ def _cells(
 def _with_interval(
     name: str, value: float | None, ends: Sequence[float] | None, examples: int
 ) -> Collection[str]:
-    """Return the correct texts for one party's metric and interval; an accuracy's interval is recomputed."""
+    """Return all texts that state a metric and its interval correctly; recompute an accuracy's interval."""
     if examples < FEWEST:
         return {TOO_FEW}
     if value is None or math.isnan(value):

@@ -193,7 +193,7 @@ class NodeEntry(ABC):
         """Yield audit results of this run and of earlier runs that protect the same client or records."""
 
     def server_epsilon(self, alike: Sequence["NodeEntry"], figure: float) -> float:
-        """Return ``figure`` as epsilon against the server, or inf if an edge server saw single updates."""
+        """Return ``figure``, an epsilon against the server, or inf if an edge server saw single updates."""
         return math.inf if any(each.shown for each in alike) else figure
 
     def check(self) -> Iterator[str]:
@@ -321,7 +321,7 @@ def _entries(path: Path) -> tuple[bool, list[NodeEntry]]:
 
 
 def _lacking(known: Collection[str], client: int | None, directory: Path) -> Iterator[str]:
-    """Yield a line if the node's ledger lacks a run that used the client, say after a restored backup."""
+    """Yield a line if the node's ledger, perhaps an old copy, lacks a run that used the client."""
     files = RunFiles.read(directory)
     rounds = sum(int(group.get(str(client), 0)) for group in files.ledger["participations"])
     if rounds and files.name not in known:

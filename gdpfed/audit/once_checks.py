@@ -174,7 +174,7 @@ def _check_held_out(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_last_round(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
-    """Check that fractions of right answers state the noise and client count of the last round's sums."""
+    """Check that held_out.json states the noise and the client count of the last round's sums."""
     last, groups, noise, clients = files.rounds[-1], files.plan["groups"], 0.0, 0
     sums = zip(last["noise_stddevs"], last["groups_in_sums"], last["survivors"], strict=True)
     for stddev, of_groups, survivors in sums:

@@ -127,7 +127,7 @@ def _check_sums(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Ite
 
 
 def _check_noise(files: RunFiles, record: dict[str, Any], rule: AuditRule) -> Iterator[str]:
-    """Check that a round's sums have the planned noise, and that no group contributes to too many sums."""
+    """Check that a round's sums have the planned noise, and that no group is in more sums than planned."""
     plan = files.plan
     planned = [
         rule.planned_noise(index, record["round"], size)

@@ -43,7 +43,7 @@ class RecordAudit:
 
 @dataclass(frozen=True)
 class MostSpent:
-    """The client of a group with the largest privacy cost: its number, its rounds (turns), their epsilon.
+    """The client with the largest privacy cost in a group: its number, rounds (turns) and epsilon.
 
     `client`: its number; None where nobody had a turn. `rounds`: its turns, the first round being 1.
     `epsilon`: what they cost.
@@ -168,7 +168,7 @@ class AuditRule(ABC):
 
     @abstractmethod
     def groups(self) -> Iterator[GroupAudit]:
-        """Yield one audit result for each client group in order, or one for each record budget in a group."""
+        """Yield, group by group, one audit result; a group with record budgets has one for each budget."""
 
     def check_ledger(self, index: int) -> Iterator[str]:
         """Check that the ledger's privacy costs for a group equal the plan's costs for the rounds so far."""

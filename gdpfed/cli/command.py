@@ -167,7 +167,7 @@ def epilog_of(examples: str) -> str:
 
 @contextmanager
 def busy(words: str) -> Iterator[None]:
-    """Show ``words`` on the terminal during the ``with`` block; without a terminal, print them if it is slow.
+    """Show ``words`` on a terminal while the ``with`` block runs; elsewhere, print them if the block is slow.
 
     It goes to standard error, so what a command prints can go through a pipe.
     """

@@ -25,7 +25,7 @@ TABLES = ("csv", "parquet")
 
 
 def show_plan(console: Console, config: Config, method: Method, *, details: bool = False) -> None:
-    """Print a privacy plan: heading, table, values, and one sentence for every weak point of the plan."""
+    """Print a privacy plan: heading, table, and notes on chosen settings, parties and weak points."""
     console.print(heading(method, config.secagg))
     console.print(plan_table(method, details=details, further=plan_details(method.plan, config)))
     _show_notes(console, config, method)
@@ -87,7 +87,7 @@ def load_unit(overrides: Sequence[str]) -> str:
 
 
 def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANTS) -> list[ComparedPlan]:
-    """Plan each method against outsiders with each accountant, and some methods also against everyone.
+    """Make plans of each method against outsiders, one for each accountant, and of some against everyone.
 
     Raises ConfigError: overrides that no method takes.
     """
@@ -118,7 +118,7 @@ def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANT
 
 
 def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:
-    """Plan each record-level method: return its name, what differs by budget, and the plan or an error.
+    """Plan every record-level method; return name, what it varies by budget, and the method or an error.
 
     Raises ConfigError: overrides that no method takes.
     """

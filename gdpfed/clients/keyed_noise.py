@@ -50,7 +50,7 @@ class NoiseShare:
         return self.run == run and (self.round_index + last < round_index or last in self.lags)
 
     def part(self, round_index: int, dimension: int, most: float) -> KeyedNoise | None:
-        """Return the part of this noise that a later round subtracts, or None if the round may not.
+        """Return the part of this noise that a later round subtracts; None if it must not subtract any.
 
         So it is where a part was given out before, and where it does not fit the sum.
         """

@@ -49,7 +49,7 @@ def own_noise(
     share: KeyedNoise | None = None,
     taken_back: Sequence[KeyedNoise] = (),
 ) -> npt.NDArray[np.int64] | Literal["discrete_gaussian"] | None:
-    """Return a client's noise in a sum: Gaussian int64[d], None without noise, or the name of discrete noise.
+    """Return a client's noise in a sum: int64[d] if Gaussian, "discrete_gaussian" if discrete, None if none.
 
     It is None if the sum has no noise, and "discrete_gaussian" for discrete noise, which the session draws.
 

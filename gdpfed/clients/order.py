@@ -187,7 +187,7 @@ class TrainingOrder:
             )
 
     def check_part(self, parameters: SumParameters) -> None:
-        """Raise OrderError if the weights or zeros in a sum would make this client's contribution stand out.
+        """Raise OrderError if a sum's weights, norms or zeros could single out this client's contribution.
 
         If the client's own noise makes its contribution private, the ratio of weights is not limited. Raises
         OrderError: this client's norm or weight is outside the ranges; a range is wider than `LARGEST_RATIO`,

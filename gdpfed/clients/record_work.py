@@ -261,7 +261,7 @@ def taken_from(data: Split, device: torch.device) -> Take:
 
 
 def checked_model(order: TrainingOrder) -> nn.Module:
-    """Return the model that the order names; raise OrderError if its DP-SGD steps are out of range."""
+    """Return the order's model; raise OrderError if the DP-SGD steps in the order are out of range."""
     model = built_gradients(order.task, choose_device(order.device)).model
     checked_steps(order)
     return model
@@ -275,7 +275,7 @@ def check_window(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding:
 
 
 def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch.Tensor:
-    """Return each client's scaled model change by local steps; a record moves it by at most `bounds`."""
+    """Return clients' model changes by a window of local steps, scaled to the sensitivities `jobs.bounds`."""
     convex, bounds, eta = bound == "convex", jobs.bounds, jobs.orders[0].training.learning_rate
     for order, holder in zip(jobs.orders, jobs.holders, strict=True):
         check_rounding(order, jobs.theta, holder.batches.expected_size)

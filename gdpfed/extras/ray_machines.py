@@ -89,7 +89,7 @@ class _Member:
 
 @dataclass
 class Moved:
-    """How many bytes were sent to machines and came back."""
+    """How many bytes were sent to machines (`out`), and how many were received from them (`back`)."""
 
     out: int = 0
     back: int = 0
@@ -200,7 +200,7 @@ def installed() -> tuple[str, str]:
 
 
 def _connect(stack: ExitStack, address: str, workers: int | None) -> None:
-    """Connect this process to a Ray cluster until the stack is closed.
+    """Connect this process to a Ray cluster until `stack` is closed.
 
     Raises ConfigError: there is nothing to connect to, or it has another version of Ray or Python.
     """
@@ -237,7 +237,7 @@ def _reachable(address: str) -> str:
 
 
 def _members(address: str, workers: int | None) -> list[_Member]:
-    """Start an actor on each machine that has CPUs."""
+    """Start an actor on each running machine that has CPUs; return these machines with their actors."""
     members = []
     for node in ray.nodes():  # type: ignore[no-untyped-call]
         cpus = int(node["Resources"].get("CPU", 0))

@@ -80,7 +80,7 @@ class PrivateClientApp(ClientApp):
         self._app, self._public, self._own_settings = app, public, own_settings
 
     def __call__(self, message: Message, context: Context) -> Message:
-        """Answer a message of the server for this node.
+        """Answer a message from the server on behalf of this node.
 
         Raises StandInError: one that no run under a plan sends, or a node with a guard.
         """

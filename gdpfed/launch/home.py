@@ -139,7 +139,7 @@ class FlowerHome:
         return _COLOUR.sub("", (self.path / log).read_text(encoding="utf-8", errors="replace"))
 
     def processes(self, folder: str = "") -> Iterator[psutil.Process]:
-        """Yield other processes whose FLWR_HOME lies in ``folder``, a path inside this temporary folder."""
+        """Yield other processes whose FLWR_HOME is this temporary folder's ``folder`` or lies inside it."""
         own, root = os.getpid(), self.path / folder
         # A guard shows its environment to nobody, so what was started here is known by itself.
         started = {each.pid: home for home, each in self._started if each.poll() is None}

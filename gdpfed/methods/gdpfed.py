@@ -54,7 +54,7 @@ def default_keep_fractions(num_groups: int) -> list[float]:
 
 
 class GDPFed(Method):
-    """GDPFed: one noised sum for each group of clients, with the group's budget; all have sampling rate q."""
+    """GDPFed: a noised sum for each group of clients, with its budget; all groups have sampling rate q."""
 
     name: ClassVar[str] = "gdpfed"
     label: ClassVar[str] = "GDPFed"

@@ -114,7 +114,7 @@ class PFA(Method):
         return project_on_principal_subspace(total, history, self.subspace_dimension)
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Return the stored sums of the largest budget, shape (at most ``history``, d) in float32."""
+        """Return stored sums of the group with the largest budget, float32[n, d] with n <= ``history``."""
         return {} if self._public_sums is None else {HISTORY_KEY: self._public_sums}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[np.generic]]) -> None:

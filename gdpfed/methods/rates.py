@@ -175,7 +175,7 @@ def turn_budget(config: Config, groups: Sequence[Group]) -> TurnBudget:
 
 
 def configured_first(config: Config, groups: Sequence[Group]) -> SumOnce | None:
-    """Return the sum before the first round that costs privacy: a vote, a histogram of norms, or None."""
+    """Return the vote or norm histogram that costs privacy before the first round; None if not planned."""
     epsilons = [group.epsilon for group in groups]
     adjacency = cast("Adjacency", config.privacy.adjacency)
     delta = configured_delta(config)

@@ -76,7 +76,7 @@ class Weighting:
         )
 
     def noise_per_step(self, plan: PrivacyPlan) -> float:
-        """Return one round's noise in a parameter, divided by the model's step if all clients' updates agree.
+        """Return one round's noise in a parameter, as a multiple of the model's step when all updates agree.
 
         sqrt(sum_m omega_m^2 s_m^2) / (sum_m omega_m r_m C_m), s_m = C_m sigma_m; where all groups are one
         sum, the noise is omega s. The step is that of an update which all clients agree on and which is

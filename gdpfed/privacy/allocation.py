@@ -106,7 +106,7 @@ class Allocation(OwnLosses):
         return interval_bounds_of_losses(_deviation(self.sigma, self.rounds) / 20, largest)
 
     def losses(self, interval: float) -> BothLosses:
-        """Return a block's discretised privacy loss distributions: for removing and for adding a client."""
+        """Return a block of rounds' discretised privacy losses: for removing and for adding a client."""
         law = _mean_ratio(self.sigma, self.rounds, interval)
         chances = law.masses * np.exp(law.logs)
         highest = law.lowest + len(law.masses) - 1
@@ -162,7 +162,7 @@ def _log_product(left: Floats, right: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class _Ratio:
-    """An approximate distribution of a block's likelihood ratio R, never less spread than the true one.
+    """An approximate distribution of the likelihood ratio R of a block of rounds, with at least R's spread.
 
     `step`: of the grid of log R. `lowest`: its first point, in steps. `masses`: chances under Q, shape (n,).
     `zero`: that of R = 0. `infinite`: the part of the mean that has left for infinity, where Q has no mass.

@@ -248,7 +248,7 @@ def best_taps(
 
 
 def _rounded(taps: Floats, num_rounds: int) -> tuple[float, ...]:
-    """Round taps to a few digits, and lower the last ones if rounding breaks a condition of the proof."""
+    """Round filter coefficients (taps); lower the last ones if rounding breaks a condition of the proof."""
     digits = np.round(taps * 10**TAP_DIGITS).astype(int).tolist()
     while True:
         rounded = tuple(digit / 10**TAP_DIGITS for digit in digits)

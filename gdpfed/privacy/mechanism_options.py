@@ -127,7 +127,7 @@ class DrawsAhead(ABC):
 
     @abstractmethod
     def drawn_at(self, group: GroupPlan, round_index: int) -> int:
-        """Return the first round of the block of rounds whose cohorts are drawn together with this one's."""
+        """Return the first round of this round's block. The cohorts of a block are drawn together."""
 
 
 class HasEdges(ABC):

@@ -221,7 +221,7 @@ class PrivacyPlan:
         )
 
     def epsilon_against_server(self, group_index: int, participations: int) -> float:
-        """Return epsilon against the server, for a client that took part K times; inf without a bound.
+        """Return epsilon against the server, for a client that took part K times; inf if there is no bound.
 
         A contribution with the client's own noise is private before it leaves, so it has a bound even if the
         server sees it.
@@ -235,7 +235,7 @@ class PrivacyPlan:
         return self.epsilon_against_members(group_index, participations)
 
     def epsilon_against_members(self, group_index: int, participations: int) -> float:
-        """Return epsilon against the other clients in its sums, for a client that took part K times.
+        """Return a client's epsilon against the other clients in the same sums, if it took part K times.
 
         They know who is in a sum, or how many are, so sampling does not reduce the cost. If rounds differ,
         all K count as the most expensive ones. The batches of DP-SGD are secret from all others, so their
@@ -371,7 +371,7 @@ def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rounded(value: Any) -> Any:
-    """Round floats to six digits: the last digits of calibrated noise may differ between machines."""
+    """Format floats as texts with six digits: the last digits of calibrated noise may differ by machine."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):

@@ -152,7 +152,7 @@ def planned_norm_exceeded(norm: float, planned: float) -> bool:
 
 
 def broken_number(request: Release) -> str:
-    """Return an error message if a norm or the noise of a requested sum is invalid under any plan, or ""."""
+    """Return why a requested sum's norm or noise is invalid whatever the plan is, or "" if valid."""
     norm, sigma = request.clipping_norm, request.noise_multiplier
     if not norm > 0:
         return f"clipping_norm is {norm}; it must be above 0"

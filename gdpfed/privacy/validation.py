@@ -1,4 +1,4 @@
-"""Checks of input numbers: each function returns the value, or raises PrivacyError in one line."""
+"""Checks of input numbers: each function returns the value, or raises PrivacyError with a short message."""
 
 import math
 from collections.abc import Collection

@@ -200,7 +200,7 @@ def _extensions(made: Named, items: Any, saved: object) -> str:
 
 
 def _each_with_saved(items: Any, saved: Collection[object]) -> Iterator[tuple[Any, object]]:
-    """Pair each Python object with its name in the run to resume, or with None if their numbers differ."""
+    """Pair each Python object with its name in the run to resume, or with None if their counts differ."""
     objects = items if isinstance(items, list | tuple) else [items]
     names: Iterable[object] = saved if len(saved) == len(objects) else [None] * len(objects)
     return zip(objects, names, strict=True)

@@ -177,7 +177,7 @@ def _refuse_unknown(settings: Sequence[str], objects: Mapping[str, Any]) -> None
 
 
 def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str, Any]) -> list[str]:
-    """Derive settings that the user left out from the data, such as number of clients and loss.
+    """Derive from the data those settings that the user did not give, such as number of clients and loss.
 
     Raises ConfigError: data that are nobody's, of which nobody says how they are shared out.
     """
@@ -205,7 +205,7 @@ def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str
 
 
 def _of_tables(said: Collection[str]) -> list[str]:
-    """Return default settings for tables, where arrays have others, except those that the user set."""
+    """Return default settings of tables that arrays do not share, except those that the user set."""
     tables, others = (compose_options([f"dataset={name}"]).dataset for name in ("csv", DATASET))
     return [
         f"dataset.{key}={tables[key]}"
@@ -215,7 +215,7 @@ def _of_tables(said: Collection[str]) -> list[str]:
 
 
 def _budgets(budgets: Any, data: "Dataset | None", objects: Mapping[str, Any]) -> list[str]:
-    """Convert the user's budgets into settings; raise ConfigError if they are not numbers or do not fit."""
+    """Convert the user's budgets into settings; raise ConfigError for non-numbers or wrong party names."""
     plain = budgets.tolist() if hasattr(budgets, "tolist") and not hasattr(budgets, "items") else budgets
     if hasattr(plain, "items"):
         named = {str(name): _number(each, f"budgets of {name}") for name, each in plain.items()}

@@ -34,7 +34,7 @@ class AtChance:
 
     @property
     def line(self) -> str:
-        """The finding as one line of text, with possible causes."""
+        """The warning in one line: the accuracy is not above chance, and these are possible causes."""
         between = f"{100 * self.low:.1f} to {100 * self.high:.1f}"
         why = "; ".join(self.causes) or UNKNOWN
         return (
@@ -45,7 +45,7 @@ class AtChance:
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """Read this finding from a run's directory; None if the run has none.
+        """Read from a run's directory the finding that accuracy is not above chance; None if it has none.
 
         Raises RunError: it is damaged, or of another format.
         """

@@ -86,7 +86,7 @@ def _rare(found: AtChance, records: Sequence[RoundLogEntry]) -> Iterator[str]:
 
 
 def _at_clients(run: PreparedRun) -> AtChance | None:
-    """Return accuracy and base rate on held-out records; None if unknown, or AUC's interval is over 1/2."""
+    """Return accuracy and base rate on held-out records; None if unknown or AUC is significantly over 1/2."""
     found = HeldOutResult.read(run.path)
     accuracy = None if found is None else found.metrics.get("accuracy")
     if found is None or not found.cases or found.cases <= 0 or accuracy is None:

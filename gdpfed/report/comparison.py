@@ -122,7 +122,7 @@ def _kind(settings: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _varied(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
-    """Return the settings to name in a configuration's label, and how many other settings differ.
+    """Choose which of the settings that differ among `alike` are named in a label; also count the others.
 
     Settings that tell the same lines apart go with each other, as those of a data set or an option group do:
     of many of them the first by `VARIED_FIRST` is named, which somebody varies by hand.
@@ -155,7 +155,7 @@ def _order(key: str) -> int:
 
 
 def _causes(differing: Sequence[str]) -> list[str]:
-    """Drop each `dataset` setting that has the same name as a differing setting of another section."""
+    """Return the differing settings, without a ``dataset.x`` if an ``x`` of another section differs too."""
     elsewhere = {_short(key) for key in differing if not key.startswith("dataset.")}
     return [key for key in differing if not key.startswith("dataset.") or _short(key) not in elsewhere]
 

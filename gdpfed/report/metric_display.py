@@ -57,7 +57,7 @@ class Spread:
         return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
     def text(self, form: str = ".1f") -> str:
-        """Write ``mean ± stddev``, the value alone if there is one, or "not evaluated" if it is unknown."""
+        """Write ``mean ± stddev``, the mean alone if there is only one value, or "not evaluated" for NaN."""
         if isnan(self.mean):
             return NOT_EVALUATED
         spread = "" if self.stddev is None else f" ± {self.stddev:{form}}"

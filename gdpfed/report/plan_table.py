@@ -92,7 +92,7 @@ OF_RECORDS = (
 
 
 def choice_report(choice: Choice) -> Group:
-    """Show the numbers of rounds that were compared, the chosen settings, and why each was chosen."""
+    """Show a table of the numbers of rounds that were compared, and every chosen setting with its reason."""
     rows = [
         (
             f"> {each.num_rounds}" if each.num_rounds == choice.rounds else str(each.num_rounds),
@@ -160,7 +160,7 @@ class ComparedPlan:
 
 
 def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
-    """Return a table of methods: their noise if privacy holds against outsiders, and if against everyone."""
+    """Return a table of methods: the noise of each for privacy against outsiders and against everyone."""
     reasons = list(dict.fromkeys(row.planned for row in rows if isinstance(row.planned, str)))
     cells = dict[str, dict[str, tuple[str, ...]]]()
     for row in rows:
@@ -184,7 +184,7 @@ def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
 
 
 def _compared(row: ComparedPlan, reasons: Sequence[str]) -> tuple[str, ...]:
-    """Return three table cells for a plan: noise, epsilon against the server or most rounds, and messages.
+    """Return table cells: noise; most rounds or, against outsiders, epsilon against the server; messages.
 
     A client's most rounds are shown if the plan's epsilon holds against everyone.
     """

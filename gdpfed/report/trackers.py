@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class EventFiles(Observer):
-    """Writes metrics to a TensorBoard file, one for each process of a run.
+    """Writes metrics to TensorBoard files in the run directory: each process of a run writes one file.
 
     The files are in the run directory. ``tensorboard --logdir`` finds them, given that directory or a folder
     of runs. The library's SummaryWriter hands events to a thread, so a killed process loses the last ones.

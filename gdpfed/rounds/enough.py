@@ -93,7 +93,7 @@ def _reveals_absence(plan: PrivacyPlan, present: Collection[int] | None) -> bool
 
 
 def _would_tell(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, present: Collection[int]) -> bool:
-    """Whether a cohort too small for a sum could reveal in which other rounds clients secretly take part."""
+    """Whether skipping a round with too small a cohort could reveal who was drawn for other rounds."""
     if not draws_secret_blocks(plan):
         return False
     least = next(size for size in count(secagg.minimum_cohort) if can_sum(secagg, size))

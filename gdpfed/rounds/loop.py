@@ -123,7 +123,7 @@ class RoundLoop:
         return theta, record
 
     def _train(self, index: int, theta: Theta, end: int) -> tuple[Theta, _Outcome]:
-        """Record a round's privacy cost in the ledger, then run it; the ledger checks every sum of the round.
+        """Record a round's privacy cost in the ledger, then run the round, whose sums the ledger checks.
 
         Meanwhile clients may agree on keys for the next round. The keys reveal nothing about data, and sums
         that use them are charged in the next round.

@@ -111,7 +111,7 @@ class RunningSum:
             self.failure = str(error)
 
     def _share_in(self, encoding: Encoding, num_contributors: int, level: int) -> float:
-        """Return the standard deviation of the noise of one client that stays in the released sum."""
+        """Return the standard deviation of that part of a client's noise which stays in the released sum."""
         if encoding.levels is None or not self.parameters.noise_levels:
             return self.parameters.client_noise_stddev(num_contributors)
         return encoding.grid * math.sqrt(encoding.levels.variance(level))
@@ -204,11 +204,11 @@ class PairwiseSums:
                 logger.warning("client %d is left out of the sums of this process from now on", client_id)
 
     def forget(self, clients: Set[int]) -> None:
-        """Discard the keys agreed on ahead for all sums with clients that have since lost their secrets."""
+        """Discard sums prepared ahead that include one of these clients; these clients lost their secrets."""
         self._ahead = [each for each in self._ahead if not each.prepared.members & clients]
 
     def _begun(self, prepared: PreparedSum) -> RunningSum:
-        """Return the sum whose keys these clients agreed on ahead for these parameters; else a new sum."""
+        """Return a sum that was started ahead of time for the same clients and parameters; else a new sum."""
         new = self._new(prepared)
         return next((each for each in self._ahead if each.running and each.agreed == new.agreed), new)
 

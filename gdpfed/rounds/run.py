@@ -184,7 +184,7 @@ class PreparedRun:
         ]
 
     def largest_cohorts(self, round_index: int) -> list[ClientIds]:
-        """Return the clients of each group's largest possible cohort in a round."""
+        """Return clients of each group, in a number that the round's cohorts very rarely exceed."""
         law = self.method.plan.law
         rates = [group.at(round_index).sampling_rate for group in self.method.plan.groups]
         return [

@@ -61,7 +61,7 @@ class ChargedMark:
             os.close(folder)
 
     def check(self, ledger: Ledger) -> None:
-        """Raise RunError if a run's ledger has fewer recorded privacy costs than the file has counted."""
+        """Raise RunError if a run's ledger has fewer costs than the count outside the run's directory."""
         held = _charges_in(ledger)
         try:
             self._last = read_regular(self.path)

@@ -158,7 +158,7 @@ class BatchedEngine(Engine):
             yield number, clients, on_host(steps)
 
     def _pieces(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], torch.Tensor]]:
-        """Yield, for each chunk of clients, the number of their sum, their ids, and updates on the device."""
+        """Yield pieces: a sum's index, ids of some of its clients, and their updates on the device."""
         for numbers in _alike(jobs):
             same = [jobs[number] for number in numbers]
             first, sizes = same[0], [len(job.cohort.clients) for job in same]

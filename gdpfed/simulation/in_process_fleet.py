@@ -201,7 +201,7 @@ def simulate_prepared(
 
 
 def _check_record_counts(prepared: PreparedRun, given: Sequence[int]) -> None:
-    """Raise ConfigError if record counts differ from those of the simulated clients."""
+    """Raise ConfigError if the configured record counts differ from those of the simulated clients."""
     for client, count in enumerate(given):
         held = len(prepared.task.client_indices(client))
         if held != count:

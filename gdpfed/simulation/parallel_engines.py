@@ -25,7 +25,7 @@ _engine: Engine
 
 
 class Divided(Engine):
-    """Divides the clients of several sums among other engines, in proportion to ``shares``."""
+    """An engine that divides the clients of all sums among several engines, in proportion to ``shares``."""
 
     shares: Sequence[int]
 

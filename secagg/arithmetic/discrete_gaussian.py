@@ -50,7 +50,7 @@ Integers = NDArray[np.int64]
 
 
 class Tables(NamedTuple):
-    """Tables for drawing discrete Gaussian noise: a direct table, and an alias table that completes it.
+    """Tables for drawing discrete Gaussian noise: a direct table, and an alias table for remaining draws.
 
     An entry -2**15 of `direct` means to use the alias table.
 

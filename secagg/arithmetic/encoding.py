@@ -142,7 +142,7 @@ class Encoding:
 
     @property
     def coordinate_limit(self) -> int:
-        """The largest coordinate, in steps, that every contributor may send without a wrap around 2**b."""
+        """The largest coordinate, in steps, that all contributors may send if the sum must fit b bits."""
         return self._largest // self.num_contributors
 
     @property
@@ -151,7 +151,7 @@ class Encoding:
 
     @cached_property
     def norm_limit_squared(self) -> int:
-        """The largest squared norm, in steps, of an update within the clipping norm C: an exact integer."""
+        """The exact limit on a quantised update's squared norm (in integers), from the clipping norm C."""
         return math.floor((Fraction(self.clipping_norm) / Fraction(self.grid)) ** 2)
 
     def encode(self, update: Floats) -> Integers:
@@ -188,7 +188,7 @@ class Encoding:
 
     @property
     def noise_limit(self) -> int:
-        """The largest magnitude that a coordinate of a client's noise may have, in steps."""
+        """The largest magnitude that a coordinate of a client's noise may have, in quantisation steps."""
         stddev = math.hypot(self.integer_noise_stddev, self.integer_correction_stddev)
         return min(math.ceil(NOISE_TAIL * stddev), self._largest)
 

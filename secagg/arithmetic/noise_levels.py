@@ -57,7 +57,7 @@ class NoiseLevels:
         raise ValueError(f"{num_dropped} dropped, at most {self.bounds[-1]} are tolerated")
 
     def variance(self, level: int) -> int:
-        """Return the exact variance of noise parts 0 to `level` of a client together, in steps**2."""
+        """Return the exact total variance of a client's noise parts 0 to `level`, in squared grid steps."""
         fine = NAMED_VARIANCES[FINE_STDDEV]
         return NAMED_VARIANCES[self.base_stddev] + sum(fine * m**2 for m in self.multipliers[:level])
 
@@ -125,7 +125,7 @@ def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, mos
 
 
 def _bounds(num_noisy: int, most: int, levels: int) -> tuple[int, ...]:
-    """Choose up to how many dropouts each noise level suffices, so that surplus noise is smallest.
+    """Choose for each noise level the most dropouts that it covers, so that surplus noise is smallest.
 
     Returns 0 = r_0 < ... < r_L = `most`.
     """
@@ -140,7 +140,7 @@ def _bounds(num_noisy: int, most: int, levels: int) -> tuple[int, ...]:
 
 
 def _greedy(num_noisy: int, most: int, excess: int) -> tuple[int, ...]:
-    """Choose up to how many dropouts each noise level suffices; `excess` limits the surplus noise.
+    """Return the largest number of dropouts that each noise level covers; `excess` limits the surplus noise.
 
     The surplus variance is at most excess / 4096 of the planned variance.
     """
@@ -228,7 +228,7 @@ class Contributors:
         return math.sqrt(self.staying) / noise_multiplier
 
     def levels(self, base_stddev: float) -> NoiseLevels:
-        """Return a client's noise levels, given the standard deviation of the permanent part 0."""
+        """Return a client's noise levels; `base_stddev`: standard deviation of the part that always stays."""
         return noise_levels(base_stddev, self.staying, self.dropout_tolerance, self.most_noise_levels)
 
     def fitting_levels(self, noise_multiplier: float, half: int) -> NoiseLevels:

@@ -112,7 +112,7 @@ def _add_chunk(total: Residues, views: Sequence[memoryview], bits: int, start: i
 
 
 def _pattern(bits: int) -> tuple[int, int, list[tuple[int, int]]]:
-    """Return how pairs of packed residues lie in 64-bit words, in a pattern that repeats.
+    """Return the repeating pattern by which pairs of residues of this many bits fill 64-bit words.
 
     Returns the numbers of pairs and words in one pattern, and word and bit where each pair begins.
     """

@@ -160,7 +160,7 @@ def _recurrence(syndromes: Elements) -> Elements:
 
 
 def _points_of(recurrence: Elements, points: Elements, most: int) -> NDArray[np.bool_] | None:
-    """Mark the wrong shares, whose points are roots of the recurrence; None if it has too few such roots."""
+    """Return a mask of the wrong shares, the recurrence's roots; None if there are too many or too few."""
     degree = len(recurrence) - 1
     if degree > most:
         return None

@@ -35,7 +35,7 @@ def check_mode(client_id: int, request: AdvertiseRequest, *, can_sign: bool) -> 
 
 
 def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes, corrupt: int) -> None:
-    """Raise RemoteProtocolError for a wrong number of members, unsound or repeated keys, or wrong own keys.
+    """Raise RemoteProtocolError for too few or too many members, or for public keys that are wrong or repeat.
 
     `corrupt`: how many of the members this client assumes to be corrupt.
     """
@@ -83,7 +83,7 @@ def check_sid(state: ClientState, stage: Stage, sid: bytes) -> None:
 
 
 def check_contributors(state: ClientState, request: MaskRequest) -> None:
-    """Raise RemoteProtocolError for too few contributors, or for shares not exactly from the neighbours.
+    """Raise RemoteProtocolError for too few contributors, or if not exactly the neighbours sent shares.
 
     The client computes its neighbours itself, so a server that used another graph is refused.
     """
@@ -116,7 +116,7 @@ def check_announced(state: ClientState, request: CheckRequest) -> None:
 
 
 def check_survivors(state: ClientState, request: UnmaskRequest) -> None:
-    """Raise RemoteProtocolError if the lists of survivors, dropped members and orphans are inconsistent."""
+    """Raise RemoteProtocolError if lists of members (survivors, dropped, unrecoverable) are inconsistent."""
     check_sid(state, Stage.UNMASK, request.sid)
     _check_split(state, Stage.UNMASK, request.survivors, request.dropped)
     stray = set(request.orphans) - set(request.dropped)

@@ -113,7 +113,7 @@ def revealed_shares(state: ClientState, request: UnmaskRequest) -> UnmaskReply:
 
 
 def pair_keys(state: ClientState, context: bytes) -> dict[int, bytes]:
-    """Return the key of the mask that this client shares with each partner."""
+    """Return, for each partner, the key of the mask that this client shares with that partner."""
     private_key, keys = PrivateKey(state.mask_private_key), dict[int, bytes]()
     if state.sum_parameters.noise_levels:
         context = context_of(context, state.contributors)

@@ -196,7 +196,7 @@ class ClientSession:
             return state.num_updates(request.contributors)
 
     def encoding(self) -> Encoding:
-        """Return the integer grid of the sum, for `mask`; raise LocalProtocolError before `accept_shares`."""
+        """Return the integer grid of updates for `mask`; raise LocalProtocolError before `accept_shares`."""
         return self._state.encoding()
 
     def mask(

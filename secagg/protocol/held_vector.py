@@ -13,7 +13,7 @@ class NoisePart(NamedTuple):
 
 
 class HeldVector(Protocol):
-    """An update in integer steps that stays in other memory, such as a GPU's; it may contain noise already.
+    """A quantised update (integers) in other memory, such as a GPU's; it may contain noise already.
 
     Attributes:
         dimension: d.
@@ -29,7 +29,7 @@ class HeldVector(Protocol):
     def masked(
         self, parts: Sequence[NoisePart], masks: Sequence[tuple[bytes, int]], suite: str, bits: int
     ) -> memoryview:
-        """Add noise and masks to the update where it lies; return the packed integers.
+        """Add noise and masks to the update, in the memory that holds it; return the sum as packed integers.
 
         All of it or nothing: a vector that lacks a mask is never returned, whatever fails. Copies of the keys
         are erased before this returns or raises.

@@ -170,11 +170,11 @@ class SumParameters:
 
     @property
     def signs(self) -> bool:
-        """Whether members sign keys and survivors, because the server may lie."""
+        """Whether members sign their keys and the list of survivors, as protection from a lying server."""
         return self.mode == ACTIVE
 
     def has_two_quorums(self, corrupt: int) -> bool:
-        """Whether a lying server could have two lists signed by t members each, if corrupt ones sign both."""
+        """Whether a lying server could get t signatures on each of two lists if corrupt members sign both."""
         return self.signs and 2 * self.threshold <= self.num_clients + corrupt
 
     @property
@@ -193,7 +193,7 @@ class SumParameters:
 
     @property
     def known_shares(self) -> int:
-        """How many members' noise does not protect, since adversaries may know it: c, at least 1 with masks.
+        """How many members' noise adversaries may know: the tolerated corrupt members; with masks at least 1.
 
         An adversary that is a member knows its own noise, and up to c colluding members know their noise
         together; all of them may send an update. In a sum in clear no member adds noise.
@@ -285,11 +285,11 @@ class SumParameters:
         return self.clipping_norm * multiplier if multiplier else 0.0
 
     def encoding(self, num_contributors: int) -> Encoding:
-        """Return the integer grid of a sum of `num_contributors` updates."""
+        """Return how updates are encoded as integers for a secure sum of `num_contributors` updates."""
         return _encoding(self, num_contributors)
 
     def noise_level(self, num_contributors: int, num_dropped: int) -> tuple[NoiseLevels | None, int]:
-        """Return the noise levels, and the number of the last noise part to keep after this many dropouts."""
+        """Return the noise levels, and the one that suffices after this many dropouts; (None, 0) if none."""
         levels = self.encoding(num_contributors).levels if self.noise_levels else None
         return levels, levels.level_of(num_dropped) if levels else 0
 

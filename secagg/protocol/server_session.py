@@ -156,7 +156,7 @@ class ServerSession:
         }
 
     def bind(self, context: bytes) -> None:
-        """Set the 32-byte context, which says what vectors are made from; refuse vectors with another.
+        """Set the sum's 32-byte context, such as a hash of the task; refuse vectors made for another context.
 
         The masks depend on this context (`ClientSession.mask`), and a vector with another context is refused.
 

@@ -33,7 +33,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError
 
 @dataclass(repr=False, eq=False)
 class ServerState:
-    """What the server's session of one secure sum knows so far; an empty set is not known yet, or was erased.
+    """What the server's session of one secure sum knows so far; empty: not known yet, or erased.
 
     Attributes:
         parameters: the sum's public parameters.
@@ -87,7 +87,7 @@ class ServerState:
         return PublicKeys.from_bytes(self.members[member])
 
     def is_committed(self, dealer: int, part: int, holder: int, share: bytes) -> bool:
-        """Whether a secret share is the one to which the member that made it committed."""
+        """Whether a secret share matches the commitment of the member that made the share."""
         committed = self.dealt[dealer].commitments[holder][KEY_BYTES * part : KEY_BYTES * (part + 1)]
         return compare_digest(share_commitment(self.sid, (dealer, holder), part, share), committed)
 
@@ -153,7 +153,7 @@ class ServerState:
         }
 
     def forget(self) -> None:
-        """Erase what the sum no longer needs, above all shares of secrets."""
+        """Erase what the sum no longer needs, in particular all shares of secrets."""
         self.members, self.signatures, self.taken_keys = {}, {}, set()
         self.dealt, self.masked, self.unmask_replies = {}, {}, {}
         self.survivor_signatures = {}

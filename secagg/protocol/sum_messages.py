@@ -26,7 +26,7 @@ SHARE_BYTES = share_bytes(SECRET_BYTES)
 
 
 def held_bytes(noise_levels: int) -> int:
-    """Return how many bytes one holder's shares of a client's seed, masking key and noise seeds take."""
+    """Return the size in bytes of one holder's shares of a client's seed, masking key and noise seeds."""
     return (2 + noise_levels) * SHARE_BYTES
 
 

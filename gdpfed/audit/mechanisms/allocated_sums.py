@@ -27,7 +27,7 @@ class AllocatedSumsRule(SampledSumsRule):
         return {"sums_per_round": 1}
 
     def check_charges(self, index: int) -> Iterator[str]:
-        """Check that a group's blocks of rounds cover the run, have nearly equal length and planned noise."""
+        """Check that a group's blocks of rounds cover the run, have planned noise and near-equal lengths."""
         plan, group = self.plan, self.plan["groups"][index]
         events = [charge["event"] for charge in group["charges"]]
         rounds = sum(charge["count"] * rounds_of(charge["event"]) for charge in group["charges"])

@@ -89,7 +89,7 @@ class TurnsCard(MechanismCard):
         return self.sections | ({"takes-back"} if takes_back else set())
 
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
-        """Return membership inference bounds for the most expensive rounds (turns) that a client may have."""
+        """Return each group's membership inference bounds for a client in the costliest allowed rounds."""
         charged = self.files.ledger["charged_rounds"]
         found = {}
         for index, group in enumerate(self.plan["groups"]):

@@ -101,7 +101,7 @@ class StepEntry(RecordEntry):
         return self._steps(last, group, sum(steps)) if steps else []
 
     def _steps(self, last: NodeEntry, group: int, steps: int) -> Charges:
-        """Return what `steps` DP-SGD steps of this run cost a record that the run ``last`` has in `group`.
+        """Return the cost of `steps` DP-SGD steps of this run for a record in `group` of the run ``last``.
 
         Where this run makes other groups, they may have been those that are drawn most often.
         """

@@ -114,7 +114,7 @@ class StepsRule(ChargedGroups):
             yield from self._check_noise(index)
 
     def _check_configured(self) -> Iterator[str]:
-        """Check batch rate and noise against the configuration; if noise is set there, rates may be lower."""
+        """Check batch rate and noise against the configuration; a configured noise allows lower rates."""
         config, groups = self.files.config, self.plan["groups"]
         drawn = math.fsum(
             group["clients"] * own["share"] * own["batch_rate"]
@@ -226,7 +226,7 @@ class StepsRule(ChargedGroups):
             )
 
     def check_log(self, index: int) -> Iterator[str]:
-        """Check the log; if clients add noise in every DP-SGD step, a sum must get no further noise."""
+        """Check the run's log; if clients add noise in every DP-SGD step, a sum must get no further noise."""
         yield from super().check_log(index)
         for record in self.files.rounds if self.plan["works"] == ["dp_sgd"] else ():
             sums = zip(record["noise_stddevs"], record["groups_in_sums"], strict=True)
@@ -271,7 +271,7 @@ class RecordSumsRule(StepsRule):
         return exact
 
     def check_bounds(self, index: int) -> Iterator[str]:
-        """Check that clipping norm and steps are as configured; with PLD, that budgets allow no more."""
+        """Check that clipping norm and steps are as configured; with PLD, that no more steps fit budgets."""
         yield from super().check_bounds(index)
         records, asked = self.records(index), self.files.config["privacy"]["clipping_norm"]
         if self.plan["works"] != ["dp_sgd"]:

@@ -41,7 +41,7 @@ class SampledSumsRule(ChargedGroups):
         return not self.plan["sums_hidden"]
 
     def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
-        """Return epsilon of this many rounds with the least planned noise of any round times `noise_left`."""
+        """Return epsilon as if every round had the lowest noise of the plan, multiplied by `noise_left`."""
         charges = charges_of(self.plan["groups"][index]["charges"])
         least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
         paid = less_noise([(least, rounds)], noise_left)

@@ -78,7 +78,7 @@ class ScheduledSumsRule(AuditRule):
             yield from self._check_limits(index)
 
     def _check_limits(self, index: int) -> Iterator[str]:
-        """Check that the turns fit into the run, and that its first rounds in close order are the dearest."""
+        """Check that turns fit into the run, and that the earliest turns, at minimum distance, cost most."""
         group, num_rounds = self.plan["groups"][index], self.plan["num_rounds"]
         turns, apart, taps = group["turns"]["most_turns"], group["turns"]["separation"], _taps(group)
         if min(turns, apart) < 1 or (turns - 1) * apart >= num_rounds:
@@ -281,7 +281,7 @@ def as_one_sum(
 
 
 def moved_by(taps: Sequence[float], turns: Sequence[int], rounds: int) -> float:
-    """Return |C e_pi|, the sensitivity to a client of norm 1 in the rounds ``turns``, with whitened noise."""
+    """Return |C e_pi|: how far a client of norm 1 in rounds ``turns`` moves sums whose noise is whitened."""
     chosen = np.zeros(rounds)
     chosen[list(turns)] = 1.0
     return float(np.linalg.norm(_strategy(tuple(taps), rounds) @ chosen))
@@ -326,7 +326,7 @@ class TurnEntry(SumEntry):
         return int(self.terms["most_turns"])
 
     def planned(self, last: NodeEntry, group: int) -> Charges:
-        """Return the privacy cost of the rounds so far; the budget was checked before each round."""
+        """Return the cost of the rounds so far, not of planned rounds: budgets are checked round by round."""
         event, turns = self.event(0), self.saved["rounds"]
         sigma = event["noise_stddev"] / event["clipping_norm"]
         return as_one_sum(event["taps"], sigma, event["adjacency"], turns, event["num_rounds"])
@@ -335,7 +335,7 @@ class TurnEntry(SumEntry):
         return self.planned(last, group)
 
     def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
-        """Audit the run together with earlier runs; if all runs schedule rounds, Gaussian costs add up."""
+        """Audit the run and earlier ones together, as one Gaussian release if all of them schedule rounds."""
         for audit in super().audits(alike):
             if all(isinstance(each, TurnEntry) for each in alike):
                 taken = [release for each in alike for release in (*each.paid_first, *each.taken(self, 0))]

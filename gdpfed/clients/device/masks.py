@@ -89,7 +89,7 @@ class DeviceMasks:
     def _add(
         self, vector: torch.Tensor, masks: Sequence[tuple[bytes, int]], segment_blocks: int, refusal: str
     ) -> None:
-        """Add masks on the device, and compare some blocks with the CPU's.
+        """Add masks to the vector on the device, and check some blocks against the CPU's results.
 
         Raises PrivacyError with the text `refusal` if a block differs.
         """

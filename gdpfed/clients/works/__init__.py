@@ -93,7 +93,7 @@ class Job:
 
 
 class WorkModule(Protocol):
-    """The functions in the module of each kind of client computation (work)."""
+    """What the module of each kind of client computation (work) must define: a function `work`."""
 
     @staticmethod
     def work(job: Job) -> torch.Tensor:

@@ -22,7 +22,7 @@ def updates(jobs: RecordJobs) -> torch.Tensor:
 
 
 def without_examples(job: Job) -> torch.Tensor:
-    """Return the update of the same steps with empty batches, for a client whose examples cannot be used.
+    """Return an update of noise alone (steps with empty batches) for a client whose examples are unusable.
 
     Each step has the noise C sigma / (q n) of the client's number n of records, which is public; records of
     several groups are counted by the groups' shares. So nobody sees that the examples were not used.

@@ -1,4 +1,4 @@
-"""What clients compute as gradient_sum: a batch's sum of clipped gradients; only the secure sum has noise."""
+"""What clients compute as gradient_sum: the sum of a batch's clipped gradients, before noise is added."""
 
 import numpy as np
 import numpy.typing as npt

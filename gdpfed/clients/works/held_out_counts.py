@@ -41,7 +41,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def of_records(job: Job, data: Split) -> torch.Tensor:
-    """Return the counts of right and wrong answers on these records, slightly reduced for rounding."""
+    """Return counts of right and wrong answers on these records, scaled to allow for later rounding."""
     order, dimension = job.order, job.encoding.dimension
     counts = counted(job, data)
     if by_party(order, dimension):
@@ -118,7 +118,7 @@ def check_grid(encoding: Encoding) -> None:
 
 
 def shrunk(encoding: Encoding) -> float:
-    """Return a factor just below 1; with it, a record moves rounded counts by at most sqrt(2).
+    """Return the factor, just below 1, that limits a record's effect on rounded counts to sqrt(2).
 
     Raises OrderError: the grid is too coarse for counts.
     """

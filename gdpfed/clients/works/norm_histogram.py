@@ -33,7 +33,7 @@ def without_examples(job: Job) -> torch.Tensor:
 
 
 def histograms(updates: torch.Tensor, orders: Sequence[TrainingOrder], encoding: Encoding) -> torch.Tensor:
-    """Return a histogram of each client's update norm: almost 1 in its bin, else 0: shape (clients, bins).
+    """Return each client's histogram of its update norm: almost 1 in one bin, 0 elsewhere: (clients, bins).
 
     `updates`: shape (clients, d). Returns shape (clients, bins), float64, on the same device.
     """
@@ -62,7 +62,7 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
 
 
 def model_dimension(order: TrainingOrder, dimension: int) -> int:
-    """Return the number of model parameters d; raise OrderError if ``dimension`` does not fit the bins."""
+    """Return d, the number of parameters; raise OrderError if ``dimension`` is not the number of bins."""
     if dimension != len(NORM_MULTIPLES) + 1:
         raise OrderError(
             f"norms are counted in {len(NORM_MULTIPLES) + 1} bins, not {dimension}: ask for as many numbers"

@@ -75,7 +75,7 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
 
 
 def model_dimension(order: TrainingOrder, dimension: int) -> int:
-    """Return the number of model parameters d; raise OrderError unless there is a coordinate per setting."""
+    """Return the model's parameter count; raise OrderError if `dimension` does not match order.settings."""
     if dimension * len(VOTABLE) != len(order.settings):
         raise OrderError(
             f"a vote on {len(order.settings)} values cannot have {dimension} coordinates: give one for each "
@@ -212,7 +212,7 @@ class Trial:
         data: Split,
         rests: Sequence[Ints],
     ) -> npt.NDArray[np.float64]:
-        """Simulate rounds of local training on each training set; return a row of model change for each.
+        """Simulate rounds of local training on each training set; return each set's model change as a row.
 
         A round is local training, clipped to C, with noise of the multiplier that the step of all has.
         """

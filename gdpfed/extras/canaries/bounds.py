@@ -63,7 +63,7 @@ class PrivacyCurve:
         return max(0.0, offsets[index] - slopes[index] * false_alarms)
 
     def separation(self, false_alarms: float) -> float:
-        """Return the distance of two unit Gaussians with these error rates: Phi^-1(1 - f(x)) - Phi^-1(x)."""
+        """Return the distance of unit Gaussians at false positive rate x: Phi^-1(1 - f(x)) - Phi^-1(x)."""
         if not 0.0 < false_alarms < 1.0:
             return 0.0
         return float(ndtri(1.0 - self.trade_off(false_alarms)) - ndtri(false_alarms))
@@ -163,7 +163,7 @@ def refutes(guesses: Guesses, trade_off: Callable[[float], float], significance:
 
 
 def refuted_scale(guesses: Guesses, curve: PrivacyCurve, significance: float) -> float:
-    """Return the largest factor on the curve's Gaussian distance (`separation`) that the guesses rule out.
+    """Return the largest s at which the guesses rule out s times the curve's Gaussian `separation`.
 
     Where it is above 1, the mechanism is not what the curve says, with confidence 1 - significance.
     """

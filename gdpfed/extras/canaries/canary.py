@@ -84,7 +84,7 @@ def parts_of(plan: PrivacyPlan) -> list[PlanPart]:
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """The canaries of one run: the clients, which of them are present, and the vector of every canary.
+    """Which clients of one run are canaries, which of them are present, and the vector of every canary.
 
     Attributes:
         clients: their ids, shape (m,).

@@ -107,7 +107,7 @@ def person_gradients(
     lengths: npt.NDArray[np.float64],
     dimension: int,
 ) -> tuple[RecordGradients, Take]:
-    """Return a run's own objects for a table of persons: one computes gradients by person, one reads rows.
+    """Return, for a table of persons, a run's object for gradients by person and its reader of rows.
 
     Args:
         rows: of the table.

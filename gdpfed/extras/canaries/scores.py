@@ -87,7 +87,7 @@ def batch_ratio(transcript: Transcript, rounds: int) -> Scores:
 
 
 def most_alike(transcript: Transcript, rounds: int) -> Scores:
-    """Score each canary by the difference of the two most similar sums, where noise used twice cancels.
+    """Score each canary by the difference of the two most similar sums; noise that both contain cancels.
 
     The two are those that lie closest together over all canaries. Noise that was drawn twice from one seed
     cancels there, and leaves the canaries that are in one of the two.

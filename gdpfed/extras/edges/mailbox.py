@@ -108,7 +108,7 @@ class Mailbox:
             raise self._unusable(error) from None
 
     def _unusable(self, error: OSError) -> EdgeError:
-        """Return the error for an unusable folder; it names no path, since the central server reads it."""
+        """Return the error for an unusable folder; the central server reads it, so it contains no path."""
         return EdgeError(
             "the folder that an edge's run (run.mailbox) shares with its edge client (edge) cannot be used "
             f"({error.strerror}): both processes must be able to read and write it"

@@ -313,7 +313,7 @@ def megabytes(run: FinishedRun) -> list[float]:
 def traffic_picture(
     experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome], path: Path
 ) -> None:
-    """Draw accuracy over megabytes, one panel for each data set and column."""
+    """Draw accuracy over a client's megabytes, one panel for each data set and column of the experiment."""
     columns = {name: choice.label for name, choice in experiment.columns.items()} or {"": ""}
     finished = {outcome.cell.place: outcome for outcome in outcomes if outcome.finished}
     shown = [

@@ -33,7 +33,7 @@ class Setting:
     client_factor: float = 1.0
 
     def check(self) -> None:
-        """Raise ExperimentError if the changes contradict the experiment."""
+        """Raise ExperimentError if a setting is invalid, or is one that only the experiment may choose."""
         if not 0 < self.client_factor <= 1:
             raise ExperimentError(f"--scale {self.client_factor:g} must be in (0, 1]")
         if self.num_rounds is not None and self.num_rounds < 1:
@@ -137,7 +137,7 @@ def _delta(
 
 
 def _effective_step(start: tuple[str, ...], method: str, column: Choice, setting: Setting) -> float:
-    """Return another method's effective step: the sum over groups of weight times expected cohort size."""
+    """Return the effective step of ``method``: the sum over groups of weight times expected cohort size."""
     reference = Choice(label=method, overrides=[f"method={method}"])
     return _planned_step(_overrides(start, reference, column, setting))
 

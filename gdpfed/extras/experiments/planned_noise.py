@@ -171,7 +171,7 @@ def _magnitude(plan: Method | str) -> Spread | None:
 
 
 def as_published(method: Method) -> Method:
-    """Return a copy of the method with the noise of the paper's search, at most 0.01 below the budget.
+    """Return a copy of the method with the paper's noise, whose epsilon is at most 0.01 below the budget.
 
     Opacus's ``get_noise_multiplier`` searches like this. At a budget of 0.5 its stop is 2 % of the budget:
     SVHN needs sigma^2 = 12.94 and the search, like the paper, says 13.20. It ends on the safe side, so the

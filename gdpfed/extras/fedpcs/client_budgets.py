@@ -185,7 +185,7 @@ class ClientBudgets:
         return np.asarray(distance / np.sqrt(2 * self.budgets[round_index]))
 
     def expected_totals(self) -> Floats:
-        """Return each client's expected zCDP: sum_t pi_i^t rho_i^t plus class counts, shape (n,)."""
+        """Return each client's expected zCDP: sum_t pi_i^t rho_i^t plus that of class counts, shape (n,)."""
         return np.asarray((self.inclusions() * self.budgets).sum(axis=0) + self.counts_rho)
 
     def total(self, position: int, rounds: Sequence[int]) -> float:

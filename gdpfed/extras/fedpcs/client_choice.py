@@ -132,7 +132,7 @@ def balanced_sample(
 
 
 class BalancedSamples:
-    """Draws Fed-CBS's samples of all rounds from class counts, seed and earlier rounds.
+    """Draws the clients of each round as in Fed-CBS, from class counts, a seed and the earlier draws.
 
     `counts`: records of every client by class, at least 0, shape (n, B). `cohort_sizes`: K of every round.
     `seed`: of the draws.

@@ -250,7 +250,7 @@ class FedPCS(ConfiguredMethod):
         return theta, sums
 
     def _change_alone(self, arrived: Sequence[ClientSum], round_index: int) -> Floats:
-        """Return the model change from clients' single gradients, which also decide later samples."""
+        """Compute the model change from separate client gradients, which also decide who is sampled later."""
         from gdpfed.clients.configured import learning_rate_of  # Which imports torch.
 
         clients = np.array([client for each in arrived for client in each.members], dtype=np.int64)

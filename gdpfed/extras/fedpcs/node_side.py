@@ -31,7 +31,7 @@ class GameNode(NodeSide):
     """How a node answers a game: with its best response to the announcement."""
 
     def answer(self, told: Values, player: Player | None, budgets: Budgets) -> dict[str, Any]:
-        """Return the best budgets of this node's client in the game, before scaling.
+        """Return the best budgets of this node's client in the game, before the announced factor scales them.
 
         Raises:
             NodeConfigError: the node plays no games, has no budget for its records, or begins out of range.

@@ -138,7 +138,7 @@ class ClassDraws(PlannedDraws):
 
 
 class DistanceDraws(PlannedDraws):
-    """Samples clients by the DELTA scheme, from the last distance of their noised gradient from the mean.
+    """Samples clients by DELTA: by the distance of each client's latest noised gradient from the mean.
 
     Every client is drawn on its own. Gradients are compared within a round, in which all are of one model.
     """

@@ -1,4 +1,4 @@
-"""The server's part where nodes choose budgets in a game or for a price: it announces and reads answers."""
+"""How the server announces a game or a price to nodes, and reads the budgets that they choose."""
 
 from dataclasses import dataclass, replace
 from logging import INFO

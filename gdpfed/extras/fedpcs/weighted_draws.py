@@ -58,7 +58,7 @@ class PoissonDraws(WeightedDraws):
 
 
 class DrawsWithoutReplacement(WeightedDraws):
-    """K draws one after the other, each among clients not drawn yet, in proportion to x.
+    """K draws one after the other: each draws a client not drawn yet, with probability in proportion to x.
 
     It is a race: the K smallest of E_i / x_i, E_i exponential. The chances to be in the sample come of 20,000
     races with a fixed seed, so each is off by at most 0.0036 in standard deviation.

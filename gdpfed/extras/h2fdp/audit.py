@@ -183,7 +183,7 @@ def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> It
 def _check_convex(
     files: RunFiles, index: int, records: Mapping[str, Any], smoothness: float
 ) -> Iterator[str]:
-    """Check that the loss is convex, and that steps are rarely too long for the privacy proof."""
+    """Check that the loss is convex, and that a step too long for the proof has a tiny probability."""
     training, data = files.config["training"], files.config["dataset"]
     if data["model"] != CONVEX_MODEL or data["loss"] != "cross_entropy" or data["class_weights"]:
         yield f"subnet {index} is charged for a convex loss, and the model is {data['model']}"

@@ -202,7 +202,7 @@ def planned_noise(
     windows: Callable[[int], int],
     subnets: Mapping[Trust, int],
 ) -> NoiseTerm:
-    """Return a function for the planned noise term: how much noise raises the loss, relative to step size.
+    """Return a function that computes how much planned noise raises the loss, divided by eta tau / 2.
 
     beta is the smoothness, d the dimension, J the number of sums that an edge server makes in a round, eta
     the learning rate, tau the local steps in a round, and S the number of edge servers (subnets).
@@ -228,7 +228,7 @@ WEIGHTS = ("a1, energy", "a2, delay", "a3, noise")
 
 
 def over_weights(problem: Problem) -> list[list[ControlSolution]]:
-    """Solve again with one weight multiplied by each factor; return a list of solutions for each weight."""
+    """Multiply one weight at a time by each factor and solve; return a list of solutions for each weight."""
     return [
         [solve(replace(problem, weights=_scaled(problem.weights, index, factor))) for factor in FACTORS]
         for index in range(len(WEIGHTS))

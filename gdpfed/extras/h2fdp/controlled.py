@@ -50,7 +50,7 @@ def controlled(config: Config) -> Config:
 
 
 def problem_of(config: Config) -> Problem:
-    """Return the choice of local steps and participants, as a problem to optimise, for a configuration.
+    """Return the optimisation problem that chooses local steps and participants for a configuration.
 
     Raises ConfigError: options that contradict each other.
     """

@@ -62,7 +62,7 @@ class H2FDPConfig(ControlConfig):
 
 
 class SubnetMethod(ConfiguredMethod):
-    """Base class of methods with edge servers, each of which makes J sums a round before the server averages.
+    """Base class of methods in which each edge server makes J sums a round before the server averages.
 
     Args:
         config: of the run.
@@ -159,7 +159,7 @@ class SubnetMethod(ConfiguredMethod):
 
 
 class H2FDP(SubnetMethod):
-    """H2FDP, with noise added by trusted edge servers or by devices.
+    """The method H2FDP: edge servers that devices trust, or else the devices, add the noise.
 
     Devices of an edge server that is not trusted add the noise together under masks, or each adds all of it.
     """
@@ -222,7 +222,7 @@ class H2FDP(SubnetMethod):
         )
 
     def plan_tables(self) -> Sequence[PlanTable]:
-        """Return tables of trust and epsilon by adversary and, if optimised, of steps and participants."""
+        """Return a table of trust and epsilon by adversary; if steps are optimised, also tables of these."""
         problem = self.problem
         return (subnet_table(self), *(control_tables(problem) if problem is not None else ()))
 
@@ -260,11 +260,11 @@ class H2FDP(SubnetMethod):
 
     @cached_property
     def record_norm(self) -> float:
-        """The norm to which a record's gradient, or a step, is clipped."""
+        """The bound on the norm of a record's gradient or step: by clipping, or proven for a convex model."""
         return subnet_mechanisms.record_norm(self.config, mechanism_of(self.config))
 
     def change(self, number: int, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
-        """Return an edge server's model change: its sum over the number of devices or expected batch size."""
+        """Return an edge server's model change, from its sum divided by number of devices or batch size."""
         if not self.plan.about_records:
             return super().change(number, released, round_index)
         total, members = np.asarray(released.total), list(released.members)
@@ -285,7 +285,7 @@ class H2FDP(SubnetMethod):
         return self._mean_noise(group_index, size) * self._factor(group_index, size)
 
     def noise_at_edge(self, group_index: int) -> float:
-        """Return the standard deviation of the noise that an edge server sees, scaled to its devices' mean.
+        """Return the stddev of the noise that an edge server sees, as noise in the mean over its devices.
 
         A trusted edge server sees contributions without noise. Under masks, it sees only their sum with all
         the noise. Otherwise it sees single contributions, each with the noise of one device.

@@ -73,7 +73,7 @@ class Windows:
 
     @property
     def contribution_norm(self) -> float:
-        """The norm to which a device's contribution is clipped; contributions very rarely exceed it."""
+        """The norm to which a device's contribution is clipped; clipping very rarely changes it."""
         if kind_of(self.work).own_noise:
             return math.inf
         if self.bound == "window":
@@ -192,7 +192,7 @@ def _records(windows: Windows, epsilon: float, noise: float, num_rounds: int) ->
 
 
 def _accounted(records: RecordPlan, accountant: Accountant, delta: float) -> RecordPlan:
-    """Return the record plan with the accounted epsilon of all rounds."""
+    """Return the plan for records, completed by the accountant's epsilon of all rounds together."""
     steps = records.steps_allowed // records.most_rounds
     charge = Charge(event=records.event(0, steps), count=records.most_rounds, unit="record")
     accounted = accountant.epsilon(charge.event, charge.count, delta)

@@ -190,7 +190,7 @@ class SubnetRecordReport(RecordReport):
 
 
 def _trust_lines(subject: CardSubject) -> Iterator[str]:
-    """Yield one line of the model card for each kind of trust: edge servers, and who added their noise."""
+    """Yield a model card line for each kind of trust: its edge servers, and who added the noise there."""
     mailbox, trusts = subject.config.run.mailbox, trusts_of(subject.plan)
     in_words = IN_WORDS | ({"trusted": AT_AN_EDGE} if mailbox is not None else {})
     for word in dict.fromkeys(trusts):
@@ -199,7 +199,7 @@ def _trust_lines(subject: CardSubject) -> Iterator[str]:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Write ascending numbers as ranges."""
+    """Write ascending numbers as text, with consecutive numbers as ranges: "1 to 3, 5"."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and number == ranges[-1][1] + 1:

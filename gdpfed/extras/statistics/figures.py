@@ -105,7 +105,7 @@ def quantile(cells: Cells, counts: Counts, stddev: float, q: float) -> Figure:
 
 
 def _crossing(ends: Counts, above: Counts) -> float:
-    """Return the first position where `above`, a value at each bin edge, is 0 or more (interpolated)."""
+    """Return the first position, interpolated between bin edges, where the values `above` reach 0 or more."""
     reached = np.flatnonzero(above >= 0)
     if not len(reached):
         return float(ends[-1])

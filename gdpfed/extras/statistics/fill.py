@@ -21,7 +21,7 @@ HEAD = """\
 
 
 def fill(found: Statistics, directory: Path, path: Path) -> list[str]:
-    """Write the declaration of columns as YAML, with ranges from noised quantiles; return a line per range.
+    """Write the declaration of columns as YAML, with ranges from noised quantiles; return one text per range.
 
     Raises:
         ConfigError: the file exists.

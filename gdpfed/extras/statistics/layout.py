@@ -242,7 +242,7 @@ class Layout:
 
     @classmethod
     def of_survival(cls, columns: Columns, asked: Asked) -> Self:
-        """Return all cells for survival curves: events and censored records by interval and group.
+        """Return what is counted for survival curves: events and censored records, by interval and group.
 
         Raises LearningError: there are no times to an event, or the groups are no values of a column.
         """

@@ -56,7 +56,7 @@ def check_bound(order: TrainingOrder, dimension: int, grid: float) -> None:
 
 
 def blocks_in(order: TrainingOrder) -> int:
-    """Return how many tables of counts (blocks) the server asks for; each record counts once in each."""
+    """Return how many tables of counts (blocks) the server asks for; a record counts once in each block."""
     asked = Asked.from_json(asked_of(order.task)[0])
     if asked.survival:
         return 1

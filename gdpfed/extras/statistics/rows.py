@@ -44,7 +44,7 @@ UNITS_A_GRID_STEP = 256
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """The rows of one client, with the cell of each row in each column.
+    """The rows of one client as numbers of cells: which value or bin each row has in each column.
 
     Attributes:
         cells: of every row in every column, shape (N, K).
@@ -147,7 +147,7 @@ def counted_rows(job: Job) -> tuple[Layout, Counted]:
 
 
 def asked_of(task: Task) -> tuple[str, int]:
-    """Return the requested statistics as JSON text and the number of cells, as the model options state."""
+    """Read from the model options which statistics are requested (as JSON text), and the number of cells."""
     options = dict(task.model_options)
     if not {"asked", "cells"} <= options.keys():
         raise OrderError(
@@ -199,7 +199,7 @@ def _of_own_table(own: OwnData, asked: str, cells: int, *, by_person: bool) -> t
 
 @lru_cache(maxsize=1)
 def _read(source: DataSource, asked: str, cells: int) -> tuple[Dataset, Layout]:
-    """Load a table as a data set with each row's cells as inputs; return it with the list of all cells."""
+    """Load a table as a data set of cell (value or bin) numbers; return it with the layout of all cells."""
     columns = source_columns(source)
     layout = layout_of(columns, asked, cells)
     return load(source, partial(read_cells, layout)), layout

@@ -103,7 +103,7 @@ class Attendance:
             log(INFO, "client %d takes part from the next round on", *late.nodes)
 
     def _agree(self, late: Joined, round_index: int) -> None:
-        """Have a late node accept the terms of the remaining rounds, and record their cost in its ledger.
+        """Have a late node accept the terms of the remaining rounds and record the cost in the node's ledger.
 
         Raises NodeRefusedError: the node refuses, or its number of records does not fit the plan.
         """

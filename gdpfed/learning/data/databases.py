@@ -218,7 +218,7 @@ def quoted_name(name: str) -> str:
 
 
 def _views(folder: Path, place: str) -> dict[str, tuple[str, str]]:
-    """Return for each table name the DuckDB call that reads the table's file, and the file's quoted path.
+    """Map each table name to a pair: the DuckDB call that reads the table's file, and the file's quoted path.
 
     Raises LearningError: there are none, or two of one name.
     """

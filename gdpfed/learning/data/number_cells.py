@@ -227,7 +227,7 @@ def _lies_in(mark: str, column: Numeric) -> bool:
 
 
 def marks_that_are_numbers(columns: Columns) -> list[tuple[str, str]]:
-    """Return pairs (mark, column): the mark means missing in every column, but lies in this one's range."""
+    """Return pairs (mark, column): a missing-value mark of all columns lies in this column's range."""
     label = columns.number(columns.label)
     measured = (*columns.numeric, *(() if label is None else (label,)))
     return [

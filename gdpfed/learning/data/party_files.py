@@ -1,4 +1,4 @@
-"""Finds the tables in a folder with one for each data owner (party), and the files that are not read."""
+"""Finds each data owner's (party's) table in a folder, and the files in it that are not read."""
 
 from pathlib import Path
 

@@ -159,7 +159,7 @@ DEFAULT_TEST_STRIDE = 40
 
 
 def load(source: DataSource) -> Dataset:
-    """Load the text of every role with at least ``min_characters`` characters; each window is one example.
+    """Load the texts of roles with at least ``min_characters`` characters; a window of text is one example.
 
     They begin ``train_stride`` characters apart, one by default: most characters are in many examples.
 

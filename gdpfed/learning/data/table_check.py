@@ -199,7 +199,7 @@ class _Check:
             yield Finding(tuple(lines), f"column '{column}' holds {len(lines)} more values, each of {words}")
 
     def odd(self) -> Iterator[Finding]:
-        """Yield findings on possible mistakes in the table that training accepts."""
+        """Yield findings on what may be a mistake in the table, although training accepts it."""
         untested = self.columns.test if self.rows > self.left_out and not self.for_testing else None
         tests = () if untested is None else (without_tests(untested),)
         for words in (*tests, *self._odd_words(), *self.repeats.notes()):
@@ -280,7 +280,7 @@ def _columns_found(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
 
 
 def _cause(name: str, text: str, words: str, columns: Columns, said: str | None) -> str:
-    """Suggest why a value is wrong; return "" if no cause is known or the error text `words` gives it.
+    """Suggest why a value is wrong; return "" if no cause is known or the error text `words` names it.
 
     `said`: the form of dates that the site says.
     """

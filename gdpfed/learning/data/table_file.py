@@ -248,7 +248,7 @@ def _read(data: bytes, separator: str, read: Any, convert: dict[str, Any], skip:
 def _parsed(
     records: Records, width: int, separator: str, wanted: Sequence[int], place: str, uneven: Uneven | None
 ) -> Batch:
-    """Parse CSV records into text columns; raise LearningError if Arrow finds more or fewer records."""
+    """Parse CSV records into text columns; raise LearningError if Arrow finds more or fewer than these."""
     odd: list[tuple[int, int]] = []
 
     def skip(row: Any) -> str:

@@ -178,7 +178,7 @@ def kept_rows(table: Table, columns: Columns, *, shared_out: bool) -> npt.NDArra
 def checked_rows(
     table: Table, columns: Columns, where: Where, kept: npt.NDArray[np.int64], *, shared_out: bool
 ) -> Rows:
-    """Convert the rows at the positions ``kept`` to inputs and labels; report wrong values to ``where``."""
+    """Convert the rows at positions ``kept`` to inputs and labels; ``where`` raises or collects errors."""
     count = num_rows(table)
     if len(kept) < count:
         table = {name: cells.taken(kept) for name, cells in table.items()}

@@ -91,7 +91,7 @@ def interval_of(positions: Positions) -> npt.NDArray[np.int64]:
 
 
 def survived(positions: Positions) -> npt.NDArray[np.int64]:
-    """Return how many intervals censored records survived: positions, rounded: float32[N] -> int64[N]."""
+    """Round censored records' positions to the number of intervals survived: float32[N] -> int64[N]."""
     found: npt.NDArray[np.int64] = np.floor(positions + np.float32(0.5)).astype(np.int64)
     return found
 

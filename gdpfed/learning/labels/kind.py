@@ -116,7 +116,7 @@ class LabelKind(ABC):
         return outputs.softmax(dim=1)
 
     def answers(self, probabilities: npt.NDArray[np.float32], names: npt.NDArray[np.object_]) -> Names:
-        """Return what a model predicts, shape (N, ...): names or numbers of classes."""
+        """Return what a model predicts, shape (N, ...); by default, the number of the likeliest class."""
         answers: Names = probabilities.argmax(axis=1)
         return answers
 

@@ -163,7 +163,7 @@ class Added(nn.Module):
     """Adds up scores over the characters: (B, n, classes) to (B, classes)."""
 
     def forward(self, scores: torch.Tensor) -> torch.Tensor:
-        """Return the sum over the characters."""
+        """Return the sum of ``scores`` over the characters (dimension 1), shape (B, classes)."""
         return scores.sum(dim=1)
 
 
@@ -192,11 +192,11 @@ class ConvexBounds:
     smoothness: float
 
     def largest_batch(self, learning_rate: float, batch_rate: float, num_records: int) -> int:
-        """Return the largest batch size at which a gradient step never moves two models further apart."""
+        """Return the largest batch size at which a gradient step cannot increase two models' distance."""
         return floor(2 * batch_rate * num_records / (learning_rate * self.smoothness) * (1 + 1e-12))
 
     def chance_of_long_step(self, learning_rate: float, batch_rate: float, num_records: int) -> float:
-        """Return the probability of a batch above `largest_batch`, at which models may move apart."""
+        """Return the chance that a batch exceeds `largest_batch`; then a step may move two models apart."""
         largest = self.largest_batch(learning_rate, batch_rate, num_records)
         if largest >= num_records:
             return 0.0

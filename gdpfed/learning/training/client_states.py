@@ -22,7 +22,7 @@ Updates = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RoundSums:
-    """The released noised sums of a round, from which the vector for all clients is updated.
+    """The released noised sums of a round, which update the state vector that all clients share.
 
     Attributes:
         total: sum_m y_m of the sums that there are, float64[d], noise included.

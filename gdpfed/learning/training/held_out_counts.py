@@ -46,8 +46,8 @@ def held_out_counts(
     labels: npt.NDArray[np.int64],
     persons: npt.NDArray[np.int64] | None = None,
 ) -> Counts:
-    """Return one vector of counts: a confusion matrix, then two histograms of the model's scores;
-    outputs float[n, k], labels int[n] -> float64[d].
+    """Return one vector of counts: a confusion matrix, then two histograms of the model's scores.
+    Shapes: outputs float[n, k], labels int[n] -> float64[d].
 
     Of persons each counts as one: each of its rows as its share of them. A record is in one cell and in one
     bin whatever a model says of it: numbers that are not all finite count as zeros.
@@ -77,7 +77,7 @@ def held_out_rates(outputs: npt.NDArray[np.float64], labels: npt.NDArray[np.int6
 
 @dataclass(frozen=True)
 class Interval:
-    """A metric with its 95 % interval for noise and sampling; None where it is not defined."""
+    """A metric with its 95 % interval for noise and sampling; all numbers are None if undefined."""
 
     value: float | None
     low: float | None
@@ -113,7 +113,7 @@ def judged(counts: Counts, num_classes: int, noise_stddev: float) -> dict[str, I
 
 
 def judged_rates(rates: Counts, noise_stddev: float) -> dict[str, Interval]:
-    """Compute the clients' mean accuracy and its 95 % interval from noised sums of right and wrong shares.
+    """Compute mean accuracy and 95 % interval from noised sums of clients' rates of right and wrong answers.
 
     r / (r + w) with noise s in both is off by s sqrt(r^2 + w^2) / (r + w)^2, to first order; shares of n
     clients vary by a (1 - a) / n at most.

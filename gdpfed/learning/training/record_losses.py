@@ -1,4 +1,4 @@
-"""Finds losses and metrics by name, and applies models and losses for single rows to persons with rows."""
+"""Finds losses and metrics by name; lets models and losses of single rows work on persons with many rows."""
 
 import warnings
 from collections.abc import Sequence

@@ -208,7 +208,7 @@ def exact_sums(
     bounds: Sequence[float],
     unit: float,
 ) -> npt.NDArray[np.int64]:
-    """Return every client's sum of clipped gradients over one batch, truncated to integers before the sum.
+    """Return every client's integer sum over one batch: each gradient is clipped, truncated and added.
 
     Record i adds z_i = trunc(g_i min(1, bound / ||g_i||) / unit), by coordinate and towards zero, which makes
     no norm larger: so unit ||z_i|| <= bound, in the reals, as the norm is taken in float64 and of the numbers

@@ -1,4 +1,4 @@
-"""The record positions and tensors of those parts (passes) of DP-SGD steps that run as CUDA graphs."""
+"""Positions of records, and tensors, for DP-SGD steps that run as CUDA graphs, in parts (passes)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -59,7 +59,7 @@ def estimated_epsilon(event: Event, count: int, delta: float) -> float:
 
 
 def estimated_mixture_noise(mixture: GaussianMixture, count: int, *, epsilon: float, delta: float) -> float:
-    """Return the noise at which `count` releases of a Gaussian mixture cost about epsilon, within 1 %.
+    """Estimate, to about 1 %, the noise at which `count` releases of a Gaussian mixture cost epsilon.
 
     By the central limit of many small moves: mu^2 = count (sum_ij w_i w_j exp(s_i s_j / z^2) - 1), where mu
     is that of one Gaussian release of this epsilon (Bu, Dong, Long, Su, arXiv:1911.11607).

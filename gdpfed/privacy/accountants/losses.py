@@ -101,7 +101,7 @@ class Losses:
         )
 
     def _above(self) -> tuple[Floats, Floats, Floats]:
-        """Return all positive privacy losses, and the probabilities under P and Q of this loss or more."""
+        """Return the positive privacy losses l, and the probabilities P(loss >= l) and Q(loss >= l)."""
         first = max(0, 1 - self.lowest)
         steps = self.lowest + np.arange(first, len(self.chances), dtype=np.float64)
         losses = steps * self.interval

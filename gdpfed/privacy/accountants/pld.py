@@ -191,7 +191,7 @@ def _losses(release: OneRelease, interval: float) -> BothLosses:
 
 
 def _interval_bounds(release: OneRelease) -> tuple[float, float]:
-    """Return two step sizes of the privacy loss grid: an accurate one, and a lower limit for speed."""
+    """Return a privacy loss grid's step that is accurate, and the smallest step that is fast enough."""
     if isinstance(release, OwnLosses):
         return release.interval_bounds()
     if isinstance(release, GaussianMixture):
@@ -214,7 +214,7 @@ def _step_interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
 
 
 def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
-    """Return two grid step sizes for a Gaussian mixture: an accurate one, and a lower limit for speed.
+    """Return a grid step that is accurate for a Gaussian mixture, and the smallest step that is fast enough.
 
     A mixture has more parts than a sampled Gaussian, so h = chi / 12, which is 4e-4 of epsilon, and at most
     3e-3 where losses are small.
@@ -234,7 +234,7 @@ def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
 
 
 def interval_bounds_of_losses(wish: float, largest_loss: float, most: float = 1e-3) -> tuple[float, float]:
-    """Return two step sizes of the privacy loss grid: `wish` cut to a maximum, and a lower limit for speed.
+    """Return two steps for the grid of privacy losses: `wish`, cut to a maximum, and the least for speed.
 
     The limit and the smallest step depend on the largest loss.
     """

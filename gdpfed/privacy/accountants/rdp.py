@@ -248,7 +248,7 @@ def _log_binomials(
 
 @lru_cache(maxsize=1024)
 def _known_divergences(noise_multiplier: float, sampling_rate: float) -> dict[float, float]:
-    """Return a dict, empty at first, that caches the Renyi divergences of one sampled round by order."""
+    """Return a dict, empty at first, that caches one sampled round's Renyi divergences by Renyi order."""
     return {}
 
 

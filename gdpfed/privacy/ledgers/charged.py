@@ -77,7 +77,7 @@ class ChargedSum(Generic[R]):
             )
 
     def take(self) -> R:
-        """Return the request to the code that computes the sum; raise PrivacyError the second time."""
+        """Return the request, so that its sum is computed; raise PrivacyError if it was returned before."""
         if self._is_taken:
             raise PrivacyError(
                 f"round {self.round_index}: {self.request.name} has been summed already; it was charged once"
@@ -107,7 +107,7 @@ SEAL = object()
 
 
 class OpenRound:
-    """A round whose privacy cost is recorded; or the next round, for which clients only agree on keys yet.
+    """A round whose privacy cost is recorded, or the next round, for which clients have only agreed on keys.
 
     `index`: the round's number, from 0. `group_of`: the group number of every client that was drawn.
     """

@@ -142,7 +142,7 @@ class ClientLedger:
         one_more_in: tuple[str, int] | None = None,
         more_steps: int = 0,
     ) -> float:
-        """Return epsilon at delta, against the server, of all sent updates, plus `one_more_in` (a round).
+        """Return epsilon against the server of all sent updates, and of one more in the given round, if any.
 
         Batches of records are drawn on the client, so their sampling counts against the server as well: it
         is what the steps cost that were taken, and `more_steps` in the run of that name.
@@ -334,7 +334,7 @@ class ClientLedger:
         self._runs[terms.run].filled = filled_rounds(entry)
 
     def runs_of(self, unit: Unit) -> list[ChargedRun]:
-        """Return the runs that protect clients, or the runs that protect records."""
+        """Return the recorded runs that protect this unit (client or record)."""
         return [run for run in self._runs.values() if run.terms.unit == unit]
 
     def _has_begun(self, terms: Terms) -> bool:

@@ -162,7 +162,7 @@ class Ledger:
         return [ChargedSum(SEAL, request, round_index) for request in requests]
 
     def with_steps_left(self, cohorts: Sequence[ClientIds], round_index: int) -> tuple[ClientIds, ...]:
-        """Remove from a round's cohorts all clients that may not take part in this round or in any later one.
+        """Return a round's cohorts without the clients that the plan does not let take part in this round.
 
         Their absence reveals nothing about data: it follows from the plan and from the earlier cohorts.
         """
@@ -319,7 +319,7 @@ class Ledger:
     def _round_of(
         self, index: int, cohorts: Sequence[ClientIds | Sequence[int]]
     ) -> tuple[OpenRound, tuple[list[int], ...]]:
-        """Check cohorts, and return a round with them; raise PrivacyError if the plan cannot draw them."""
+        """Check cohorts by the plan (PrivacyError); return an OpenRound of them, and the cohorts as lists."""
         if len(cohorts) != len(self._plan.groups):
             raise PrivacyError(f"{len(cohorts)} cohorts for {len(self._plan.groups)} groups; give one each")
         drawn = tuple(self._checked_cohort(index, m, cohort) for m, cohort in enumerate(cohorts))

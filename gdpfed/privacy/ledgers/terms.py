@@ -153,7 +153,7 @@ class Terms(ABC):
 
     @abstractmethod
     def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:
-        """Return the largest possible cost for a client with past rounds `turns`, `at_most` rounds in all.
+        """Return a client's highest possible cost after rounds `turns`, if it joins `at_most` rounds in all.
 
         Of records it is the one that pays most.
         """
@@ -169,7 +169,7 @@ class Terms(ABC):
 
     @abstractmethod
     def seen_charges(self, turns: Sequence[int], steps: int) -> tuple[Charge, ...]:
-        """Return the cost against the server of the rounds `turns` or, for records, of `steps` DP-SGD steps.
+        """Return the cost against the server of rounds `turns`; for records, that of `steps` DP-SGD steps.
 
         The server knows the cohorts.
         """

@@ -26,7 +26,7 @@ class SampledTerms(ABC):
 
 
 class LimitsRounds(ABC):
-    """Conditions under which a client's earlier rounds restrict in which later rounds it may take part."""
+    """Terms by which the rounds that a client was in limit the rounds that it may join later."""
 
     @abstractmethod
     def check_turn(self, taken: Sequence[int], round_index: int) -> None:
@@ -77,7 +77,7 @@ class RecordBudgets(ABC):
 
     @abstractmethod
     def check_steps(self, round_index: int, taken: int, num_steps: int) -> None:
-        """Raise PrivacyError if a round has more steps than the run's conditions have left."""
+        """Raise PrivacyError if a round has more DP-SGD steps than the run's conditions still allow."""
 
 
 def noise_taps(terms: "Terms") -> tuple[float, ...]:

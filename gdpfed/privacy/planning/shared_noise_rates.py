@@ -111,7 +111,7 @@ def shared_noise_sampling_rates(
 def _bracket(
     accountant: Accountant, groups: Sequence[Group], unit: SampledGaussian, num_rounds: int, delta: float
 ) -> tuple[float, float]:
-    """Return two noise multipliers, too low and more than enough for all groups at the mean sampling rate."""
+    """At the mean rate, return a noise multiplier too low for every group, and one enough for every group."""
     sigmas = [
         calibrate_noise_multiplier(
             accountant,
@@ -302,7 +302,7 @@ def _at_one_price(gains: Sequence[_Gain], sizes: Sequence[int], mean_rate: float
 def _fitted(
     rates: Sequence[float], sizes: Sequence[int], mean_rate: float, least: float
 ) -> tuple[float, ...]:
-    """Scale sampling rates by one factor, clipped to [least, 1], so that their mean over clients is exact."""
+    """Scale sampling rates by one factor, and clip them to [least, 1]; their mean becomes `mean_rate`."""
     members = np.asarray(sizes, dtype=np.float64)
     cohort = mean_rate * float(members.sum())
     shares = fit_bounds(np.asarray(rates) * members / cohort, least * members / cohort, members / cohort)

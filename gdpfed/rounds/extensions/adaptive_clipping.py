@@ -49,7 +49,7 @@ class NormFactor(Extension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return the clipping factor for a run; None if the run's clipping norms are fixed."""
+        """Return the extension that adapts a run's clipping norms; None if these norms are fixed."""
         plan = run.method.plan
         return None if plan.adaptive_clipping is None else cls(plan)
 

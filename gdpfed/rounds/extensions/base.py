@@ -101,7 +101,7 @@ class Extension(Observer, ABC):
         """Carry out a round that does not train, such as an evaluation; the model stays unchanged."""
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Return a round's requests for sums, changed; store nothing: future rounds are asked for, too."""
+        """Change a round's requests for sums; store nothing, as it is also called ahead for later rounds."""
         return list(requests)
 
     def requested(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> None:
@@ -170,7 +170,7 @@ class Beside:
         return self.corrections.keys()
 
     def taken_back_by(self, members: Collection[int]) -> list[tuple[int, int]]:
-        """Return (client, round) for each of these members and each round whose noise it then subtracts."""
+        """Return (client, round) pairs: which of the members subtract their noise of which past rounds."""
         pairs = self.corrections.items()
         return [(client, turn) for client, turns in pairs if client in members for turn in turns]
 
@@ -224,7 +224,7 @@ class Extensions(Sequence[Extension]):
         return len(self._items)
 
     def tell(self, moment: Callable[..., None], *arguments: object) -> None:
-        """Call a method that returns nothing on each extension, as in ``tell(Extension.saved)``."""
+        """Call the same method of every extension, as in ``tell(Extension.saved)``; it returns nothing."""
         for each in self:
             getattr(each, moment.__name__)(*arguments)
 

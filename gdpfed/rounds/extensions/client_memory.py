@@ -65,7 +65,7 @@ class ClientMemory(SumExtension):
         return cls(run.config, run.method.plan, run.path)
 
     def check(self, run: "PreparedRun", fleet: Fleet, requests: Sequence[SumRequest]) -> None:
-        """Raise RunError if clients cannot store states, or if a sum has own weights or training settings."""
+        """Raise RunError if clients cannot keep states, or a sum sets client weights or training settings."""
         if CAN_KEEP not in fleet.clients_can:
             raise RunError(NO_CLIENT_STATES.format(self.kind))
         for request in requests:
@@ -105,7 +105,7 @@ class ClientMemory(SumExtension):
         )
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Update the vector sent to all clients from the round's sums; note which clients stored a new state.
+        """Compute from the round's sums the new vector for all clients; note which clients stored new states.
 
         A client whose sum there is not keeps what it had.
         """
@@ -166,7 +166,7 @@ class ClientMemory(SumExtension):
             )
 
     def _expected(self, round_index: int, sums: Sequence[ClientSum]) -> float:
-        """Return how many updates these sums have on average, by the sampling rates of their groups."""
+        """Return how many updates are in these sums together on average, by the groups' sampling rates."""
         groups = range(len(self._plan.groups))
         asked = groups if self._plan.one_sum else {group for each in sums for group in each.groups}
         planned = [self._plan.groups[m] for m in asked]

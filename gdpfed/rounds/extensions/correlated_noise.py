@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class CorrelatedNoise(SumExtension):
-    """Gives a run's sums correlated noise, parts of which later sums subtract.
+    """Gives a run's sums correlated noise: later sums subtract parts of the noise of earlier sums.
 
     `plan`: its sums of a group take back parts of the noise of earlier ones, as its taps say.
     `signed_tolerance`: the fraction of corrupt members if members sign what they have agreed to; else None.
@@ -95,7 +95,7 @@ class CorrelatedNoise(SumExtension):
     def sum_checked(
         self, fleet: Fleet, request: SumRequest, round_index: int, parameters: SumParameters
     ) -> SumParameters:
-        """Return a sum's parameters for the most earlier noise that it could subtract, for an early check."""
+        """Return a sum's parameters if it subtracts the most earlier noise possible; for an early check."""
         if not (any(request.taps) and fleet.secagg.hides_updates):
             return parameters
         lags = [tap for tap in request.taps if tap > 0]
@@ -160,7 +160,7 @@ def _with_corrections(
 
 
 def _corrections(fleet: Fleet, noise: SumNoise) -> dict[int, tuple[int, ...]]:
-    """Return which reachable clients can subtract earlier noise in a masked sum, and of which rounds.
+    """Map each reachable client that can subtract earlier noise in a masked sum to the rounds of that noise.
 
     Where keys are agreed a round ahead, nobody knows yet whose share is in the sum that is running. So
     whoever was asked for one is a member, and takes nothing back where it is not.

@@ -84,7 +84,7 @@ class Fill(SumExtension):
 
     @classmethod
     def of(cls, run: "PreparedRun") -> Self | None:
-        """Return this extension, or None if rounds without a sum cannot reveal the run's secret samples."""
+        """Return this extension for a run; None if the run's cohorts need not be filled up."""
         method = run.method
         return cls(method.plan) if fills_cohorts(method.plan) and not method.reads_alone else None
 

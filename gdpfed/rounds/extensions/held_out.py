@@ -195,7 +195,7 @@ class RatesInLastRound(Extension):
         return cls(run) if run.method.plan.last_round_counts else None
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the requests for the last round's sums over the largest possible cohorts."""
+        """Return the requests for the last round's sums over cohorts of a size that is rarely exceeded."""
         model, cohorts = flatten(run.task.build_model()), run.largest_cohorts(self._last)
         return round_requests(self._method, model, self._last, cohorts, self._classes)
 

@@ -1,4 +1,4 @@
-"""Computes the mean budget of the game's equilibrium: clients' best responses to it have the same mean.
+"""Computes the game's equilibrium: mean budgets that equal the means of clients' best responses to them.
 
 A cap B_t on a round's budget (Theorem 7, corrected) is spent in full: under an inequality, as it is stated,
 cost only rises with K, and the optimum is to sample nobody.
@@ -56,11 +56,11 @@ class Equilibrium:
         return np.asarray(self.budgets / self.budgets.sum(axis=1, keepdims=True))
 
     def types(self) -> dict[str, list[float]]:
-        """Return aversions to privacy cost and budget shares kept for later; empty if nodes hide them."""
+        """Return clients' preferences (aversions, shares kept for later rounds); empty if nodes hide them."""
         return {}
 
     def welfare(self) -> list[Welfare]:
-        """Return each round's welfare under several choices of budgets; empty if nodes hide aversions."""
+        """Return each round's welfare under several choices of budgets; empty if preferences are secret."""
         return []
 
 

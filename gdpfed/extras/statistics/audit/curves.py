@@ -30,7 +30,7 @@ def curves_of(
 
 
 def _followed(counts: Numbers) -> tuple[Numbers, Numbers]:
-    """Return events and records at risk in each interval, from counts of shape (..., cells)."""
+    """Return each interval's number of events and of records at risk, from counts of shape (..., cells)."""
     number = counts.shape[-1] // 2
     events = counts[..., :number]
     risk = [

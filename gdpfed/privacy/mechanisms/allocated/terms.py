@@ -28,7 +28,7 @@ class AllocatedTerms(SumTerms, LimitsRounds):
         return sum(charge.count * _block(charge).block_rounds for charge in self.charges)
 
     def event(self, round_index: int) -> AllocatedGaussian:  # type: ignore[override]
-        """Return the privacy event of a round's block of rounds; raise PrivacyError after the last round."""
+        """Return the event of the block that contains a round; raise PrivacyError after the last round."""
         return self._place(round_index)[1]
 
     def _place(self, round_index: int) -> tuple[int, AllocatedGaussian]:

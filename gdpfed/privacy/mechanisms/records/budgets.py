@@ -1,4 +1,4 @@
-"""Finds a batch rate, clipping norm or number of steps for each budget that keeps records within it.
+"""Finds for each record budget the batch rate, clipping norm or number of steps that stays within it.
 
 Rates and norms that fit one noise are those of Boenisch et al., arXiv:2303.17046 (Sample and Scale).
 """
@@ -208,7 +208,7 @@ def _own_steps(
 
 
 def _cut(schedule: Sequence[int], allowed: int, *, whole_rounds: bool) -> tuple[int, ...]:
-    """Limit the steps of all rounds to `allowed`; with `whole_rounds`, a round has all its steps or none."""
+    """Return each round's steps, cut to a total of `allowed`; with `whole_rounds`, drop whole rounds only."""
     kept, left = [], allowed
     for steps in schedule:
         kept.append(0 if whole_rounds and steps > left else min(steps, left))

@@ -99,7 +99,7 @@ class RecordSums(Mechanism, ProtectsRecords):
     def charges(
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return a record's cost if its client takes part in the most expensive rounds that it may.
+        """Return a record's cost of ``history.rounds`` rounds, counted as the run's most expensive ones.
 
         It pays for no more rounds than a client may be asked in; rounds in which clients rest are left out.
         """

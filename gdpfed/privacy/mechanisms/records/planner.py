@@ -159,7 +159,7 @@ def _common(
 
 
 def _within_budgets(common: _Common, groups: Sequence[Group], options: RecordOptions) -> list[Shares]:
-    """Choose batch rate, noise, clipping norm and steps of each round for every group of records."""
+    """Choose for every group of records its batch rate, noise, clipping norm and steps in each round."""
     record_budgets = options.get("record_budgets")
     parts = list(groups) if record_budgets is None else as_parts(groups, record_budgets)
     budgeted = within_budgets(common.accountant, parts, common.training, common.delta)

@@ -206,7 +206,7 @@ class StepTerms(TermsOfRecords):
         return self.step_noise * self.records.clipping_norm * sqrt(self.parties)
 
     def step_charges(self, num_steps: int, record_group: int | None = None) -> tuple[Charge, ...]:
-        """Return the cost of `num_steps` steps for a record of this group; if None, at the largest rate.
+        """Return a record's cost of `num_steps` steps; at the largest batch rate if `record_group` is None.
 
         Every step has the same noise and, for one record, the same rate: so it does not matter in which
         rounds they are taken.
@@ -236,7 +236,7 @@ class StepTerms(TermsOfRecords):
         return self.step_charges(self.num_steps, record_group if alike else None)
 
     def _groups_as(self, other: TermsOfRecords) -> bool:
-        """Whether the run with the conditions `other` is known to put each record into the same group.
+        """Whether the run with the conditions `other` is known to group all records as this run does.
 
         Shares and seed do not say so: the deal follows from the data, too. Where a ledger does not name them,
         only the run itself is known to have the same groups.

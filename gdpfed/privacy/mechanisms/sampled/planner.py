@@ -64,7 +64,7 @@ class _Common:
         )
 
     def ranges(self, group: Group, rate: float, norm: float, sigma: float) -> tuple[RoundRange, ...]:
-        """Return a group's sampling rate, clipping norm and noise for each range of equal rounds."""
+        """Return a group's sampling rate, norm and noise for each range of rounds with equal values."""
         if self.is_constant:
             return (_round_range(self.num_rounds, rate, norm, sigma),)
         return tuple(
@@ -274,7 +274,7 @@ def _private_group(
 
 
 def _checked(groups: Sequence[Group], num_rounds: int, delta: float | None) -> float:
-    """Check the numbers that every plan needs; return delta, the default if it is None."""
+    """Check the numbers that every plan needs; return delta or, if delta is None, the default delta."""
     if not groups:
         raise PrivacyError("groups is empty; give at least one group")
     check_disjoint(groups)

@@ -134,7 +134,7 @@ class TurnBudget:
 
     @property
     def least_turns(self) -> npt.NDArray[np.int64]:
-        """Return the fewest rounds per client that give a group `minimum_cohort` clients a round, int64[M].
+        """Return, per group, the fewest rounds per client that give each round `minimum_cohort` clients.
 
         A round without any of them needs no sum, so of 1 they are 1.
         """
@@ -143,7 +143,7 @@ class TurnBudget:
         return np.clip(least, 1, self.equal_turns)
 
     def checked(self, turns: Sequence[int] | None) -> tuple[int, ...] | None:
-        """Check and return the rounds per client; if None, return 1 for each group if q < 1 / T, else None.
+        """Check and return the rounds per client; None stays None, but becomes 1 per group if q < 1 / T.
 
         PrivacyError for what cannot be.
         """
@@ -158,7 +158,7 @@ class TurnBudget:
         return tuple(turns)
 
     def sens(self, taps: Sequence[float], turns: int) -> float:
-        """Return all sums' joint sensitivity to a client in `turns` rounds, as far apart as possible."""
+        """Return the joint sensitivity of all sums to a client in `turns` rounds at equal distances."""
         densest = densest_turns(turns, self.num_rounds // turns, self.num_rounds)
         return sensitivity(tuple(taps), densest, self.num_rounds)
 
@@ -169,7 +169,7 @@ class TurnBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class TurnsOf:
-    """The values chosen for one group: rounds per client and their distance, clipping norm, taps and noise.
+    """A group's chosen limits on rounds, clipping norm, noise, and taps (noise that is subtracted later).
 
     Taps are the parts of noise that later rounds subtract.
     """
@@ -183,7 +183,7 @@ class TurnsOf:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPlan:
-    """The values chosen for each group, whether all share one sum, and noise relative to the model change."""
+    """A plan: each group's values, whether all groups share one sum, and noise relative to a model change."""
 
     groups: tuple[TurnsOf, ...]
     one_sum: bool
@@ -315,7 +315,7 @@ def _best_turns(asked: TurnBudget, equal_norms: bool) -> tuple[int, ...]:
 
 
 def _largest_sum(asked: TurnBudget, all_sens: Floats) -> tuple[int, ...]:
-    """Return each group's rounds per client k_m for the largest signal in one sum, within `most_updates`."""
+    """Return each group's rounds per client with the largest signal in one sum, within `most_updates`."""
     updates = asked.most_updates
     divisor = math.gcd(*(int(size) for size in asked.sizes))
     unit = divisor * max(1, math.ceil(updates / MOST_UNITS / divisor))
