@@ -54,7 +54,7 @@ _tables: dict[str, Table] = {}
 
 
 def hand_in(*, methods: Table, option_packages: Table, client_counts: Table) -> None:
-    """Store three registries: of methods, of packages with option files, and of functions that count clients.
+    """Store registries: methods, packages with option files, and functions that count a data set's clients.
 
     `client_counts`: by the name of a data set what counts its clients, from its path and columns.
 
@@ -256,7 +256,7 @@ def groups() -> list[str]:
 
 @lru_cache(maxsize=8)
 def _known(directories: tuple[Path, ...]) -> dict[tuple[str, str | None, Methods], DictConfig]:
-    """Return the cache of composed configurations, by (group, option or None for the default, methods).
+    """Return the cache of composed configurations; its keys are (group, option or None for default, methods).
 
     The methods are empty unless the group is ``method``. In a cached configuration, only the settings
     of the named group are sure to be complete: other groups may have the schema alone.

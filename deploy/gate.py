@@ -195,7 +195,7 @@ class Gate:
 
     @contextmanager
     def _taken(self, key: bytes | None, peer: tuple[str, int]) -> Iterator[Share | None]:
-        """In ``with``, count a request as open; give its sender's limits, or None if too many are open."""
+        """Yield the sender's limits and count the request as open meanwhile; None if too many are open."""
         asker = whose(peer[0]) if key is None else key
         share = self.shares.of_address if key is None else self.shares.of_key
         if self._busy[asker] >= share.at_once or (key is None and self._strangers >= self.shares.strangers):

@@ -34,7 +34,7 @@ class Rows:
     arranged: Callable[[torch.Tensor], torch.Tensor] | None = None
 
     def squares(self) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the records' squared gradient norms; the second result is always None for this class.
+        """Return the records' squared gradient norms, and None, since full rows need no norms of inputs.
 
         Of shape (records,) each. A factor scales the whole row, so there is nothing else: None.
         """
@@ -114,7 +114,7 @@ class OuterSum:
         return 2 * places * (outputs + inputs) < outputs * inputs
 
     def squares(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return upper bounds on the records' squared gradient norms, and each record's sum of ||a_t||.
+        """Return upper bounds on squared gradient norms, and sum_t ||a_t|| over each record's inputs a_t.
 
         The terms of the sum cancel each other, so they are computed in float64. Where they nearly vanish the
         numbers that are summed do not, since float32 rounds them: by u (T + 2) sum_t ||g_t|| ||a_t|| at

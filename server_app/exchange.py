@@ -163,7 +163,7 @@ def _is_small(record: ArrayRecord | ConfigRecord | MetricRecord) -> bool:
 
 
 def leading_stage(asked: Container[str]) -> str:
-    """Return the earliest of the stages that one message asks for, after which the message is named."""
+    """Return the earliest protocol stage that a message asks for; it becomes the message's name."""
     return next(stage for stage in STAGES if stage in asked)
 
 

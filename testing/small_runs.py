@@ -162,5 +162,5 @@ def as_charged(requests: Sequence[SumRequest], round_index: int = 0) -> list[Cha
 
 
 def as_expected(requests: Sequence[SumRequest], round_index: int = 1) -> list[ExpectedSum[SumRequest]]:
-    """Wrap requests as expected sums of a round, whose privacy cost is not recorded; no ledger is needed."""
+    """Wrap requests as a round's expected sums: no privacy cost is recorded, so no ledger is needed."""
     return [ExpectedSum(SEAL, request, round_index) for request in requests]

@@ -1,4 +1,4 @@
-"""Computes the noise in secure sums beyond the planned noise, and one client's largest undetected shift."""
+"""Computes the surplus noise in secure sums, and how far one client can shift a sum without detection."""
 
 from math import ceil
 

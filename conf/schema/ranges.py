@@ -74,7 +74,7 @@ def within(interval: str, more: str = "") -> Interval:
 
 
 def positive(words: str, *, or_zero: bool = False) -> Interval:
-    """Return the range above 0 (with `or_zero`: from 0 on), which error messages describe by `words`."""
+    """Return the range of numbers above 0 (from 0 on if `or_zero`); error messages describe it by `words`."""
     return Interval(0, inf, words, without_least=not or_zero, without_most=True)
 
 

@@ -114,7 +114,7 @@ def _needed(prices: _Prices) -> tuple[float, float]:
 
 
 def _on_points(prices: _Prices, step: float) -> _Points:
-    """Convert option prices to a distribution on an even grid of log likelihood ratios."""
+    """Discretise R, a mean of likelihood ratios known by E(R - k)+ and E(k - R)+, on an even log grid."""
     low, high = _needed(prices)
     x = np.exp(step * np.arange(math.floor(low / step), math.ceil(high / step) + 1))
     calls, puts = np.append(1.0, prices.call(x)), np.append(0.0, prices.put(x))

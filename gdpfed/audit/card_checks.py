@@ -60,7 +60,7 @@ def check_card(files: RunFiles) -> Iterator[str]:
 
 
 def _conditions(files: RunFiles) -> set[str]:
-    """Return the conditions that a run meets (apart from its mechanism's), to select model card lines."""
+    """Return which conditions for model card lines a run meets; those of its mechanism are not included."""
     config, plan, holds = files.config, files.plan, set[str]()
     holds |= {"averaged"} if config["method"].get("average", "none") != "none" else set()
     if not _counts_alone(files):

@@ -26,7 +26,7 @@ class EventKind:
     optional: Mapping[str, Check]
 
     def wrong(self, event: Mapping[str, Any]) -> list[str]:
-        """Return the entries that are missing, unknown or out of range, in alphabetical order."""
+        """Return the names of an event's entries that are missing, unknown or out of range; sorted."""
         known = {**self.entries, **self.optional}
         said = event.keys() - {"kind"}
         odd = (self.entries.keys() - said) | (said - known.keys())

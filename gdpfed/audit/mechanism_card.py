@@ -42,7 +42,7 @@ class MechanismCard(ABC):
 
     @abstractmethod
     def inferences(self) -> Mapping[int, Sequence[Inference]]:
-        """Return bounds on membership inference so far, by client group: a list with one for each budget."""
+        """Return bounds on membership inference so far, for each client group: one bound per budget."""
 
     def of_members(self, index: int) -> Inference | None:
         """Return the membership inference bound for attackers in the same sum; None by default."""

@@ -291,7 +291,7 @@ def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch
 
 
 def record_bound(order: TrainingOrder, dimension: int, grid: float) -> float:
-    """Return how far a record may move a client's result: just under C, or 2 C m for m local window_steps.
+    """Return how far a record may move a result: C (2 C m in m steps of work window_steps) minus rounding.
 
     Let S and S' be the sums with a record and without. They differ by C - grid sqrt(d) / w at most, exactly.
     Weighing makes that w C - grid sqrt(d). Clipping to the ball of the encoding, and clamping to its range,

@@ -164,7 +164,7 @@ def _checked_keep_fractions(keep_fractions: Sequence[float] | None, num_groups: 
 
 
 def step_of_noise(noise_per_step: float, num_rounds: int) -> float:
-    """Return the server learning rate, at most 1, that limits all rounds' noise to 0.12 clipping norms.
+    """Return the largest server learning rate up to 1 that keeps the total noise within 0.12 clipping norms.
 
     v is the noise of a round in a parameter, in units of C, at a step of one (`Weighting.noise_per_step`);
     it holds what the rule needs of budgets, cohorts and rates. Independent rounds add up to sqrt(T) v.

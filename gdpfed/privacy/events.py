@@ -315,7 +315,7 @@ class LocalWindows(Event):
 
     @property
     def mixture(self) -> GaussianMixture:
-        """One window's release as a Gaussian mixture: how far a record may change it, and how probably."""
+        """A release after m steps as a Gaussian mixture: a record's possible moves, and their chances."""
         q, m = self.batch_rate, self.window_steps
         if self.bound == "convex":
             moves = [float(met) for met in range(1, m + 1)]

@@ -10,7 +10,7 @@ from gdpfed.privacy.sampling.cohorts import fills_cohorts
 
 
 def messages_a_round(method: Method, secagg: SecAggConfig) -> float:
-    """Return how many messages clients send in a round on average; clients that send no update count, too.
+    """Return the mean number of messages that clients send in a round: updates, zeros, and noise corrections.
 
     It is that of a run in which all clients can be reached. `secagg`: how sums are made, which decides how
     many members they need.

@@ -22,7 +22,7 @@ from gdpfed.report.plan_lines import number_or_none, replacement_fact
 
 
 def plan_table(method: Method, *, details: bool = False, further: Sequence[Fact] = ()) -> Group:
-    """Return a privacy plan as tables with names and values below."""
+    """Return a privacy plan for display: its tables, then lines with names and values."""
     if own := method.plan_tables():
         parts: list[Fitted | FactLines | Notes] = []
         for each in own:

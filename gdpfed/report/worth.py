@@ -99,7 +99,7 @@ class Worth:
 
     @property
     def _columns(self) -> list[str]:
-        """The parties that get a column in tables: all, or, of many, only those with enough test rows."""
+        """The parties that get a column in tables: all; if they are many, those with enough test rows."""
         enough = [party for party in self.parties if self.rows[party] >= FEWEST]
         return self.parties if len(self.parties) <= MOST_COLUMNS else enough
 

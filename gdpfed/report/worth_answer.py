@@ -96,7 +96,7 @@ def answer_table(compared: Sequence[tuple[Line, Worth]]) -> Table | None:
 
 
 def _named(compared: Sequence[tuple[Line, Worth]]) -> list[str]:
-    """Name each configuration by its privacy budgets or, if these are equal, by the settings that differ."""
+    """Name configurations by privacy budgets or, if two budgets are equal, by the settings that differ."""
     promises = [worth.privacy[model_of(line)] for line, worth in compared if model_of(line) in worth.privacy]
     return promises if len(set(promises)) == len(compared) else [line.label for line, _ in compared]
 

@@ -125,7 +125,7 @@ class PreparedRun:
         announce: Announce,
         more: Sequence[Extension] = (),
     ) -> "OpenRun":
-        """Check all sums, make observers, and create the run directory or continue in it.
+        """Check all sums, make the run's observers, and create the run directory or open the existing one.
 
         An observer that cannot do its work says so when it is made: nothing is written yet. ``more`` are
         extensions of whoever starts the run; they keep nothing in its checkpoint.

@@ -117,7 +117,7 @@ class ClientSession:
 
     @property
     def updates(self) -> frozenset[int]:
-        """The numbers of the members asked for an update, even if they dropped out; read before `mask`."""
+        """The numbers of the members asked for an update, dropouts included; empty after `mask`."""
         return frozenset(self._state.members).difference(self._state.correctors)
 
     @property

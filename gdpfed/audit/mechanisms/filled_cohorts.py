@@ -115,7 +115,7 @@ def _corrupt(secagg: Mapping[str, Any], members: int) -> int:
 
 
 def _spare(secagg: Mapping[str, Any], members: int) -> int:
-    """Return how many further members may drop out while a dropped member's masks can be removed."""
+    """Return how many other members may drop out while one dropped member's masks can still be removed."""
     others, corrupt = members - 1, _corrupt(secagg, members)
     helping = min(others, max(others // 2, math.floor(float(secagg["threshold"]) * others), corrupt) + 1)
     if secagg["mode"] == "active":

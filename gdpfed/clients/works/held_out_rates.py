@@ -23,5 +23,5 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
 
 
 def model_dimension(order: TrainingOrder, dimension: int) -> int:
-    """Return the number of model parameters d; raise OrderError if `dimension` does not fit the rates."""
+    """Return d, the number of model parameters; raise OrderError if `dimension` does not fit the work."""
     return dimension_of_counts(order, dimension, rates=True)

@@ -196,7 +196,7 @@ class Alarms:
         return max(0.0, math.log((self.true - delta) / self.false)) if self.true > delta else 0.0
 
     def scale(self, curve: PrivacyCurve) -> float:
-        """Return the rates' Gaussian distance divided by the distance that the privacy curve allows.
+        """Return the rates' Gaussian distance, ndtri(true) - ndtri(false), divided by what the curve allows.
 
         At least 0; it is 0 if the curve allows any distance or none.
         """

@@ -218,7 +218,7 @@ def _revealed(
     total: npt.NDArray[np.float64],
     asked: npt.NDArray[np.bool_] | None,
 ) -> RevealedSum:
-    """Describe a released sum; if the loop does not say who took part, `clients` lists all its units."""
+    """Describe a released sum; `clients` lists the participants, or all units if these are unknown."""
     stddev, everybody = loop.noise_multiplier * loop.clipping_norm, np.ones(loop.num_units, dtype=bool)
     return RevealedSum(
         round_index=index,

@@ -40,7 +40,7 @@ class EdgeClient:
         return self.interval(Job.of(run, order, theta))
 
     def interval(self, job: Job) -> Vector:
-        """Give one job to the edge server's run, wait for it, and return its change of the model, shape (d,).
+        """Give a job to the edge server's run and wait; return how far that run moved the model, shape (d,).
 
         A job that is asked for twice is done once: the answer is kept. Raises EdgeError: the edge refuses,
         does not answer in time, or the cloud has gone on to a later round, as after it was killed. Then its

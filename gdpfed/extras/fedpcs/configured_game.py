@@ -140,7 +140,7 @@ def spending_of(config: Config, found: Equilibrium, declared: Declared) -> Clien
 
 
 def _equal(own: ClientBudgets, chances: Floats, common: dict[str, Any]) -> ClientBudgets:
-    """Return budgets that are equal in all rounds and cost each client the expected total of the game.
+    """Return budgets that stay equal over the rounds; each client's expected total cost is that of the game.
 
     Each client spends the same in every round: a single round of very little would be one of very much noise.
     """

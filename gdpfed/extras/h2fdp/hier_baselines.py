@@ -1,4 +1,4 @@
-"""Methods to compare with H2FDP: no privacy, noise on every device, or edge servers with own runs."""
+"""Methods to compare with H2FDP: no privacy, noise on every device, or a separate run at each edge server."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -105,7 +105,7 @@ def _text_marks(columns: Columns, form: FileForm, name: str) -> frozenset[str]:
 
 
 def row_test(columns: Columns) -> Callable[[Sequence[str]], Callable[[list[str]], bool]]:
-    """Return a function: column names -> a test whether the fields of a line can be a row of the table.
+    """Return a function that makes, from column names, a test whether a line's fields can be a table row.
 
     They can if there are as many fields as columns, at least half of the fields in declared columns are
     valid or empty, and at least one of these is a valid value.

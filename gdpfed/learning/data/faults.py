@@ -50,7 +50,7 @@ class Where:
     found: Callable[[Fault], None] | None = None
 
     def refuse(self, name: str, cells: Cells, wrong: npt.NDArray[np.bool_], words: str) -> None:
-        """Raise LearningError for the first wrong value; if `found` is set, instead call it for each one."""
+        """Call `found` for each wrong value; if `found` is None, raise LearningError for the first."""
         for at in np.flatnonzero(wrong).tolist():
             fault = Fault(int(self.rows[at]), name, cells.text(at), words)
             if self.found is None:

@@ -85,7 +85,7 @@ class TimesToEvent:
 
 
 def interval_of(positions: Positions) -> npt.NDArray[np.int64]:
-    """Convert positions among time intervals to the index of each one's interval: float32[N] -> int64[N]."""
+    """Return, for each position in time, the index of the interval that it is in: float32[N] -> int64[N]."""
     found: npt.NDArray[np.int64] = np.maximum(np.ceil(positions) - 1, 0).astype(np.int64)
     return found
 

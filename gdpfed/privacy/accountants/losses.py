@@ -111,7 +111,7 @@ class Losses:
         return losses, upper, lower
 
     def delta(self, epsilons: Floats) -> Floats:
-        """Return delta(epsilon) = P(loss > epsilon) - e^epsilon Q(loss > epsilon), at each epsilon >= 0."""
+        """Return delta = P(loss > epsilon) - e^epsilon Q(loss > epsilon) for an array of epsilon >= 0."""
         losses, upper, lower = self._above()
         if not self._is_sound():
             return np.ones_like(epsilons)
@@ -172,7 +172,7 @@ class BothLosses:
         return np.asarray(np.max([direction.delta(epsilons) for direction in self.directions], axis=0))
 
     def epsilon(self, delta: float) -> float:
-        """Return the larger epsilon of the two directions at delta."""
+        """Return epsilon at delta: the larger of the two for adding and for removing a client or record."""
         return max(direction.epsilon(delta) for direction in self.directions)
 
 

@@ -137,7 +137,7 @@ def composed_pld_epsilon(releases: Sequence[tuple[Event, int]], delta: float) ->
 def pld_deltas(
     releases: Sequence[tuple[Event, int]], epsilons: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Return delta at every epsilon, for several repeated events together.
+    """Return, for each epsilon of an array, the delta of all these repeated events together.
 
     What was composed for an epsilon is not composed again. Raises PrivacyError for fixed_size sampling, which
     has no such bound.

@@ -63,7 +63,7 @@ class Participations:
         return [sorted(each for each in of if round_index in self._turns[each]) for of in self._counts]
 
     def why_not(self, m: int, client: int, round_index: int) -> str:
-        """Return why a client may not take part in this round, or in any later one; "" if it may."""
+        """Return why a client may not take part in this round, and perhaps in no later one; "" if it may."""
         mechanism = self._plan.mechanism
         if isinstance(mechanism, HasTurns):
             broken = mechanism.broken_turn(m, self._turns.get(client, ()), round_index)
@@ -196,7 +196,7 @@ CHARGED_ONCE: Mapping[Once, str] = {work: f"{kind.entry}_charged" for work, kind
 
 
 def counts_in(charges: object) -> list[Any]:
-    """Return the number of releases in each privacy cost (charge) of one group of a saved ledger."""
+    """Return, for each saved privacy cost (charge) of a group, how many releases it counts."""
     if not isinstance(charges, list):
         return []
     return [charge.get("count") if isinstance(charge, Mapping) else None for charge in charges]

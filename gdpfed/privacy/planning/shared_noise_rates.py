@@ -269,7 +269,7 @@ def _estimated_gain(
 
 
 def _interpolated(known: dict[float, float], size: int) -> _Gain:
-    """Interpolate a group's gain between the sampling rates whose noise sigma is known."""
+    """Return a group's gain for learning at many rates, interpolated from rates with known noise sigma."""
     if not known:
         return _Gain(np.empty(0), np.empty(0))
     logs = np.log(sorted(known))

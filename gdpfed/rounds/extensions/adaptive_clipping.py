@@ -64,7 +64,7 @@ class NormFactor(Extension):
         return [replace(request, norm_factor=self._factor, indicator_share=share) for request in requests]
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Return the sums without their last coordinate, times F; that coordinate determines the next F.
+        """Return sums times the clipping factor, without the last coordinate, which sets the next factor.
 
         The last coordinate measures the share of clients whose update is within the clipping norm.
         """

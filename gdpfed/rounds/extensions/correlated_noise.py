@@ -176,7 +176,7 @@ def _corrections(fleet: Fleet, noise: SumNoise) -> dict[int, tuple[int, ...]]:
 
 
 def _largest_share(parameters: SumParameters) -> float:
-    """Return the standard deviation of one client's noise when as many clients drop out as a sum tolerates.
+    """Return one client's noise (standard deviation) if all tolerated dropouts occur: its largest value.
 
     So it is known when keys are agreed for the sum in which parts of it are taken back.
     """

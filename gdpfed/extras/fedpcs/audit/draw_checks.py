@@ -143,7 +143,7 @@ def _qcid(counts: Floats) -> Floats:
 
 
 def _delta(files: RunFiles, own: Mapping[str, Any]) -> Sample:
-    """Return a function that draws DELTA's sample of a round again, from distances recorded earlier."""
+    """Return a function that repeats a round's client sample by the rule DELTA, from logged distances."""
     held = np.asarray(files.plan["game"]["record_counts"], dtype=np.float64)
     noted = {record["round"] - 1: record.get("noted", {}) for record in files.rounds}
 

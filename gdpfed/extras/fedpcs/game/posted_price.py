@@ -63,7 +63,7 @@ def round_welfare(game: Game, budgets: Floats, reward: float) -> Welfare:
 
 @dataclass(frozen=True, kw_only=True)
 class PostedPrice:
-    """A price that the server pays for each unit of zCDP, and the range of budgets that it accepts.
+    """A price that the server pays for each unit of zCDP, and the range of budgets that the server accepts.
 
     `price`: R, of a unit of zCDP. `least`, `highest`: between these lie all budgets of a whole run, in zCDP.
     Raises GameError: a number that is out of range.
