@@ -63,12 +63,12 @@ from gdpfed.federation.node.journal import JournalEntry
 from gdpfed.federation.node.known_data import dealt_by, keep_data, refuse_other_data
 from gdpfed.federation.node.node_config import NodeConfigError, check_settings
 from gdpfed.federation.node.node_sides import NODE_SIDES
-from gdpfed.federation.node.schedule_checks import trusted_with
+from gdpfed.federation.node.schedule_checks import check_readable, trusted_with
 from gdpfed.federation.node.sessions import MASKED_SLOT, erase_session
 from gdpfed.federation.node.signing import prove
 from gdpfed.federation.node.stand_ins import StandInError
 from gdpfed.federation.node.sum_stages import answer_stage, keep_number
-from gdpfed.federation.node.told_history import check_history, secret_in
+from gdpfed.federation.node.told_history import check_history, remember_server, secret_in
 from gdpfed.privacy.ledgers.terms import Terms
 from secagg import EncodingError, SecAggError
 from secagg.protocol.parameters import OFF
@@ -174,6 +174,7 @@ def _terms(message: Message, context: Context) -> Terms:
     terms = node.own_terms(terms, dealt_by(node, terms))
     own = budget.of_unit(node.budgets, terms.unit)
     check_feared(terms, node.policy.corrupt_fraction)
+    check_readable(terms)
     check_history(own, values_in(message.content, HISTORY_RECORD))
     for name, side in NODE_SIDES.items().items():
         side().check_terms(told.get(name), node.player, own, terms)
@@ -221,7 +222,8 @@ def begin(message: Message, context: Context) -> RecordDict:
             keep_number(node_of(context), number_of_records(usable_data(data)))
             tell_cut(data)
         refuse_other_data(settings_of(context), terms.run)
-        budget.begin(own, terms, secret_in(values_in(message.content, HISTORY_RECORD)))
+        budget.begin(own, terms, secret := secret_in(values_in(message.content, HISTORY_RECORD)))
+        remember_server(node_of(context), terms.run, secret)
         keep_data(settings_of(context), terms.run)
         if trusted := trusted_with(terms):
             log(WARNING, "%s", trusted)

@@ -6,7 +6,8 @@ mechanism. Its mu follows from the noise that only honest nodes know.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partialmethod
 from itertools import product
 from math import inf
 from pathlib import Path
@@ -23,7 +24,9 @@ from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import InputError
 from gdpfed.federation.node import agreed_terms, budget, sum_stages
 from gdpfed.federation.node.contribution import Contributor
+from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_settings import Node, NodeSettings
+from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms
 from secagg import ClientPolicy, ClientSession, Roster, SecAggError, ServerSession, SumParameters
 from testing.known_identities import identity_of, keys_of, node_settings, write_files
@@ -53,6 +56,8 @@ class AskedSum:
         correctors: the members that are asked for no update.
         back: by member, the rounds whose noise it is to take back.
         lost: honest members whom the server calls lost before they send a vector.
+        begun_again: by honest member, the terms on which the server begins the run again with it before its
+            vector, once it has had the member forget the run.
     """
 
     round_of_run: RoundOfRun
@@ -61,6 +66,7 @@ class AskedSum:
     correctors: Sequence[int] = ()
     back: Mapping[int, Sequence[int]] = field(default_factory=dict)
     lost: Collection[int] = ()
+    begun_again: Mapping[int, Terms] = field(default_factory=dict)
 
     @property
     def members(self) -> list[int]:
@@ -101,6 +107,17 @@ class LyingServer:
             return False
         return True
 
+    def agreed(self, client: int, run: str) -> Terms | None:
+        """Return the terms on which an honest client has begun a run, or None if it has not or forgot it."""
+        with locked_ledger(*budget.places_of(self.nodes[client].settings.budgets)) as file:
+            return next((each.terms for each in file.ledger.runs if each.terms.run == run), None)
+
+    def begin_again(self, client: int, terms: Terms) -> bool:
+        """Begin another run, so that an honest client forgets this one if it can; then begin this one."""
+        with patch.object(ClientLedger, "forget_free", partialmethod(ClientLedger.forget_free, most=1)):
+            self.begin(client, replace(terms, run="another run"))
+            return self.begin(client, terms)
+
     def ask(self, asked: AskedSum) -> dict[int, Sent]:
         """Ask for a sum; return what honest nodes have sent, even if the server cannot unmask the sum."""
         self._sent = {}
@@ -138,6 +155,8 @@ class LyingServer:
             if stage == "mask":
                 server.bind(SAME)
                 gone.update(asked.lost)
+                for client, terms in asked.begun_again.items():
+                    self.begin_again(client, terms)
             for member, data in server.requests().items():
                 if member in gone:
                     continue
@@ -194,7 +213,7 @@ class LyingServer:
         return session.mask(np.zeros(session.parameters.dimension, np.int64), context)
 
     def mu(self, client: int, known: Collection[int] = ()) -> float:
-        """Return mu of Gaussian DP for all sums together, about the updates of one honest client.
+        """Return the Gaussian DP parameter mu of all sums together, for the updates of one honest client.
 
         mu^2 = max over signs e of x^T K^-1 x. x_t = e_t C_t if sum t has an update of the client, else 0.
         K is the covariance of the noise that neither colluders nor the clients in `known` know. The result is

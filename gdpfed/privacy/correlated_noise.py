@@ -28,6 +28,8 @@ from gdpfed.privacy.validation import require_count, require_number
 Floats = npt.NDArray[np.float64]
 
 MOST_TAPS = 16
+MOST_ROUNDS_AND_TAPS = 500_000
+"""Of the product of both. A node computes the cost of all its runs for every message, in a second or less."""
 ROUNDING = 1e-12
 
 
@@ -39,6 +41,11 @@ def check_taps(taps: tuple[float, ...], num_rounds: int) -> None:
     """
     if len(taps) > MOST_TAPS:
         raise PrivacyError(f"the noise has {len(taps)} taps; use at most {MOST_TAPS}")
+    if num_rounds * len(taps) > MOST_ROUNDS_AND_TAPS:
+        raise PrivacyError(
+            f"{num_rounds} rounds with {len(taps)} taps take too long to account for: use at most "
+            f"{MOST_ROUNDS_AND_TAPS // len(taps)} rounds, or fewer taps"
+        )
     for tap in taps:
         if not 0.0 <= require_number("a tap of the noise", tap) < math.inf:
             raise PrivacyError(f"a tap of the noise is {tap}; it must be finite and not negative")
@@ -72,7 +79,7 @@ def densest_turns(most_turns: int, separation: int, num_rounds: int) -> tuple[in
 
 
 def sensitivities(taps: Sequence[float], num_rounds: int) -> Floats:
-    """Return the sensitivity of all sums to a client in 1, ..., T evenly spaced rounds, shape (T,)."""
+    """Return all sums' joint sensitivity to a client in k evenly spaced rounds, k = 1, ..., T: shape (T,)."""
     present = np.zeros((num_rounds, num_rounds))
     for turns in range(1, num_rounds + 1):
         present[list(densest_turns(turns, num_rounds // turns, num_rounds)), turns - 1] = 1.0

@@ -1050,8 +1050,45 @@ DEFENCES = (
             ),
             (
                 "gdpfed/federation/node/sum_stages.py",
-                "            check_schedule(own,",
-                "            (lambda *_: 0)(own,",
+                "            check_schedule(terms,",
+                "            (lambda *_: 0)(terms,",
+            ),
+        ),
+    ),
+    Defence(
+        "terms-changed-within-a-sum",
+        "federation/node/test_lying_server.py::test_terms_do_not_change_between_two_stages_of_a_sum",
+        (
+            (
+                "gdpfed/federation/node/sum_stages.py",
+                "parameters, order, check_members)",
+                "parameters, order)",
+            ),
+        ),
+    ),
+    Defence(
+        "rounds-read-by-another-server",
+        "federation/node/test_other_servers.py::"
+        "test_another_server_gets_one_line_for_every_round_and_for_a_run_that_never_began"
+        "[advertise--run]",
+        (
+            (
+                "gdpfed/federation/node/sum_stages.py",
+                "    own, terms = node.settings.budgets, None\n    if own:\n"
+                "        check_server(node, request.round_of_run.run)\n",
+                "    own, terms = node.settings.budgets, None\n",
+            ),
+        ),
+    ),
+    Defence(
+        "schedule-without-signatures",
+        "federation/node/test_noise_asked_back.py::"
+        "test_a_sum_without_signatures_is_refused_where_a_schedule_was_agreed_to",
+        (
+            (
+                "gdpfed/federation/node/schedule_checks.py",
+                "not (signs or terms.schedule)",
+                "not signs",
             ),
         ),
     ),

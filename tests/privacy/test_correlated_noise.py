@@ -172,6 +172,7 @@ def test_without_taps_turns_are_gaussians_of_their_own():
         ({"taps": (0.9, 0.9)}, "rises after"),
         ({"taps": (1.1,)}, "rises after"),
         ({"taps": (0.01,) * 17}, "at most 16"),
+        ({"taps": (0.01,) * 16, "rounds": 10**6}, "use at most 31250 rounds, or fewer taps"),
     ],
 )
 def test_odd_events_are_refused(changed, match):

@@ -132,7 +132,7 @@ def test_each_client_is_told_its_own_runs_and_the_file_is_the_servers_alone(tmp_
         for client, (old, new) in enumerate(secrets)
     }
     assert (tmp_path / HISTORY_FILE).stat().st_mode & 0o077 == 0
-    assert json.loads((tmp_path / HISTORY_FILE).read_text())["version"] == 2
+    assert json.loads((tmp_path / HISTORY_FILE).read_text())["version"] == 3
 
 
 @pytest.mark.parametrize("secret", ["", "0" * 32])
@@ -222,8 +222,8 @@ def test_a_damaged_file_is_named_with_the_remedy(tmp_path, text):
     (tmp_path / HISTORY_FILE).write_text(text)
     with pytest.raises(RunError, match="is damaged .*: put it back, or remove it"):
         ClientHistory(tmp_path, "one", None).told([0])
-    (tmp_path / HISTORY_FILE).write_text('{"version": 3, "clients": {}}')
-    with pytest.raises(RunError, match="has version 3, and this gdpfed reads 1 and 2"):
+    (tmp_path / HISTORY_FILE).write_text('{"version": 4, "clients": {}}')
+    with pytest.raises(RunError, match="has version 4, and this gdpfed reads 1, 2, 3"):
         ClientHistory(tmp_path, "one", None).told([0])
 
 

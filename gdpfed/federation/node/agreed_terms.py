@@ -4,10 +4,8 @@ Noise that later sums take back covers a client's update. The client is not in a
 check them by itself: their honest members must hold the terms that it holds (docs/privacy.md has the proof).
 """
 
-from gdpfed.clients.messages import AGREED_OF_LABEL, RoundOfRun
-from gdpfed.federation.node.budget import BudgetRefusedError, places_of
-from gdpfed.federation.node.ledger_file import locked_ledger
-from gdpfed.federation.node.own_budget import Budgets
+from gdpfed.clients.messages import AGREED_OF_LABEL
+from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.ledgers.terms_options import once_in
 from gdpfed.privacy.mechanisms.scheduled.terms import ScheduledTerms
@@ -19,27 +17,18 @@ WITHOUT_LEDGER = (
 )
 
 
-def check_agreed(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
-    """Raise BudgetRefusedError if a signed sum subtracts earlier noise in another way than this node agreed.
+def check_agreed(terms: Terms | None, round_index: int, parameters: SumParameters) -> None:
+    """Raise BudgetRefusedError if a sum subtracts earlier noise in another way than this node has agreed to.
 
     A node checks the sums that it is in by its own terms. In all other sums the honest members must have the
-    same terms. So the label that they sign names these by a digest. A node without a ledger has no terms, so
-    it signs for no sum that takes noise back.
-
-    Raises:
-        BudgetRefusedError: the label names another stream of noise, or one although the node has none.
-        LedgerError: the ledger cannot be relied on.
+    same terms. So the label that they sign names these by a digest. A node without a ledger has no terms
+    (None), so it signs for no sum that takes noise back.
     """
-    stream = None
-    if budgets:
-        with locked_ledger(*places_of(budgets)) as file:
-            terms = file.ledger.terms(round_of_run.run)
-        if isinstance(terms, ScheduledTerms) and not once_in(terms, round_of_run.index):
-            stream = terms.stream
+    stream = terms.stream if isinstance(terms, ScheduledTerms) and not once_in(terms, round_index) else None
     signed = agreed_in_label(parameters.label)
     if signed != (stream.digest if stream else ""):
-        agreed = "other terms than this node has agreed to" if budgets else WITHOUT_LEDGER
-        raise BudgetRefusedError(f"the sum of round {round_of_run.index} takes noise back by {agreed}")
+        agreed = WITHOUT_LEDGER if terms is None else "other terms than this node has agreed to"
+        raise BudgetRefusedError(f"the sum of round {round_index} takes noise back by {agreed}")
 
 
 def agreed_in_label(label: str) -> str:

@@ -7,7 +7,7 @@ its round is written down. So a crash anywhere leaves more charged than was sent
 A budget is for a client or for each of its records, and a run counts against the one of its own unit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from logging import ERROR
 from math import ceil, inf, isinf
@@ -110,22 +110,28 @@ def begin(budgets: Budgets, terms: Terms, secret: str = "") -> None:
             edge_trusted=budget.edge_trusted and not terms.sums_hidden,
             secret=secret,
         )
+        if file.ledger.run(terms.run).secret not in ("", secret):
+            raise BudgetRefusedError(
+                f"run {terms.run} has begun with another secret than this server's: put the server's "
+                "client_history.json back beside the run, or begin a new run"
+            )
         file.ledger.forget_free()
         file.save()
 
 
-def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
-    """Raise an error if a sum breaks the run's agreed conditions or would exceed this client's limits."""
+def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> Terms:
+    """Return the run's terms; raise an error if a sum breaks them or would exceed this client's limits."""
     with locked_ledger(*places_of(budgets)) as file:
         terms = file.ledger.check_round(round_of_run.run, round_of_run.index)
         budget = of_unit(budgets, terms.unit)
         check_terms_of_sum(terms, round_of_run.index, parameters)
         if not may_be_filled(terms, round_of_run.index):
             _check_limits(budget, file.ledger, round_of_run)
+    return terms
 
 
 def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
-    """Raise BudgetRefusedError for an unmasked update that neither has own noise nor goes to a trusted edge.
+    """Raise BudgetRefusedError for an unmasked update without client noise, unless it goes to a trusted edge.
 
     A trusted edge server may receive such an update if the terms say so, which the ledger records: it owes
     the noise of the terms, which `charge` checks.
@@ -141,9 +147,16 @@ def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
 
 
 def charge(
-    budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters, order: "TrainingOrder"
+    budgets: Budgets,
+    round_of_run: RoundOfRun,
+    parameters: SumParameters,
+    order: "TrainingOrder",
+    check: Callable[[Terms], None] | None = None,
 ) -> None:
     """Record in the ledger on disk that an update is about to be sent.
+
+    `check`: may refuse it by the run's terms. A run that has cost nothing may be forgotten and begun again on
+    other terms, so only the terms that are charged are sure to stay.
 
     Raises:
         BudgetRefusedError, PrivacyError: it must not be.
@@ -156,6 +169,8 @@ def charge(
         check_terms_of_sum(terms, round_of_run.index, parameters)
         if broken := _broken_by(terms, round_of_run.index, order, parameters):
             raise BudgetRefusedError(broken)
+        if check is not None:
+            check(terms)
         if not order.fills:
             _check_limits(budget, file.ledger, round_of_run, num_steps)
         file.ledger.charge(round_of_run.run, round_of_run.index, num_steps, fills=order.fills)

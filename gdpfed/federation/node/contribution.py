@@ -1,4 +1,4 @@
-"""Computes a node's contribution to a sum, after checking the server's instruction to train and the model.
+"""Computes a node's contribution to a sum, after checking the model and the server's instruction to train.
 
 torch is imported only when a message orders training: in a deployment each message starts a new process, and
 loading torch takes longer than the answer to any other message.
@@ -129,7 +129,7 @@ class Contributor:
         steps_of: "Callable[[TrainingOrder, torch.Tensor, Encoding], Steps]",
         filling: Callable[[Encoding], Steps],
     ) -> Steps:
-        """Compute the client's update and encode it by `steps_of`; if the server wants zeros, call `filling`.
+        """Return the client's update, encoded by `steps_of`, or `filling(encoding)` if zeros are asked for.
 
         The round is charged already, and the server sees whether the client answers. So an error that depends
         on the examples is not raised: the client sends zeros, under the same noise as any update.

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from gdpfed.errors import LearningError
 from gdpfed.federation import log
+from gdpfed.federation.node.budget import places_of
 from gdpfed.federation.node.join_checks import DataRefusedError, usable_data
+from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.json_files import WRONG_FORM, read_json
@@ -26,7 +28,7 @@ from gdpfed.privacy.ledgers.terms_options import num_budgets
 SUFFIX = ".data"
 VERSION = 1
 MOST_RUNS = 100
-"""Of which the newest are kept."""
+"""That are not in the ledger; the newest of them are kept."""
 SHOWN = 12
 UNUSABLE = "data cannot be used, see the log of this client"
 """All that the server is told: the same as of data that do not fit."""
@@ -60,6 +62,8 @@ def refuse_other_data(settings: NodeSettings, run: str) -> None:
 def keep_data(settings: NodeSettings, run: str) -> None:
     """Record the hash of the data that a run trains on, unless one was recorded before.
 
+    It stays as long as the run is in the node's ledger.
+
     Raises:
         DataRefusedError: the examples cannot be read, or the file cannot be written.
     """
@@ -67,16 +71,21 @@ def keep_data(settings: NodeSettings, run: str) -> None:
     if own is None or path is None:
         return
     file = _file(path)
+    with locked_ledger(*places_of(settings.budgets)) as ledger_file:
+        charged = {each.terms.run for each in ledger_file.ledger.runs}
     with file.locked():
         runs = _runs_in(path)
         if run in runs:
             return
-        kept = dict(list((runs | {run: _name_of(own)}).items())[-MOST_RUNS:])
+        kept = runs | {run: _name_of(own)}
+        # A server may begin any number of runs that cost nothing, and that the ledger forgets again.
+        for oldest in [name for name in kept if name not in charged][:-MOST_RUNS]:
+            del kept[oldest]
         file.write(json.dumps({"version": VERSION, "runs": kept}, indent=1).encode() + b"\n")
 
 
 def dealt_by(settings: NodeSettings, terms: Terms) -> str:
-    """Return a hash of what puts records into budget groups: a declared column, or all records in order.
+    """Return a hash of what assigns records to budget groups: a declared column, or the examples in order.
 
     It is a hash of the declared column for the groups, or of the client's number and its training examples in
     their order. It is empty for records of one group, or without data of the node's own.

@@ -145,7 +145,7 @@ class LedgerFile:
         return read["ledger"]
 
     def _known(self) -> list[str]:
-        """Return from the lock file the possible hashes of the ledger on disk; empty if there was never one.
+        """Read from the lock file the hashes that the ledger on disk may have; empty if there was no ledger.
 
         The lock also says whether the ledger had a copy when it was written.
         """
@@ -266,7 +266,7 @@ def _is_free(entry: Mapping[str, Any]) -> bool:
 
 
 def _terms_of_both(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the terms on which two ledger entries of one run agree, with the earlier of their first rounds.
+    """Return two ledger entries' common terms; only the first round may differ: the earlier one is taken.
 
     Raises:
         LedgerError: the terms are others, so that neither stands for what both have cost.

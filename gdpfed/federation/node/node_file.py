@@ -18,7 +18,7 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class NodeFile:
-    """A node's own file, and how errors name it.
+    """A file of a node, the setting that gives its path, and the exception to raise if it cannot be used.
 
     Attributes:
         path: of the file; its lock is another file beside it.

@@ -33,7 +33,7 @@ class NodeSide:
         return budget.epsilon
 
     def check_terms(self, told: Values | None, player: Player | None, budget: Budget, terms: Terms) -> None:
-        """Raise BudgetRefusedError if a run's conditions differ from what this node answered to the plug-in.
+        """Raise BudgetRefusedError if a run's conditions differ from this node's answer to a server plug-in.
 
         `told`: the values that the server's plug-in sent.
         """

@@ -20,6 +20,7 @@ from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_settings import Node
 from gdpfed.federation.node.own_budget import Budgets
 from gdpfed.federation.node.sessions import SHARES, session_file_of
+from gdpfed.privacy.ledgers.terms import Terms
 from secagg import RemoteProtocolError, Stage, SumParameters
 from secagg.crypto.keys import CONTEXT_BYTES
 
@@ -127,8 +128,11 @@ def _in_state(node: Node) -> list[NoiseShare]:
     return [NoiseShare.from_dict(share) for share in json.loads(record[DATA])] if record else []
 
 
-def check_correction(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> None:
-    """Raise an error if this client has no noise to subtract, or if the sum breaks the run's conditions."""
+def check_correction(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters) -> Terms:
+    """Return the run's terms; raise an error if the sum breaks them, or this client has no noise to subtract.
+
+    A run of which it has noise has cost it something, so these terms stay.
+    """
     with locked_ledger(*places_of(budgets)) as file:
         run = file.ledger.run(round_of_run.run)
         if not run.turns_to_take_back(round_of_run.index):
@@ -136,6 +140,7 @@ def check_correction(budgets: Budgets, round_of_run: RoundOfRun, parameters: Sum
                 f"this client has no noise to take back in round {round_of_run.index} of {round_of_run.run}"
             )
         check_terms_of_sum(run.terms, round_of_run.index, parameters)
+    return run.terms
 
 
 def take_back(

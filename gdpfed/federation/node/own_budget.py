@@ -53,7 +53,7 @@ class Budget:
 
     @property
     def epsilon(self) -> float:
-        """The smallest epsilon of this budget, where groups of records have several."""
+        """The budget's epsilon; the smallest one if groups of records have different epsilons."""
         return min(self.epsilons)
 
 

@@ -8,48 +8,48 @@ among all the members that the schedule has (docs/privacy.md has the proof).
 
 from math import ceil
 
-from gdpfed.clients.messages import RoundOfRun
-from gdpfed.federation.node.budget import BudgetRefusedError, places_of
-from gdpfed.federation.node.ledger_file import locked_ledger
-from gdpfed.federation.node.own_budget import Budgets
+from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.ledgers.terms_options import noise_taps, once_in
 from gdpfed.privacy.mechanisms.scheduled.terms import ScheduledTerms
 from gdpfed.privacy.mechanisms.scheduled.turns import TurnSchedule
 from secagg import ClientSession
 
+UNSIGNED = "the members of a sum by an agreed schedule must sign, and this sum asks for no signatures"
 
-def check_schedule(
-    budgets: Budgets,
-    round_of_run: RoundOfRun,
-    session: ClientSession,
-    corrupt_fraction: float,
-) -> None:
-    """Raise BudgetRefusedError if a signed sum has a member that the schedule does not name for this round.
+
+def check_schedule(terms: Terms, round_index: int, session: ClientSession, corrupt_fraction: float) -> None:
+    """Raise BudgetRefusedError if a sum has a member that the schedule does not name for this round.
 
     A member holds shares of the others' secrets, also one without an update, and one that drops out later. If
     the server could add members, it would add corrupt ones until these can unmask any sum by themselves.
 
     Args:
-        budgets: of the node, with its ledger.
-        round_of_run: what the sum is part of.
+        terms: which the node has agreed to.
+        round_index: of the sum.
         session: of the sum, with the parameters and members that all members have signed.
         corrupt_fraction: the share of corrupt members that the node's operator fears.
 
     Raises:
-        BudgetRefusedError: the terms have no schedule, a member has no part in this round by it, or too few
-            of the members that the schedule has are taken for corrupt.
-        LedgerError: the ledger cannot be relied on.
+        BudgetRefusedError: a signed sum without a schedule in the terms, or the other way round; a member has
+            no part in this round; too few of the members that the schedule has are taken for corrupt.
     """
-    if not session.parameters.signs:
+    signs = session.parameters.signs
+    if not isinstance(terms, ScheduledTerms) or once_in(terms, round_index) or not (signs or terms.schedule):
         return
-    with locked_ledger(*places_of(budgets)) as file:
-        terms = file.ledger.terms(round_of_run.run)
-    if not isinstance(terms, ScheduledTerms) or once_in(terms, round_of_run.index):
-        return
-    broken = _broken(terms, round_of_run.index, session, corrupt_fraction)
+    broken = _broken(terms, round_index, session, corrupt_fraction) if signs else UNSIGNED
     if broken:
         raise BudgetRefusedError(f"{broken}, against the terms of run {terms.run}")
+
+
+def check_readable(terms: Terms) -> None:
+    """Raise PrivacyError if the run's schedule has another form, or names a client twice.
+
+    This is checked when the run is offered, and not for every message that reads the ledger: it takes long
+    for many clients. A schedule that is not valid is refused in each of its sums, too.
+    """
+    if isinstance(terms, ScheduledTerms) and terms.schedule:
+        TurnSchedule.from_text(terms.schedule)
 
 
 def trusted_with(terms: Terms) -> str:

@@ -112,7 +112,7 @@ def keep_session(
     round_of_run: RoundOfRun,
     before: StoredSession | None = None,
 ) -> None:
-    """Store a session until the next message of its round; it replaces the stored session ``before``."""
+    """Store a session until the next message of its round, in place of the stored session ``before``."""
     file = session_file_of(node)
     data, handle = session.to_bytes(), ""
     opened = time.time() if before is None else before.opened

@@ -83,7 +83,7 @@ def stand_in_of(config: Mapping[str, Any]) -> StandIn | None:
 
 
 def all_settings() -> dict[str, Kind]:
-    """Return all settings of a node with their allowed values, including those of its stand-ins."""
+    """Return all settings of a node with their allowed values, and those of objects that replace its data."""
     more = {key: kind for each in STAND_INS.items().values() for key, kind in each.settings.items()}
     return {**OWN_SETTINGS, **more}
 

@@ -50,6 +50,8 @@ from gdpfed.federation.node.sessions import (
     stored_session,
 )
 from gdpfed.federation.node.signing import accept_roster
+from gdpfed.federation.node.told_history import check_server
+from gdpfed.privacy.ledgers.terms import Terms
 from secagg import LocalProtocolError, RemoteProtocolError, SumParameters
 from secagg.protocol.parameters import OFF
 
@@ -83,17 +85,19 @@ def advertise(request: StageRequest, node: Node) -> bytes:
 
     Nothing is charged: keys tell nothing of the data, and keys that are agreed ahead may stay unused.
     """
+    own, terms = node.settings.budgets, None
+    if own:
+        check_server(node, request.round_of_run.run)
     accept_roster(node, request.roster)
     session = open_session(node)
     answer = session.advertise(request.data)
-    own = node.settings.budgets
     if own:
-        check = check_correction if session.corrects else budget.check_sum
-        check(own, request.round_of_run, session.parameters)
+        checked = check_correction if session.corrects else budget.check_sum
+        terms = checked(own, request.round_of_run, session.parameters)
     if other := _other_label(session.parameters.label, request.round_of_run):
         raise RemoteProtocolError(ADVERTISE, None, other)
     if session.parameters.signs:
-        check_agreed(own, request.round_of_run, session.parameters)
+        check_agreed(terms, request.round_of_run.index, session.parameters)
     if keeps_shares(node):
         forget_shares(node, request.round_of_run)
     keep_session(node, AGREEING, session, request.round_of_run)
@@ -131,9 +135,15 @@ def mask(request: StageRequest, node: Node) -> bytes:
         if request.correction is not None:
             correction = Correction.of(request.correction, request.round_of_run.index)
         own, turns = node.settings.budgets, correction.turns
-        if own:
-            check_schedule(own, request.round_of_run, session, node.settings.policy.corrupt_fraction)
+
+        def check_members(terms: Terms) -> None:
+            check_schedule(terms, request.round_of_run.index, session, node.settings.policy.corrupt_fraction)
+            if parameters.signs:
+                check_agreed(terms, request.round_of_run.index, parameters)
+
         if session.corrects:
+            if own:
+                check_members(check_correction(own, request.round_of_run, parameters))
             parts = _taken_back(node, request.round_of_run, turns, parameters)
             if turns and not parts:
                 raise LocalProtocolError(f"this node kept no noise of rounds {turns}, so it takes none back")
@@ -147,7 +157,7 @@ def mask(request: StageRequest, node: Node) -> bytes:
         who = _contributor(request, node, MASK)
         who.check(order, theta, session.encoding())
         if own:
-            budget.charge(own, request.round_of_run, parameters, order)
+            budget.charge(own, request.round_of_run, parameters, order, check_members)
         parts = _taken_back(node, request.round_of_run, turns, parameters)
         from gdpfed.clients.noise import new_share
 
@@ -189,6 +199,7 @@ def plain(request: StageRequest, node: Node) -> bytes:
     """
     own = node.settings.budgets
     if own:
+        check_server(node, request.round_of_run.run)
         budget.check_in_clear(own, request.round_of_run)
     parameters = SumParameters.from_bytes(request.data)
     node.settings.policy.check(parameters)
@@ -203,7 +214,7 @@ def plain(request: StageRequest, node: Node) -> bytes:
 def _order_and_model(
     request: StageRequest, node: Node, parameters: SumParameters
 ) -> tuple["TrainingOrder", npt.NDArray[np.float32]]:
-    """Return a request's checked instruction and model; raise an error if the operator forbids what it uses.
+    """Return a request's checked instruction and model; raise an error if the operator forbids a part of it.
 
     The operator decides which files a node opens. Only a simulated node reads a path that the server names.
     """

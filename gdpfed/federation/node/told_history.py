@@ -2,7 +2,8 @@
 
 A server that lies can bring about a refusal, and no more: in how many rounds of a run the client was is
 compared only for the server that shows the run's secret, which the ledger has had since the run began. Any
-other server could read from the refusals in how many rounds a secret sample had this client.
+other server could read from the refusals in how many rounds a secret sample had this client. So other servers
+are refused the run's sums, too: whether a round may have an update tells whether it has had one.
 """
 
 from collections.abc import Mapping
@@ -11,19 +12,31 @@ from hmac import compare_digest
 from logging import ERROR
 from typing import Any
 
-from gdpfed.clients.messages import MOST_TOLD_RUNS, SECRET, TOLD_ROUNDS, TOLD_RUNS, TOLD_SECRETS, one_line
+from gdpfed.clients.messages import (
+    MOST_TOLD_RUNS,
+    RUN,
+    SECRET,
+    TOLD_ROUNDS,
+    TOLD_RUNS,
+    TOLD_SECRETS,
+    one_line,
+)
+from gdpfed.errors import PrivacyError
 from gdpfed.federation import log
-from gdpfed.federation.node.budget import BudgetRefusedError
+from gdpfed.federation.node.budget import BudgetRefusedError, places_of
 from gdpfed.federation.node.ledger_file import locked_ledger
+from gdpfed.federation.node.node_settings import Node
 from gdpfed.federation.node.own_budget import Budget
 from gdpfed.privacy.ledgers.client import ClientLedger
 
 LONGEST_SECRET = 64
+BEGUN = "begun"
+"""The record of a node's state with the run that this Flower run's server has begun, and its secret."""
 
 
 @dataclass(frozen=True)
 class ToldRun:
-    """What a server remembers of a client in a run: how many rounds have its update, and the run's secret."""
+    """What a server remembers of a client in a run: how many rounds have its update, and a shared secret."""
 
     rounds: int
     secret: str
@@ -69,6 +82,24 @@ def secret_in(told: Mapping[str, Any] | None) -> str:
     if not isinstance(secret, str) or len(secret) > LONGEST_SECRET:
         raise BudgetRefusedError("the run's secret is not a short text: run one version on server and nodes")
     return secret
+
+
+def remember_server(node: Node, run: str, secret: str) -> None:
+    """Keep in the node's state of this Flower run that its server has shown a run's secret."""
+    node.state[BEGUN] = {RUN: run, SECRET: secret}
+
+
+def check_server(node: Node, run: str) -> None:
+    """Raise PrivacyError unless the server has shown the secret with which this run began on the node.
+
+    The line is the same for a run that never began. A run of before there were secrets has none.
+    """
+    shown = node.state.get(BEGUN, {})
+    secret = str(shown.get(SECRET, "")) if shown.get(RUN) == run else ""
+    with locked_ledger(*places_of(node.settings.budgets)) as file:
+        begun = next((each for each in file.ledger.runs if each.terms.run == run), None)
+    if begun is None or (begun.secret and not compare_digest(begun.secret.encode(), secret.encode())):
+        raise PrivacyError(f"run {run} was never begun with this client: begin it first")
 
 
 def missing_rounds(ledger: ClientLedger, earlier: Mapping[str, ToldRun]) -> dict[str, int]:

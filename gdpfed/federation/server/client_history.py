@@ -4,9 +4,11 @@ A node compares its ledger with the hash in the ledger's lock file. If both file
 nothing. The server has received the updates, so with the terms it sends each client its earlier runs on this
 server, and the node compares them with its ledger (`gdpfed.federation.node.told_history`). The server
 identifies a client by its key in the consortium's roster, or without a roster by its number. It shows each
-client the secret that it gave it when the run began, as a client tells other servers nothing about a run.
+client the secret that it gave it when the run began, since a client answers nobody else about a run. Secrets
+follow from a key in the file, so a client whose answer was lost is told the same again.
 """
 
+import hmac
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -31,9 +33,9 @@ from gdpfed.json_files import WRONG_FORM, read_json
 
 HISTORY_FILE = "client_history.json"
 SECRET_BYTES = 16
-VERSION = 2
-READ_VERSIONS = (1, VERSION)
-"""In version 1 a run is its number of rounds, without a secret."""
+VERSION = 3
+READ_VERSIONS = (1, 2, VERSION)
+"""In version 1 a run is its number of rounds, without a secret; before 3 secrets follow from no key."""
 
 
 @dataclass(frozen=True)
@@ -62,27 +64,42 @@ class ClientHistory:
         self._run = run
         self._keys = keys or {}
         self._counted: set[tuple[int, int]] = set()
-        self._drawn: dict[int, str] = {}
 
     def told(self, clients: Collection[int]) -> dict[int, Records]:
         """Return message records that tell each client about its own newest runs and about this run.
 
         Raises RunError: the file cannot be used.
         """
-        known = self._read()
-        return {client: {HISTORY_RECORD: self._of(client, known)} for client in clients}
+        if not clients:
+            return {}
+        key, known = self._keyed()
+        return {client: {HISTORY_RECORD: self._of(client, key, known)} for client in clients}
 
-    def _of(self, client: int, known: Mapping[str, Runs]) -> dict[str, Any]:
+    def _of(self, client: int, key: str, known: Mapping[str, Runs]) -> dict[str, Any]:
         runs = known.get(self._name(client), {})
         return {
             TOLD_RUNS: list(runs),
             TOLD_ROUNDS: [each.rounds for each in runs.values()],
             TOLD_SECRETS: [each.secret for each in runs.values()],
-            SECRET: runs[self._run].secret if self._run in runs else self._new_secret(client),
+            SECRET: runs[self._run].secret if self._run in runs else self._new_secret(client, key),
         }
 
-    def _new_secret(self, client: int) -> str:
-        return self._drawn.setdefault(client, token_hex(SECRET_BYTES))
+    def _new_secret(self, client: int, key: str) -> str:
+        """Return this run's secret for a client: HMAC-SHA256 of both names under the file's key, as text."""
+        names = json.dumps([self._run, self._name(client)])
+        return hmac.digest(key.encode(), names.encode(), "sha256")[:SECRET_BYTES].hex()
+
+    def _keyed(self) -> tuple[str, dict[str, Runs]]:
+        """Return the file's key and its runs; write a new key into a file that has none."""
+        key, known = self._read()
+        if key:
+            return key, known
+        with self._locked():
+            key, known = self._read()
+            if not key:
+                key = token_hex(SECRET_BYTES)
+                self._save(key, known)
+        return key, known
 
     def begun(self, clients: Collection[int]) -> None:
         """Note in the server's file that these clients have recorded this run's cost in their ledgers."""
@@ -100,39 +117,45 @@ class ClientHistory:
     def _add(self, more: Mapping[int, int], *, begins: bool) -> None:
         if not more or not (begins or self.path.exists()):
             return
-        with FileLock(self.path.with_name(f".{HISTORY_FILE}.lock"), mode=PRIVATE_MODE):
-            known = self._read()
+        key, _ = self._keyed()
+        with self._locked():
+            _, known = self._read()
             for client, count in more.items():
                 runs = known.setdefault(self._name(client), {})
                 if begins and self._run not in runs:
-                    runs[self._run] = ClientsRun(0, self._new_secret(client))
+                    runs[self._run] = ClientsRun(0, self._new_secret(client, key))
                 if self._run in runs:
                     runs[self._run] = replace(runs[self._run], rounds=runs[self._run].rounds + count)
                 for oldest in list(runs)[:-MOST_TOLD_RUNS]:
                     del runs[oldest]
-            kept = {
-                name: {run: asdict(each) for run, each in runs.items()}
-                for name, runs in known.items()
-                if runs
-            }
-            body = {"version": VERSION, "clients": kept}
-            save_whole(self.path, json.dumps(body, indent=1).encode() + b"\n")
+            self._save(key, known)
+
+    def _locked(self) -> FileLock:
+        return FileLock(self.path.with_name(f".{HISTORY_FILE}.lock"), mode=PRIVATE_MODE)
+
+    def _save(self, key: str, known: Mapping[str, Runs]) -> None:
+        kept = {
+            name: {run: asdict(each) for run, each in runs.items()} for name, runs in known.items() if runs
+        }
+        body = {"version": VERSION, "key": key, "clients": kept}
+        save_whole(self.path, json.dumps(body, indent=1).encode() + b"\n")
 
     def _name(self, client: int) -> str:
         return self._keys.get(client, f"client {client}")
 
-    def _read(self) -> dict[str, Runs]:
-        """Read the file with clients' past runs; return an empty mapping if there is no file."""
+    def _read(self) -> tuple[str, dict[str, Runs]]:
+        """Return the file's key, "" before version 3, and clients' past runs; none of both without a file."""
         try:
             body = read_json(read_regular(self.path))
             if body["version"] not in READ_VERSIONS:
                 raise RunError(
                     f"{self.path} has version {body['version']!r}, and this gdpfed reads "
-                    f"{' and '.join(map(str, READ_VERSIONS))}: use the version that wrote it"
+                    f"{', '.join(map(str, READ_VERSIONS))}: use the version that wrote it"
                 )
-            return {str(name): _runs(runs) for name, runs in body["clients"].items()}
+            runs_of = {str(name): _runs(runs) for name, runs in body["clients"].items()}
+            return str(body["key"]) if body["version"] == VERSION else "", runs_of
         except FileNotFoundError:
-            return {}
+            return "", {}
         except OSError as error:
             raise RunError(f"{self.path} cannot be read: {error.strerror}; let this user read it") from None
         except WRONG_FORM as error:

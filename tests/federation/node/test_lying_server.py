@@ -47,7 +47,7 @@ LIES = (
         "later taps",
     ),
     *("twice", "out of order", "no digest", "another round", "a split sum", "back again", "a low threshold"),
-    *("members held back", "members lost", "more may be lost"),
+    *("members held back", "members lost", "more may be lost", "begun again"),
 )
 
 
@@ -123,6 +123,7 @@ class Attack:
     tolerance: float
     feared: float
     agreed: dict[int, ScheduledTerms] = field(default_factory=dict)
+    lie: ScheduledTerms = field(init=False)
     took: set[tuple[int, int]] = field(default_factory=set)
 
     def tells(self, lie: str) -> bool:
@@ -130,7 +131,7 @@ class Attack:
 
     def run(self) -> None:
         truth = honest(self.tolerance)[0]
-        lie = other_terms(truth, self.lies, self.lot)
+        self.lie = lie = other_terms(truth, self.lies, self.lot)
         by_turn = [lie if self.lot.random() < 0.5 else truth for _ in range(PERIOD)]
         for client in self.server.nodes:
             if self.server.begin(client, by_turn[client % PERIOD]):
@@ -180,7 +181,8 @@ class Attack:
             return
         terms, members = theirs[0], len(updates) + len(correctors)
         with_update = [self.agreed[each] for each in updates if each in self.agreed] or theirs
-        norm = min(each.event.clipping_norm for each in with_update)
+        again = dict.fromkeys(self.agreed.keys() & updates, self.lie) if self.tells("begun again") else {}
+        norm = min(each.event.clipping_norm for each in (*with_update, *again.values()))
         stddev = max(each.event.noise_stddev for each in theirs)
         told = max(0, index - 1) if self.tells("another round") else index
         corrupt = ceil(terms.corrupt_tolerance * max(members, schedule.members(index, terms.noise_taps)))
@@ -226,9 +228,14 @@ class Attack:
                     for each in (*updates, *correctors)
                 },
                 updates[:1] if self.tells("members lost") else (),
+                begun_again=again,
             )
         )
         self.took |= {(told, client) for client, each in sent.items() if each.norm}
+        for client in self.agreed.keys() & set(updates):
+            terms = self.server.agreed(client, "run")
+            assert isinstance(terms, ScheduledTerms)
+            self.agreed[client] = terms
 
 
 def attack(folder: Path, seed: int, lies: Collection[str] = ()) -> tuple[float, bool]:
@@ -241,13 +248,23 @@ def attack(folder: Path, seed: int, lies: Collection[str] = ()) -> tuple[float, 
     tolerance, colluders = lot.choice(COLLUDERS)
     feared = tolerance if lot.random() < 0.5 else 0.0
     lies = lies or lot.sample(LIES, lot.choice((1, 2, 3)))
-    own = {"epsilon": 40.0, "delta": DELTA, "minimum-cohort": 3, "corrupt-fraction": feared}
-    told = Attack(LyingServer(folder, CLIENTS, colluders, own), frozenset(lies), lot, tolerance, feared)
+    told = Attack(server_in(folder, colluders, feared), frozenset(lies), lot, tolerance, feared)
     told.run()
+    return learned(told)
+
+
+def server_in(folder: Path, colluders: Collection[int] = (), feared: float = 0.0) -> LyingServer:
+    own = {"epsilon": 40.0, "delta": DELTA, "minimum-cohort": 3, "corrupt-fraction": feared}
+    return LyingServer(folder, CLIENTS, colluders, own)
+
+
+def learned(told: Attack) -> tuple[float, bool]:
+    """Return what `attack` does, of an attack that is over."""
+    tolerance = told.tolerance
     promised = [client for client, terms in told.agreed.items() if terms.corrupt_tolerance >= tolerance]
     ratios = [0.0]
     for client in promised:
-        with locked_ledger(folder / f"{client}.json") as file:
+        with locked_ledger(*budget.places_of(told.server.nodes[client].settings.budgets)) as file:
             if any(run.rounds for run in file.ledger.runs):
                 paid = mu_of(file.ledger.epsilon_against_server(DELTA), DELTA)
                 # Without colluders a member still knows its own noise, and sees what is released.
@@ -284,3 +301,32 @@ def test_without_a_check_of_the_nodes_such_servers_are_found(tmp_path, check):
     assert is_held(tmp_path / "with", seed, [lie])
     with patch.object(place, name, lambda *arguments: ""):
         assert not is_held(tmp_path / "without", seed, [lie])
+
+
+class Always(Random):
+    """A lot that always falls on the first of all."""
+
+    def random(self) -> float:
+        return 0.0
+
+
+def test_terms_do_not_change_between_two_stages_of_a_sum(tmp_path):
+    """A node may forget a run that has cost nothing, and begin it again on other terms; not within a sum.
+
+    Without the check the clients of round 0 are charged mu 0.5, and a server learns 100 of it: those of
+    round 1 send keys under the terms of all, and their noise back in a sum with 1,000 times less of it.
+    """
+    truth, schedule, *_ = honest(0.0)
+    weak = other_terms(truth, ["other noise"], Always())
+    told = Attack(server_in(tmp_path), frozenset(["begun again"]), Always(), 0.0, 0.0)
+    told.lie = weak
+    told.agreed = {client: weak if client in schedule.due(2) else truth for client in range(CLIENTS)}
+    assert all(told.server.begin(client, terms) for client, terms in told.agreed.items())
+    for index in range(PERIOD):
+        told.lies = frozenset(["begun again"] if index == 1 else [])
+        for updates, correctors in told.members(index):
+            told.ask(index, updates, correctors)
+    assert len(told.server.sums) >= 1
+    ratio, opened = learned(told)
+    assert ratio <= ACCOUNTING
+    assert not opened

@@ -17,12 +17,13 @@ import torch
 from conf.load import load
 from gdpfed.clients.keyed_noise import KeyedNoise
 from gdpfed.clients.messages import CONTEXT, TURNS, RoundOfRun
+from gdpfed.errors import PrivacyError
 from gdpfed.federation.node.agreed_terms import check_agreed, check_feared
 from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_settings import Node, NodeSettings
 from gdpfed.federation.node.noise_shares import keep_share
-from gdpfed.federation.node.schedule_checks import check_schedule, trusted_with
+from gdpfed.federation.node.schedule_checks import check_readable, check_schedule, trusted_with
 from gdpfed.federation.node.sum_stages import StageRequest, answer_stage
 from gdpfed.learning.training.secret_draws import gaussian_noise
 from gdpfed.methods import make_method
@@ -220,22 +221,22 @@ def test_colluders_who_are_all_that_bring_an_update_get_no_noise_back(tmp_path, 
     [{"num_rounds": 2}, {"noise_stddev": STDDEV / 1000}, {"taps": (0.9,)}, {"corrupt_tolerance": 0.1}, {}],
     ids=["rounds", "noise", "taps", "colluders", "none"],
 )
-def test_members_sign_for_no_other_terms_than_those_that_they_have_agreed_to(tmp_path, changes):
+def test_members_sign_for_no_other_terms_than_those_that_they_have_agreed_to(changes):
     """Else a server agrees on 1,000 times less noise with nodes of later rounds: epsilon 14,533 for 3."""
-    own, agreed = settings_at(tmp_path, terms()), terms().stream
+    agreed = terms().stream
     other = replace(agreed, **changes).digest if changes else ""
-    for digest, budgets, match in (
-        (agreed.digest, own.budgets, None),
-        (agreed.digest, {}, "terms that this node cannot check: give it a budget with a ledger"),
-        (other, own.budgets, "other terms than this node has agreed to"),
+    for digest, own, match in (
+        (agreed.digest, terms(), None),
+        (agreed.digest, None, "terms that this node cannot check: give it a budget with a ledger"),
+        (other, terms(), "other terms than this node has agreed to"),
     ):
         label = "/".join(["run/1234/round 1/all", *([f"agreed {digest}"] if digest else [])])
         parameters = sum_of(CLIENTS, len(VICTIMS), corrupt=3, label=label)
         if match is None:
-            check_agreed(budgets, RoundOfRun("run", 1), parameters)
+            check_agreed(own, 1, parameters)
             continue
         with pytest.raises(BudgetRefusedError, match=match):
-            check_agreed(budgets, RoundOfRun("run", 1), parameters)
+            check_agreed(own, 1, parameters)
 
 
 def test_terms_are_refused_that_tolerate_fewer_colluders_than_the_operator_fears():
@@ -246,28 +247,15 @@ def test_terms_are_refused_that_tolerate_fewer_colluders_than_the_operator_fears
         check_feared(terms(corrupt=0.2), 0.3)
 
 
-def settings_at(tmp_path, own_terms):
-    own = NodeSettings(
-        {"partition-id": 0, "epsilon": 50.0, "delta": 1e-3, "ledger": str(tmp_path / "ledger.json")}
-    )
-    with locked_ledger(tmp_path / "ledger.json") as file:
-        file.ledger.begin(own_terms, epsilons=[50.0], delta=1e-3)
-        file.save()
-    return own
-
-
-def checked(tmp_path, own_terms, parameters, updates, others=VICTIMS):
-    own, members = (
-        settings_at(tmp_path, own_terms),
-        {"updates": frozenset(updates), "correctors": frozenset(others)},
-    )
+def checked(own_terms, parameters, updates, others=VICTIMS):
+    members = {"updates": frozenset(updates), "correctors": frozenset(others)}
     session = SimpleNamespace(parameters=parameters, **members)
-    check_schedule(own.budgets, RoundOfRun("run", 1), cast("ClientSession", session), 0.2)
+    check_schedule(own_terms, 1, cast("ClientSession", session), 0.2)
 
 
-def test_the_whole_sum_of_the_schedule_is_taken_part_in(tmp_path):
+def test_the_whole_sum_of_the_schedule_is_taken_part_in():
     assert sorted(VICTIMS + NEXT) == list(range(CLIENTS)) == list(range(SCHEDULE.members(1, (0.5,))))
-    checked(tmp_path, terms(), sum_of(CLIENTS, len(VICTIMS), corrupt=3), NEXT)
+    checked(terms(), sum_of(CLIENTS, len(VICTIMS), corrupt=3), NEXT)
 
 
 @pytest.mark.parametrize(
@@ -294,11 +282,33 @@ def test_the_whole_sum_of_the_schedule_is_taken_part_in(tmp_path):
     ],
     ids=["no schedule", "another's turn", "members without a part", "members held back"],
 )
-def test_a_sum_that_the_schedule_does_not_have_is_refused(tmp_path, told, corrupt, updates, others, match):
+def test_a_sum_that_the_schedule_does_not_have_is_refused(told, corrupt, updates, others, match):
     parameters = sum_of(len(updates) + len(others), len(others), corrupt=corrupt)
     with pytest.raises(BudgetRefusedError, match=match):
-        checked(tmp_path, terms(told=told), parameters, updates, others)
+        checked(terms(told=told), parameters, updates, others)
 
 
-def test_no_schedule_is_asked_for_where_nobody_signs(tmp_path):
-    checked(tmp_path, terms(told=False), sum_of(CLIENTS, 8, mode="curious", corrupt=3), NEXT)
+def test_no_schedule_is_asked_for_where_nobody_signs():
+    checked(terms(told=False), sum_of(CLIENTS, 8, mode="curious", corrupt=3), NEXT)
+
+
+def test_a_sum_without_signatures_is_refused_where_a_schedule_was_agreed_to():
+    """A node is silent about such a run, as its members sign; a server that lies must not ask for less."""
+    assert not trusted_with(terms())
+    with pytest.raises(BudgetRefusedError, match="this sum asks for no signatures"):
+        checked(terms(), sum_of(CLIENTS, 8, mode="curious", corrupt=3), NEXT)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "match"),
+    [
+        ("[[2, 1, [[0, 3, 1], [3, 5, 1]]]]", "names a client twice"),
+        ("[[2, 1, [[0, 599999, 1]]], [2, 1, [[600000, 1199999, 1]]]]", "it has more than 1000000 clients"),
+        ("[[4, 2, [[0, 3, 1]]]]", "not a rate of turns in lowest terms"),
+        ("no schedule", "the terms have no valid schedule of turns"),
+    ],
+)
+def test_a_schedule_that_is_none_is_refused_when_the_run_is_offered(schedule, match):
+    check_readable(terms())
+    with pytest.raises(PrivacyError, match=match):
+        check_readable(replace(terms(), schedule=schedule))

@@ -10,7 +10,7 @@ from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.correlated_noise import CorrelatedGaussian, broken_turn, check_turns, densest_turns
 from gdpfed.privacy.ledgers.terms import Instructions, Terms
 from gdpfed.privacy.ledgers.terms_options import TurnTerms
-from gdpfed.privacy.mechanisms.scheduled.turns import NoiseStream, TurnSchedule
+from gdpfed.privacy.mechanisms.scheduled.turns import NoiseStream
 from gdpfed.privacy.release import ROUNDING
 from gdpfed.record_steps import PLAIN, kind_of
 
@@ -38,8 +38,6 @@ class ScheduledTerms(Terms, TurnTerms):
 
     def _check(self) -> None:
         super()._check()
-        if self.schedule:
-            TurnSchedule.from_text(self.schedule)
         if len(self.charges) != 1 or not isinstance(self.charges[0].event, CorrelatedGaussian):
             raise PrivacyError("the terms about turns have another charge than one stream of sums")
         if self.charges[0].count != 1 or not self.event.is_noisy:

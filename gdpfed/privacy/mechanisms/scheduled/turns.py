@@ -90,9 +90,15 @@ class TurnSchedule:
         Raises PrivacyError: another form, or a client twice.
         """
         try:
-            groups = tuple(_group(*group) for group in json.loads(text))
+            ranges = [_checked_group(*group) for group in json.loads(text)]
+            if sum(len(part) for _, _, parts in ranges for part in parts) > MOST_CLIENTS:
+                raise ValueError(f"it has more than {MOST_CLIENTS} clients")
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise PrivacyError(f"the terms have no valid schedule of turns: {error}") from None
+        groups = tuple(
+            DealtTurns(tuple(client for part in parts for client in part), period, width)
+            for period, width, parts in ranges
+        )
         clients = [client for group in groups for client in group.clients]
         if len(set(clients)) < len(clients):
             raise PrivacyError(
@@ -131,16 +137,13 @@ class NoiseStream:
         return sha256(text.encode()).hexdigest()
 
 
-def _group(period: Any, width: Any, ranges: Any) -> DealtTurns:
+def _checked_group(period: Any, width: Any, ranges: Any) -> tuple[int, int, list[range]]:
     numbers = [period, width, *(number for each in ranges for number in each)]
     if not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
         raise ValueError("it holds what is not a number of a client or of a round")
     if not 1 <= width <= period or math.gcd(width, period) > 1:
         raise ValueError(f"{width} of {period} is not a rate of turns in lowest terms")
-    parts = [range(first, last + 1, step) for first, last, step in ranges]
-    if sum(map(len, parts)) > MOST_CLIENTS:
-        raise ValueError(f"a group in it has more than {MOST_CLIENTS} clients")
-    return DealtTurns(tuple(client for part in parts for client in part), period, width)
+    return period, width, [range(first, last + 1, step) for first, last, step in ranges]
 
 
 def _ranges(clients: Sequence[int]) -> list[list[int]]:
