@@ -203,6 +203,7 @@ class DPSGDSteps(Event):
 
     kind: ClassVar[str] = "dp_sgd_steps"
     unit: ClassVar[Unit | None] = "record"
+    bound: ClassVar[WindowBound | None] = None
 
     batch_rate: float
     noise_multiplier: float
@@ -332,7 +333,8 @@ class LocalWindows(Event):
 
 
 RecordEvent = DPSGDSteps | LocalWindows
-"""The events of steps on records; all have `batch_rate`, `noise_multiplier`, `num_steps` and `parties`."""
+"""The events of steps on records; all have `batch_rate`, `noise_multiplier`, `num_steps` and `parties`, and a
+`bound`, which is None if every step is released."""
 
 
 def fixed_cohort_size(sampling_rate: float, group_size: int) -> int:

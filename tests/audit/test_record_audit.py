@@ -363,6 +363,12 @@ def other_rates(entry):
     entry["terms"]["records"] = json.dumps(records)
 
 
+def in_windows(entry):
+    records = json.loads(entry["terms"]["records"])
+    records["work"] = "convex_steps"
+    entry["terms"]["records"] = json.dumps(records)
+
+
 def in_clear(entry):
     records = json.loads(entry["terms"]["records"])
     records["work"] = "gradient_sum"
@@ -379,6 +385,7 @@ def in_clear(entry):
         (a_later_round, "run one sent an update in a round that it was not charged for"),
         (quieter, "NO"),
         (other_rates, "the charges of run one are not those of one noise and its batch rates"),
+        (in_windows, "the charges of run one are not those of its clients' work, convex_steps"),
         (in_clear, "run one showed single updates to the server"),
     ],
 )

@@ -1152,6 +1152,29 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "work-charged-as-another",
+        "privacy/test_charged_works.py::test_a_node_computes_what_its_terms_charge_and_nothing_else",
+        (
+            (
+                "gdpfed/privacy/mechanisms/records/terms.py",
+                "        if other := {event.bound for event in self.events} - {bound}:\n",
+                "        if other := {event.bound for event in ()}:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "work-asked-as-another",
+        "extras/h2fdp/test_h2fdp.py::"
+        "test_the_ledger_lets_no_work_pass_whose_windows_the_plan_charges_by_another_bound",
+        (
+            (
+                "gdpfed/privacy/mechanisms/records/mechanism.py",
+                "        if charged != bound:\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Defence(
         "masks-name-the-contributors",
         "secagg/test_colluding_server.py::"
         "test_two_stories_of_who_contributes_leave_no_sum_with_levels_of_noise",

@@ -90,6 +90,7 @@ def charges_with(**changes):
         ({"records": records_with(batch_rates=[0.05] * 101)}, "; give from 1 to 100"),
         ({"records": records_with(batch_rates=[1.5])}, "one of the terms' batch_rates is 1.5"),
         ({"records": records_with(batch_rates=[0.05, 0.1])}, "2 batch_rates and 1 shares"),
+        ({"records": records_with(work="window_steps")}, "every step by itself, and window_steps costs wind"),
         ({"records": records_with(batch_rates=[0.04])}, "not those of the first of their batch_rates"),
         ({"charges": charges_with(noise_multiplier=9.0)}, "with one batch rate and one noise"),
         ({"first_round": 4}, "first_round is 4; it must be below their 4 rounds"),
@@ -224,6 +225,10 @@ def test_a_ledger_with_records_survives_its_file():
         ({"steps": [3, 0]}, "the steps of round 1 of run one is 0"),
         ({"steps": None}, "no lists of budgets, rounds and steps"),
         ({"epsilons": []}, "cannot have 0 budgets"),
+        (
+            {"terms": TERMS.to_scalars() | {"records": records_with(work="convex_steps")}},
+            "convex_steps costs windows of steps by the bound convex: agree to no such run, and count on no",
+        ),
         ({"epsilons": 2.0}, "no lists of budgets, rounds and steps"),
         ({"odd": 1}, "the ledger's run 0 is not a mapping of delta"),
     ],

@@ -11,6 +11,9 @@ import dp_accounting as dp
 from gdpfed.audit.accounting import Charges, charges_of, composed_epsilon, first_rounds, parties_in
 from gdpfed.audit.node_audit import NodeEntry, NodeRunAudit
 
+BOUNDS = {"convex_steps": "convex", "window_steps": "window"}
+"""Which bound charges the windows of a client computation; every step of the others is charged by itself."""
+
 
 class RecordEntry(NodeEntry):
     """A run in a client's ledger that protects records; each group of records has its own budget."""
@@ -125,6 +128,9 @@ class StepEntry(RecordEntry):
         alike = {(event["batch_rate"], event["noise_multiplier"], parties_in(event)) for event in events}
         if len(alike) > 1 or (events[0]["batch_rate"] != self.records["batch_rates"][0]):
             yield f"the charges of run {self.terms['run']} are not those of one noise and its batch rates"
+        work = self.records["work"]
+        if any(event.get("bound") != BOUNDS.get(work) for event in events):
+            yield f"the charges of run {self.terms['run']} are not those of its clients' work, {work}"
 
 
 def plural(word: str) -> str:

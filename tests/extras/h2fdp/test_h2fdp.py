@@ -266,6 +266,21 @@ def test_the_ledger_lets_pass_what_is_planned_and_nothing_cheaper():
         ledger.charge(0, again[2:])
 
 
+def test_the_ledger_lets_no_work_pass_whose_windows_the_plan_charges_by_another_bound():
+    """Windows of clipped steps cost less than those of a convex loss, whose ends a record moves further."""
+    method = made(*CONVEX)
+    cohorts = cohorts_of(method.plan)
+    requests = method.requests(np.zeros(650, np.float32), 0, cohorts)
+    cheaper = tuple(replace(each, bound="window") for each in records_of(method.plan))
+    method.plan = replace(method.plan, mechanism=replace(method.plan.mechanism, records=cheaper))
+    ledger = new_ledger(method)
+    ledger.open_round(0, cohorts)
+    with pytest.raises(
+        PrivacyError, match="by the bound convex, and the plan charges windows .* bound window"
+    ):
+        ledger.charge(0, requests)
+
+
 def test_a_fleet_without_edges_says_so_before_anything_is_charged():
     config = configured(*CONVEX, "method.trusted_share=1")
     method, task = make_method(config), task_of(config)

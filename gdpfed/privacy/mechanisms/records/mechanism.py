@@ -15,7 +15,7 @@ from gdpfed.privacy.events import DPSGDSteps, RecordEvent, Unit
 from gdpfed.privacy.group_plan import GroupPlan, check_accounted
 from gdpfed.privacy.mechanism import History, Mechanism, PromisedRun
 from gdpfed.privacy.mechanism_options import ProtectsRecords, RecordGroup, broken_place, noise_factor
-from gdpfed.privacy.mechanisms.records.terms import RecordTerms, StepTerms, rates_within
+from gdpfed.privacy.mechanisms.records.terms import RecordTerms, StepTerms, by_bound, rates_within
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import ROUNDING, Release
 from gdpfed.record_steps import RecordSteps, kind_of, record_move
@@ -141,8 +141,14 @@ class RecordSums(Mechanism, ProtectsRecords):
         return ""
 
     def _broken_asked(self, m: int, client: int, asked: RecordSteps, weight: float, request: Release) -> str:
-        """Return how batch rates or noise requested from a client break the plan; "" if they do not."""
+        """Return how work, batch rates or noise requested from a client break the plan, or ""."""
         planned = self.records[m]
+        charged, bound = planned.event(0, asked.num_steps).bound, kind_of(request.work).window
+        if charged != bound:
+            return (
+                f"client {client} is asked for {request.work}, which costs {by_bound(bound)}, and the plan "
+                f"charges {by_bound(charged)}"
+            )
         if not rates_within(asked.batch_rates, planned.batch_rates):
             return (
                 f"client {client} is asked for batch rates {asked.batch_rates}, and the plan's are "

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.charges import Charge, first_charges
-from gdpfed.privacy.events import DPSGDSteps, Event, RecordEvent, Unit
+from gdpfed.privacy.events import DPSGDSteps, Event, RecordEvent, Unit, WindowBound
 from gdpfed.privacy.ledgers.terms import Instructions, Terms
 from gdpfed.privacy.ledgers.terms_options import RecordBudgets
 from gdpfed.privacy.release import ROUNDING
@@ -175,6 +175,12 @@ class StepTerms(TermsOfRecords):
                 "the terms charge a record for something else than steps of DP-SGD with one batch rate and "
                 "one noise"
             )
+        bound = kind_of(self.records.work).window
+        if other := {event.bound for event in self.events} - {bound}:
+            raise PrivacyError(
+                f"the terms charge {by_bound(other.pop())}, and {self.records.work} costs "
+                f"{by_bound(bound)}: agree to no such run, and count on no epsilon of one in a ledger"
+            )
         if self.records.batch_rates[0] != self.events[0].batch_rate:
             raise PrivacyError("the terms' charges are not those of the first of their batch_rates")
 
@@ -279,3 +285,8 @@ def rates_within(rates: Sequence[float], planned: Sequence[float]) -> bool:
 def listed(numbers: Sequence[float]) -> str:
     """Write numbers with six digits, separated by commas."""
     return ", ".join(f"{number:.6g}" for number in numbers)
+
+
+def by_bound(bound: WindowBound | None) -> str:
+    """Return a text on what is charged: windows of steps by this bound, or every step."""
+    return f"windows of steps by the bound {bound}" if bound else "every step by itself"
