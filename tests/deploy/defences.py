@@ -139,6 +139,50 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "bound-by-the-plan-alone",
+        "simulation/test_subnets.py::test_what_was_changed_in_the_files_is_named",
+        (
+            (
+                "gdpfed/extras/h2fdp/audit.py",
+                "            if bound != BOUNDS.get(work):\n",
+                "            if False:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "sums-by-the-plan-alone",
+        "simulation/test_subnets.py::test_what_was_changed_in_the_files_is_named",
+        (
+            (
+                "gdpfed/extras/h2fdp/audit.py",
+                '{"sums_per_round": _sums_per_round(self.files)}',
+                '{"sums_per_round": self.plan["sums_per_round"]}',
+            ),
+        ),
+    ),
+    Defence(
+        "steps-by-the-plan-alone",
+        "simulation/test_subnets.py::test_what_was_changed_in_the_files_is_named",
+        (
+            (
+                "gdpfed/extras/h2fdp/audit.py",
+                'sorted({charge["event"]["num_steps"] for charge in group["charges"]} - {taken})',
+                "()",
+            ),
+        ),
+    ),
+    Defence(
+        "norms-of-records-by-the-plan-alone",
+        "simulation/test_subnets.py::test_what_was_changed_in_the_files_is_named",
+        (
+            (
+                "gdpfed/extras/h2fdp/audit.py",
+                '            if records["clipping_norm"] < move * (1 - ROUNDING):\n',
+                "            if False:\n",
+            ),
+        ),
+    ),
+    Defence(
         "chosen-budgets-stated-lower",
         "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
         (

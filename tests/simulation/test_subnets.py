@@ -199,20 +199,65 @@ def test_what_was_changed_in_the_files_is_named(tmp_path):
     simulated(tmp_path / "run", "method=h2fdp", "method.trusted_share=1", "run.num_rounds=1", "secagg=off")
     config = (tmp_path / "run" / "config.yaml").read_text()
     changed = [
-        ("momentum: 0.0", "momentum: 0.5", "trains with momentum 0.5"),
-        ("trusted_share: 1.0", "trusted_share: 0.0", "subnet 0 as trusted, the configuration as secagg"),
-        ("local_steps: 4", "local_steps: 6", "2 windows of 2 steps a round, the configuration 6"),
-        ("model: softmax", "model: linear", "charged for a convex loss, and the model is linear"),
+        ("momentum: 0.0", "momentum: 0.5", ["trains with momentum 0.5"]),
+        ("trusted_share: 1.0", "trusted_share: 0.0", ["subnet 0 as trusted, the configuration as secagg"]),
+        (
+            "local_steps: 4",
+            "local_steps: 6",
+            [
+                "2 windows of 2 steps a round, the configuration 6",
+                "charged for 4 steps a round, and its devices take 6",
+            ],
+        ),
+        ("local_aggregations: 2", "local_aggregations: null", ["sums_per_round 2, the configuration 1"]),
+        ("model: softmax", "model: linear", ["charged for a convex loss, and the model is linear"]),
     ]
-    for before, after, line in changed:
+    for before, after, lines in changed:
         assert before in config
         (tmp_path / "run" / "config.yaml").write_text(config.replace(before, after))
-        assert any(line in finding for finding in audit_run(tmp_path / "run").findings)
+        assert_found(tmp_path / "run", lines)
     (tmp_path / "run" / "config.yaml").write_text(config)
-    edit_json(tmp_path / "run" / "plan.json", said_to_add_their_own_noise)
-    findings = audit_run(tmp_path / "run").findings
-    assert "plan.json has works ['dp_sgd'], the configuration ['convex_steps']" in findings
-    assert "plan.json has subnet 0 as untrusted, the configuration as trusted" in findings
+    plan = (tmp_path / "run" / "plan.json").read_text()
+    for change, lines in (
+        (
+            said_to_add_their_own_noise,
+            [
+                "plan.json has works ['dp_sgd'], the configuration ['convex_steps']",
+                "plan.json has subnet 0 as untrusted, the configuration as trusted",
+            ],
+        ),
+        (by_the_cheaper_bound, ["subnet 0 is charged by the bound window, and convex_steps has convex"]),
+        (
+            at_half_of_the_norm_in_more_rounds,
+            [
+                "moves what a device of subnet 0 sends by 1.42127, and plan.json has 0.710",
+                "participations_p99 3 of group 0, where 1 follows",
+            ],
+        ),
+    ):
+        (tmp_path / "run" / "plan.json").write_text(plan)
+        edit_json(tmp_path / "run" / "plan.json", change)
+        assert_found(tmp_path / "run", lines)
+
+
+def assert_found(directory, lines):
+    findings = audit_run(directory).findings
+    for line in lines:
+        assert any(line in finding for finding in findings), (line, findings)
+
+
+def by_the_cheaper_bound(plan):
+    for group in plan["groups"]:
+        for own in (group, *group["records"]["groups"]):
+            for charge in own["charges"]:
+                charge["event"]["bound"] = "window"
+        group["records"]["bound"] = "window"
+
+
+def at_half_of_the_norm_in_more_rounds(plan):
+    for group in plan["groups"]:
+        group["records"]["clipping_norm"] /= 2
+        group["participations_p99"] = 3
 
 
 def said_to_add_their_own_noise(plan):

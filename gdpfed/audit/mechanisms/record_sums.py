@@ -51,6 +51,9 @@ class StepsRule(ChargedGroups):
         paid = first_rounds(self.plan["groups"][index]["charges"], rounds)
         return self.figure(less_noise(paid, noise_left))
 
+    def exact(self, index: int) -> dict[str, float]:
+        return {**super().exact(index), "participations_p99": self.records(index)["most_rounds"]}
+
     def groups(self) -> Iterator[GroupAudit]:
         for index in range(len(self.plan["groups"])):
             for number in range(len(self.records(index)["groups"])):
@@ -261,7 +264,6 @@ class RecordSumsRule(StepsRule):
     def exact(self, index: int) -> dict[str, float]:
         group, records = self.plan["groups"][index], self.records(index)
         exact = super().exact(index)
-        exact["participations_p99"] = records["most_rounds"]
         exact["epsilon_against_members"] = records["groups"][0]["epsilon_accounted"]
         exact["epsilon_accounted"] = exact["epsilon_against_members"]
         if group["epsilon_against_server"] is not None:

@@ -10,13 +10,13 @@ from scipy import stats
 from gdpfed.audit.card_forms import Fields
 from gdpfed.audit.mechanism_card import MechanismCard
 from gdpfed.audit.mechanisms.cards import SampledCard, StepsCard
-from gdpfed.audit.mechanisms.record_entries import StepEntry
+from gdpfed.audit.mechanisms.record_entries import BOUNDS, StepEntry
 from gdpfed.audit.mechanisms.record_sums import StepsRule
 from gdpfed.audit.mechanisms.sampled_sums import SampledSumsRule
 from gdpfed.audit.rules import ROUNDING, AuditRule
 from gdpfed.audit.run_files import RunFiles
 
-CONVEX_MODEL, USUAL_BIAS_INPUT = "softmax", 0.1
+CONVEX_MODEL, USUAL_BIAS_INPUT, USUAL_WINDOW = "softmax", 0.1, 5
 AT_AN_EDGE = (
     "the edge saw single contributions without noise and added it to their sum, so nothing at all is "
     "promised against it; each device said that it trusts it"
@@ -49,28 +49,23 @@ class Subnets(AuditRule):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """The sampling entries that the plan must have, which follow from `method.participants`."""
+        """The entries about sampling and sums that the plan must have, by the configuration."""
         drawn, groups = self.files.config["method"]["participants"], self.plan["groups"]
+        sums = {"sums_per_round": _sums_per_round(self.files)}
         if drawn is None:
-            return {"sampling": "poisson", "sampling_rate": 1.0}
+            return {**sums, "sampling": "poisson", "sampling_rate": 1.0}
         taking_part = sum(drawn) if isinstance(drawn, list) else drawn * len(groups)
         clients = sum(group["clients"] for group in groups)
-        return {"sampling": "fixed_size", "sampling_rate": min(1.0, taking_part / clients)}
+        return {**sums, "sampling": "fixed_size", "sampling_rate": min(1.0, taking_part / clients)}
 
     def check_plan(self) -> Iterator[str]:
         yield from super().check_plan()
         files, groups, method = self.files, self.plan["groups"], self.files.config["method"]
         if len(groups) != method["num_subnets"]:
             yield f"plan.json has {len(groups)} subnets, the configuration {method['num_subnets']}"
-        sums = method.get("local_aggregations")
-        if sums is not None and self.plan["sums_per_round"] != sums:
-            yield f"plan.json has {self.plan['sums_per_round']} sums a round, the configuration {sums}"
         for index, (group, word) in enumerate(zip(groups, _trust(files), strict=False)):
             if group.get("trust") != word:
                 yield f"plan.json has subnet {index} as {group.get('trust')}, the configuration as {word}"
-            records = group.get("records", {})
-            if "bound" in records:
-                yield from _check_window(files, index, records)
 
 
 class SubnetsOfClients(Subnets, SampledSumsRule):
@@ -88,6 +83,24 @@ class SubnetsOfRecords(Subnets, StepsRule):
     @property
     def asked(self) -> Mapping[str, Any]:
         return {**super().asked, "works": [WORKS[_mechanism(self.files)]]}
+
+    def check_plan(self) -> Iterator[str]:
+        yield from super().check_plan()
+        (work,), taken = self.asked["works"], self.files.config["training"]["local_steps"]
+        for index, group in enumerate(self.plan["groups"]):
+            records = group["records"]
+            bound, move = records.get("bound"), _move(self.files, records)
+            if bound != BOUNDS.get(work):
+                yield f"subnet {index} is charged by the bound {bound}, and {work} has {BOUNDS.get(work)}"
+            for steps in sorted({charge["event"]["num_steps"] for charge in group["charges"]} - {taken}):
+                yield f"subnet {index} is charged for {steps} steps a round, and its devices take {taken}"
+            if bound is not None:
+                yield from _check_window(self.files, index, records)
+            if records["clipping_norm"] < move * (1 - ROUNDING):
+                yield (
+                    f"a record moves what a device of subnet {index} sends by {move:.6g}, and plan.json has "
+                    f"{records['clipping_norm']:.6g}"
+                )
 
 
 class TrustCard(MechanismCard):
@@ -143,6 +156,16 @@ def _mechanism(files: RunFiles) -> str:
     return "convex" if files.config["dataset"]["model"] == CONVEX_MODEL else "step_sum"
 
 
+def _sums_per_round(files: RunFiles) -> int:
+    """Return J: as configured, or one sum a step, or as few windows of at most `USUAL_WINDOW` steps."""
+    given, steps = files.config["method"]["local_aggregations"], files.config["training"]["local_steps"]
+    if given is not None:
+        return int(given)
+    if _mechanism(files) == "step_sum":
+        return int(steps)
+    return next(count for count in range(-(-steps // USUAL_WINDOW), steps + 1) if steps % count == 0)
+
+
 def _trust(files: RunFiles) -> list[str]:
     """Return, for each edge server, whom its devices trust to add the noise, as configured."""
     method, count = files.config["method"], len(files.plan["groups"])
@@ -156,8 +179,7 @@ def _trust(files: RunFiles) -> list[str]:
 
 def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> Iterator[str]:
     """Check the bound on how far a record can move a device's model in the steps between two sums."""
-    config, steps = files.config, records["window_steps"]
-    training, data = config["training"], config["dataset"]
+    training, steps = files.config["training"], records["window_steps"]
     if training["momentum"]:
         yield f"subnet {index} trains with momentum {training['momentum']}, which its bound does not cover"
     if training.get("optimizer", "sgd") != "sgd" or any(map(training.get, ("optimizer_options", "proximal"))):
@@ -167,22 +189,25 @@ def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> It
             f"subnet {index} has {files.plan['sums_per_round']} windows of {steps} steps a round, the "
             f"configuration {training['local_steps']} steps"
         )
-    if records["bound"] == "window":
-        move = 2 * steps * config["privacy"]["clipping_norm"]
-    else:
-        bias = (data["model_options"] or {}).get("bias_input", USUAL_BIAS_INPUT)
-        move = math.sqrt(2 * (1 + bias**2))
-        yield from _check_convex(files, index, records, (1 + bias**2) / 2)
-    if records["clipping_norm"] < move * (1 - ROUNDING):
-        yield (
-            f"a record moves the end of a window of subnet {index} by {move:.6g}, and plan.json has "
-            f"{records['clipping_norm']:.6g}"
-        )
+    if records["bound"] == "convex":
+        yield from _check_convex(files, index, records)
 
 
-def _check_convex(
-    files: RunFiles, index: int, records: Mapping[str, Any], smoothness: float
-) -> Iterator[str]:
+def _move(files: RunFiles, records: Mapping[str, Any]) -> float:
+    """Return the unit in which a record moves what its device sends: by its gradient, or by clipped steps."""
+    norm, bound = float(files.config["privacy"]["clipping_norm"]), records.get("bound")
+    if bound == "convex":
+        return math.sqrt(2 * _squared_input(files))
+    return 2 * records["window_steps"] * norm if bound == "window" else norm
+
+
+def _squared_input(files: RunFiles) -> float:
+    """Return r^2 = 1 + b^2, the squared norm of an input of the convex model, with its constant b."""
+    options = files.config["dataset"]["model_options"] or {}
+    return 1 + float(options.get("bias_input", USUAL_BIAS_INPUT)) ** 2
+
+
+def _check_convex(files: RunFiles, index: int, records: Mapping[str, Any]) -> Iterator[str]:
     """Check that the loss is convex, and that a step too long for the proof has a tiny probability."""
     training, data = files.config["training"], files.config["dataset"]
     if data["model"] != CONVEX_MODEL or data["loss"] != "cross_entropy" or data["class_weights"]:
@@ -193,6 +218,7 @@ def _check_convex(
     if counts is None:
         return
     least = min(counts)
+    smoothness = _squared_input(files) / 2
     largest = math.floor(2 * rate * least / (eta * smoothness) * (1 + 1e-12))
     taken = files.plan["num_rounds"] * training["local_steps"]
     chance = taken * float(stats.binom.sf(largest, least, rate))
