@@ -44,6 +44,7 @@ METHODS = {
         "method.noise_multiplier=1.2",
         "training.local_steps=2",
     ],
+    "scale": ["method=dp_sum", "privacy.budgets=[1.0,3.0]", "method.heterogeneous=scale"],
 }
 
 
@@ -70,7 +71,9 @@ def directory(tmp_path, honest):
     return written
 
 
-@pytest.mark.parametrize(("name", "steps"), [("dp_sgd", [9]), ("dp_sum", [3]), ("steps", [3, 6])])
+@pytest.mark.parametrize(
+    ("name", "steps"), [("dp_sgd", [9]), ("dp_sum", [3]), ("steps", [3, 6]), ("scale", [3, 3])]
+)
 def test_an_honest_run_passes_with_its_own_figures(directory, name, steps):
     audit = audit_run(directory(name))
     assert audit.findings == ()
@@ -161,6 +164,11 @@ def raise_budget(plan):
     of_records(plan)["groups"][0]["epsilon"] = 9.0
 
 
+def other_norms_of_the_same_mean(plan):
+    for group, more in zip(plan["groups"], (0.1, -0.1), strict=True):
+        group["records"]["clipping_norm"] += more / group["clients"]
+
+
 def share_less(plan):
     of_records(plan)["groups"][0]["share"] = 0.5
 
@@ -215,6 +223,12 @@ def ask_too_many(records):
         ("dp_sgd", "ledger.json", one_more_round, r"counts client \d in 4 of 3 charged rounds"),
         ("steps", "ledger.json", one_more_round, r"counts client \d in 3 rounds, and its records pay for 2"),
         ("steps", "ledger.json", one_more_round, r"participations in group 0, rounds.jsonl 6: one"),
+        (
+            "scale",
+            "plan.json",
+            other_norms_of_the_same_mean,
+            r"group 0 clips gradients to \S+, and 0\.\S+ was",
+        ),
         ("dp_sum", "plan.json", lower_stated_noise, r"plan.json states noise of standard deviation \S+ for"),
         ("dp_sum", "plan.json", lower_noise, r"plan.json states noise of standard deviation \S+ for the sum"),
         ("dp_sum", "rounds.jsonl", less_noise, r"round 2 asked sum 0 for noise of standard deviation"),

@@ -183,6 +183,17 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "norms-of-record-budgets-edited",
+        "audit/test_record_audit.py::test_what_was_changed_is_named",
+        (
+            (
+                "gdpfed/audit/mechanisms/record_sums.py",
+                "            norm *= inverse[index] * sum(clients) / math.fsum(map(mul, clients, inverse))\n",
+                '            norm = float(self.records(index)["clipping_norm"])\n',
+            ),
+        ),
+    ),
+    Defence(
         "chosen-budgets-stated-lower",
         "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
         (

@@ -6,6 +6,7 @@ pays for, at which batch rate, under which noise: X of them are within its budge
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from operator import mul
 from typing import Any
 
 from gdpfed.audit.accounting import charges_of, first_rounds, less_noise, parties_in
@@ -275,10 +276,8 @@ class RecordSumsRule(StepsRule):
     def check_bounds(self, index: int) -> Iterator[str]:
         """Check that clipping norm and steps are as configured; with PLD, that no more steps fit budgets."""
         yield from super().check_bounds(index)
-        records, asked = self.records(index), self.files.config["privacy"]["clipping_norm"]
-        if self.plan["works"] != ["dp_sgd"]:
-            asked /= self.parties(index)
-        if records["clipping_norm"] != asked:
+        records, asked = self.records(index), self._asked_norm(index)
+        if not math.isclose(records["clipping_norm"], asked, rel_tol=ROUNDING):
             yield f"group {index} clips gradients to {records['clipping_norm']}, and {asked} was configured"
         if self.plan["works"] == ["dp_sgd"]:
             local = self.files.config["training"]["local_steps"]
@@ -299,6 +298,18 @@ class RecordSumsRule(StepsRule):
             yield (
                 f"{allowed} steps are said to be all that group {index} has budgets for, and these admit more"
             )
+
+    def _asked_norm(self, index: int) -> float:
+        """Return the norm to which a group clips gradients, by the configuration and the noise of all groups.
+
+        Under `heterogeneous=scale` norms are as 1 / sigma of their groups, and C is their mean over clients.
+        """
+        norm = float(self.files.config["privacy"]["clipping_norm"])
+        if self.files.config["method"].get("heterogeneous") == "scale":
+            inverse = [1 / self.records(each)["noise_multiplier"] for each in range(len(self.plan["groups"]))]
+            clients = [group["clients"] for group in self.plan["groups"]]
+            norm *= inverse[index] * sum(clients) / math.fsum(map(mul, clients, inverse))
+        return norm if self.plan["works"] == ["dp_sgd"] else norm / self.parties(index)
 
 
 def _shape(charges: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
