@@ -72,10 +72,9 @@ def _check_settings(files: RunFiles, rule: AuditRule) -> Iterator[str]:
     for key, value in asked.items():
         if plan[key] != value:
             yield f"plan.json has {key} {plan[key]}, the configuration {value}"
-    budgets = rule.asked_budgets
-    for group in plan["groups"]:
-        if isinstance(budgets, list) and group["epsilon"] not in budgets:
-            yield f"plan.json has a budget of {group['epsilon']:g}, the configuration {budgets}"
+    budgets, stated = rule.asked_budgets, [group["epsilon"] for group in plan["groups"]]
+    if isinstance(budgets, list) and stated not in (budgets, [min(budgets)] * len(stated)):
+        yield f"plan.json has groups with budgets of {stated}, the configuration {budgets}"
 
 
 def default_delta(files: RunFiles) -> float:

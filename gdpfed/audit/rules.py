@@ -153,7 +153,7 @@ class AuditRule(ABC):
 
     @property
     def asked_budgets(self) -> Any:
-        """The configured privacy.budgets; if it is a list, each budget of the plan must be in the list."""
+        """The configured privacy.budgets; if a list, the groups have these in order, or all the smallest."""
         return self.files.config["privacy"]["budgets"]
 
     @property

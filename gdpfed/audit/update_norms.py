@@ -22,7 +22,9 @@ SAME = 1e-6
 
 def check_norms(files: RunFiles) -> Iterator[str]:
     """Yield one line for each contradiction in a run's histogram of update norms, if it has one."""
-    found = files.norms
+    found, planned = files.norms, files.plan.get("norm_histogram")
+    if planned is not None and planned["bins"] != len(MULTIPLES) + 1:
+        yield f"plan.json has norms in {planned['bins']} bins, and a histogram has {len(MULTIPLES) + 1}"
     if found is None:
         return
     if tuple(found["multiples"]) != MULTIPLES or len(found["counts"]) != len(MULTIPLES) + 1:

@@ -178,6 +178,7 @@ IN_FILES = [
     ("sampled", "plan.json", at("groups", 0, "clipping_norm", to=0.7), "0.7, and its method one of"),
     ("sampled", "plan.json", at_a_tenth_of_the_norm_later, "is charged at clipping norms"),
     ("sampled", "plan.json", at_half_of_the_rate, "asks for 6 clients a round, and the rates of its groups"),
+    ("turns", "plan.json", at("groups", 0, "epsilon", to=3.0), "budgets of [3.0, 3.0], the configuration [1"),
     ("turns", "plan.json", at_a_third_of_the_norms, "norms of groups with a mean of"),
     ("records", "plan.json", at_a_tenth_of_the_batches, "a mean batch rate of 0.1, the configuration at 1"),
     ("records", "plan.json", at("record_is", to="person"), "no column of the run tells persons apart"),
@@ -185,6 +186,7 @@ IN_FILES = [
     ("records", "plan.json", at("works", to=["dp_sgd"]), "round 1 added noise to the sum of group 0"),
     ("records", "plan.json", at("sums_per_round", to=2), "sums_per_round 2, the configuration 1"),
     ("sampled", "norm_histogram.json", at("noise_stddev", factor=0.5), "below the plan's"),
+    ("sampled", "plan.json", at("norm_histogram", "bins", to=4), "norms in 4 bins, and a histogram has 5"),
     ("sampled", "norm_histogram.json", at("within", 2, 1, to=0.9), "follow from its counts"),
     *(
         ("chosen", "plan.json", at("groups", 0, key, factor=0.5), f"{key} ")

@@ -194,6 +194,28 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "budgets-of-records-edited",
+        "audit/test_record_audit.py::test_what_was_changed_is_named",
+        (
+            (
+                "gdpfed/audit/mechanisms/record_sums.py",
+                "            if said != asked:\n",
+                "            if False:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "budgets-of-groups-edited",
+        "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
+        (
+            (
+                "gdpfed/audit/plan_checks.py",
+                "stated not in (budgets, [min(budgets)] * len(stated))",
+                "set(stated) - set(budgets)",
+            ),
+        ),
+    ),
+    Defence(
         "chosen-budgets-stated-lower",
         "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
         (

@@ -171,6 +171,11 @@ def test_runs_end_within_every_budget(tmp_path, method, overrides):
             "one share for each",
         ),
         (
+            ["privacy.budgets_of=records", "privacy.budgets=[5,1,0.1]"],
+            PrivacyError,
+            r"budgets are \[5.0, 1.0, 0.1\]; they must be strictly increasing, but 1.0 follows 5.0",
+        ),
+        (
             ["method=ali_dpfl", "method.rule=budget", "method.noise_multiplier=500", "run.num_rounds=20"],
             ConfigError,
             "method.rule=budget plans 500000 steps a round, and a client takes up to 100000",

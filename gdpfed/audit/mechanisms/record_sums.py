@@ -181,17 +181,19 @@ class StepsRule(ChargedGroups):
             )
 
     def _check_shares(self, index: int) -> Iterator[str]:
-        """Check that a client's groups of records contain all records, with budgets as configured."""
-        groups, budgets = self.records(index)["groups"], self.files.config["privacy"]["budgets"]
-        shares = sum(own["share"] for own in groups)
-        if abs(shares - 1.0) > ROUNDING:
-            yield f"the groups of records of group {index} share out {shares:.6g} of them"
-        for number, own in enumerate(groups):
-            if isinstance(budgets, list) and own["epsilon"] not in budgets:
-                yield (
-                    f"plan.json has a budget of {own['epsilon']:g} for group {index}, records {number}, the "
-                    f"configuration {budgets}"
-                )
+        """Check that a client's groups of records have the configured budgets and shares."""
+        privacy, budgets, shares = (
+            self.files.config["privacy"],
+            [self.plan["groups"][index]["epsilon"]],
+            [1.0],
+        )
+        if privacy.get("budgets_of") == "records":
+            budgets = privacy["budgets"]
+            shares = privacy["group_shares"] or [1 / len(budgets)] * len(budgets)
+        for key, asked in (("epsilon", budgets), ("share", shares)):
+            said = [own[key] for own in self.records(index)["groups"]]
+            if said != asked:
+                yield f"plan.json has {key} {said} of the records of group {index}, the configuration {asked}"
 
     def check_bounds(self, index: int) -> Iterator[str]:
         """Check that all budgets allow the plan's number of DP-SGD steps, and that no more are charged.

@@ -84,7 +84,7 @@ def groups_from_shares(
     shares that are not positive or do not sum to one within 1e-6, and for fewer clients than groups.
     """
     require_count("num_clients", num_clients)
-    _check_budgets(budgets)
+    check_budgets(budgets)
     if shares is None:
         shares = [1.0 / len(budgets)] * len(budgets)
     _check_shares(shares, len(budgets))
@@ -184,7 +184,8 @@ def _check_clients(clients: Sequence[int]) -> None:
         raise PrivacyError(f"a group of {len(clients)} clients repeats an id; list each once")
 
 
-def _check_budgets(budgets: Sequence[float]) -> None:
+def check_budgets(budgets: Sequence[float]) -> None:
+    """Raise PrivacyError unless budgets are positive, finite and strictly increasing, and at least one."""
     if len(budgets) == 0:
         raise PrivacyError("privacy.budgets is empty; give one epsilon for each group")
     for epsilon in budgets:

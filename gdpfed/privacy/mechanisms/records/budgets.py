@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant
 from gdpfed.privacy.mechanisms.records.calibration import largest_batch_rate, step_noise, steps_allowed
-from gdpfed.privacy.planning.groups import SHARES_TOLERANCE, Group
+from gdpfed.privacy.planning.groups import SHARES_TOLERANCE, Group, check_budgets
 from gdpfed.privacy.planning.shared_noise_rates import scaled_clipping_norms, shared_noise_sampling_rates
 from gdpfed.privacy.validation import require_choice, require_count, require_positive, require_rate
 from gdpfed.record_steps import Work, require_record_work
@@ -82,6 +82,7 @@ def as_parts(groups: Sequence[Group], budgets: Sequence[tuple[float, float]]) ->
     """Return a `Group` for each privacy budget of records, with size proportional to its share of records."""
     if len(groups) != 1:
         raise PrivacyError(f"{len(groups)} groups of clients have budgets by record; make them one group")
+    check_budgets([epsilon for epsilon, _ in budgets])
     shares = [require_positive("a share of the records", share) for _, share in budgets]
     if abs(math.fsum(shares) - 1) > SHARES_TOLERANCE:
         raise PrivacyError(
