@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from gdpfed.cli.command import Command, cli_path
+from gdpfed.cli.command import Command, cli_path, refuse_existing
 from gdpfed.errors import ConfigError
 
 EXAMPLES = """\
@@ -39,8 +39,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.learning.data.first_columns import first_columns
 
     output = options.output or options.table.with_name(COLUMNS_FILE)
-    if output.exists():
-        raise ConfigError(f"{output} exists: name another file with --output, or remove it")
+    refuse_existing(output, "--output")
     if options.coarse and options.from_data:
         raise ConfigError("--coarse and --from-data both say what ranges are: leave one out")
     text = first_columns(options.table, options.label, from_data=options.from_data, coarse=options.coarse)

@@ -81,6 +81,15 @@ def require_runs(paths: Sequence[Path]) -> None:
             )
 
 
+def refuse_existing(path: Path, option: str) -> None:
+    """Raise ConfigError if a file that a command is to write is already there; it may be the user's own.
+
+    `option`: of the command, which names the file.
+    """
+    if path.exists():
+        raise ConfigError(f"{path} exists: name another file with {option}, or remove it")
+
+
 def check_picture(path: Path) -> None:
     """Raise ConfigError if a picture file cannot be written; called before the picture is computed."""
     if path.suffix != ".png" or path.is_dir() or not path.absolute().parent.is_dir():

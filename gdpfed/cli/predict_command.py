@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from io import StringIO
 
-from gdpfed.cli.command import Command, cli_path
+from gdpfed.cli.command import Command, cli_path, refuse_existing
 from gdpfed.errors import ConfigError, printable
 
 EXAMPLES = """\
@@ -27,7 +27,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN",
         help="a column of the table to write, too, such as a number of the patient; may be given again",
     )
-    parser.add_argument("--output", type=cli_path, metavar="FILE.csv", help="write there, not to the screen")
+    parser.add_argument(
+        "--output", type=cli_path, metavar="FILE.csv", help="write a new file, not to the screen"
+    )
     parser.add_argument(
         "--skip",
         action="store_true",
@@ -46,6 +48,9 @@ def _execute(options: argparse.Namespace) -> int:
         raise ConfigError(
             f"--output {options.output}: the folder {options.output.parent} does not exist: make it first"
         )
+    for path, option in ((options.output, "--output"), (options.onnx, "--onnx")):
+        if path is not None:
+            refuse_existing(path, option)
     model = load_model(options.model)
     if options.onnx is not None:
         from gdpfed.learning.onnx_export import save_onnx

@@ -439,6 +439,17 @@ DEFENCES = (
         (("gdpfed/learning/model_folder.py", "if hashes[name] != sha256(data).hexdigest()", "if False"),),
     ),
     Defence(
+        "predictions-in-place-of-the-table",
+        "learning/test_prediction.py::test_what_is_predicted_takes_the_place_of_no_file[--output]",
+        (
+            (
+                "gdpfed/cli/predict_command.py",
+                "            refuse_existing(path, option)\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    Defence(
         "report-of-edited-files",
         "report/test_run_page.py::test_no_table_shows_figures_of_files_that_were_changed",
         (("gdpfed/cli/report_command.py", "            require_sealed(path)\n", "            pass\n"),),

@@ -282,12 +282,24 @@ def test_what_is_predicted_is_for_its_owner_and_over_no_link(run, tmp_path, caps
     words = ["predict", str(run), str(run / "new.csv"), "--keep", "patient", "--output"]
     assert main([*words, str(tmp_path / "out.csv")]) == 0
     assert (tmp_path / "out.csv").stat().st_mode & 0o777 == 0o600
-    (tmp_path / "link.csv").symlink_to(tmp_path / "out.csv")
-    before = (tmp_path / "out.csv").read_bytes()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "elsewhere.csv")
     assert main([*words, str(tmp_path / "link.csv")]) != 0
     assert "link.csv cannot be written: it is a link or no regular file" in capsys.readouterr().err
     assert (tmp_path / "link.csv").is_symlink()
-    assert (tmp_path / "out.csv").read_bytes() == before
+    assert not (tmp_path / "elsewhere.csv").exists()
+
+
+@pytest.mark.parametrize("option", ["--output", "--onnx"])
+def test_what_is_predicted_takes_the_place_of_no_file(run, tmp_path, capsys, option):
+    """Such as the table itself, which may be the only copy."""
+    (tmp_path / "new.csv").write_text(NEW)
+    (tmp_path / "link.csv").symlink_to(tmp_path / "new.csv")
+    for name in ("new.csv", "link.csv"):
+        given = tmp_path / name
+        assert main(["predict", str(run), str(tmp_path / "new.csv"), option, str(given)]) == 2
+        said = f"gdpfed: {given} exists: name another file with {option}, or remove it [config]\n"
+        assert capsys.readouterr().err == said
+        assert given.read_text() == NEW
 
 
 def test_a_declaration_that_is_written_is_read_as_the_same(run, tmp_path):
