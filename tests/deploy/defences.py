@@ -439,6 +439,18 @@ DEFENCES = (
         (("gdpfed/learning/model_folder.py", "if hashes[name] != sha256(data).hexdigest()", "if False"),),
     ),
     Defence(
+        "thousands-taken-for-decimals",
+        "learning/test_file_forms.py::"
+        "test_a_full_stop_that_may_group_thousands_is_refused_unless_the_site_says[20-,-1200]",
+        (("gdpfed/learning/data/cells.py", ' or found.separator == ";")', ")"),),
+    ),
+    Defence(
+        "decimals-taken-for-an-index",
+        "learning/test_file_forms.py::"
+        "test_a_running_number_is_none_where_decimal_commas_would_explain_the_rows_too[rows0-None]",
+        (("gdpfed/learning/data/csv_head.py", 'if separator == "," and not', "if not separator and not"),),
+    ),
+    Defence(
         "predictions-in-place-of-the-table",
         "learning/test_prediction.py::test_what_is_predicted_takes_the_place_of_no_file[--output]",
         (

@@ -193,14 +193,18 @@ def test_a_cell_that_may_be_two_things_is_refused_and_never_guessed(tmp_path, ca
     assert words.partition(" in row")[0] in capsys.readouterr().out
 
 
-def test_a_full_stop_that_may_group_thousands_is_refused_beside_decimal_commas(tmp_path):
-    """In a file with 20,5 a 1.200 may be 1200: neither is taken in silence."""
-    lines = ["age;pay scale;born;sex;y", *(f"2{at},5;1.200;1990-01-01;weiblich;{at % 2}" for at in range(9))]
+@pytest.mark.parametrize(
+    ("age", "decimal", "pay"), [("20,5", ",", 1200), ("20", ",", 1200), ("20", ".", 1.2), ("20.5", ".", 1.2)]
+)
+def test_a_full_stop_that_may_group_thousands_is_refused_unless_the_site_says(tmp_path, age, decimal, pay):
+    """In a file with 20,5, or with semicolons between values, a 1.200 may be 1200: neither is a guess."""
+    lines = ["age;pay scale;born;sex;y", *(f"{age};1.200;1990-01-01;weiblich;{at % 2}" for at in range(9))]
     path = written(tmp_path, "\n".join(lines))
     with pytest.raises(LearningError, match="'pay scale' holds '1.200' in row 1, which is a thousand times"):
         read_own(path)
-    x = np.asarray(read_own(written(tmp_path, "\n".join(lines), files="bonn: {decimal: ','}\n"))[0])
-    np.testing.assert_allclose(x[:, 1], 2 * 1200 / 50000 - 1, rtol=1e-6)
+    said = written(tmp_path, "\n".join(lines), files=f"bonn: {{decimal: '{decimal}'}}\n")
+    x = np.asarray(read_own(said)[0])
+    np.testing.assert_allclose(x[:, 1], 2 * pay / 50000 - 1, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -237,6 +241,30 @@ def test_marks_of_missing_values_are_found_or_said_by_the_site_for_a_column(tmp_
     _, found = notes(path)
     assert "column 'glucose': '?' stands for a missing value in 1 rows" in found
     assert "column 'ward': 'n/a' stands for a missing value in 1 rows" in found
+
+
+@pytest.mark.parametrize(
+    ("rows", "ages"),
+    [
+        (["1,36,6,yes", "2,40,1,no", "3,41,2,no"], None),
+        (["0,7,36,yes", "1,8,40,no", "2,9,41,no"], None),
+        (["1,a7,36,yes", "2,a8,40,no", "3,a9,41,no"], [36, 40, 41]),
+        (["1,7,36.6,yes", "2,8,40.1,no", "3,9,41.2,no"], [36.6, 40.1, 41.2]),
+        (["1,7,36,yes", "2,8,40.5,no", "3,9,41,no"], [36, 40.5, 41]),
+        (['"1",7,36,yes', '"2",8,40,no', '"3",9,41,no'], [36, 40, 41]),
+        (['"p",7,36,yes', '"q",8,40,no', '"r",9,41,no'], [36, 40, 41]),
+    ],
+)
+def test_a_running_number_is_none_where_decimal_commas_would_explain_the_rows_too(tmp_path, rows, ages):
+    columns = "label: {column: stays, classes: ['no', 'yes']}\nnumeric: {age: [0, 100]}\n"
+    path = written(tmp_path, "\n".join(["patient,age,stays", *rows]), columns=columns)
+    if ages is None:
+        words = f"line 1 names 3 columns, and rows have 4 values, as in {rows[0]}: a running number, or a "
+        with pytest.raises(LearningError, match=words):
+            read_own(path)
+        assert check_table(path, read_columns(tmp_path / "columns.yaml"))[1][0].words.startswith(words)
+    else:
+        np.testing.assert_allclose(np.asarray(read_own(path)[0])[:, 0], np.array(ages) / 50 - 1, rtol=1e-5)
 
 
 PARQUET = {

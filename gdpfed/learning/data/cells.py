@@ -48,8 +48,9 @@ def table_of(
             table[name] = _without_found(texts, columns, name, found)
         else:
             table[name] = numbers_of(values, number, columns, own, found, place)
-    if found.commas and own.decimal is None and columns.decimal == ".":
-        # Where some numbers have a decimal comma, a full stop may group thousands.
+    if own.decimal is None and columns.decimal == "." and (found.commas or found.separator == ";"):
+        # Beside decimal commas, or in a file separated by semicolons as theirs are, a full stop may group
+        # thousands.
         for name, each in table.items():
             if isinstance(each, NumberCells):
                 table[name] = without_unclear(each)

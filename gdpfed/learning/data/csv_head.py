@@ -4,12 +4,14 @@ They say nothing of a record: names of columns are public. So what is found here
 """
 
 import csv
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.csv_records import IsRow
 from gdpfed.learning.data.file_form import FILES_FILE, SEPARATORS, FileForm, Found
+from gdpfed.learning.data.written_numbers import MARKED
 
 LOOKED_AT = 11
 """Lines, of which one may have the names."""
@@ -20,6 +22,8 @@ INDEX = '"1"'
 """How the first row begins where R has written a running number; 1 without quotes may be a part of 1,5."""
 FEWEST = 3
 """Rows that show an index of another form."""
+SHOWN = 60
+"""Letters of a row, in an error."""
 RowTest = Callable[[Sequence[str]], IsRow]
 
 
@@ -106,7 +110,7 @@ def _split(line: str, separator: str) -> list[str]:
 
 
 def all_names(
-    names: Sequence[str], below: Sequence[str], separator: str, reads: RowTest, found: Found
+    names: Sequence[str], below: Sequence[str], separator: str, reads: RowTest, found: Found, place: str
 ) -> tuple[list[str], bool]:
     """Return names for all fields of a row ("" for an unnamed one), and whether rows end in an empty field.
 
@@ -114,6 +118,9 @@ def all_names(
     The first rows say which; a row that is otherwise is refused.
 
     `below`: the first lines below the names. `reads`: from names to whether fields read as a row of them.
+    `place`: what errors call the file.
+
+    Raises LearningError: what may be an index, or decimal commas without quotes.
     """
     rows, names = [_split(line, separator) for line in below], [name.strip() for name in names]
     fields = rows[0] if rows else []
@@ -127,8 +134,27 @@ def all_names(
         return [*names, ""], True
     if not (below[0].startswith(INDEX) or _has_index(rows, below, len(names), reads(["", *names]))):
         return names, False
+    if separator == "," and not below[0].startswith('"') and _may_have_decimal_commas(rows, reads(names)):
+        raise LearningError(
+            f"{place}: line 1 names {len(names)} columns, and rows have {len(fields)} values, as in "
+            f"{below[0][:SHOWN]}: a running number, or a decimal comma without quotes? Name the running "
+            "number in line 1, or write decimal points"
+        )
     found.head.append("rows begin with an index that has no name")
     return ["", *names], False
+
+
+def _may_have_decimal_commas(rows: Sequence[list[str]], is_row: IsRow) -> bool:
+    """Whether each row reads without an index, too, if one comma behind its first number is a decimal mark.
+
+    The running number itself is passed over: as the whole part of a decimal it would count up, row by row.
+    """
+
+    def joined(row: list[str], at: int) -> bool:
+        number = f"{row[at]},{row[at + 1]}"
+        return re.search(MARKED, number) is not None and is_row([*row[:at], number, *row[at + 2 :]])
+
+    return all(any(joined(row, at) for at in range(1, len(row) - 1)) for row in rows)
 
 
 def _has_index(rows: Sequence[list[str]], below: Sequence[str], width: int, reads: IsRow) -> bool:

@@ -75,6 +75,7 @@ class Found:
 
     Attributes:
         head: what its first lines show, one line each.
+        separator: of a CSV file; empty of others.
         recoded: how many lines are not UTF-8, and are read in another encoding, by its name.
         commas, grouped: numbers with a decimal comma, and with thousands marks, by column.
         truths: truth values that are read as 1 and 0, by column.
@@ -83,6 +84,7 @@ class Found:
     """
 
     head: list[str] = field(default_factory=list)
+    separator: str = ""
     recoded: Counter[str] = field(default_factory=Counter)
     commas: Counter[str] = field(default_factory=Counter)
     grouped: Counter[str] = field(default_factory=Counter)

@@ -172,7 +172,7 @@ def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
     declared = "\t" if kind_of(path) == ".tsv" else form.separator
     begins = next(blocks, b"")
     head = look_at_head(begins, own, declared, form.wanted, found, place)
-    separator = head.separator
+    separator = found.separator = head.separator
     reader = RecordReader(
         chain([begins[head.skipped :]], blocks),
         separator,
@@ -192,7 +192,7 @@ def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
         names = _fields(header.data, separator, place)
     check_width(place, len(names))
     below = reader.lines_below(LOOKED_AT)
-    names, ends_empty = all_names(names, below, separator, form.row_test, found)
+    names, ends_empty = all_names(names, below, separator, form.row_test, found, place)
     reader.header = names
     tests.append(form.row_test(names))
 
