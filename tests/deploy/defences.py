@@ -451,6 +451,17 @@ DEFENCES = (
         (("gdpfed/learning/data/csv_head.py", 'if separator == "," and not', "if not separator and not"),),
     ),
     Defence(
+        "missing-persons-as-one",
+        "learning/test_persons.py::test_rows_without_a_person_are_not_those_of_one[NA]",
+        (("gdpfed/learning/data/table_rows.py", "-1 if text in NO_PERSON else", "-1 if not text else"),),
+    ),
+    Defence(
+        "rows-of-a-person-uncounted",
+        "learning/test_persons.py::"
+        "test_rows_beyond_those_that_are_kept_of_a_person_are_counted_where_they_are",
+        (("gdpfed/learning/data/persons.py", "np.maximum(counts - most_rows, 0)", "np.zeros(1)"),),
+    ),
+    Defence(
         "predictions-in-place-of-the-table",
         "learning/test_prediction.py::test_what_is_predicted_takes_the_place_of_no_file[--output]",
         (

@@ -1,5 +1,6 @@
 """Persons with several rows: one record each, drawn, clipped and counted as one."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +18,10 @@ from gdpfed.clients.update import update_steps
 from gdpfed.clients.works import Job
 from gdpfed.errors import ConfigError, LearningError
 from gdpfed.learning.data import DataSource, Split, load_dataset
+from gdpfed.learning.data.cut import Cut
 from gdpfed.learning.data.declaration import read_columns, to_yaml
-from gdpfed.learning.data.persons import grouped, rows_to_take
+from gdpfed.learning.data.persons import grouped, persons_held_out, rows_to_take
+from gdpfed.learning.data.table_check import check_table
 from gdpfed.learning.data_warnings import data_warnings
 from gdpfed.learning.models import flatten
 from gdpfed.learning.training.held_out_counts import held_out_counts
@@ -298,6 +301,46 @@ def test_a_declaration_of_parties_is_written_as_it_was_read(settings, tmp_path):
     (tmp_path / "again.yaml").write_text(to_yaml(fewer))
     assert read_columns(tmp_path / "again.yaml") == fewer
     assert columns.digest != fewer.digest
+
+
+@pytest.mark.parametrize("text", ["", "NA", "NaN", "nan", "?", "-", "NULL", "n/a"])
+def test_rows_without_a_person_are_not_those_of_one(text, settings, tmp_path):
+    table = tmp_path / "data.csv"
+    table.write_text(table.read_text().replace("east-0\n", f"{text}\n"))
+    held = f"holds '{text}'" if text else "is empty"
+    words = re.escape(f"column 'patient' {held} in row 1, so the row's person is not known: fill it in")
+    with pytest.raises(LearningError, match=words):
+        task_of(load(settings)).load()
+    _, found = check_table(table, read_columns(tmp_path / "columns.yaml"))
+    assert [each.words for each in found if each.refused] == [
+        f"column 'patient' {held}, so the row's person is not known: fill it in"
+    ]
+    assert not [each.words for each in found if "beyond the first" in each.words]
+
+
+def test_rows_beyond_those_that_are_kept_of_a_person_are_counted_where_they_are(settings, tmp_path):
+    """Each clinic has four patients with four rows. Two of each are kept; a fifth of patients is held out."""
+    declared = DECLARATION.replace("patient", "{column: patient, rows: 2}")
+    (tmp_path / "columns.yaml").write_text(declared)
+    columns = read_columns(tmp_path / "columns.yaml")
+    said = "rows are beyond the first that are kept of one person (64, or person.rows of columns.yaml)"
+    _, found = check_table(tmp_path / "data.csv", columns)
+    assert [each.words for each in found if said in each.words and each.words.startswith("24 rows")]
+    task = task_of(load(settings))
+    data, every = task.load(), load_dataset(task.source)
+    trained, tested = every.train, every.test
+    assert isinstance(trained, Split)
+    assert isinstance(tested, Split)
+    assert trained.persons is not None
+    _, counts = np.unique(trained.persons, return_counts=True)
+    assert Cut.of(data).rows_beyond_person == 2 * (counts == 4).sum() > 0
+    assert [line for line in data_warnings(task) if said in line]
+    records, _ = persons_held_out(tested, every.test_owners, columns)
+    assert records.y.shape[1] == 2
+    (tmp_path / "columns.yaml").write_text(declared.replace("rows: 2", "rows: 3"))
+    own = tmp_path / "data.csv"
+    assert Cut.of_own(own).rows_beyond_person == 12
+    assert Cut.of_own(own, held_out=True).rows_beyond_person == 0
 
 
 def undeclared(folder, settings):

@@ -85,7 +85,7 @@ def outside_parties(path: Path, data: Dataset) -> Parties:
     )
     if not data.by_person:
         return Parties(records, of)
-    grouped, owners = persons_held_out(records, of)
+    grouped, owners = persons_held_out(records, of, columns)
     return Parties(grouped, of if owners is None else owners)
 
 
@@ -155,7 +155,7 @@ def attack_run(directory: Path, confidence: float = 0.95, outside: Path | None =
     own = Parties(data.train.take(trained), np.repeat(np.arange(len(places)), [*map(len, places)]))
     others, others_of = following(data.test) if task.at_every_position else data.test, data.test_owners
     if task.by_person:
-        others, others_of = persons_held_out(others, others_of)
+        others, others_of = persons_held_out(others, others_of, data.columns)
     absent = dealt_out(others, own) if task.partition == "iid" else None
     if outside is not None:
         absent = outside_parties(outside, data)

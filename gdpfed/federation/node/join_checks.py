@@ -175,7 +175,7 @@ def tell_cut(own: OwnData) -> None:
         for words in own_not_read(own.path):
             log(WARNING, "%s=%s", "data", words)
     for path in (own.path, own.held_out_path) if is_table(own.path) else ():
-        cut = Cut() if path is None else Cut.of_own(path)
+        cut = Cut() if path is None else Cut.of_own(path, held_out=path == own.held_out_path)
         for words in cut.words():
             log(WARNING, "%s=%s: %s", "data", path, words)
         if cut.labels_cut:

@@ -11,9 +11,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.dataset import Dataset
+from gdpfed.learning.data.persons import beyond_person_words, rows_beyond
 from gdpfed.learning.data.table_check import mark_warnings
-from gdpfed.learning.data.table_rows import read_rows
+from gdpfed.learning.data.table_rows import Rows, read_rows
 from gdpfed.learning.data.tabular import own_columns
 
 
@@ -23,6 +25,7 @@ class Cut:
 
     Attributes:
         rows_left_out: rows that a declaration leaves out.
+        rows_beyond_person: rows to train on beyond those that are kept of one person.
         numbers_cut: numbers in columns that lie beyond their declared range, and count as its end.
         labels_cut: the same of labels to train on.
         test_labels_beyond: labels to test on that lie beyond it, and stay as they are.
@@ -30,6 +33,7 @@ class Cut:
     """
 
     rows_left_out: int = 0
+    rows_beyond_person: int = 0
     numbers_cut: int = 0
     labels_cut: int = 0
     test_labels_beyond: int = 0
@@ -39,18 +43,21 @@ class Cut:
     def of(cls, data: Dataset) -> Self:
         """Count a data set's clipped numbers, left-out rows, and test labels outside their declared range."""
         beyond = int(data.beyond_range.sum())
-        return cls(data.left_out, data.cut_inputs, data.cut_labels, beyond, data.notes)
+        left_out = data.left_out, data.beyond_person_rows
+        return cls(*left_out, data.cut_inputs, data.cut_labels, beyond, data.notes)
 
     @classmethod
-    def of_own(cls, path: Path) -> Self:
+    def of_own(cls, path: Path, *, held_out: bool = False) -> Self:
         """Count the clipped numbers and labels, and the left-out rows, of a node's own table.
+
+        `held_out`: whether none of its rows is trained on.
 
         Raises LearningError: as `gdpfed.learning.data.tabular.own_table`.
         """
         columns = own_columns(path)
         rows = read_rows(path, columns, f"data={path}", shared_out=False)
         labels = 0 if columns.label_range is None else int((np.abs(rows.y) > 1).sum())
-        return cls(rows.left_out, rows.cut_inputs, labels)
+        return cls(rows.left_out, 0 if held_out else _beyond_person(rows, columns), rows.cut_inputs, labels)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts as a dictionary that can be written as JSON."""
@@ -63,11 +70,21 @@ class Cut:
         """
         if self.rows_left_out:
             yield f"{self.rows_left_out} rows of the table are left out, as columns.yaml declares"
+        if self.rows_beyond_person:
+            yield beyond_person_words(self.rows_beyond_person)
         if self.numbers_cut:
             yield (
                 f"{self.numbers_cut} numbers in columns lie beyond their declared ranges, and count as their "
                 f"ends{': gdpfed check says in which columns' if declared else ''}"
             )
+
+
+def _beyond_person(rows: Rows, columns: Columns) -> int:
+    """Count the rows to train on that a node's own table has beyond those that are kept of one person."""
+    if rows.persons is None:
+        return 0
+    trained = rows.persons if rows.for_testing is None else rows.persons[~rows.for_testing]
+    return rows_beyond(trained, None, columns.person_rows)
 
 
 def cut_warnings(data: Dataset) -> Iterator[str]:

@@ -112,6 +112,7 @@ class Dataset:
         cut_labels: how many training labels lie outside their declared range and were set to its end. Test
             labels are not changed.
         left_out: how many rows of a table are left out, by its declaration.
+        beyond_person_rows: how many training rows are left out because their person has too many.
         cut_inputs: how many inputs of a table lie outside their declared range and were set to its end.
     """
 
@@ -136,6 +137,7 @@ class Dataset:
     read_as: tuple[str, str] | None = None
     cut_labels: int = 0
     left_out: int = 0
+    beyond_person_rows: int = 0
     cut_inputs: int = 0
     picture_form: str | None = None
 

@@ -103,17 +103,43 @@ def persons_of(data: Dataset) -> Dataset:
         )
     _, first, _ = _persons(data.train, data.owners)
     owners = None if data.owners is None else data.owners[first]
-    most_rows = PERSON_ROWS if data.columns is None else data.columns.person_rows
+    most_rows = _most_rows(data.columns)
     train = grouped(data.train, data.owners, most_rows)
-    return replace(data, train=train, owners=owners, by_person=True)
+    beyond = 0 if data.train.persons is None else rows_beyond(data.train.persons, data.owners, most_rows)
+    return replace(data, train=train, owners=owners, by_person=True, beyond_person_rows=beyond)
 
 
 def persons_held_out(
-    test: Split, owners: npt.NDArray[np.int64] | None
+    test: Split, owners: npt.NDArray[np.int64] | None, columns: Columns | None
 ) -> tuple[Split, npt.NDArray[np.int64] | None]:
-    """Combine the test rows of each person into one record; return the records and their data owners."""
+    """Combine the test rows of each person into one record; return the records and their data owners.
+
+    `columns`: the declaration, which says how many rows of a person are kept.
+    """
     _, first, _ = _persons(test, owners)
-    return grouped(test, owners), None if owners is None else owners[first]
+    return grouped(test, owners, _most_rows(columns)), None if owners is None else owners[first]
+
+
+def _most_rows(columns: Columns | None) -> int:
+    return PERSON_ROWS if columns is None else columns.person_rows
+
+
+def rows_beyond(persons: npt.NDArray[np.int64], owners: npt.NDArray[np.int64] | None, most_rows: int) -> int:
+    """Count the rows that `grouped` leaves out: of each person those beyond the first `most_rows`.
+
+    `persons`, `owners`: of each row, shape (N,); no owners where nobody says whose rows are.
+    """
+    keys = persons[:, None] if owners is None else np.stack([owners, persons], axis=1)
+    _, counts = np.unique(keys, axis=0, return_counts=True)
+    return int(np.maximum(counts - most_rows, 0).sum())
+
+
+def beyond_person_words(count: int) -> str:
+    """Say how many rows are left out because their person has too many."""
+    return (
+        f"{count} rows are beyond the first that are kept of one person ({PERSON_ROWS}, or person.rows of "
+        "columns.yaml), and are left out where persons are protected"
+    )
 
 
 def beyond_parties(data: Dataset) -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """Looks for signs that a person has several rows in a table: repeated rows, or values of an id column.
 
 Where a person has several rows and no ``person`` is declared, one row is protected and not the person. No
-program can know it, so the owner of the table is told what looks like it.
+program can know it, so the owner of the table is told what looks like it. Where one is declared, the owner is
+told how many rows are left out because their person has too many.
 """
 
 import re
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import Columns
-from gdpfed.learning.data.persons import PERSON, REPEATED_PERSONS
+from gdpfed.learning.data.persons import PERSON, REPEATED_PERSONS, beyond_person_words, rows_beyond
 from gdpfed.learning.data.table_rows import Rows
 from gdpfed.learning.data.text_cells import texts_of
 
@@ -49,6 +50,7 @@ class Repeats:
     columns: Columns
     looked_at: dict[str, list[Hashes]] = field(default_factory=dict)
     _rows: list[Hashes] = field(default_factory=list)
+    _persons: list[npt.NDArray[np.int64]] = field(default_factory=list)
     _factors: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
     _counts: dict[str, int] = field(default_factory=dict)
 
@@ -60,9 +62,13 @@ class Repeats:
         return [*self.looked_at]
 
     def rows(self, rows: Rows) -> None:
-        """Store a hash of each row, computed from its inputs, its label and its data owner."""
+        """Store each row's person and a hash of its inputs, its label and its data owner."""
         if not len(rows):
             return
+        if rows.persons is not None:
+            known = rows.persons >= 0 if rows.for_testing is None else (rows.persons >= 0) & ~rows.for_testing
+            owners = np.zeros_like(rows.persons) if rows.parties is None else rows.parties
+            self._persons.append(np.stack([rows.persons, owners])[:, known])
         parts = [np.ascontiguousarray(rows.x).view(np.uint32), _as_numbers(rows.y)]
         if rows.parties is not None:
             parts.append(_as_numbers(rows.parties))
@@ -99,6 +105,9 @@ class Repeats:
         rows = np.concatenate(self._rows) if self._rows else np.zeros(0, np.uint64)
         repeated = len(rows) - len(np.unique(rows))
         if self.columns.person is not None:
+            persons = np.concatenate([np.zeros((2, 0), np.int64), *self._persons], axis=1)
+            if count := rows_beyond(persons[0], persons[1], self.columns.person_rows):
+                yield beyond_person_words(count)
             return
         # Where most rows are like others, columns say too little to tell records apart.
         if 0 < repeated < len(rows) / 2:

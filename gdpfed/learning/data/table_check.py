@@ -286,6 +286,8 @@ def _cause(name: str, text: str, words: str, columns: Columns, said: str | None)
     """
     if not text:
         return " (declare missing_labels: drop to leave such rows out)" if name in columns.label_names else ""
+    if name == columns.person:
+        return ""
     if text.casefold() in MARKS:
         return f" (missing? say missing: ['{text}'] of the file in {FILES_FILE})"
     number = columns.number(name)

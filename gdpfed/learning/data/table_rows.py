@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError, not_known
 from gdpfed.learning.data.cells import Cells, Table, row_test, table_of
-from gdpfed.learning.data.columns import DROP, Categorical, Columns, Named, Numeric
+from gdpfed.learning.data.columns import ALWAYS_MISSING, DROP, Categorical, Columns, Named, Numeric
 from gdpfed.learning.data.faults import Where
-from gdpfed.learning.data.file_form import FILES_FILE, own_form
+from gdpfed.learning.data.file_form import FILES_FILE, MARKS, own_form
 from gdpfed.learning.data.number_cells import NumberCells
 from gdpfed.learning.data.table_file import Batch, TableFile, TableForm, listed, open_table
 from gdpfed.learning.data.text_cells import TextCells, numbered
@@ -62,6 +62,8 @@ NO_PARTY = (
     "so the row's party is not known: fill it in, or declare missing_parties: drop to leave such rows out"
 )
 NO_TIME = "and it must say when the event happened, or until when nothing had"
+NO_PERSON = frozenset((*ALWAYS_MISSING, *MARKS))
+"""Texts that name no person: the rows of all who are missing would be those of one."""
 OF_ROWS = ("parties", "groups", "for_testing", "persons")
 
 
@@ -207,11 +209,19 @@ def _for_testing(table: Table, column: Named) -> npt.NDArray[np.bool_]:
 
 
 def _persons(table: Table, name: str, where: Where) -> npt.NDArray[np.int64]:
-    """Return each row's person as a number, 63 bits of a hash of the text: the same number in every table."""
+    """Return each row's person as a number, 63 bits of a hash of the text: the same number in every table.
+
+    A row whose person is not known is reported to ``where``, and has -1.
+    """
     cells = as_texts(table[name])
-    where.refuse(name, cells, cells.missing, "so the row's person is not known: fill it in")
-    heads = [sha256(text.encode()).digest()[:8] for text in cells.distinct]
-    numbers: npt.NDArray[np.int64] = cells.of([int.from_bytes(head, "big") >> 1 for head in heads], np.int64)
+    numbers: npt.NDArray[np.int64] = cells.of(
+        [
+            -1 if text in NO_PERSON else int.from_bytes(sha256(text.encode()).digest()[:8], "big") >> 1
+            for text in cells.distinct
+        ],
+        np.int64,
+    )
+    where.refuse(name, cells, numbers < 0, "so the row's person is not known: fill it in")
     return numbers
 
 

@@ -130,13 +130,17 @@ def test_a_run_that_nobody_joined_begins_with_no_node_whose_examples_cannot_be_u
 def test_what_a_node_cuts_of_its_table_is_said_in_its_own_log_alone(tmp_path, caplog):
     (tmp_path / "columns.yaml").write_text(
         "label: {column: ill, classes: ['0', '1']}\nnumeric: {age: [0, 90]}\nmissing_labels: drop\n"
+        "person: {column: who, rows: 3}\n"
     )
-    (tmp_path / "own.csv").write_text("age,ill\n" + "95,1\n20,0\n30,\n" * 4)
+    (tmp_path / "own.csv").write_text("age,ill,who\n" + "95,1,a\n20,0,b\n30,,a\n" * 4)
     settings = {"epsilon-record": 5.0, "delta": 1e-3, "ledger": str(tmp_path / "ledger.json")}
     content = RecordDict({TERMS_RECORD: ConfigRecord(dict(replace(DP_SUM, delta=1e-3).to_scalars()))})
     said = ask(f"query.{BEGIN}", content, make_context(3, {"data": str(tmp_path / "own.csv"), **settings}))
     assert not said
-    for words in ("4 rows of the table are left out", "4 numbers in columns lie beyond their declared"):
+    for words in (
+        *("4 rows of the table are left out", "4 numbers in columns lie beyond their declared"),
+        "2 rows are beyond the first that are kept of one person",
+    ):
         assert f"own.csv: {words}" in caplog.text
 
 
