@@ -10,7 +10,7 @@ from importlib import import_module
 
 import gdpfed
 from gdpfed.cli import INTERRUPTED, ended_as_interrupted, quiet_interrupt
-from gdpfed.cli.command import OVERRIDES_NOTE, Command, add_parser, epilog_of
+from gdpfed.cli.command import FULL, OVERRIDES_NOTE, Command, add_parser, epilog_of
 from gdpfed.cli.parser import Parser, nearest_word
 from gdpfed.cli.settings_file import written_out
 from gdpfed.errors import FailedError, InputError, line_of
@@ -66,9 +66,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # What is left in the buffer is written at the end of the process: to nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _print_nowhere()
         return NOBODY_READS
+    except OSError as error:
+        # A file that is opened has a name in its error, and the output has none.
+        if error.filename is not None or error.errno not in FULL:
+            raise
+        _print_nowhere()
+        print(f"gdpfed: the output cannot be written: {error.strerror}; make room there", file=sys.stderr)
+        return 1
+
+
+def _print_nowhere() -> None:
+    """Let what is left in the buffer of standard output go nowhere when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -78,6 +89,12 @@ def _run(arguments: Sequence[str]) -> int:
         command: Command = options.command
         with ended_as_interrupted(), packages_needed():
             return command.execute(options)
+    except PermissionError as error:
+        if error.filename is None:
+            raise
+        reason = f"{error.filename} cannot be used: {error.strerror}; let this user read or write it"
+        print(f"gdpfed: {reason}", file=sys.stderr)
+        return 2
     except InputError as error:
         print(f"gdpfed: {line_of(error)}", file=sys.stderr)
         return 2

@@ -4,6 +4,7 @@ A module of a command imports what carries it out inside its functions, so that 
 """
 
 import argparse
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 MODES: Registry[Callable[..., Any]] = Registry("way of a command", "gdpfed.command_modes", error=ConfigError)
 """What extras do for a command, by the words that ask for it, as in ``audit --attack``."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Why nothing more can be written to a disk."""
 HELP_WIDTH = 78
 """Columns of a help page, so that it stays whole on a terminal of 80."""
 OVERRIDES_NOTE = (

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import busy
-from gdpfed.errors import LearningError
+from gdpfed.cli.command import FULL, busy
+from gdpfed.errors import LearningError, RunError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,7 +38,9 @@ def require_path(config: "Config") -> None:
 def train(console: "Console", overrides: Sequence[str]) -> Path:
     """Train a run with these settings in this process, show its rounds, and return its directory.
 
-    Raises KeyboardInterrupt: Ctrl-C; once there is something to go on from, its text says how.
+    Raises:
+        KeyboardInterrupt: Ctrl-C; once there is something to go on from, its text says how.
+        RunError: the run failed; where the disk is full, its text says how to go on, too.
     """
     from gdpfed.runs.resume import load_run
 
@@ -72,8 +74,15 @@ def train(console: "Console", overrides: Sequence[str]) -> Path:
 
             progress.go_on_after(read_rounds(prepared.path))
             simulate_prepared(prepared, observe=show, announce=console.print)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RunError, OSError) as error:
         if not (prepared.path / CHECKPOINT_FILE).exists():
             raise
-        raise KeyboardInterrupt(f"interrupted; continue with run.resume={prepared.path}") from None
+        going_on = f"continue with run.resume={prepared.path}"
+        if isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt(f"interrupted; {going_on}") from None
+        cause = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(cause, OSError) or cause.errno not in FULL:
+            raise
+        words = cause.strerror if error is cause else str(error)
+        raise RunError(f"{words}; make room, then {going_on}") from None
     return prepared.path

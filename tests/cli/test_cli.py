@@ -1,5 +1,6 @@
 """The command: tables, JSON, comparison, and bad input."""
 
+import errno
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -232,6 +234,24 @@ def test_a_reader_that_has_closed_the_pipe_ends_the_command_quietly(options):
     ended = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (141, "")
+
+
+def test_output_that_cannot_be_written_is_one_line(monkeypatch, capsys):
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main(["settings", "--all"]) == 1
+    said = "gdpfed: the output cannot be written: No space left on device; make room there\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_folder_that_is_not_the_users_is_one_line(monkeypatch, capsys):
+    def refused(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refused)
+    assert main(["check", "theirs/t.csv"]) == 2
+    said = "gdpfed: theirs/t.csv cannot be used: Permission denied; let this user read or write it\n"
+    assert capsys.readouterr().err == said
 
 
 def test_an_interrupt_in_an_import_is_one_line():

@@ -1,5 +1,6 @@
 """``gdpfed simulate``: what it prints, what it leaves, and how it stops."""
 
+import errno
 import os
 import re
 import signal
@@ -10,11 +11,12 @@ from math import nan
 import pytest
 
 import gdpfed.methods.rates
+from gdpfed import files
 from gdpfed.cli import main
 from gdpfed.learning.training.evaluate import Evaluation
 from gdpfed.methods.base import ClientSum
 from gdpfed.rounds.loop import RoundLoop
-from gdpfed.runs.file_formats import ACCURACY_PICTURE, MODEL_CARD_FILE, MODEL_FILE
+from gdpfed.runs.file_formats import ACCURACY_PICTURE, CHECKPOINT_FILE, MODEL_CARD_FILE, MODEL_FILE
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation.in_process_fleet import InProcessFleet
 from testing.settings import last_of_each
@@ -67,6 +69,24 @@ def test_an_interrupt_leaves_one_line_and_a_run_that_goes_on(tmp_path, capsys, m
     assert err == f"gdpfed: interrupted; continue with run.resume={tmp_path}/run\n"
     assert main(["simulate", *SMALL, f"run.resume={tmp_path}/run"]) == 0
     assert [record.round for record in read_rounds(tmp_path / "run")] == [1, 2, 3]
+
+
+def test_a_full_disk_leaves_one_line_and_a_run_that_goes_on(tmp_path, capsys, monkeypatch):
+    checkpoints, write = [], files.write_whole
+
+    def full(path, data, **how):
+        checkpoints.extend([path] if path.name == CHECKPOINT_FILE else [])
+        if len(checkpoints) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, data, **how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "write_whole", full)
+        assert main(["simulate", *SMALL, f"run.directory={tmp_path}/run"]) == 1
+    *_, line = capsys.readouterr().err.splitlines()
+    assert re.search(r"/run/\S+ cannot be written: No space left on device; make room, then continue ", line)
+    assert line.endswith(f"run.resume={tmp_path}/run [run]")
+    assert main(["simulate", *SMALL, f"run.resume={tmp_path}/run"]) == 0
 
 
 def test_a_suite_in_the_background_interrupts_what_it_starts():

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import os
 from datetime import date
 from decimal import Decimal
 
@@ -328,6 +329,14 @@ def test_a_column_that_nobody_reads_may_hold_anything(tmp_path):
     }
     parquet.write_table(pa.table(columns | others), path)
     assert notes(path)[1][0] == "not declared, and not read: notes, scan, mrn"
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet", "t.xlsx"])
+def test_a_pipe_in_place_of_a_table_is_not_waited_for(tmp_path, name):
+    written(tmp_path, "")
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(LearningError, match=f"{name} is a pipe or a device: write the table into a file"):
+        read_own(tmp_path / name)
 
 
 def test_tables_of_other_programs_are_called_by_their_kind(tmp_path):

@@ -145,6 +145,8 @@ def open_table(path: Path, place: str, form: TableForm) -> TableFile:
     if not is_table(path):
         other = f": this is {OTHERS[kind]}" if (kind := path.suffix.lower()) in OTHERS else ""
         raise LearningError(f"{place} must end in {', '.join(ENDINGS)} or .csv.gz{other}")
+    if path.exists() and not path.is_file():
+        raise LearningError(f"{place} is a pipe or a device: write the table into a file, and name it")
     # These two read tables by what is here.
     if kind_of(path) in WORKBOOKS:
         from gdpfed.learning.data.workbook_file import open_workbook
