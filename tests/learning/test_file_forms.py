@@ -61,8 +61,8 @@ FORMS = {
         ["separated by ';'", "40 numbers are", "40 dates are"],
     ),
     "Windows-1252": (GERMAN.encode("cp1252"), ["20 lines are not UTF-8, and read as cp1252"]),
-    "UTF-16 with its mark": (text().encode("utf-16"), []),
-    "UTF-16 without its mark": (text().encode("utf-16-be"), []),
+    "UTF-16 with its mark": (text().encode("utf-16"), ["read as utf-16-le"]),
+    "UTF-16 without its mark": (text().encode("utf-16-be"), ["read as utf-16-be"]),
     "UTF-8 with a mark": (text().encode("utf-8-sig"), []),
     "Excel's line of the separator": ("sep=;\n" + GERMAN, ["line 1 is Excel's sep=;: it is passed over"]),
     "lines above the names": (

@@ -78,6 +78,7 @@ def test_all_faults_come_at_once_by_line_with_likely_causes(tmp_path):
         (TABLE.replace("stays", "other").replace("Age", "b"), "utf-8", "there is no column 'stays'"),
         ("a;b\n1;2\n", "utf-8", "there is no column 'stays'"),
         ("PK\x03\x04", "latin-1", "(an Excel file or a ZIP archive? save it as CSV, or unpack it)"),
+        (TABLE, "utf-32", "this text is in UTF-32, which is not read: save it in UTF-8"),
         ("", "utf-8", "the file is empty"),
         (TABLE.splitlines()[0], "utf-8", "there are no rows with data"),
         (TABLE.replace("id", "stays"), "utf-8", "the column 'stays' is there twice"),
@@ -86,6 +87,38 @@ def test_all_faults_come_at_once_by_line_with_likely_causes(tmp_path):
 def test_a_file_of_another_form_is_named_as_such(tmp_path, table, encoding, fault):
     _, faults, _ = found_in(tmp_path, table, encoding=encoding)
     assert any(fault in words for _, words in faults)
+
+
+@pytest.mark.parametrize(
+    ("arrival", "born", "words"),
+    [
+        ("x" * 200_000, "2001-03-01", f"holds '{'x' * 60}...', which is not one of walk"),
+        ("walk\u200b", "2001-03-01", "holds 'walk\u200b' (with the invisible character U+200B), which is"),
+        ("zu fu\u00df", "2001-03-01", "holds 'zu fu\u00df', which is not one of"),
+        (
+            "cafe\u0301",
+            "2001-03-01",
+            "holds 'cafe\u0301' (in another Unicode form than NFC), which is not one",
+        ),
+        ("cafe\u0301", "2001-03-01", "('caf\u00e9' is declared in another Unicode form: write both in one)"),
+        ("o\u0302te\u0301", "2001-03-01", "(in another Unicode form than NFC)"),
+        (
+            "t\u00e9l\u00e9",
+            "2001-03-01",
+            "('te\u0301le\u0301' is declared in another Unicode form: write both",
+        ),
+        ("walk", "31.02.2001", "which is not a date of the form ISO 8601 (there is no such day)"),
+        ("walk", "2001-02-31", "(there is no such day)"),
+        ("walk", "04.13.2001", "which is not a date of the form ISO 8601 (say dates of the file"),
+    ],
+)
+def test_a_value_that_looks_right_is_shown_with_what_is_wrong(tmp_path, arrival, born, words):
+    table = f"stays;age;pressure;arrival;born\nno;12;1;walk;1955-01-01\nyes;50;1;{arrival};{born}\n"
+    columns = COLUMNS.replace("[walk, ambulance]", '[walk, ambulance, "caf\u00e9", "te\u0301le\u0301"]')
+    (fault,) = found_in(tmp_path, table, columns)[1]
+    assert fault[0] == (3,)
+    assert words in fault[1]
+    assert len(fault[1]) < 400
 
 
 def test_what_is_odd_is_said_and_no_fault(tmp_path):

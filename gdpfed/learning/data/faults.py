@@ -2,12 +2,27 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from unicodedata import is_normalized
 
 import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.cells import Cells
+
+MOST_SHOWN = 60
+"""Letters of a value, in an error."""
+
+
+def held(text: str) -> str:
+    """Say what a cell holds, with the beginning of a long text and with what cannot be seen of a text."""
+    if not text:
+        return "is empty"
+    shown = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+    hidden = next((each for each in text if not each.isprintable()), None)
+    if hidden is not None:
+        return f"holds '{shown}' (with the invisible character U+{ord(hidden):04X})"
+    return f"holds '{shown}'" + ("" if is_normalized("NFC", text) else " (in another Unicode form than NFC)")
 
 
 @dataclass(frozen=True)
@@ -28,14 +43,10 @@ class Fault:
     @property
     def of_value(self) -> str:
         """Describe what is wrong with the value, without naming its row."""
-        return f"column '{self.column}' {self._held}, {self.words}"
-
-    @property
-    def _held(self) -> str:
-        return f"holds '{self.text}'" if self.text else "is empty"
+        return f"column '{self.column}' {held(self.text)}, {self.words}"
 
     def __str__(self) -> str:
-        return f"column '{self.column}' {self._held} in row {self.row}, {self.words}"
+        return f"column '{self.column}' {held(self.text)} in row {self.row}, {self.words}"
 
 
 @dataclass(frozen=True, eq=False)

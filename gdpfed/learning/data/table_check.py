@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.cells import Table, table_of
 from gdpfed.learning.data.columns import Columns, Numeric, without_tests
-from gdpfed.learning.data.faults import Fault, Where
+from gdpfed.learning.data.faults import Fault, Where, held
 from gdpfed.learning.data.file_form import FILES_FILE, SEPARATORS
 from gdpfed.learning.data.number_cells import marks_that_are_numbers, no_numbers
 from gdpfed.learning.data.repeats import Repeats
@@ -30,6 +31,7 @@ from gdpfed.learning.data.table_rows import (
 )
 from gdpfed.learning.data.text_cells import TextCells
 from gdpfed.learning.data.times_to_event import Followed
+from gdpfed.learning.data.written_dates import names_no_day
 
 MOST_TEXTS = 50
 """Of the different wrong values of a column, that are shown; of others their number is said."""
@@ -192,9 +194,8 @@ class _Check:
         `said`: the form of dates that the site says.
         """
         for (column, text, words), lines in self._lines.items():
-            held = f"holds '{text}'" if text else "is empty"
             cause = _cause(column, text, words, self.columns, said)
-            yield Finding(tuple(lines), f"column '{column}' {held}, {words}{cause}")
+            yield Finding(tuple(lines), f"column '{column}' {held(text)}, {words}{cause}")
         for (column, words), lines in self._more.items():
             yield Finding(tuple(lines), f"column '{column}' holds {len(lines)} more values, each of {words}")
 
@@ -292,9 +293,14 @@ def _cause(name: str, text: str, words: str, columns: Columns, said: str | None)
         return f" (missing? say missing: ['{text}'] of the file in {FILES_FILE})"
     number = columns.number(name)
     if number is None:
-        values = {value.casefold(): value for value in columns.values(name)}
-        near = get_close_matches(text.casefold(), [*values], n=1)
+        folded = normalize("NFC", text.casefold())
+        values = {normalize("NFC", value.casefold()): value for value in columns.values(name)}
+        near = get_close_matches(folded, [*values], n=1)
+        if near == [folded] and values[folded].casefold() != text.casefold():
+            return f" ('{values[folded]}' is declared in another Unicode form: write both in one)"
         return f" (did you mean '{values[near[0]]}'?)" if near else ""
+    if number.dated is not None and names_no_day(text):
+        return " (there is no such day)"
     if DATE.fullmatch(text):
         if number.dated is None:
             return " (a date? declare age_on or days_since)"

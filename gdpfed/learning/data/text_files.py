@@ -29,6 +29,7 @@ PACKED: Mapping[bytes, Callable[[BinaryIO], Any]] = {
     b"\xfd7zXZ": lzma.open,
 }
 """By the first bytes of a packed file, what unpacks it; its name says nothing."""
+UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 HEAD = 200
 FALLBACK = "cp1252"
@@ -72,6 +73,8 @@ def _text(
 ) -> Iterator[bytes]:
     head = next(blocks, b"")
     encoding = _encoding(head, own, place)
+    if own is None and encoding in UTF16.values():
+        found.head.append(f"read as {encoding}")
     for mark in (codecs.BOM_UTF8, *UTF16):
         head = head.removeprefix(mark)
     fallback = FALLBACK if declared in ("utf-8", "utf-16") else declared
@@ -89,6 +92,8 @@ def _text(
 
 def _encoding(head: bytes, own: str | None, place: str) -> str | None:
     """Return a file's encoding, from its first bytes or as stated by the site; None if neither tells it."""
+    if head.startswith(UTF32):
+        raise LearningError(f"{place}: this text is in UTF-32, which is not read: save it in UTF-8")
     marked = next((name for mark, name in UTF16.items() if head.startswith(mark)), None)
     for sign, words in SIGNS:
         if head.startswith(sign):

@@ -19,6 +19,10 @@ FORMS = (
     ("name of the month, day, year", re.compile(r"(?P<n>[A-Za-z]{3,9}) (?P<d>\d{1,2}),? (?P<y>\d{4})")),
 )
 SLASHED = re.compile(rf"(\d{{1,2}})[/-](\d{{1,2}})[/-](\d{{4}}){TIME}")
+IN_NUMBERS = (
+    re.compile(rf"(?P<year>\d{{4}})[-./](?P<one>\d{{1,2}})[-./](?P<other>\d{{1,2}}){TIME}", re.ASCII),
+    re.compile(rf"(?P<one>\d{{1,2}})[-./](?P<other>\d{{1,2}})[-./](?P<year>\d{{4}}){TIME}", re.ASCII),
+)
 MONTHS = (
     *("january", "february", "march", "april", "may", "june", "july"),
     *("august", "september", "october", "november", "december"),
@@ -73,6 +77,23 @@ def _day(text: str) -> tuple[date, str]:
     if first <= 12 and second <= 12 and first != second:
         raise UnclearError(text)
     return (date(year, first, second), MONTH_FIRST) if second > 12 else (date(year, second, first), DAY_FIRST)
+
+
+def names_no_day(text: str) -> bool:
+    """Whether a text is a date in numbers that no calendar has, whichever part is the day: 31.02.2025."""
+    found = next((match for pattern in IN_NUMBERS if (match := pattern.fullmatch(text))), None)
+    if found is None:
+        return False
+    year, one, other = (int(found[part]) for part in ("year", "one", "other"))
+    return not (_is_day(year, one, other) or _is_day(year, other, one))
+
+
+def _is_day(year: int, month: int, day: int) -> bool:
+    try:
+        date(year, month, day)
+    except ValueError:
+        return False
+    return True
 
 
 def _month(parts: dict[str, str]) -> int:
