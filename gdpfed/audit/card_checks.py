@@ -82,10 +82,6 @@ def _names(files: RunFiles) -> Sequence[str]:
 def _fields(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Fields:
     config, plan = files.config, files.plan
     data = config["dataset"]
-    done, planned = len(files.rounds), plan["num_rounds"]
-    ended = f"{done} of {planned}, ended early"
-    if config["run"]["stop_after_round"] is not None and done >= config["run"]["stop_after_round"]:
-        ended = f"{done} of {planned}, paused: it may go on"
     factors = (
         f"{math.exp(min(each['epsilon'] or 0.0, 700)):.3g} (group {number})"
         for number, each in enumerate(plan["groups"])
@@ -100,7 +96,7 @@ def _fields(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Field
         "partition": str(data["partition"]),
         "steps": _steps(files),
         "mode": str(config["secagg"]["mode"]),
-        "rounds": f"{planned}, complete" if done >= planned else ended,
+        "rounds": _rounds(files),
         "date": lambda text: DATE.fullmatch(text) is not None,
         "versions": lambda text: VERSIONS.fullmatch(text) is not None,
         "answer": anything,
@@ -127,6 +123,21 @@ def _fields(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Field
         **_of_columns(files.columns or {}, bool(files.columns)),
         **({"what": COUNTS_ALONE} if _counts_alone(files) else {}),
     }
+
+
+def _rounds(files: RunFiles) -> Expected:
+    """Return what the model card must say of how many rounds are done, and of why they are fewer."""
+    done, planned = len(files.rounds), files.plan["num_rounds"]
+    early, pause = str((files.end or {}).get("early", "")), files.config["run"]["stop_after_round"]
+    if done >= planned:
+        return f"{planned}, complete"
+    if pause is not None and done >= pause:
+        return f"{done} of {planned}, paused: it may go on"
+    if not early.startswith(f"before round {done + 1}: "):
+        return f"{done} of {planned}, ended early"
+    # The card escapes the reason, as all that others wrote.
+    said = f"{done} of {planned}, ended {early}".replace("\\", "")
+    return lambda text: text.replace("\\", "") == said
 
 
 def _steps(files: RunFiles) -> str:

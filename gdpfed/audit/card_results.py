@@ -22,7 +22,15 @@ def result_sections(files: RunFiles) -> set[str]:
     holds |= {"voted" if files.vote is not None else "not-voted"}
     if files.held_out is not None:
         holds |= {"counted", "by-client"} if files.held_out.get("parties") else {"counted"}
+    holds |= {"chosen"} if chosen_figures(files) else set()
     return holds | norm_sections(files) | ({"parts"} if files.parts is not None and files.rounds else set())
+
+
+def chosen_figures(files: RunFiles) -> Mapping[str, Any]:
+    """Return accuracy and metrics of a released model that is not the last round's; {} of any other."""
+    end = files.end or {}
+    figures = {name: end.get(name) for name in ("accuracy", "metrics")}
+    return figures if figures["accuracy"] is not None or figures["metrics"] else {}
 
 
 def result_fields(files: RunFiles) -> Fields:
@@ -127,7 +135,7 @@ def _at_chance(files: RunFiles) -> list[Fields]:
         tested = f"about {_cases(counted['counts'])} records that clients hold out, by noised counts"
     else:
         # Without an accuracy, or a number of trials, the server tested nothing: no card can say what follows.
-        value, tested = float(files.rounds[-1]["accuracy"] or 0.0), str(found["tested"])
+        value, tested = float(_last(files)["accuracy"] or 0.0), str(found["tested"])
         first = tested.partition(" ")[0]
         trials = int(first) if first.isdecimal() else 0
         low, high = wilson(value, trials) if trials else (0.0, 0.0)
@@ -154,9 +162,14 @@ def wilson(share: float, number: int) -> tuple[float, float]:
 def _results(files: RunFiles) -> list[Fields]:
     if not files.rounds:
         return [{"metric": "accuracy", "result": "not measured yet"}]
-    last = files.rounds[-1]
+    last = _last(files)
     found = last.get("metrics") or {"accuracy": last["accuracy"]}
     return [{"metric": anything, "result": _shown(value)} for value in found.values()]
+
+
+def _last(files: RunFiles) -> Mapping[str, Any]:
+    """Return the last round's log entry, with the figures of the released model if it is another one."""
+    return {**files.rounds[-1], **chosen_figures(files)}
 
 
 def _shown(value: float | None) -> Expected:

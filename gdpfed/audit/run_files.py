@@ -16,6 +16,7 @@ from gdpfed.runs.file_formats import (
     COLUMNS_FILE,
     CONFIG_FILE,
     COUNTS_FILE,
+    END_FILE,
     HELD_OUT_FILE,
     LEDGER_FILE,
     MODEL_CARD_FILE,
@@ -55,6 +56,7 @@ class RunFiles:
         rewards: what clients have earned that choose their budgets; None of other runs.
         card: the model card; None where there is none yet.
         chance: what there is to say of a result at chance; None of another.
+        end: why the run ended early, and figures of a model that an extension chose; None where none is said.
     """
 
     config: dict[str, Any]
@@ -75,6 +77,7 @@ class RunFiles:
     rewards: dict[str, Any] | None = None
     card: str | None = None
     chance: dict[str, Any] | None = None
+    end: dict[str, Any] | None = None
 
     @classmethod
     def read(cls, directory: Path) -> "RunFiles":
@@ -114,6 +117,7 @@ class RunFiles:
             parts=_if_there(directory / PARTS_FILE),
             rewards=_if_there(directory / REWARDS_FILE),
             chance=_if_there(directory / AT_CHANCE_FILE),
+            end=_if_there(directory / END_FILE),
             card=_text(directory / MODEL_CARD_FILE) if (directory / MODEL_CARD_FILE).exists() else None,
         )
 

@@ -19,6 +19,7 @@ from gdpfed.methods import METHODS, methods_with
 from gdpfed.methods.base import Theta
 from gdpfed.rounds.extensions.base import Extension
 from gdpfed.rounds.observers import RoundEnded, RunOpened
+from gdpfed.rounds.run import OpenRun
 from gdpfed.runs.paths import check_paths
 from gdpfed.runs.resume import load_run
 from server_app.train import train
@@ -268,6 +269,10 @@ class _Watch(Extension):
     def round_ended(self, ended: RoundEnded) -> None:
         """Remember the number of the round that has ended."""
         self._round = ended.record.round
+
+    def after_rounds(self, run: OpenRun) -> None:
+        """Let figures of a model that another extension chose take the place of the last round's."""
+        self._round = run.loop.state.completed_rounds - 1
 
     def _keep(self, found: MetricRecord | None) -> None:
         if found is not None:

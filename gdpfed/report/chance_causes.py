@@ -20,6 +20,7 @@ from gdpfed.rounds.observers import Observer, RunConcluded
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.file_formats import AT_CHANCE_FILE, save_result
 from gdpfed.runs.round_log import RoundLogEntry
+from gdpfed.runs.run_end import RunEnd
 
 SCALED = 4.0
 """Inputs of a standardised column, and those of pictures, lie within -4 and 4."""
@@ -58,8 +59,11 @@ def at_chance(run: PreparedRun, concluded: RunConcluded) -> AtChance | None:
 
 
 def _on_the_servers(run: PreparedRun, records: Sequence[RoundLogEntry]) -> AtChance | None:
-    most_frequent, accuracy = base_rate(run.task), records[-1].accuracy if records else None
-    if most_frequent is None or accuracy is None or _distinguishes_classes(run, records[-1]):
+    if not records:
+        return None
+    judged = RunEnd.read(run.path).judged(records[-1])
+    most_frequent, accuracy = base_rate(run.task), judged.accuracy
+    if most_frequent is None or accuracy is None or _distinguishes_classes(run, judged):
         return None
     number = len(run.task.load().test)
     low, high = share_interval(np.arange(number) < round(accuracy * number))

@@ -19,6 +19,7 @@ from gdpfed.runs.file_formats import (
     MODEL_FILE,
 )
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
+from gdpfed.runs.run_end import RunEnd
 
 BAR = 20
 """Characters of a bar that is full."""
@@ -58,6 +59,8 @@ def _results(directory: Path, records: list[RoundLogEntry], settings: Settings) 
     result = Result.of(directory, records[-1])
     comma = "," if result.note else ""
     yield Fact("result", f"{result}{comma} after {done} of {counted(planned, 'round')}")
+    if early := RunEnd.read(directory).early:
+        yield Fact("ended", early)
     if (rate := base_rate_on_card(directory)) is not None:
         yield Fact("without a model", rate)
     if settings["method"]["name"] == WITHOUT_PRIVACY:

@@ -9,8 +9,10 @@ from gdpfed.errors import ReportError
 from gdpfed.report.metric_display import NOT_EVALUATED, MetricDisplay, shown_in
 from gdpfed.runs.file_formats import HELD_OUT_FILE, read_result
 from gdpfed.runs.round_log import RoundLogEntry, last_evaluated, read_rounds
+from gdpfed.runs.run_end import RunEnd
 
 NO_COUNTS = "run.evaluation=nodes has clients count after the last round, and no sum of these counts has come"
+CHOSEN = "of the released model, which an extension chose"
 AFTER = "after round {}, the last one that was evaluated (run.evaluate_every)"
 NOTE = (
     f"{NOT_EVALUATED.capitalize()}: run.evaluation=nodes has clients count on records that they hold out; "
@@ -30,11 +32,14 @@ class Result:
         """Return the result of a run, measured by the server or counted by clients.
 
         `record`: of its last round. If this round was not evaluated, the metric after an earlier one counts.
+        A released model that is not that of the last round has figures of its own.
 
         Raises:
             ReportError: the file with these counts is damaged.
             RunError: it is of another format.
         """
+        if (end := RunEnd.read(directory)).evaluated:
+            return cls(shown_in(end.judged(record)), CHOSEN)
         if record.evaluated:
             return cls(shown_in(record))
         records = read_rounds(directory)

@@ -1,7 +1,7 @@
 """Reads a finished run from its directory."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from gdpfed.runs.file_formats import (
     check_json_file,
 )
 from gdpfed.runs.round_log import RoundLogEntry, last_evaluated, read_rounds
+from gdpfed.runs.run_end import RunEnd
 from gdpfed.yaml_files import read_yaml
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class FinishedRun:
     """A finished run: its configuration, plan and log of rounds, as read from its directory.
 
     `settings`: its whole configuration by section and key. `plan`: the privacy plan in its JSON form.
-    `records`: one a round, round 1 first. `dimension`: d, the parameters of the model.
+    `records`: one a round, round 1 first. `dimension`: d, the parameters of the model. `end`: what is said of
+    its end.
     """
 
     path: Path
@@ -47,6 +49,7 @@ class FinishedRun:
     plan: Mapping[str, Any]
     records: list[RoundLogEntry]
     dimension: int
+    end: RunEnd = field(default_factory=RunEnd)
 
     @property
     def seed(self) -> int:
@@ -66,8 +69,9 @@ class FinishedRun:
 
     @property
     def final_result(self) -> float:
-        """The metric after the last round that was evaluated, in displayed units such as percent."""
-        return MetricDisplay.of(self.metric).scaled(last_evaluated(self.records).shown[1])
+        """The released model's metric, or that of the last evaluated round, in units such as percent."""
+        judged = self.end.judged(last_evaluated(self.records))
+        return MetricDisplay.of(self.metric).scaled(judged.shown[1])
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return the log of rounds as a pandas data frame with one row for each round.
@@ -158,7 +162,8 @@ def read_run(path: Path) -> FinishedRun:
             f"{path} is a damaged run: its record does not hold the rounds 1 to {num_rounds} once each; "
             "restore it from a copy"
         )
-    return FinishedRun(path, settings, plan, records, _read_dimension(path / MODEL_FILE))
+    dimension, end = _read_dimension(path / MODEL_FILE), RunEnd.read(path)
+    return FinishedRun(path, settings, plan, records, dimension, end)
 
 
 def _charged_rounds(path: Path, planned: int) -> int:

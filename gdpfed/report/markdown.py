@@ -21,7 +21,7 @@ def text(name: str) -> str:
 
 def in_markdown(subject: CardSubject) -> CardSubject:
     """Return a model card's content with all names escaped, so that Markdown shows them as plain text."""
-    parts, rate, chance = subject.parts, subject.base_rate, subject.at_chance
+    parts, rate, chance, end = subject.parts, subject.base_rate, subject.at_chance, subject.end
     return replace(
         subject,
         parties=_texts(subject.parties),
@@ -31,6 +31,7 @@ def in_markdown(subject: CardSubject) -> CardSubject:
         else Parts([replace(party, name=text(party.name)) for party in parts.parties], parts.budgets),
         base_rate=None if rate is None else (text(rate[0]), rate[1]),
         at_chance=None if chance is None else replace(chance, most_frequent=text(chance.most_frequent)),
+        end=None if end is None else replace(end, early=text(end.early)),
     )
 
 

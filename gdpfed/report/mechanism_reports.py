@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gdpfed.rounds.extensions.norms_result import UpdateNorms
     from gdpfed.rounds.extensions.vote_result import VoteResult
     from gdpfed.runs.round_log import RoundLogEntry
+    from gdpfed.runs.run_end import RunEnd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,8 @@ class CardSubject:
         labels_beyond: how many labels of test examples that are numbers lie beyond their declared range, and
             how many there are; None where labels are none.
         at_chance: what there is to say of a result at chance; None of another.
+        end: why the run ended early, and figures of a released model that is not the last round's; None of a
+            run that has not ended.
         predicts: whether the model says anything of a case; one of statistics is its numbers, and no more.
     """
 
@@ -66,6 +69,7 @@ class CardSubject:
     base_rate: tuple[str, float] | None = None
     labels_beyond: tuple[int, int] | None = None
     at_chance: "AtChance | None" = None
+    end: "RunEnd | None" = None
     predicts: bool = True
 
 

@@ -21,7 +21,7 @@ from gdpfed.report.metric_display import ABSENT, TOO_FEW, MetricDisplay
 from gdpfed.report.parts import INTERVALS
 from gdpfed.report.party_lines import MOST_NAMED, group_of
 from gdpfed.report.plan_lines import chosen_by_data_lines, given_lines, norm_section, vote_section
-from gdpfed.runs.round_log import RoundLogEntry, last_evaluated
+from gdpfed.runs.round_log import last_evaluated
 
 if TYPE_CHECKING:
     from gdpfed.rounds.extensions.held_out import HeldOutResult
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 NOTHING_PROMISED = "Nothing: updates were neither clipped nor noised."
 ONE = {"client": "participant", "record": "case", "person": "person"}
 """What a card calls what is protected."""
+CHOSEN = (
+    "* these figures are of the released model, which an extension chose: it is not that of the last round"
+)
 COUNTS_ALONE = " It predicts nothing: its numbers are noised counts, and statistics.json says what they tell."
 NOTHING_COVERED = "Everything, see above."
 
@@ -82,7 +85,7 @@ def _tested(subject: CardSubject) -> list[str]:
     on_server = subject.config.run.evaluation != "nodes"
     if not on_server:
         return [_not_tested(subject)]
-    return [*_results(subject.records), *base_rate_lines(subject), *_labels_beyond(subject)]
+    return [*_results(subject), *base_rate_lines(subject), *_labels_beyond(subject)]
 
 
 def _not_tested(subject: CardSubject) -> str:
@@ -113,14 +116,17 @@ def labels_beyond(task: Task) -> tuple[int, int] | None:
     return int(data.beyond_range.sum()), len(data.test)
 
 
-def _results(records: Sequence[RoundLogEntry]) -> list[str]:
+def _results(subject: CardSubject) -> list[str]:
+    records, end = subject.records, subject.end
     if not records:
         return ["* accuracy on the server's test set: not measured yet"]
     last = last_evaluated(records)
-    found = last.metrics or {DEFAULT: last.accuracy}
+    judged = last if end is None else end.judged(last)
+    found = judged.metrics or {DEFAULT: judged.accuracy}
     shown = [(MetricDisplay.of(name), value) for name, value in found.items()]
-    after = "" if last is records[-1] else f" after round {last.round}"
-    return [f"* {each.words} on the server's test set{after}: {each.text(value)}" for each, value in shown]
+    after = "" if judged is not last or last is records[-1] else f" after round {last.round}"
+    lines = [f"* {each.words} on the server's test set{after}: {each.text(value)}" for each, value in shown]
+    return lines if judged is last else [*lines, CHOSEN]
 
 
 def _at_clients(subject: CardSubject) -> list[str]:
@@ -235,6 +241,8 @@ def _rounds(subject: CardSubject) -> str:
         return f"{planned}, complete"
     if subject.config.run.stop_after_round is not None and done >= subject.config.run.stop_after_round:
         return f"{done} of {planned}, paused: it may go on"
+    if subject.end is not None and subject.end.early:
+        return f"{done} of {planned}, ended {subject.end.early}"
     return f"{done} of {planned}, ended early"
 
 

@@ -22,6 +22,7 @@ from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RoundEnded, RunConcluded, RunOpened
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.file_formats import ACCURACY_PICTURE, BUDGET_PICTURE, MODEL_CARD_FILE, WEAK_DATA
+from gdpfed.runs.run_end import RunEnd
 
 SHOWN_COHORTS = (
     "run.show_cohorts=true: for whoever reads trackers or these lines no smaller epsilon is proved than that "
@@ -128,6 +129,7 @@ class ModelCard(Observer):
             base_rate=base_rate(self._run.task),
             labels_beyond=labels_beyond(self._run.task),
             at_chance=AtChance.read(self._run.path),
+            end=RunEnd.read(self._run.path),
             predicts=not predicts_nothing(self._run.task.build_model()),
         )
         save_whole(self._run.path / MODEL_CARD_FILE, model_card(subject).encode())

@@ -31,6 +31,7 @@ from gdpfed.runs.file_formats import (
     check_json_file,
 )
 from gdpfed.runs.round_log import RoundLogEntry, failed_in, read_rounds
+from gdpfed.runs.run_end import RunEnd
 
 COMPLETE, PAUSED, GOES_ON = "complete", "paused", "under way or interrupted"
 FAILURES_SHOWN = 3
@@ -133,7 +134,7 @@ class RunStatus:
             rounds=len(records),
             num_rounds=num_rounds,
             result=str(Result.of(path, last)) if last else "",
-            figure=last.shown if last else None,
+            figure=RunEnd.read(path).judged(last).shown if last else None,
             groups=tuple(_groups(plan, last)),
             delta=float(plan["delta"]),
             against=whom_it_holds_against(plan),

@@ -58,6 +58,7 @@ class RoundLoop:
         evaluate_every: after how many rounds the next evaluation follows.
         observers: objects that are told of every round, in this order.
         announce: is called with one line of text when the run begins, and when it ends early.
+        early: before which round the training ended, and why; empty unless it ended early.
     """
 
     method: Method
@@ -70,6 +71,7 @@ class RoundLoop:
     evaluate_every: int
     observers: Sequence[Observer]
     announce: Announce
+    early: str = ""
 
     def rounds(self, theta: Theta, num_rounds: int, last_round: int) -> Iterator[tuple[Theta, RoundLogEntry]]:
         """Run the remaining rounds, up to ``last_round``; yield each round's model and log entry.
@@ -85,7 +87,8 @@ class RoundLoop:
             try:
                 theta, record = self._round(index, theta, end)
             except (BudgetExhausted, TrainingOver) as error:
-                self.announce(f"training ends before round {index + 1}: {error}")
+                self.early = f"before round {index + 1}: {error}"
+                self.announce(f"training ends {self.early}")
                 return
             yield theta, record
 

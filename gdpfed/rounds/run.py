@@ -12,6 +12,7 @@ import numpy as np
 
 from conf.schema import Config
 from gdpfed.clients.configured import order_of, task_of, training_of
+from gdpfed.clients.messages import one_line
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.learning.models import flatten
@@ -33,6 +34,7 @@ from gdpfed.runs.directory import Enrolment, RunDirectory
 from gdpfed.runs.known_data import refuse_other_data
 from gdpfed.runs.paths import require_unused, reserved, run_path
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
+from gdpfed.runs.run_end import RunEnd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,8 +248,12 @@ class OpenRun:
             RunError: the run is over, all its files are written, and not one of its rounds has a sum.
         """
         files, ledger, extensions = self.loop.files, self.loop.state.ledger, self.loop.state.extensions
+        of_last_round = self.released
         extensions.tell(Extension.after_rounds, self)
         released, records = self.released, read_rounds(files.path)
+        paused = self.prepared.last_round < self.prepared.config.run.num_rounds
+        if not paused:
+            self._end(of_last_round, released).save(files.path)
         concluded = RunConcluded(
             released,
             records,
@@ -257,7 +263,7 @@ class OpenRun:
         )
         for observer in self.loop.observers:
             observer.concluded(concluded)
-        if self.prepared.last_round < self.prepared.config.run.num_rounds:
+        if paused:
             files.seal()
             self.loop.announce(f"paused; continue with run.resume={files.path}")
         else:
@@ -267,6 +273,14 @@ class OpenRun:
             if not any(record.summed for record in records):
                 raise RunError(without_a_sum(records, files.path))
             self.loop.announce(f"done; the run's files are in {files.path}")
+
+    def _end(self, of_last_round: Theta, released: Theta) -> RunEnd:
+        """Say why the run ended early, and evaluate a released model that is not that of the last round."""
+        early = one_line(self.loop.early)
+        if np.array_equal(of_last_round, released):
+            return RunEnd(early)
+        found = self.prepared.evaluate_model(released)
+        return RunEnd(early, found.accuracy, dict(found.metrics))
 
     def there(self, round_index: int) -> list[int]:
         """Wait until enough clients for a one-time sum can be reached; return all reachable clients' ids.

@@ -40,6 +40,7 @@ HELD_OUT_FILE = "held_out.json"
 VOTE_FILE = "vote.json"
 NORMS_FILE = "norm_histogram.json"
 AT_CHANCE_FILE = "at_chance.json"
+END_FILE = "ending.json"
 CUT_FILE = "data_cut.json"
 PERSONAL_FILE = "personal.safetensors"
 """The clients' own models, if a method has them: one array `PERSONAL_KEY` of shape (n, d)."""
@@ -59,7 +60,7 @@ SEALED_IF_THERE = (
     *(COUNTS_FILE, REWARDS_FILE, PARTS_FILE, HELD_OUT_FILE, VOTE_FILE, NORMS_FILE),
     *(PERSONAL_FILE, COLUMNS_FILE),
     *(MODEL_CARD_FILE, AT_CHANCE_FILE, CUT_FILE, ACCURACY_PICTURE, BUDGET_PICTURE),
-    STATISTICS_FILE,
+    *(STATISTICS_FILE, END_FILE),
 )
 """Sealed files that only some runs have. The files in `EVENTS_FOLDER` are sealed too."""
 WEAK_DATA = "weak data: {}"

@@ -21,7 +21,7 @@ from testing.project import PROJECT
 from tests.deploy import faulty_app
 from tests.deploy.faulty_app import copy_of_project
 
-FOLDERS = (*faulty_app.FOLDERS, "deploy", "testing", "tests")
+FOLDERS = (*faulty_app.FOLDERS, "deploy", "docs", "testing", "tests")
 FILES = (*faulty_app.FILES, "docker-compose.yml")
 PASSED, FAILED = 0, 1
 
@@ -50,6 +50,17 @@ ERRORS_TOLERATED = (
     "            if reason is None:\n",
 )
 DEFENCES = (
+    Defence(
+        "figures-of-another-model",
+        "rounds/test_extensions.py::test_what_is_said_of_a_run_is_said_of_the_model_that_it_released",
+        (
+            (
+                "gdpfed/rounds/run.py",
+                "        if np.array_equal(of_last_round, released):\n",
+                "        if True:\n",
+            ),
+        ),
+    ),
     Defence(
         "rounds-mixed-in-a-sum",
         "federation/node/test_noise_asked_back.py::"

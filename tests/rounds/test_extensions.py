@@ -8,15 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from conf.load import load
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.errors import ConfigError, PrivacyError, RunError
+from gdpfed.report.ending import show_ending
+from gdpfed.report.finished_run import read_run
+from gdpfed.report.run_status import RunStatus
 from gdpfed.rounds.extensions.base import Extension, RoundLeftOut
 from gdpfed.rounds.extensions.correlated_noise import CorrelatedNoise
 from gdpfed.rounds.extensions.table import EXTENSIONS, OWN, extensions_of
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.checkpoint import Checkpoint
+from gdpfed.runs.file_formats import MODEL_CARD_FILE
 from gdpfed.runs.resume import load_run
 from gdpfed.runs.round_log import read_rounds
 from gdpfed.simulation import simulate
@@ -86,6 +91,29 @@ def test_the_model_of_the_best_round_is_released(tmp_path, named, monkeypatch):
     released, expected = np.sort(final_model(tmp_path / "run")), np.sort(models[max(models)])
     np.testing.assert_array_equal(released, expected)
     assert audit_run(tmp_path / "run").findings == ()
+
+
+def test_what_is_said_of_a_run_is_said_of_the_model_that_it_released(tmp_path, named):
+    """A run that ends early says why, and has the figures of the best round on screen, card and in tables."""
+    named(early_stop=of_page("EarlyStop")[0], best_round=of_page("BestRound")[0])
+    both, path = "run.extensions={early_stop: {patience: 1}, best_round: {}}", tmp_path / "run"
+    simulate(config(both, "training.learning_rate=2", "run.num_rounds=20", f"run.directory={path}"))
+    values = [record.shown[1] for record in read_rounds(path)]
+    best, why = 100 * max(values), f"1 rounds brought nothing better than {max(values):.3f}"
+    assert values[-1] < max(values)
+    with (console := Console(width=120)).capture() as screen:
+        show_ending(console, path)
+    told = f"accuracy {best:.1f} % of the released model, which an extension chose, after {len(values)} of 20"
+    early = f"before round {len(values) + 1}: {why}"
+    assert told in screen.get()
+    assert f"ended            {early}" in screen.get()
+    assert read_run(path).final_result == RunStatus.read(path).figure[1] * 100 == pytest.approx(best)
+    card = (path / MODEL_CARD_FILE).read_text()
+    assert f"* rounds: {len(values)} of 20, ended {early}\n" in card
+    assert f"* accuracy on the server's test set: {best:.1f} %\n* these figures are of the released" in card
+    assert audit_run(path).findings == ()
+    (path / MODEL_CARD_FILE).write_text(card.replace(why, "all is well"))
+    assert any("says rounds" in line for line in audit_run(path).findings)
 
 
 def test_a_tracker_is_told_of_every_round(tmp_path, named, monkeypatch):
@@ -191,7 +219,13 @@ class SecondKey(SumsBesides):
     [
         (["run.extensions={nothing: {}}"], ConfigError, "extension 'nothing' is not known"),
         (["run.extensions=early_stop"], ConfigError, "run.extensions=early_stop must name extensions with"),
-        (["run.extensions={early_stop: {days: 3}}"], ConfigError, "early_stop.*days"),
+        (
+            ["run.extensions={early_stop: {patiense: 3}}"],
+            ConfigError,
+            "option 'patiense' is not known.* use patience$",
+        ),
+        (["run.extensions={none: {days: 3}}"], ConfigError, "it takes no options: leave days out$"),
+        (["run.extensions={needs: {}}"], ConfigError, "option 'project' is missing: give it$"),
         (
             ["run.extensions={noise: {}}"],
             ConfigError,
@@ -207,10 +241,27 @@ class SecondKey(SumsBesides):
 def test_what_is_not_an_extension_is_one_line(tmp_path, named, overrides, error, line):
     stop, _ = of_page("EarlyStop")
     prepared = PreparedRun.of(config(f"run.directory={tmp_path / 'other'}"))
-    named(early_stop=stop, again=stop, noise=lambda: CorrelatedNoise(prepared.method.plan))
+    named(
+        early_stop=stop,
+        again=stop,
+        noise=lambda: CorrelatedNoise(prepared.method.plan),
+        none=of_page("BestRound")[0],
+        needs=lambda project: stop(),
+    )
     with pytest.raises(error, match=line):
         simulate(config(*overrides, f"run.directory={tmp_path / 'run'}"))
     assert not (tmp_path / "run").exists()
+
+
+def test_clients_count_for_the_model_that_other_extensions_have_chosen(tmp_path, named):
+    named(best_round=of_page("BestRound")[0])
+    counting = (
+        *("dataset=breast_cancer", "privacy=record_level", "method=dp_sum", "privacy.batch_rate=1"),
+        *("run.evaluation=both", "run.extensions={best_round: {}}", "run.num_rounds=2"),
+        *("privacy.budgets=[8]", "dataset.num_clients=4"),
+    )
+    run = PreparedRun.of(load([*counting, f"run.directory={tmp_path / 'run'}"]))
+    assert [each.key for each in extensions_of(run)][-2:] == ["best_round", "held_out_counts"]
 
 
 def test_the_keys_of_the_project_are_all_different():

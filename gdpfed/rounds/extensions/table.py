@@ -1,8 +1,10 @@
 """Makes the extensions (optional features) of a run: the built-in ones, and those that settings name."""
 
+from collections.abc import Mapping
+from inspect import signature
 from typing import TYPE_CHECKING
 
-from gdpfed.errors import ConfigError
+from gdpfed.errors import ConfigError, not_known
 from gdpfed.registry import Registry
 from gdpfed.rounds.extensions.adaptive_clipping import NormFactor
 from gdpfed.rounds.extensions.average import ReleasedAverage
@@ -58,7 +60,9 @@ def extensions_of(run: "PreparedRun", more: "Sequence[Extension]" = ()) -> Exten
     """
     own = [extension for each in OWN if (extension := each.of(run)) is not None]
     named = [_named(name, options) for name, options in (run.config.run.extensions or {}).items()]
-    extensions = [*more, *own, *named]
+    # Clients count the model that is released, and so after the others have chosen it.
+    counts = [extension for extension in own if isinstance(extension, CountsAfterRounds)]
+    extensions = [*more, *(each for each in own if each not in counts), *named, *counts]
     keys = [f"{each.key}." for each in extensions]
     for position, key in enumerate(keys):
         if any(key.startswith(other) for other in keys[:position] + keys[position + 1 :]):
@@ -69,12 +73,29 @@ def extensions_of(run: "PreparedRun", more: "Sequence[Extension]" = ()) -> Exten
     return Extensions(extensions)
 
 
+def _wrong_options(made: "type[Extension]", options: Mapping[str, object]) -> str:
+    """Say which option an extension does not know, or lacks; "" if these options are not at fault."""
+    known = signature(made).parameters.values()
+    taken = [each for each in known if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    names = [each.name for each in taken]
+    if unknown := [each for each in options if each not in names and len(taken) == len(known)]:
+        return (
+            not_known(f"option '{unknown[0]}'", names)
+            if names
+            else f"it takes no options: leave {unknown[0]} out"
+        )
+    missing = [each.name for each in taken if each.default is each.empty and each.name not in options]
+    return f"option '{missing[0]}' is missing: give it" if missing else ""
+
+
 def _named(name: str, options: dict[str, object]) -> Extension:
     made = EXTENSIONS.get(name)
     try:
         extension = made(**options)
     except TypeError as error:
-        raise ConfigError(f"run.extensions={{{name}: {options}}}: {error}") from None
+        raise ConfigError(
+            f"run.extensions={{{name}: {options}}}: {_wrong_options(made, options) or error}"
+        ) from None
     if not isinstance(extension, Extension) or isinstance(extension, SumExtension):
         raise ConfigError(
             f"run.extensions={name} is a {type(extension).__name__}: make it an Extension of "
