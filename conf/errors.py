@@ -5,7 +5,9 @@ A value that must be one of a few is refused by the sentence of :func:`not_known
 They are here because `conf` stands below `gdpfed`, which has the other errors: :mod:`gdpfed.errors`.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher, get_close_matches
 
 
 class GDPFedError(Exception):
@@ -21,9 +23,22 @@ class ConfigError(InputError):
 
 
 def not_known(value: str, known: Iterable[str]) -> str:
-    """Return the error message for a value that is not one of several: "X is not known: use A, B or C"."""
+    """Return the error message for a value that is not one of several: "X is not known: use A, B or C".
+
+    If the last word of `value` is near to one of several: "X is not known; did you mean A? Use A, B or C".
+    """
     words = tuple(known)
-    return f"{value} is not known: " + (f"use {either(words)}" if words else "none is installed")
+    if not words:
+        return f"{value} is not known: none is installed"
+    meant = _nearest(re.split(r"[=' ]", value.rstrip("'"))[-1], words)
+    return f"{value} is not known{f'; did you mean {meant}? Use' if meant else ': use'} {either(words)}"
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    """Return which of several known words is nearest to a word; "" if none is near, or two are as near."""
+    near = get_close_matches(word, known, n=2, cutoff=0.65) if len(known) > 1 else []
+    how_near = [SequenceMatcher(None, each, word).ratio() for each in near]
+    return near[0] if near and how_near.count(how_near[0]) == 1 else ""
 
 
 def either(words: Iterable[str]) -> str:

@@ -148,9 +148,7 @@ def _check_form(overrides: Sequence[str]) -> None:
             if key == "method":
                 # A package's method that cannot be used says why.
                 methods_of(value)
-            near = difflib.get_close_matches(value, list(options(key)), n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            several = "; 'gdpfed simulate --multirun' takes several" if "," in value else hint
+            several = "; 'gdpfed simulate --multirun' takes several" if "," in value else ""
             raise ConfigError(f"{not_known(f'{key}={value}', options(key))}{several}")
         if key not in PATHS and (sign := unpaired_sign(value)) is not None:
             remedy = _IN_BRACES if "{" in sign or "}" in sign else _IN_QUOTES

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from conf.load import compose_options, given_value, nearest
+from conf.load import compose_options, given_value
 from conf.schema import CLIENTS, Config
 from conf.schema.run_config import LOCAL
 from gdpfed.errors import ConfigError, not_known
@@ -161,11 +161,9 @@ def _refuse_unknown(settings: Sequence[str], objects: Mapping[str, Any]) -> None
             )
     for name in objects:
         if name not in known:
-            near = nearest(name, known)
-            hint = f"; did you mean '{near}'?" if near else ""
             raise ConfigError(
                 f"{not_known(f'argument {name!r}', known)}, and settings as texts, "
-                f'as in "privacy.clipping_norm=0.5"{hint}'
+                'as in "privacy.clipping_norm=0.5"'
             )
     for name in ("owners", "columns"):
         if name in objects and "data" not in objects:

@@ -40,7 +40,7 @@ from gdpfed.errors import ConfigError
         ),
         (["simulate", "--jobs", "x"], "argument --jobs: 'x' is not a whole number; 'gdpfed simulate --help'"),
         (["compare", __file__], "is not a run: it is a file, and a run is a directory [report]"),
-        (["plan", "method=gdpfed_pls"], "trees; did you mean gdpfed_plus? [config]"),
+        (["plan", "method=gdpfed_pls"], "method=gdpfed_pls is not known; did you mean gdpfed_plus? Use "),
         (
             ["plan", "privacy.budgets=[1,3,6"],
             "privacy.budgets=[1,3,6 opens a [ and does not close it: in a",

@@ -76,7 +76,7 @@ def test_without_a_word_the_groups_are_listed_with_counts(capsys):
         ),
         (
             ["dataset=mnist"],
-            "dataset=mnist is not known: use breast_cancer, cifar10, cifar10-features, ",
+            "dataset=mnist is not known; did you mean fmnist? Use breast_cancer, cifar10, ",
         ),
         (["run.seed=1"], "'run.seed=1' chooses no option: the groups are dataset, method"),
     ],

@@ -149,7 +149,8 @@ def test_yaml_says_everything_and_reads_back():
     [
         (
             "dataset=mnist",
-            "dataset=mnist is not known: use breast_cancer, cifar10, cifar10-features, cifar10-hog, "
+            "dataset=mnist is not known; did you mean fmnist? Use breast_cancer, cifar10, "
+            "cifar10-features, cifar10-hog, "
             "cifar10-jpeg, cifar10-prior, csv, digits, eicu, eicu-hospitals, eicu-stays, flower_app, fmnist, "
             "fmnist-prior, heart_disease, image_folder, npz, python, shakespeare, svhn, tinyshakespeare or "
             "tinyshakespeare-ngram",

@@ -121,9 +121,12 @@ def test_evaluation_counts_and_averages():
     [
         (
             Task(DataSource("svnh"), "cnn3", "iid", 10, 0),
-            "data set 'svnh' is not known: use breast_cancer, cifar10, csv, digits, ",
+            "data set 'svnh' is not known; did you mean svhn. Use breast_cancer, cifar10, csv, digits, ",
         ),
-        (Task(DataSource("digits"), "resnet81", "iid", 10, 0), "model 'resnet81' is not known: use cnn2, "),
+        (
+            Task(DataSource("digits"), "resnet81", "iid", 10, 0),
+            "model 'resnet81' is not known; did you mean resnet18. Use cnn2, ",
+        ),
         (
             Task(DataSource("digits", "x"), "linear", "iid", 10, 0),
             "path=x has no meaning for data set 'digits'",

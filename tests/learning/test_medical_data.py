@@ -155,7 +155,8 @@ def test_stays_in_intensive_care_are_of_regions_persons_or_hospitals(tmp_path):
 def test_a_declaration_that_does_not_come_with_the_project_is_refused(tmp_path):
     path = write_stays(tmp_path / "patient.csv", hospitals=8)
     with pytest.raises(
-        LearningError, match="the declaration published:icu is not known: use published:eicu,"
+        LearningError,
+        match="the declaration published:icu is not known; did you mean published:eicu. Use published:eicu,",
     ):
         loaded("csv", str(path), columns="published:icu")
 

@@ -71,7 +71,11 @@ def test_metrics_that_are_not_defined_say_so():
 @pytest.mark.parametrize(
     ("names", "classes", "words"),
     [
-        (["auk"], 2, "metric 'auk' is not known: use accuracy, auc, concordance, ece, exact_match, "),
+        (
+            ["auk"],
+            2,
+            "metric 'auk' is not known; did you mean auc. Use accuracy, auc, concordance, ece, exact_match, ",
+        ),
         (
             ["r2"],
             2,
@@ -93,7 +97,8 @@ def test_metrics_that_cannot_be_chosen(names, classes, words):
             "entropy",
             (),
             2,
-            "loss 'entropy' is not known: use binary_cross_entropy, cross_entropy, discrete_hazard, huber, "
+            "loss 'entropy' is not known; did you mean cross_entropy. Use "
+            "binary_cross_entropy, cross_entropy, discrete_hazard, huber, "
             "next_token or squared_error",
         ),
         ("cross_entropy", (), 1, "does not fit labels that are numbers: .* dataset.loss=squared_error"),

@@ -167,7 +167,10 @@ def test_a_table_that_cannot_be_read_is_named_by_its_line(tmp_path, rows, words)
         ),
         (DECLARED.replace(", malignant", ""), "classes is .*; it must be two classes or more"),
         (DECLARED + "window: [9, 3]\n", "window is .* two numbers, the lower first"),
-        (DECLARED + "size: 3\n", "key 'size' is not known: use classes, image_size, channels, window"),
+        (
+            DECLARED + "size: 3\n",
+            "key 'size' is not known; did you mean slice. Use classes, image_size, channels, window",
+        ),
         (
             DECLARED.replace("benign", "bening"),
             "'benign' is not one of the classes bening, malignant .did you mean 'bening'",

@@ -201,7 +201,7 @@ def test_a_file_of_weights_is_the_one_with_its_hash(tmp_path):
 
 def test_what_cannot_be_a_transformer_is_refused_in_one_line(tmp_path, monkeypatch):
     for more, line in (
-        ({"name": "gpt3"}, "architecture=gpt3 is not known: use gpt2, bert or distilbert"),
+        ({"name": "gpt3"}, "architecture=gpt3 is not known; did you mean gpt2. Use gpt2, bert or distilbert"),
         ({"name": "bert", "given": SPEAKS}, "bert also reads the tokens that it should predict"),
         ({"name": "bert", "positions": 4}, "positions=4 are fewer than the 12 tokens"),
         ({"name": "bert", "trained": "some"}, "trained=some is not known: use adapters or all"),

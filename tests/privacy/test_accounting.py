@@ -243,7 +243,10 @@ def test_combinations_without_valid_accounting_are_refused(name, sampling, adjac
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: make_accountant("gdp"), "accountant=gdp is not known: use pld, rdp or theorem1"),
+        (
+            lambda: make_accountant("gdp"),
+            "accountant=gdp is not known; did you mean rdp. Use pld, rdp or theorem1",
+        ),
         (
             lambda: mechanism(1.0, rate=1.2),
             "sampling_rate is 1.2; a rate above 1 would need more than all clients",

@@ -334,7 +334,7 @@ WRONG = {
     "inputs": ({"model": nn.Linear(3, 2)}, r"dataset.model=python.Linear cannot take examples of shape \(2,"),
     "class": ({"model": nn.Linear}, r"model=Linear is a class: give a module, as in model=Linear\(...\)"),
     "no model": ({"model": 3}, "model=3: give a torch module, a function"),
-    "model's name": ({"model": "tree"}, "model 'tree' is not known: use"),
+    "model's name": ({"model": "tree"}, "model 'tree' is not known; did you mean trees. Use cnn2,"),
     "batch norm": (
         {"model": nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))},
         "buffers .* change in train",

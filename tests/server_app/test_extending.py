@@ -63,7 +63,8 @@ def test_it_is_among_the_options():
     assert "rings" in options("dataset")
     assert [job.overrides for job in jobs_of(["dataset=glob(ring*)"])] == [("dataset=rings",)]
     with pytest.raises(
-        ConfigError, match="dataset=mnist is not known: use .*cifar10, .*npz, python, rings, shakes"
+        ConfigError,
+        match="dataset=mnist is not known; did you mean fmnist. Use .*cifar10, .*npz, python, rings, shakes",
     ):
         load(["dataset=mnist"])
     with pytest.raises(

@@ -8,7 +8,6 @@ what the paper printed there.
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -193,9 +192,7 @@ def load_experiment(name: str) -> Experiment:
     """
     known = experiments()
     if name not in known:
-        near = get_close_matches(name, known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ConfigError(f"{not_known(f'experiment {name!r}', known)}{hint}")
+        raise ConfigError(not_known(f"experiment {name!r}", known))
     experiment = cast("Experiment", _read(Experiment(name=name), EXPERIMENT_DIRECTORY / f"{name}.yaml"))
     experiment.rows = {name: _method_row(name) for name in experiment.methods} | experiment.rows
     if experiment.paper_delta:

@@ -256,7 +256,7 @@ def test_a_file_that_does_not_fit_is_one_line(tmp_path, monkeypatch, text, messa
 
 def test_a_name_that_is_none_gets_the_nearest(capsys):
     assert main(["reproduce", "tabel5"]) == 2
-    assert "experiment 'tabel5' is not known: use " in capsys.readouterr().err
+    assert "experiment 'tabel5' is not known; did you mean table5? Use " in capsys.readouterr().err
 
 
 def test_the_list_names_them_all(capsys):

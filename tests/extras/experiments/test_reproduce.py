@@ -227,7 +227,7 @@ def test_columns_make_one_table_a_data_set(tmp_path):
     ("setting", "seeds", "message"),
     [
         (Setting(client_factor=0.0), 1, "--scale 0 must be in"),
-        (Setting(("mnist",)), 1, "--datasets mnist is not known: use"),
+        (Setting(("mnist",)), 1, "--datasets mnist is not known; did you mean fmnist? Use"),
         (Setting(overrides=("dataset=fmnist",)), 1, "'dataset=fmnist': use --datasets"),
         (Setting(overrides=("run.seed=3",)), 1, "'run.seed=3': use --seeds"),
         (Setting(overrides=("method=fedavg",)), 1, "'method=fedavg' is chosen by the experiment"),
