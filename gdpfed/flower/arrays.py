@@ -19,12 +19,14 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, either
 from gdpfed.learning.data import Dataset, DataSource, Split
 from gdpfed.learning.models import assign, trainable
 
 DATASET, MODEL = "flower_app", "flower_arrays"
 TYPES = ("float16", "float32", "float64")
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+"""What PyTorch calls the arrays in which BatchNorm counts, and which no step trains."""
 Numbers = npt.NDArray[Any]
 Theta = npt.NDArray[np.float32]
 
@@ -41,13 +43,19 @@ class Layout:
     def of(cls, arrays: Mapping[str, Numbers]) -> "Layout":
         """Return the layout (names, types, shapes) of a model's arrays.
 
-        Raises LearningError: there are none, or one holds other than real numbers of a usual size.
+        Raises LearningError: there are none, one holds other than real numbers of a usual size, or one is a
+        statistic of the records, such as BatchNorm keeps.
         """
         for name, each in arrays.items():
+            if name.rpartition(".")[2] in STATISTICS:
+                raise LearningError(
+                    f"array '{name}' is a statistic of single clients' records, which noise makes worthless: "
+                    f"replace BatchNorm by GroupNorm, or leave {either(STATISTICS)} out of the arrays"
+                )
             if each.dtype.name not in TYPES:
                 raise LearningError(
                     f"array '{name}' holds {each.dtype}, and only {', '.join(TYPES)} can be trained under "
-                    "noise: leave it out of the arrays, as with GroupNorm in place of BatchNorm"
+                    "noise: leave it out of the arrays"
                 )
             if not np.isfinite(each).all():
                 raise LearningError(
@@ -110,6 +118,20 @@ class Layout:
         ends = np.cumsum([prod(kinds[name][1]) for name in self.order])
         parts = dict(zip(self.order, np.split(theta, ends[:-1]), strict=True))
         return {name: parts[name].astype(kind).reshape(sizes) for name, (kind, sizes) in kinds.items()}
+
+
+def tied(arrays: Mapping[str, Numbers]) -> tuple[str, str] | None:
+    """Return the names of two arrays that begin with the same values, as tied ones do; None if none do.
+
+    Constant arrays, such as biases of zero, are equal by chance and do not count.
+    """
+    seen: dict[tuple[tuple[int, ...], bytes], str] = {}
+    for name, each in arrays.items():
+        if each.size > 1 and (each != each.flat[0]).any():
+            first = seen.setdefault((each.shape, each.tobytes()), name)
+            if first != name:
+                return first, name
+    return None
 
 
 class ArrayModel(nn.Module):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ARRAYS, CONFIG = "arrays", "config"
 """The records of a message to an app's train function, by the names that Flower's strategies use."""
 SERVER_ROUND = "server-round"
+WHOLE_UPDATE = "train.default"
+"""Under which Flower keeps the function of ``@app.train()``."""
 FLOWERS = ("train", "evaluate", "query")
 """Flower's types of messages; an app may have functions for more, as in ``query.status``."""
 OURS = frozenset({f"query.{name}" for name in (JOIN, ASK, CARRY, OFFER, BEGIN, END)})
@@ -47,15 +49,22 @@ def private_client(
         own_settings: of the node's ``--node-config``, which the app reads and a node of a run does not know.
 
     Raises LearningError: something is said to be public that the plan answers for, or that Flower does not
-    have; own settings that a node knows, which would be kept from it; or `app` is not a ClientApp.
+    have; own settings that a node knows, which would be kept from it; or `app` is not a ClientApp, is wrapped
+    already or has no train function.
     """
     if not isinstance(app, ClientApp):
         raise LearningError(f"app is a {type(app).__name__}: give the ClientApp that has your train function")
+    if isinstance(app, PrivateClientApp):
+        raise LearningError("app is what private_client has returned: wrap your ClientApp once")
+    if not _trains(app):
+        raise LearningError(
+            "app has no train function: give it one by @app.train(), above the line with private_client(app)"
+        )
     if isinstance(public, str):
         raise LearningError(f"public={public!r} is a text: give a list, as in public=['evaluate']")
     for kind in public:
         if kind.partition(".")[0] not in FLOWERS:
-            raise LearningError(not_known(f"public={kind}", FLOWERS))
+            raise LearningError(not_known(f"public={kind}", FLOWERS[1:]))
     if bad := sorted(OURS.intersection(public) | {"train"}.intersection(public)):
         raise LearningError(
             f"public={bad[0]}: budgets pay for such answers, which are not public: leave it out"
@@ -70,6 +79,13 @@ def private_client(
             "out; the app reads it all the same"
         )
     return PrivateClientApp(app, frozenset(public), frozenset(own_settings))
+
+
+def _trains(app: ClientApp) -> bool:
+    """Whether an app answers ``train``; also true of one that chooses its functions in a way of its own."""
+    functions = getattr(app, "_registered_funcs", None)
+    plain = type(app).__call__ is ClientApp.__call__ and getattr(app, "_call", None) is None
+    return not plain or functions is None or WHOLE_UPDATE in functions
 
 
 class PrivateClientApp(ClientApp):

@@ -1,9 +1,11 @@
 """GDPFed: a Flower strategy that trains your own model under a privacy plan."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from logging import INFO
+from logging import INFO, WARNING
+from math import isfinite
+from numbers import Real
 from typing import NoReturn
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -12,8 +14,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from conf.schema import Config
-from gdpfed.errors import ConfigError, InputError, PrivacyError, RunError
-from gdpfed.flower.arrays import DATASET, Layout, place_start
+from gdpfed.clients.messages import one_line
+from gdpfed.errors import ConfigError, InputError, LearningError, PrivacyError, RunError
+from gdpfed.flower.arrays import DATASET, Layout, Numbers, place_start, tied
 from gdpfed.learning.training.evaluate import Evaluation
 from gdpfed.methods import METHODS, methods_with
 from gdpfed.methods.base import Theta
@@ -107,8 +110,9 @@ class GDPFed(Strategy):
             timeout: seconds that one exchange waits; by default run.timeout_seconds.
             train_config: what the clients' function is told, besides ``server-round``.
             evaluate_config: none: what clients find on their own records would leave outside of a charge.
-            evaluate_fn: evaluates released arrays, on what is public here, before the first round and after
-                each; it must see nothing of the clients.
+            evaluate_fn: evaluates the initial arrays of a new run, then those that every round releases, on
+                what is public here; it must see nothing of the clients. Of its metrics
+                `accuracy`, from 0 to 1, and `loss` are shown.
 
         Raises:
             InputError: before anything is charged, what cannot be used; RunError: as of any run.
@@ -121,7 +125,9 @@ class GDPFed(Strategy):
                     "for: leave it out, and evaluate on public data by evaluate_fn"
                 )
             self.summary()
-            watch = _Watch(layout, initial_arrays, evaluate_fn)
+            watch = _Watch(layout, evaluate_fn)
+            if config.run.resume is None:
+                watch.evaluate_first(initial_arrays)
             released = train(grid, config, str(grid.run.run_id), evaluate_model=watch.evaluate, more=[watch])
         except (InputError, RunError) as error:
             # Flower prints what leaves here with its traceback, which is noise to the user.
@@ -152,8 +158,15 @@ class GDPFed(Strategy):
             settings.append(f"run.timeout_seconds={timeout}")
         check_paths(settings)
         config = load_run(settings)
-        arrays = {name: each.numpy() for name, each in initial.items()}
+        arrays = _numbers(initial)
         layout = Layout.of(arrays)
+        if (pair := tied(arrays)) is not None:
+            log(
+                WARNING,
+                "arrays '%s' and '%s' begin with the same values: if your model ties them, leave one out of "
+                "the arrays, since each gets noise of its own",
+                *pair,
+            )
         try:
             words = json.dumps(dict(told or {}), allow_nan=False)
         except (TypeError, ValueError) as error:
@@ -234,6 +247,19 @@ def _refuse_other_work(config: Config) -> None:
             )
 
 
+def _numbers(initial: ArrayRecord) -> dict[str, Numbers]:
+    """Return the initial arrays by name; raise LearningError for what is not a record of arrays."""
+    if not isinstance(initial, ArrayRecord):
+        raise LearningError(
+            f"initial_arrays is a {type(initial).__name__}: give an ArrayRecord, as in "
+            "ArrayRecord(model.state_dict())"
+        )
+    arrays = {name: each.numpy() for name, each in initial.items()}
+    if not sum(each.size for each in arrays.values()):
+        raise LearningError("initial_arrays has no arrays with numbers: give those of your model")
+    return arrays
+
+
 def _record(layout: Layout, theta: Theta) -> ArrayRecord:
     return ArrayRecord({name: Array(each) for name, each in layout.arrays_of(theta).items()})
 
@@ -245,26 +271,27 @@ class _Watch(Extension):
     key = "flower"
 
     layout: Layout
-    initial: ArrayRecord
     evaluate_fn: EvaluateFn | None
     result: Result = field(default_factory=Result)
     _round: int = 0
 
     def opened(self, run: RunOpened) -> None:
-        """Evaluate the initial arrays with the app's function, if no round is completed yet."""
+        """Remember how many rounds are complete."""
         self._round = run.completed_rounds
-        if self.evaluate_fn is not None and not self._round:
-            self._keep(self.evaluate_fn(0, self.initial))
+
+    def evaluate_first(self, initial: ArrayRecord) -> None:
+        """Evaluate the initial arrays of a new run, before any node is asked.
+
+        Raises ConfigError: the function returns what cannot be an evaluation, or a loss that is not finite.
+        """
+        loss = self._evaluated(initial).loss
+        if loss is not None and not isfinite(loss):
+            raise ConfigError(f"evaluate_fn returned loss={loss} of the initial arrays: begin with others")
 
     def evaluate(self, theta: Theta) -> Evaluation:
         """Return the accuracy and loss of a round's model, from the app's function."""
         self._round += 1
-        found = self.evaluate_fn(self._round, _record(self.layout, theta)) if self.evaluate_fn else None
-        self._keep(found)
-        numbers = {
-            name: float(value) for name, value in (found or {}).items() if isinstance(value, int | float)
-        }
-        return Evaluation(numbers.get("accuracy"), numbers.get("loss"))
+        return self._evaluated(_record(self.layout, theta))
 
     def round_ended(self, ended: RoundEnded) -> None:
         """Remember the number of the round that has ended."""
@@ -274,6 +301,27 @@ class _Watch(Extension):
         """Let figures of a model that another extension chose take the place of the last round's."""
         self._round = run.loop.state.completed_rounds - 1
 
-    def _keep(self, found: MetricRecord | None) -> None:
-        if found is not None:
-            self.result.evaluate_metrics_serverapp[self._round] = found
+    def _evaluated(self, arrays: ArrayRecord) -> Evaluation:
+        """Call the app's function and keep what it returns; raise ConfigError for what is no evaluation."""
+        found = self.evaluate_fn(self._round, arrays) if self.evaluate_fn else None
+        if found is None:
+            return Evaluation(None, None)
+        if not isinstance(found, Mapping):
+            raise ConfigError(
+                f"evaluate_fn returned a {type(found).__name__}: return a MetricRecord, as in "
+                'MetricRecord({"accuracy": 0.85, "loss": 0.4})'
+            )
+        accuracy, loss = (_number(name, found.get(name)) for name in ("accuracy", "loss"))
+        if accuracy is not None and not 0 <= accuracy <= 1:
+            raise ConfigError(
+                f"evaluate_fn returned accuracy={accuracy}: return a share from 0 to 1, as in 0.85"
+            )
+        self.result.evaluate_metrics_serverapp[self._round] = found
+        return Evaluation(accuracy, loss)
+
+
+def _number(name: str, value: object) -> float | None:
+    """Return a metric of the app's own function as a number; None stays; raise ConfigError for others."""
+    if value is None or (isinstance(value, Real) and not isinstance(value, bool)):
+        return None if value is None else float(value)
+    raise ConfigError(f"evaluate_fn returned {name}={one_line(repr(value))}: return a number, as in 0.85")

@@ -109,8 +109,8 @@ class RoundLoop:
         if evaluation.loss is not None and not isfinite(evaluation.loss):
             raise RunError(
                 f"round {index + 1}: the model's loss is {evaluation.loss}, so training has diverged; the "
-                "round is charged. Begin a new run with a smaller training.learning_rate or "
-                "method.server_learning_rate"
+                "round is charged. Begin a new run with a smaller training.learning_rate (in an app of your "
+                "own: its learning rate) or method.server_learning_rate"
             )
         seconds = self.fleet.seconds | {
             "evaluate": perf_counter() - trained,

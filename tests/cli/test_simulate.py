@@ -130,6 +130,7 @@ def test_a_model_that_diverges_ends_the_run_in_one_line(tmp_path, capsys, monkey
     assert main(["simulate", *SMALL, f"run.directory={tmp_path}/run"]) == 1
     err = capsys.readouterr().err
     assert err.startswith("gdpfed: round 1: the model's loss is nan, so training has diverged; ")
+    assert "training.learning_rate (in an app of your own: its learning rate) or method.server" in err
     assert err.count("\n") == 1
 
 

@@ -51,6 +51,22 @@ ERRORS_TOLERATED = (
 )
 DEFENCES = (
     Defence(
+        "app-without-training",
+        "flower/test_private_client.py::test_arguments_of_another_kind_are_refused_in_one_line",
+        (("gdpfed/flower/client.py", "    if not _trains(app):\n", "    if False:\n"),),
+    ),
+    Defence(
+        "evaluation-that-is-none",
+        "flower/test_private_client.py::test_what_cannot_be_is_refused_in_one_line_before_anything_is_asked",
+        (
+            (
+                "gdpfed/flower/strategy.py",
+                "                watch.evaluate_first(initial_arrays)\n",
+                "                pass\n",
+            ),
+        ),
+    ),
+    Defence(
         "figures-of-another-model",
         "rounds/test_extensions.py::test_what_is_said_of_a_run_is_said_of_the_model_that_it_released",
         (

@@ -1,6 +1,7 @@
 """A ClientApp of somebody's own under a plan: what its node refuses, what leaves it, and who it is."""
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -278,8 +279,19 @@ def wrong(value: object) -> Any:
         ),
         (lambda: GDPFed(wrong(3), num_clients=4), r"GDPFed\(3\): settings are texts"),
         (lambda: private_client(wrong(None)), "app is a NoneType: give the ClientApp"),
-        (lambda: private_client(ClientApp(), public="evaluate"), "public='evaluate' is a text: give a list"),
-        (lambda: private_client(ClientApp(), public=["evalute"]), "public=evalute is not known: use train,"),
+        (
+            lambda: private_client(own_app(moved_by(1.0)), public="evaluate"),
+            "public='evaluate' is a text: give a list",
+        ),
+        (
+            lambda: private_client(own_app(moved_by(1.0)), public=["evalute"]),
+            r"public=evalute is not known; did you mean evaluate\? Use evaluate or query$",
+        ),
+        (lambda: private_client(ClientApp()), "app has no train function: give it one by"),
+        (
+            lambda: private_client(private_client(own_app(moved_by(1.0)))),
+            "app is what private_client has returned: wrap your ClientApp once",
+        ),
     ],
 )
 def test_arguments_of_another_kind_are_refused_in_one_line(make, words):
@@ -342,7 +354,19 @@ REFUSED = [
     ({"train_config": ConfigRecord({"a": b"x"})}, ConfigError, "train_config cannot be written as JSON"),
     ({"arrays": [np.ones(2, np.int64)]}, LearningError, "array '0' holds int64"),
     ({"arrays": [np.array([np.nan])]}, LearningError, "array '0' holds values that are not finite"),
-    ({"arrays": []}, LearningError, "has no arrays"),
+    ({"arrays": []}, LearningError, "initial_arrays has no arrays with numbers"),
+    ({"initial": None}, LearningError, "initial_arrays is a NoneType: give an ArrayRecord"),
+    ({"initial": [np.zeros(3)]}, LearningError, "initial_arrays is a list: give an ArrayRecord"),
+    (
+        {"initial": ArrayRecord({"bn.running_mean": Array(np.zeros(3, np.float32))})},
+        LearningError,
+        "array 'bn.running_mean' is a statistic .*: replace BatchNorm by GroupNorm, or leave running_mean,",
+    ),
+    ({"found": (0.5, {"a": 1})}, ConfigError, "evaluate_fn returned a tuple: return a MetricRecord"),
+    ({"found": {"accuracy": 85.0}}, ConfigError, "accuracy=85.0: return a share from 0 to 1, as in 0.85"),
+    ({"found": {"accuracy": "high"}}, ConfigError, "accuracy='high': return a number"),
+    ({"found": {"accuracy": np.float32("nan")}}, ConfigError, "accuracy=nan: return a share"),
+    ({"found": {"loss": math.inf}}, ConfigError, "loss=inf of the initial arrays: begin with others"),
 ]
 
 
@@ -361,14 +385,35 @@ def test_what_cannot_be_is_refused_in_one_line_before_anything_is_asked(tmp_path
     with pytest.raises(error, match=words) as caught:
         strategy.start(
             as_grid(grid),
-            ArrayRecord(given["arrays"]) if "arrays" in given else INITIAL,
+            ArrayRecord(given["arrays"]) if "arrays" in given else given.get("initial", INITIAL),
             None if rounds is None else 3,
             train_config=given.get("train_config"),
             evaluate_config=given.get("evaluate_config"),
+            evaluate_fn=None if "found" not in given else lambda number, arrays: given["found"],
         )
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
     assert grid.sent == []
+
+
+def test_arrays_that_begin_alike_are_named_since_they_may_be_tied(tmp_path, caplog):
+    same = Array(np.arange(6.0))
+    alike = ArrayRecord({"a": same, "b": same, "zero": Array(np.zeros(6)), "none": Array(np.zeros(6))})
+    strategy = GDPFed(f"run.directory={tmp_path}/run", budgets=[3.0], num_clients=2, num_rounds=3)
+    with pytest.raises(ConfigError, match="evaluate_config"):
+        strategy.start(as_grid(LocalGrid(1)), alike, evaluate_config=ConfigRecord({"a": 1}))
+    lines = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert [line.partition(": ")[0] for line in lines] == ["arrays 'a' and 'b' begin with the same values"]
+
+
+def test_an_app_that_nobody_wrapped_is_named_as_the_cause(tmp_path):
+    grid = LocalGrid(NUM_CLIENTS)
+    grid.app = own_app(moved_by(1.0))
+    strategy = GDPFed(f"run.directory={tmp_path}/run", budgets=[3.0], num_clients=NUM_CLIENTS, num_rounds=3)
+    with pytest.raises(RunError, match=r"name 'join': is its ClientApp private_client\(app\)\?$") as caught:
+        strategy.start(as_grid(grid), INITIAL)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ from gdpfed.federation.server.questions import (
     patience,
 )
 
+WITHOUT_AN_ANSWER = "No query function registered"
+"""What Flower says for an app that has no function for a question."""
 SETTLE_SECONDS = 5.0
 POLL_SECONDS = 0.2
 # Beyond it no plan can be made, and one such budget would keep everybody's run from beginning.
@@ -170,10 +172,12 @@ def join_clients(
     """
     enough = min(num_clients, minimum_nodes or num_clients)
     joined, deadline = Joined(), time.monotonic() + transport.timeout_seconds
-    asked: set[int] = set()
+    asked, errors = set[int](), list[str]()
     while fresh := _settled_nodes(transport, asked, num_clients - len(joined.nodes), deadline):
         asked |= fresh
-        joined.take(ask_which_clients(transport, fresh, questions), num_clients, questions)
+        replies = _asked_which_clients(transport, fresh, questions)
+        joined.take(_reached(replies), num_clients, questions)
+        errors += [reply.failure or "" for reply in replies.values() if not reply.reached]
         if len(joined.nodes) >= enough:
             break
     if len(asked) < enough:
@@ -186,7 +190,7 @@ def join_clients(
         raise RunError(
             f"no SuperNode says it is client {missing[0]} ({len(missing)} of {num_clients} clients are "
             "missing): each must be up, with a partition-id from 0 to dataset.num_clients - 1"
-            + "".join(f"; {reason}" for reason in list(joined.refused.values())[:1])
+            + "".join(f"; {reason}" for reason in [*joined.refused.values(), *map(_in_words, errors)][:1])
         )
     if unlike := differences(joined.versions):
         log(WARNING, "%s", unlike)
@@ -197,6 +201,23 @@ def ask_which_clients(
     transport: Transport, node_ids: Collection[int], questions: Questions
 ) -> dict[int, NodeReply]:
     """Ask nodes which clients they are; nodes that cannot be reached are missing from the result."""
+    return _reached(_asked_which_clients(transport, node_ids, questions))
+
+
+def _reached(replies: Mapping[int, NodeReply]) -> dict[int, NodeReply]:
+    return {node_id: reply for node_id, reply in replies.items() if reply.reached}
+
+
+def _in_words(error: str) -> str:
+    """Say what a node's app has failed with, and what may be wrong if it does not know the question."""
+    hint = ": is its ClientApp private_client(app)?" if WITHOUT_AN_ANSWER in error else ""
+    return f"the app of a node fails: {error}{hint}"
+
+
+def _asked_which_clients(
+    transport: Transport, node_ids: Collection[int], questions: Questions
+) -> dict[int, NodeReply]:
+    """Ask nodes which clients they are; return the answers, and errors of nodes that could not answer."""
     log(INFO, "asking %d SuperNodes which clients they are", len(node_ids))
 
     def tell_silent(silent: Collection[int]) -> None:
@@ -210,8 +231,7 @@ def ask_which_clients(
         )
 
     contents = {node_id: questions.to(node_id) for node_id in node_ids}
-    replies = transport.ask(JOIN, contents, tell_silent=tell_silent)
-    return {node_id: reply for node_id, reply in replies.items() if reply.reached}
+    return transport.ask(JOIN, contents, tell_silent=tell_silent)
 
 
 def _budget(client_id: int, record: Mapping[str, Any], bounds: Bounds) -> OwnBudget | None:
