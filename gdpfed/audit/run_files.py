@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gdpfed.errors import AuditError
+from gdpfed.decimal_numbers import counted
+from gdpfed.errors import AuditError, ReportError
 from gdpfed.json_files import read_json
 from gdpfed.runs.file_formats import (
     ASSIGNMENT_FILE,
@@ -83,12 +84,18 @@ class RunFiles:
     def read(cls, directory: Path) -> "RunFiles":
         """Read a run directory for an audit.
 
-        Raises AuditError: a file is missing, cannot be read, or is of another format.
+        Raises ReportError: it is not a run. AuditError: a file is missing, cannot be read, or is of another
+        format.
         """
         if not directory.is_dir():
-            raise AuditError(f"{directory} is not a run directory: name one, such as runs/NAME")
+            raise ReportError(f"{directory} is not a run directory: name one, such as runs/NAME")
         if not (directory / PLAN_FILE).exists():
-            raise AuditError(f"{directory} holds no run: there is no {PLAN_FILE} in it")
+            runs = sorted(each.parent for each in directory.glob(f"*/{PLAN_FILE}"))
+            if runs:
+                raise ReportError(
+                    f"{directory} holds {counted(len(runs), 'run')}: name one, such as {runs[0]}"
+                )
+            raise ReportError(f"{directory} holds no run: there is no {PLAN_FILE} in it")
         plan = _versioned(directory / PLAN_FILE, _mapping(directory / PLAN_FILE))
         assignment = _versioned(directory / ASSIGNMENT_FILE, _mapping(directory / ASSIGNMENT_FILE))
         columns, declared = directory / COLUMNS_FILE, "columns" in assignment

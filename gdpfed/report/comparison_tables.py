@@ -178,9 +178,9 @@ def budgets_table(lines: Sequence[Line]) -> Table:
         rows=[row for line in lines for row in _budget_rows(line)],
         note=(
             "Budget and spent hold against those that the column against names. Outsiders do not know who "
-            "was sampled; the server and the members of a sum may know it, and against them vs server holds. "
-            "It is of the plan, for as many rounds as 99 of 100 clients take part in at most. None: no bound "
-            "holds against the server, which sees single updates."
+            "was sampled; the server and the members of a sum may know it. Against these the figure in the "
+            "column vs server holds. It assumes a client that takes part in as many rounds as 99 of 100 "
+            "clients do not exceed. None: no bound holds against the server, which sees single updates."
         ),
     )
 

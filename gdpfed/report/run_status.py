@@ -3,6 +3,8 @@
 What depends on who was drawn is left out where epsilon rests on nobody knowing that, as in status lines.
 """
 
+import fcntl
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -35,6 +37,7 @@ from gdpfed.runs.run_end import RunEnd
 
 COMPLETE, PAUSED, GOES_ON = "complete", "paused", "under way or interrupted"
 FAILURES_SHOWN = 3
+IDLE = "no process here is working on it: run.resume with its directory continues it"
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,8 @@ class RunStatus:
         return Group(Text(f"{self.path.name}: {self.state}\n{lines}"), table.to_rich(), *self._failures())
 
     def _lines(self) -> Iterator[str]:
+        if self.state == GOES_ON and not _is_held(self.path):
+            yield IDLE
         ago = duration(max(0.0, time.time() - self.changed))
         if not self.rounds:
             yield f"no round of {self.num_rounds} yet; it began {ago} ago"
@@ -214,6 +219,21 @@ def _run_in(path: Path) -> Path:
     if not runs and path.is_dir():
         raise ReportError(f"{path} is not a run and holds none: name a run's directory, or the folder")
     return max(runs, key=lambda run: (run / CONFIG_FILE).stat().st_mtime, default=path)
+
+
+def _is_held(path: Path) -> bool:
+    """Whether a process has locked the run, as each does that works on it, or whether that cannot be said."""
+    try:
+        folder = os.open(path, os.O_RDONLY)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(folder)
+    return False
 
 
 def _check_charged(path: Path, logged: int) -> None:

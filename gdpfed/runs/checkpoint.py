@@ -15,7 +15,7 @@ from safetensors.numpy import save as save_tensors
 
 from gdpfed.errors import RunError
 from gdpfed.files import save_whole
-from gdpfed.runs.file_formats import CHECKPOINT_FILE, FORMAT_VERSION, VERSION_KEY, check_version
+from gdpfed.runs.file_formats import CHECKPOINT_FILE, FORMAT_VERSION, MODEL_FILE, VERSION_KEY, check_version
 
 STATE_PREFIX, DIGEST_KEY = "method.", "digest"
 _HEADER_LENGTH_BYTES = 8
@@ -59,9 +59,10 @@ class Checkpoint:
         try:
             data = path.read_bytes()
         except FileNotFoundError:
+            if (directory / MODEL_FILE).is_file():
+                raise RunError(f"run.resume={directory} has ended: there is nothing to resume") from None
             raise RunError(
-                f"run.resume={directory} has no {path.name}: it has ended, and a finished run keeps none and "
-                "has nothing to resume; or the file is lost"
+                f"run.resume={directory} has no {path.name}: restore it from a copy, or start a new run"
             ) from None
         except OSError as error:
             raise RunError(f"run.resume={directory}: {path.name} cannot be read ({error.strerror})") from None

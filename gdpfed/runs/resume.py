@@ -8,7 +8,7 @@ from typing import Any
 import gdpfed.methods  # noqa: F401 - hands the methods to conf
 from conf.load import given_value, load
 from conf.schema import Config
-from gdpfed.errors import RunError
+from gdpfed.errors import ConfigError, RunError
 from gdpfed.runs.file_formats import CONFIG_FILE, PLAN_FILE, check_json_file
 from gdpfed.runs.paths import absolute_path, run_path
 from gdpfed.yaml_files import read_yaml
@@ -33,8 +33,8 @@ def load_run(overrides: Sequence[str]) -> Config:
     :data:`CARRYING_OUT` may be given anew, any other only as it was.
 
     Raises:
-        ConfigError: as :func:`conf.load.load`.
-        RunError: no run, a damaged one, one of another format, or a setting that contradicts it.
+        ConfigError: as :func:`conf.load.load`; or no run.
+        RunError: a damaged run, one of another format, or a setting that contradicts it.
     """
     resumed = given_value(overrides, "run.resume")
     if resumed is None:
@@ -56,6 +56,10 @@ def _saved_settings(path: Path) -> Mapping[str, Any]:
     try:
         saved = read_yaml((path / CONFIG_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
+        if isinstance(error, FileNotFoundError | NotADirectoryError) and not (path / PLAN_FILE).exists():
+            raise ConfigError(
+                f"run.resume={path} is not a run, it holds no {CONFIG_FILE}: name the directory of one"
+            ) from None
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise RunError(
             f"run.resume={path} is not a run, its {CONFIG_FILE} cannot be read ({reason}): name the "

@@ -48,4 +48,4 @@ class RunEnd:
         """Return the log entry of the last evaluated round, with the figures of the released model."""
         if not self.evaluated:
             return record
-        return replace(record, accuracy=self.accuracy, metrics=self.metrics, loss=None)
+        return replace(record, accuracy=self.accuracy, metrics=dict(self.metrics), loss=None)

@@ -8,7 +8,7 @@ import pytest
 
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.cli import main
-from gdpfed.errors import AuditError
+from gdpfed.errors import ReportError
 from gdpfed.runs.file_formats import CHECKPOINT_FILE
 from testing.forged import edit_json
 from testing.small_runs import run
@@ -302,8 +302,13 @@ def test_damaged_files_are_one_line(directory, file, text, capsys):
 
 
 def test_no_directory_is_one_line(tmp_path):
-    with pytest.raises(AuditError, match="nowhere is not a run directory"):
+    with pytest.raises(ReportError, match="nowhere is not a run directory"):
         audit_run(tmp_path / "nowhere")
+    for name in ("one", "two"):
+        (tmp_path / "sweep" / name).mkdir(parents=True)
+        (tmp_path / "sweep" / name / "plan.json").touch()
+    with pytest.raises(ReportError, match=r"sweep holds 2 runs: name one, such as .*/sweep/one$"):
+        audit_run(tmp_path / "sweep")
 
 
 def test_infinite_figures_are_null_in_json(tmp_path, capsys):

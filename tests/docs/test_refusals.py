@@ -56,8 +56,8 @@ COMMANDS = {
     "experiment": "reproduce table5 --rounds 0",
     "identity": "identity show identity.key",
     "input": "plan --compare --choose",
-    "run": "simulate run.resume=nowhere",
-    "audit": "audit .",
+    "run": "simulate run.resume=runs/mine",
+    "audit": "audit runs/mine",
 }
 
 

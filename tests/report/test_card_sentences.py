@@ -10,6 +10,8 @@ from conf.load import load
 from gdpfed.methods import make_method, resolve
 from gdpfed.privacy.mechanisms.records.report import RecordReport
 from gdpfed.privacy.mechanisms.sampled.report import in_plain_words
+from gdpfed.privacy.mechanisms.scheduled.report import _noise as new_noise
+from gdpfed.report.comparison_tables import budgets_table
 from gdpfed.report.mechanism_reports import report_of
 from gdpfed.report.model_card import _how_much as how_much
 
@@ -64,3 +66,16 @@ def test_who_added_the_noise_of_records_says_against_whom_it_holds(method, secag
     sentence = report.against_others(plan)
     assert said in sentence
     assert not_said not in sentence
+
+
+def test_each_groups_noise_is_said_with_the_share_that_later_rounds_subtract():
+    said = new_noise(plan_of("method=gdpfed_plus", "privacy.against=everyone"))
+    assert said.startswith(
+        "one sum a group; group 0: new noise of standard deviation 18.313 a round, of which the next round "
+        "subtracts the share 0.809; group 1: new noise of standard deviation 11.182 a round, of which"
+    )
+
+
+def test_whom_the_larger_epsilon_of_a_table_holds_against_is_a_sentence_of_its_own():
+    note = budgets_table([]).note
+    assert "Against these the figure in the column vs server holds. It assumes a client that" in note

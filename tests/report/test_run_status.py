@@ -10,7 +10,8 @@ import pytest
 from conf.load import load
 from gdpfed.cli import main
 from gdpfed.report.finished_run import cohorts_shown, read_plan, read_whole_settings
-from gdpfed.report.run_status import COMPLETE, GOES_ON, PAUSED, RunStatus
+from gdpfed.report.run_status import COMPLETE, GOES_ON, IDLE, PAUSED, RunStatus
+from gdpfed.runs.directory import RunDirectory
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 from testing.written_runs import append_record, begin_run, finish_run
 
@@ -74,6 +75,10 @@ def test_it_is_one_screen_of_80_columns(tmp_path, capsys, monkeypatch, rounds):
     assert len(out.splitlines()) <= 24
     first = "round 2 of 4, accuracy 50.0 %; it ended 1 min" if rounds else "no round of 4 yet; it began 1 min"
     assert first in out
+    assert IDLE in out
+    with RunDirectory(tmp_path / "run").held():
+        assert main(["status", str(tmp_path / "run")]) == 0
+    assert IDLE not in capsys.readouterr().out
     assert ("in reach 9+8, asked 5+5, in the sums 5+0; about 4 s left" in out) == bool(rounds)
 
 

@@ -106,7 +106,7 @@ def test_what_is_no_whole_run_is_one_line(begun):
         with pytest.raises((RunError, ConfigError), match=words) as raised:
             resumed(directory)
         assert "\n" not in str(raised.value)
-    with pytest.raises(RunError, match="is not a run, its config.yaml cannot be read .No such file"):
+    with pytest.raises(ConfigError, match="is not a run, it holds no config.yaml: name the directory of one"):
         resumed(directory / "nowhere")
     (directory / "config.yaml").write_text(text)
     with pytest.raises(ConfigError, match="leave out run.directory"):

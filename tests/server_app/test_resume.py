@@ -152,7 +152,7 @@ def test_a_missing_file_is_refused(tmp_path, name):
 
 def test_a_finished_run_has_nothing_to_resume(tmp_path):
     run(tmp_path / "run")
-    with pytest.raises(RunError, match="a finished run keeps none and has nothing to resume"):
+    with pytest.raises(RunError, match="has ended: there is nothing to resume$"):
         run(tmp_path / "run", resume=True)
 
 

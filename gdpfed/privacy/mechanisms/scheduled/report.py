@@ -129,12 +129,23 @@ def _who(plan: PrivacyPlan) -> str:
 def _noise(plan: PrivacyPlan) -> str:
     """Return a text on the new noise in a round's sum, and on how much of it the next rounds subtract."""
     each_sum = list(zip(plan.groups, limits_of(plan), strict=True))[: 1 if plan.one_sum else None]
-    new = ", ".join(f"{group.noise_stddev:.3f}" for group, _ in each_sum)
-    taken = "; ".join(", ".join(f"{tap:g}" for tap in own.taps) or "nothing" for _, own in each_sum)
-    sums = "one sum" if plan.one_sum else "one sum a group"
-    return (
-        f"{sums}, new noise of standard deviation {new} a round, of which the next rounds take back {taken}"
-    )
+    noises = [
+        f"new noise of standard deviation {group.noise_stddev:.3f} a round, {_taken(own.taps)}"
+        for group, own in each_sum
+    ]
+    if plan.one_sum:
+        return f"one sum, {noises[0]}"
+    return "; ".join(["one sum a group", *(f"group {m}: {noise}" for m, noise in enumerate(noises))])
+
+
+def _taken(taps: Sequence[float]) -> str:
+    """Say which shares of a round's noise the rounds after it subtract."""
+    if not taps:
+        return "of which nothing is subtracted later"
+    shares = ", ".join(f"{tap:g}" for tap in taps)
+    if len(taps) == 1:
+        return f"of which the next round subtracts the share {shares}"
+    return f"of which the next {len(taps)} rounds subtract the shares {shares}"
 
 
 def _kinds(plan: PrivacyPlan) -> str:
