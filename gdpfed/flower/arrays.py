@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from gdpfed.errors import LearningError, either
+from gdpfed.errors import LearningError
 from gdpfed.learning.data import Dataset, DataSource, Split
 from gdpfed.learning.models import assign, trainable
 
@@ -50,7 +50,7 @@ class Layout:
             if name.rpartition(".")[2] in STATISTICS:
                 raise LearningError(
                     f"array '{name}' is a statistic of single clients' records, which noise makes worthless: "
-                    f"replace BatchNorm by GroupNorm, or leave {either(STATISTICS)} out of the arrays"
+                    f"replace BatchNorm by GroupNorm, or leave {' and '.join(STATISTICS)} out of the arrays"
                 )
             if each.dtype.name not in TYPES:
                 raise LearningError(

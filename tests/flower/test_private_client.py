@@ -360,7 +360,7 @@ REFUSED = [
     (
         {"initial": ArrayRecord({"bn.running_mean": Array(np.zeros(3, np.float32))})},
         LearningError,
-        "array 'bn.running_mean' is a statistic .*: replace BatchNorm by GroupNorm, or leave running_mean,",
+        "array 'bn.running_mean' .*: replace BatchNorm by GroupNorm, or leave running_mean and",
     ),
     ({"found": (0.5, {"a": 1})}, ConfigError, "evaluate_fn returned a tuple: return a MetricRecord"),
     ({"found": {"accuracy": 85.0}}, ConfigError, "accuracy=85.0: return a share from 0 to 1, as in 0.85"),
