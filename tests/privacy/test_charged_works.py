@@ -19,8 +19,8 @@ from gdpfed.privacy.ledgers.terms import TERMS
 from gdpfed.privacy.mechanisms.records.terms import RecordTerms
 from gdpfed.record_steps import KINDS, WORKS, RecordSteps
 
-NOISE = {"noise_stddev": 5.0, "clipping_norm": 1.0}
-STEPS = {"batch_rate": 1.0, "noise_multiplier": 5.0, "num_steps": 1}
+NOISE: dict[str, Any] = {"noise_stddev": 5.0, "clipping_norm": 1.0}
+STEPS: dict[str, Any] = {"batch_rate": 1.0, "noise_multiplier": 5.0, "num_steps": 1}
 # One step, one round and one member, so that all other figures fit whatever the work is.
 EVENTS: dict[str, Event] = {
     "sampled_gaussian": SampledGaussian(sampling="poisson", sampling_rate=1.0, group_size=1, **NOISE),
@@ -54,10 +54,21 @@ def agreed(mechanism: str, event: Event, work: str) -> bool:
     made, own = TERMS.get(mechanism), OWN.get(mechanism, {})
     try:
         if made.unit == "record":
-            one = {"num_rounds": 1, "clipping_norm": 1.0, "batch_rates": (1.0,), "shares": (1.0,)}
+            one: dict[str, Any] = {
+                "num_rounds": 1,
+                "clipping_norm": 1.0,
+                "batch_rates": (1.0,),
+                "shares": (1.0,),
+            }
             own = {**own, "records": RecordTerms(work=work, **one)}
         charges = (Charge(event=event, count=1, unit=made.unit),)
-        common = {"run": "run", "group": 0, "epsilon": 1.0, "delta": 1e-5, "accountant": "pld"}
+        common: dict[str, Any] = {
+            "run": "run",
+            "group": 0,
+            "epsilon": 1.0,
+            "delta": 1e-5,
+            "accountant": "pld",
+        }
         terms = made(**common, charges=charges, sums_hidden=True, **own)
     except PrivacyError:
         return False

@@ -271,7 +271,7 @@ def test_the_ledger_lets_no_work_pass_whose_windows_the_plan_charges_by_another_
     method = made(*CONVEX)
     cohorts = cohorts_of(method.plan)
     requests = method.requests(np.zeros(650, np.float32), 0, cohorts)
-    cheaper = tuple(replace(each, bound="window") for each in records_of(method.plan))
+    cheaper = tuple(replace(cast("Any", each), bound="window") for each in records_of(method.plan))
     method.plan = replace(method.plan, mechanism=replace(method.plan.mechanism, records=cheaper))
     ledger = new_ledger(method)
     ledger.open_round(0, cohorts)
