@@ -138,8 +138,7 @@ def mask(request: StageRequest, node: Node) -> bytes:
 
         def check_members(terms: Terms) -> None:
             check_schedule(terms, request.round_of_run.index, session, node.settings.policy.corrupt_fraction)
-            if parameters.signs:
-                check_agreed(terms, request.round_of_run.index, parameters)
+            check_agreed(terms, request.round_of_run.index, parameters)
 
         if session.corrects:
             if own:
