@@ -18,6 +18,7 @@ from gdpfed.clients.messages import (
     ROSTER_RECORD,
     ROUND,
     RUN,
+    SECRET,
     TERMS_RECORD,
     THETA_RECORD,
     RoundOfRun,
@@ -134,6 +135,7 @@ def stage_request(content: RecordDict, stage: str) -> StageRequest:
         theta=theta,
         roster=values_in(content, ROSTER_RECORD),
         correction=values_in(content, CORRECTION_RECORD),
+        secret=str(fields.get(SECRET, "")),
     )
 
 

@@ -68,7 +68,7 @@ from gdpfed.federation.node.sessions import MASKED_SLOT, erase_session
 from gdpfed.federation.node.signing import prove
 from gdpfed.federation.node.stand_ins import StandInError
 from gdpfed.federation.node.sum_stages import answer_stage, keep_number
-from gdpfed.federation.node.told_history import check_history, remember_server, secret_in
+from gdpfed.federation.node.told_history import check_history, secret_in
 from gdpfed.privacy.ledgers.terms import Terms
 from secagg import EncodingError, SecAggError
 from secagg.protocol.parameters import OFF
@@ -222,8 +222,7 @@ def begin(message: Message, context: Context) -> RecordDict:
             keep_number(node_of(context), number_of_records(usable_data(data)))
             tell_cut(data)
         refuse_other_data(settings_of(context), terms.run)
-        budget.begin(own, terms, secret := secret_in(values_in(message.content, HISTORY_RECORD)))
-        remember_server(node_of(context), terms.run, secret)
+        budget.begin(own, terms, secret_in(values_in(message.content, HISTORY_RECORD)))
         keep_data(settings_of(context), terms.run)
         if trusted := trusted_with(terms):
             log(WARNING, "%s", trusted)

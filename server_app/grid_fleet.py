@@ -21,6 +21,7 @@ from gdpfed.clients.messages import (
     ROSTER_RECORD,
     ROUND,
     RUN,
+    SECRET,
     THETA_RECORD,
     TURNS,
     one_line,
@@ -103,8 +104,7 @@ class GridFleet(Fleet):
         for each in asked:
             for client_id, data in each.requests.items():
                 content = contents.setdefault(client_id, RecordDict())
-                record = stage_record(data, self.run_name, each.prepared.order.round_index)
-                content[str(each.stage)] = record
+                content[str(each.stage)] = self._record(client_id, data, each.prepared)
                 if each.stage is Stage.MASK:
                     content.update(training[client_id])
                 elif each.stage is Stage.ADVERTISE:
@@ -123,6 +123,11 @@ class GridFleet(Fleet):
         """Return which of these clients are online and have not failed too often."""
         return frozenset(clients).intersection(self.exchanger.nodes) - self._pairwise.left_out
 
+    def _record(self, client: int, data: bytes, asked: PreparedSum) -> ConfigRecord:
+        """Return a request for one stage, with run and round for the client's ledger and the run's secret."""
+        secret = "" if self.attendance is None else self.attendance.history.secrets.get(client, "")
+        return ConfigRecord({DATA: data, RUN: self.run_name, ROUND: asked.order.round_index, SECRET: secret})
+
     def _received(self, updates: Mapping[int, bytes], prepared: PreparedSum) -> None:
         """Record which clients' updates have arrived; an empty answer does not count."""
         if self.attendance is not None:
@@ -133,8 +138,8 @@ class GridFleet(Fleet):
         """Ask clients for unmasked updates; the server sees each of them and adds the noise itself."""
         training, contents = training_contents(sums), dict[int, RecordDict]()
         for each in sums:
-            record = stage_record(each.parameters.to_bytes(), self.run_name, each.order.round_index)
             for client_id in each.clients:
+                record = self._record(client_id, each.parameters.to_bytes(), each)
                 contents[client_id] = RecordDict({PLAIN: record, **training[client_id]})
         answers = self.exchanger.exchange(contents) if contents else {}
         updates = answered_bytes(answers, PLAIN)
@@ -185,11 +190,6 @@ def correction_record(prepared: PreparedSum, client_id: int) -> ConfigRecord:
     """Return a record of the rounds whose noise a client must now subtract in part."""
     context = prepared.context if client_id in prepared.without_update else b""
     return ConfigRecord({TURNS: list(prepared.beside.corrections.get(client_id, ())), CONTEXT: context})
-
-
-def stage_record(data: bytes, run_name: str, round_index: int) -> ConfigRecord:
-    """Return a request for one stage of a secure sum as a record, with run and round for the ledger."""
-    return ConfigRecord({DATA: data, RUN: run_name, ROUND: round_index})
 
 
 def answered_bytes(answers: Mapping[int, RecordDict], stage: str) -> dict[int, bytes]:

@@ -1208,13 +1208,12 @@ DEFENCES = (
         "rounds-read-by-another-server",
         "federation/node/test_other_servers.py::"
         "test_another_server_gets_one_line_for_every_round_and_for_a_run_that_never_began"
-        "[advertise--run]",
+        "[advertise-]",
         (
             (
                 "gdpfed/federation/node/sum_stages.py",
-                "    own, terms = node.settings.budgets, None\n    if own:\n"
-                "        check_server(node, request.round_of_run.run)\n",
-                "    own, terms = node.settings.budgets, None\n",
+                "        check_server(own, request.round_of_run.run, request.secret)\n        checked",
+                "        checked",
             ),
         ),
     ),

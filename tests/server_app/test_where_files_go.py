@@ -8,7 +8,7 @@ from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid
 
 import server_app.app as app_module
-from gdpfed.errors import RunError
+from gdpfed.errors import ConfigError
 from testing.local_grid import LocalGrid
 from testing.small_runs import NUM_CLIENTS, run
 
@@ -55,7 +55,7 @@ def test_a_simulated_run_and_its_relative_paths_are_in_the_checkout(tmp_path, tr
 def test_what_names_its_place_stays_there(tmp_path, trained):
     config = trained(SIMULATION, f"run.directory={tmp_path}/mine run.mlflow=http://mlflow")
     assert (config.run.directory, config.run.mlflow) == (f"{tmp_path}/mine", "http://mlflow")
-    with pytest.raises(RunError, match=f"run.resume={tmp_path}/checkout/runs/gone"):
+    with pytest.raises(ConfigError, match=f"run.resume={tmp_path}/checkout/runs/gone"):
         trained(SIMULATION, "run.resume=runs/gone")
     assert not list((tmp_path / "checkout").iterdir())
 

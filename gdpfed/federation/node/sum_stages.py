@@ -70,6 +70,7 @@ class StageRequest:
         theta: the model; None if the message has none.
         roster: all clients' public keys, as plain values; None if the message has none.
         correction: which noise of earlier rounds to subtract; None if the message does not say.
+        secret: the secret with which the run began on this node, as its server shows it; else "".
     """
 
     data: bytes
@@ -78,6 +79,7 @@ class StageRequest:
     theta: npt.NDArray[Any] | None = None
     roster: Mapping[str, Any] | None = None
     correction: Mapping[str, Any] | None = None
+    secret: str = ""
 
 
 def advertise(request: StageRequest, node: Node) -> bytes:
@@ -86,12 +88,11 @@ def advertise(request: StageRequest, node: Node) -> bytes:
     Nothing is charged: keys tell nothing of the data, and keys that are agreed ahead may stay unused.
     """
     own, terms = node.settings.budgets, None
-    if own:
-        check_server(node, request.round_of_run.run)
     accept_roster(node, request.roster)
     session = open_session(node)
     answer = session.advertise(request.data)
     if own:
+        check_server(own, request.round_of_run.run, request.secret)
         checked = check_correction if session.corrects else budget.check_sum
         terms = checked(own, request.round_of_run, session.parameters)
     if other := _other_label(session.parameters.label, request.round_of_run):
@@ -198,7 +199,7 @@ def plain(request: StageRequest, node: Node) -> bytes:
     """
     own = node.settings.budgets
     if own:
-        check_server(node, request.round_of_run.run)
+        check_server(own, request.round_of_run.run, request.secret)
         budget.check_in_clear(own, request.round_of_run)
     parameters = SumParameters.from_bytes(request.data)
     node.settings.policy.check(parameters)

@@ -14,7 +14,6 @@ from typing import Any
 
 from gdpfed.clients.messages import (
     MOST_TOLD_RUNS,
-    RUN,
     SECRET,
     TOLD_ROUNDS,
     TOLD_RUNS,
@@ -25,13 +24,10 @@ from gdpfed.errors import PrivacyError
 from gdpfed.federation import log
 from gdpfed.federation.node.budget import BudgetRefusedError, places_of
 from gdpfed.federation.node.ledger_file import locked_ledger
-from gdpfed.federation.node.node_settings import Node
-from gdpfed.federation.node.own_budget import Budget
+from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.ledgers.client import ClientLedger
 
 LONGEST_SECRET = 64
-BEGUN = "begun"
-"""The record of a node's state with the run that this Flower run's server has begun, and its secret."""
 
 
 @dataclass(frozen=True)
@@ -84,19 +80,12 @@ def secret_in(told: Mapping[str, Any] | None) -> str:
     return secret
 
 
-def remember_server(node: Node, run: str, secret: str) -> None:
-    """Keep in the node's state of this Flower run that its server has shown a run's secret."""
-    node.state[BEGUN] = {RUN: run, SECRET: secret}
-
-
-def check_server(node: Node, run: str) -> None:
-    """Raise PrivacyError unless the server has shown the secret with which this run began on the node.
+def check_server(budgets: Budgets, run: str, secret: str) -> None:
+    """Raise PrivacyError unless `secret` is the one with which this run began on the node.
 
     The line is the same for a run that never began. A run of before there were secrets has none.
     """
-    shown = node.state.get(BEGUN, {})
-    secret = str(shown.get(SECRET, "")) if shown.get(RUN) == run else ""
-    with locked_ledger(*places_of(node.settings.budgets)) as file:
+    with locked_ledger(*places_of(budgets)) as file:
         begun = next((each for each in file.ledger.runs if each.terms.run == run), None)
     if begun is None or (begun.secret and not compare_digest(begun.secret.encode(), secret.encode())):
         raise PrivacyError(f"run {run} was never begun with this client: begin it first")

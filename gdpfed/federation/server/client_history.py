@@ -51,7 +51,7 @@ Runs = dict[str, ClientsRun]
 
 
 class ClientHistory:
-    """The server's file with the past runs of its clients, opened for one run.
+    """The server's file with its clients' past runs, opened for one run; `secrets` are those of this run.
 
     Args:
         folder: the folder of the server's run directories; the file is in it, readable by its owner only.
@@ -63,6 +63,7 @@ class ClientHistory:
         self.path = folder / HISTORY_FILE
         self._run = run
         self._keys = keys or {}
+        self.secrets: dict[int, str] = {}
         self._counted: set[tuple[int, int]] = set()
 
     def told(self, clients: Collection[int]) -> dict[int, Records]:
@@ -70,18 +71,18 @@ class ClientHistory:
 
         Raises RunError: the file cannot be used.
         """
-        if not clients:
-            return {}
-        key, known = self._keyed()
+        key, known = self._keyed() if clients else ("", {})
         return {client: {HISTORY_RECORD: self._of(client, key, known)} for client in clients}
 
     def _of(self, client: int, key: str, known: Mapping[str, Runs]) -> dict[str, Any]:
         runs = known.get(self._name(client), {})
+        secret = runs[self._run].secret if self._run in runs else self._new_secret(client, key)
+        self.secrets[client] = secret
         return {
             TOLD_RUNS: list(runs),
             TOLD_ROUNDS: [each.rounds for each in runs.values()],
             TOLD_SECRETS: [each.secret for each in runs.values()],
-            SECRET: runs[self._run].secret if self._run in runs else self._new_secret(client, key),
+            SECRET: secret,
         }
 
     def _new_secret(self, client: int, key: str) -> str:
@@ -91,9 +92,6 @@ class ClientHistory:
 
     def _keyed(self) -> tuple[str, dict[str, Runs]]:
         """Return the file's key and its runs; write a new key into a file that has none."""
-        key, known = self._read()
-        if key:
-            return key, known
         with self._locked():
             key, known = self._read()
             if not key:
@@ -117,9 +115,9 @@ class ClientHistory:
     def _add(self, more: Mapping[int, int], *, begins: bool) -> None:
         if not more or not (begins or self.path.exists()):
             return
-        key, _ = self._keyed()
         with self._locked():
-            _, known = self._read()
+            key, known = self._read()
+            key = key or token_hex(SECRET_BYTES)
             for client, count in more.items():
                 runs = known.setdefault(self._name(client), {})
                 if begins and self._run not in runs:

@@ -15,7 +15,6 @@ from gdpfed.federation.node.known_data import keep_data
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_settings import Node, NodeSettings
 from gdpfed.federation.node.sum_stages import StageRequest, answer_stage
-from gdpfed.federation.node.told_history import remember_server
 from gdpfed.methods import make_method
 from gdpfed.privacy.ledgers.terms import terms_of
 from secagg.protocol.sum_messages import AdvertiseRequest
@@ -45,43 +44,33 @@ def settings(tmp_path):
     return settings
 
 
-def node_with(settings, secret, run="run"):
-    node = Node(settings, {}, "1")
-    if secret:
-        remember_server(node, run, secret)
-    return node
-
-
-def ask(node, index, run="run", stage=ADVERTISE):
+def ask(settings, secret, index, run="run", stage=ADVERTISE):
     norm, stddev = PLAN.groups[0].clipping_norm, PLAN.groups[0].noise_stddev
     label = f"{run}/1/round {index}/all"
     parameters = make_parameters(CLIENTS, label=label, clipping_norm=norm, noise_multiplier=stddev / norm)
     data = AdvertiseRequest(parameters, 0, corrects=False).encode()
-    return answer_stage(stage, lambda: StageRequest(data, RoundOfRun(run, index)), node)
+    request = StageRequest(data, RoundOfRun(run, index), secret=secret)
+    return answer_stage(stage, lambda: request, Node(settings, {}, "1"))
 
 
 def test_the_runs_own_server_is_answered(settings):
-    node = node_with(settings, SECRET)
     for index in DRAWN:
         with pytest.raises(PrivacyError, match=f"round {index} of run run has had its update already"):
-            ask(node, index)
-    assert ask(node, 1)
+            ask(settings, SECRET, index)
+    assert ask(settings, SECRET, 1)
 
 
-@pytest.mark.parametrize(("secret", "of"), [("", "run"), ("f" * 16, "run"), (SECRET, "another")])
+@pytest.mark.parametrize("secret", ["", "f" * 16])
 @pytest.mark.parametrize("stage", [ADVERTISE, PLAIN])
-def test_another_server_gets_one_line_for_every_round_and_for_a_run_that_never_began(
-    settings, secret, of, stage
-):
+def test_another_server_gets_one_line_for_every_round_and_for_a_run_that_never_began(settings, secret, stage):
     """From "has had its update already" it read the rounds of a secret sample: epsilon 12.2 for 8."""
     if stage == PLAIN:
         settings = NodeSettings({**settings.config, "secagg-mode": "off"})
-    node = node_with(settings, secret, of)
     for run, index in (("run", 0), ("run", 1), ("unknown", 0)):
         with pytest.raises(
             PrivacyError, match=f"^run {run} was never begun with this client: begin it first$"
         ):
-            ask(node, index, run, stage)
+            ask(settings, secret, index, run, stage)
 
 
 def test_another_server_cannot_begin_a_run_again_under_its_own_secret(settings):
@@ -95,7 +84,7 @@ def test_a_run_of_before_there_were_secrets_goes_on(settings, tmp_path):
     with locked_ledger(tmp_path / "ledger.json") as file:
         file.ledger.run("run").secret = ""
         file.save()
-    assert ask(node_with(settings, "f" * 16), 1)
+    assert ask(settings, "f" * 16, 1)
 
 
 def test_free_runs_of_a_server_do_not_make_a_node_forget_the_data_of_runs_in_its_ledger(tmp_path):
