@@ -80,7 +80,7 @@ class NoiseLevels:
         return Fraction(max(summed), planned) - 1
 
     def law(self, part: int) -> tuple[float, int]:
-        """Return rounded standard deviation and integer factor of the noise part with this number, 0..L."""
+        """Return a noise part's standard deviation before scaling, and the integer that scales its draws."""
         return (FINE_STDDEV, self.multipliers[part - 1]) if part else (self.base_stddev, 1)
 
     def draw(self, part: int, dimension: int, key: bytes) -> NDArray[np.int64]:

@@ -335,7 +335,7 @@ class TurnEntry(SumEntry):
         return self.planned(last, group)
 
     def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
-        """Audit the run and earlier ones together, as one Gaussian release if all of them schedule rounds."""
+        """Audit the run with earlier ones: as one Gaussian release if all of them schedule rounds."""
         for audit in super().audits(alike):
             if all(isinstance(each, TurnEntry) for each in alike):
                 taken = [release for each in alike for release in (*each.paid_first, *each.taken(self, 0))]

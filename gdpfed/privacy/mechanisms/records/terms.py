@@ -283,7 +283,7 @@ def rates_within(rates: Sequence[float], planned: Sequence[float]) -> bool:
 
 
 def listed(numbers: Sequence[float]) -> str:
-    """Write numbers with six digits, separated by commas."""
+    """Write numbers with six significant digits, separated by commas."""
     return ", ".join(f"{number:.6g}" for number in numbers)
 
 

@@ -139,7 +139,7 @@ def _noise(plan: PrivacyPlan) -> str:
 
 
 def _taken(taps: Sequence[float]) -> str:
-    """Say which shares of a round's noise the rounds after it subtract."""
+    """Say which fraction of a round's noise each of the rounds after it subtracts."""
     if not taps:
         return "of which nothing is subtracted later"
     shares = ", ".join(f"{tap:g}" for tap in taps)
