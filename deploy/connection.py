@@ -293,7 +293,7 @@ def _number_of(error: BaseException) -> int | None:
 
 
 def _status_of_proxy(error: Exception) -> int | None:
-    """Return the HTTP status of a proxy's answer to CONNECT, from an httpx error; None for other errors."""
+    """Return the HTTP status of a proxy's answer to CONNECT; 0 without a status, None for other errors."""
     if not isinstance(error, httpx.ProxyError):
         return None
     number = str(error)[:3]

@@ -40,7 +40,7 @@ def train(console: "Console", overrides: Sequence[str]) -> Path:
 
     Raises:
         KeyboardInterrupt: Ctrl-C; once there is something to go on from, its text says how.
-        RunError: the run failed; where the disk is full, its text says how to go on, too.
+        RunError: the run failed; where the disk is full, its text says what to do, too.
     """
     from gdpfed.runs.resume import load_run
 
@@ -75,10 +75,11 @@ def train(console: "Console", overrides: Sequence[str]) -> Path:
             progress.go_on_after(read_rounds(prepared.path))
             simulate_prepared(prepared, observe=show, announce=console.print)
     except (KeyboardInterrupt, RunError, OSError) as error:
-        if not (prepared.path / CHECKPOINT_FILE).exists():
-            raise
-        going_on = f"continue with run.resume={prepared.path}"
+        begun = (prepared.path / CHECKPOINT_FILE).exists()
+        going_on = f"continue with run.resume={prepared.path}" if begun else "start the run again"
         if isinstance(error, KeyboardInterrupt):
+            if not begun:
+                raise
             raise KeyboardInterrupt(f"interrupted; {going_on}") from None
         cause = error if isinstance(error, OSError) else error.__context__
         if not isinstance(cause, OSError) or cause.errno not in FULL:

@@ -66,7 +66,9 @@ def test_an_interrupt_leaves_one_line_and_a_run_that_goes_on(tmp_path, capsys, m
         patched.setattr(RoundLoop, "_round", interrupted)
         assert main(["simulate", *SMALL, f"run.directory={tmp_path}/run"]) == 130
     err = capsys.readouterr().err
-    assert err == f"gdpfed: interrupted; continue with run.resume={tmp_path}/run\n"
+    assert err.removeprefix("planning ...\n") == (
+        f"gdpfed: interrupted; continue with run.resume={tmp_path}/run\n"
+    )
     assert main(["simulate", *SMALL, f"run.resume={tmp_path}/run"]) == 0
     assert [record.round for record in read_rounds(tmp_path / "run")] == [1, 2, 3]
 
@@ -87,6 +89,20 @@ def test_a_full_disk_leaves_one_line_and_a_run_that_goes_on(tmp_path, capsys, mo
     assert re.search(r"/run/\S+ cannot be written: No space left on device; make room, then continue ", line)
     assert line.endswith(f"run.resume={tmp_path}/run [run]")
     assert main(["simulate", *SMALL, f"run.resume={tmp_path}/run"]) == 0
+
+
+def test_a_disk_that_is_full_before_the_first_checkpoint_asks_for_room(tmp_path, capsys, monkeypatch):
+    write = files.write_whole
+
+    def full(path, data, **how):
+        if path.name == CHECKPOINT_FILE:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, data, **how)
+
+    monkeypatch.setattr(files, "write_whole", full)
+    assert main(["simulate", *SMALL, f"run.directory={tmp_path}/run"]) == 1
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.endswith(": No space left on device; make room, then start the run again [run]")
 
 
 def test_a_suite_in_the_background_interrupts_what_it_starts():
