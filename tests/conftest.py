@@ -1,4 +1,4 @@
-"""Settings of the suite: one thread, checked shapes, what hypothesis draws, and which files come first."""
+"""Set up the test suite: one thread, checks of array shapes, hypothesis, and the order of the tests."""
 
 import atexit
 import gc
@@ -62,7 +62,7 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - each run of the tests has a folder of 
 
 
 def pytest_configure():
-    """Take Ctrl-C, and have nothing reach the disk, which takes milliseconds: tests cut no power."""
+    """Accept Ctrl-C, skip fsync, and keep temporary files in memory, since a disk takes milliseconds."""
     take_interrupts()
     os.fsync = lambda fd: None
     if "PYTEST_XDIST_WORKER" not in os.environ and _is_large(MEMORY):
@@ -70,7 +70,7 @@ def pytest_configure():
 
 
 def pytest_sessionfinish(exitstatus):
-    """Leave what tests wrote into memory only if one failed."""
+    """Delete the files that tests wrote into memory, but only if all tests passed."""
     written = Path(tempfile.gettempdir())
     own = "PYTEST_XDIST_WORKER" not in os.environ and written.parent == MEMORY
     if own and exitstatus == pytest.ExitCode.OK:
@@ -78,7 +78,7 @@ def pytest_sessionfinish(exitstatus):
 
 
 def pytest_collection_modifyitems(items):
-    """The longest files come first; make test keeps each file in one process."""
+    """Put the tests of the slowest folders first; make test keeps each file in one process."""
     items.sort(key=_place)
 
 

@@ -1,4 +1,4 @@
-"""Whatever people read in a run's files is computed again, or at least compared with what the run left."""
+"""Tests of the audit: a changed figure in plan, ledger or rounds is found, and so is any changed file."""
 
 import copy
 import json
@@ -61,7 +61,7 @@ ALSO_FREE = {
 
 @pytest.fixture(autouse=True, scope="module")
 def settings_read_once():
-    """A thousand audits of files with the same settings: to read these takes half of an audit."""
+    """Cache settings files, since reading them again takes half of the time of a thousand audits."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gdpfed.audit.run_files.read_yaml", cache(read_yaml))
         yield
@@ -96,7 +96,7 @@ def others(value):
 
 
 def edits(data):
-    """Every file in which one entry is another."""
+    """Yield a copy of the data for every change of one entry, with the entry's path and its new value."""
     for path, value in leaves(data):
         for other in (each for each in others(value) if each != value):
             edited = copy.deepcopy(data)
@@ -108,7 +108,7 @@ def edits(data):
 
 
 def as_unfinished(honest, directory):
-    """A copy of a run without its seal, model and card, which has its last checkpoint yet."""
+    """Copy a run without seal, model and model card; an empty checkpoint makes it an unfinished run."""
     shutil.copytree(honest, directory)
     for name in ("seal.json", MODEL_FILE, "model_card.md"):
         (directory / name).unlink()
@@ -124,7 +124,7 @@ def holds(directory):
 
 
 def test_every_figure_of_plan_and_ledger_is_computed_again(tmp_path, honest):
-    """Also from whoever has made the plan's fingerprint in the ledger, and the seal, anew."""
+    """An audit finds a changed figure in plan or ledger, also if the ledger has the changed plan's hash."""
     directory = as_unfinished(honest, tmp_path / "run")
     assert audit_run(directory).passed
     believed, free = [], (*FREE, *ALSO_FREE[honest.name])

@@ -49,7 +49,7 @@ def test_an_honest_ledger_passes(ledger, capsys):
 
 
 def rewritten(path, change):
-    """A change that also repairs the checksum, as somebody would who means it."""
+    """Change the content of a ledger file and store a checksum that fits, as a forger would."""
     with locked_ledger(path) as file:
         body = file.ledger.to_dict()
     change(body)
@@ -156,7 +156,7 @@ def test_no_ledger_is_one_line(tmp_path, text, capsys):
 
 
 def test_of_a_block_of_rounds_a_node_sends_one_update_and_pays_for_each_that_is_left(tmp_path):
-    """Two runs of blocks of 3, 2 and 2 rounds: together by Renyi divergences; to the server turns count."""
+    """The audit charges a run one update per block of rounds left; its epsilon agrees with the ledger's."""
     plan = make_allocated_plan(
         groups=groups_from_shares(40, (1.0,)),
         num_rounds=7,

@@ -51,7 +51,7 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory):
-    """The files of one run with each method."""
+    """Run each configuration in METHODS once; return the files of all runs as text, by name."""
     runs = {}
     for name, overrides in METHODS.items():
         directory = tmp_path_factory.mktemp("records") / name
@@ -296,7 +296,7 @@ OF_CLIENTS = terms_of(
 
 @pytest.fixture
 def ledger(tmp_path):
-    """A node's ledger with a run about the client, and one about its records that it has run out in."""
+    """Write a ledger with a run that protects the client, and a run that protects records and has ended."""
     path = tmp_path / "ledger.json"
     budgets: Budgets = {
         "client": Budget(epsilons=(2.0,), delta=1e-5, ledger=path),
@@ -361,7 +361,7 @@ def test_a_record_that_may_have_changed_its_group_pays_for_the_dearest(tmp_path,
 
 
 def rewritten(path, change):
-    """A change that also repairs the checksum, as somebody would who means it."""
+    """Change the second run in a ledger file and store a checksum that fits, as a forger would."""
     data = json.loads(path.read_text())["ledger"]
     change(data["runs"][1])
     digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()

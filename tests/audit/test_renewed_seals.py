@@ -1,4 +1,4 @@
-"""Whoever edits a run's file and makes every hash anew is found: figures are computed again, not believed."""
+"""Tests of changed files whose hashes are all renewed: the audit computes figures again and finds changes."""
 
 import json
 import shutil
@@ -57,7 +57,7 @@ def copy(runs, tmp_path):
 
 
 def at(*path, factor=None, to=None):
-    """A change of one entry."""
+    """Return a function that multiplies one entry of a file's data by a factor or sets it to a value."""
 
     def change(data):
         for key in path[:-1]:
@@ -83,7 +83,7 @@ def in_two_sums(rounds):
 
 
 def at_a_third_of_the_norms(plan):
-    """Clip groups less far than the configured mean, which makes every epsilon small."""
+    """Divide all clipping norms in a plan by three, which makes every epsilon small."""
     for group in plan["groups"]:
         group["clipping_norm"] /= 3
         group["noise_multiplier"] *= 3
@@ -92,7 +92,7 @@ def at_a_third_of_the_norms(plan):
 
 
 def charged(kinds, **entries):
-    """A change of the events of every charge of a plan or ledger; `kinds`: True for steps on records."""
+    """Return a function that changes all charged events; `kinds` makes them events of steps on records."""
 
     def change(data):
         groups = [group["charges"] for group in data["groups"]] if "groups" in data else data["charges"]
@@ -309,7 +309,7 @@ def test_charges_are_compared_with_a_plan_and_settings_that_agree(copy, name, ke
 
 @pytest.mark.parametrize("tested", ["about 90 records, by noised counts", "0 records", ""])
 def test_a_result_at_chance_that_nobody_tested_is_a_finding(copy, tested):
-    """By chance, a run is at chance itself, and says so: the file is there, and the server tested nothing."""
+    """An audit finds a file that calls the result chance level although the server tested nothing."""
     directory = copy("records")
     config = yaml.safe_load((directory / "config.yaml").read_text())
     at("run", "evaluation", to="server")(config)
@@ -331,7 +331,7 @@ def test_a_line_taken_out_of_the_seal_is_found(copy, file):
 
 
 def test_columns_that_a_run_has_not_declared_are_no_columns_of_it(copy):
-    """A file beside a run of digits says which of their columns tells persons apart, and there are none."""
+    """An audit finds a file of column names in the folder of a run whose data set has no named columns."""
     directory = copy("chosen")
     (directory / "model/columns.yaml").write_text("person: patient\n")
     edit_json(directory / "seal.json", lambda seal: seal["sha256"].update({"model/columns.yaml": ""}))
@@ -342,7 +342,7 @@ def test_columns_that_a_run_has_not_declared_are_no_columns_of_it(copy):
 
 @pytest.mark.parametrize("name", ["turns", "chosen"])
 def test_a_run_that_names_no_delta_has_the_default_one(copy, name):
-    """Plan and settings agree then, whatever delta the plan has."""
+    """If a run's settings name no delta, an audit expects the default delta in the plan."""
     directory = copy(name)
     config = yaml.safe_load((directory / "config.yaml").read_text())
     config["privacy"]["delta"] = None
@@ -356,7 +356,7 @@ def test_a_run_that_names_no_delta_has_the_default_one(copy, name):
 
 
 def test_a_card_says_that_delta_is_large(tmp_path):
-    """It says so where delta is above the default, and which that is."""
+    """If delta is above the default, the model card must say so and name the default."""
     directory = tmp_path / "run"
     overrides = [*RUNS["sampled"], *FEW, "privacy.delta=1e-3"]
     with nothing_drawn():
@@ -407,7 +407,7 @@ def test_what_is_there_and_in_no_seal_is_found(copy):
 
 
 def test_a_card_without_a_seal_is_compared(copy):
-    """Who takes away seal and model makes an ended run one that goes on, and its card is still read."""
+    """A run without seal and model counts as unfinished, and an audit still checks its model card."""
     directory = copy("turns")
     for name in ("seal.json", "model/weights.safetensors"):
         (directory / name).unlink()
@@ -421,7 +421,7 @@ def test_a_card_without_a_seal_is_compared(copy):
 
 
 def test_a_field_without_a_figure_is_refused(tmp_path):
-    """Whoever adds a line with a figure to the list must say what the figure is."""
+    """The list of lines in model cards may name only fields whose expected value the audit knows."""
     with pytest.raises(AuditError, match="this audit has no expected value: more"):
         list(compare("epsilon in all: 3", [Form("a", "epsilon in all: {more}", frozenset())], (), {}, {}))
     (tmp_path / "lines.txt").write_text("[]\nno name here\n")
@@ -430,7 +430,7 @@ def test_a_field_without_a_figure_is_refused(tmp_path):
 
 
 def test_an_audit_cannot_know_what_no_other_file_says(copy):
-    """A learning rate that is edited in both files that have it passes; the hash of the seal tells."""
+    """A learning rate changed in both files that hold it passes the audit; only the seal's hash differs."""
     directory = copy("turns")
     before = audit_run(directory).seal
     config = yaml.safe_load((directory / "config.yaml").read_text())

@@ -1,4 +1,4 @@
-"""Rounds that are each likely and together are not: what an audit says of a whole run's participations."""
+"""Tests of the audit's checks of whole runs: participations that are likely per round but not in total."""
 
 import json
 from collections import Counter
@@ -24,7 +24,7 @@ RATE = 0.1
 def files_of(
     cohorts: Sequence[Sequence[int]], rates: Sequence[tuple[float, int]] = ((RATE, ROUNDS),), **plan: Any
 ) -> RunFiles:
-    """A run of one group without noise, whose cohorts are these; `rates` are (rate, rounds) in order."""
+    """Return files of a run of one group without noise, with these cohorts; `rates` lists (rate, rounds)."""
     charges = [{"count": count, "event": {"sampling_rate": rate}} for rate, count in rates]
     return RunFiles(
         config={"privacy": {}},
@@ -51,7 +51,7 @@ def files_of(
 
 
 def cohorts_with(total: int) -> list[list[int]]:
-    """ROUNDS cohorts of sizes that differ by one at most and add up to a total, of clients in turn."""
+    """Return ROUNDS cohorts of nearly equal size, with `total` members together; clients take turns."""
     members, sizes = (
         iter(range(total)),
         [(t + 1) * total // ROUNDS - t * total // ROUNDS for t in range(ROUNDS)],
@@ -60,7 +60,7 @@ def cohorts_with(total: int) -> list[list[int]]:
 
 
 def favouring(times: int) -> list[list[int]]:
-    """Cohorts of two, of which client 0 is in the first `times`; the others come in turn."""
+    """Return cohorts of two: client 0 is in the first `times` cohorts, and the other clients take turns."""
     others = iter(np.tile(np.arange(1, CLIENTS), ROUNDS).tolist())
     return [[0, next(others)] if t < times else [next(others), next(others)] for t in range(ROUNDS)]
 
@@ -72,7 +72,7 @@ def two_sided(total: int) -> float:
 
 
 def last_that_passes(step: int) -> int:
-    """The largest (smallest, for a step of -1) total that an honest run reaches once in a million runs."""
+    """Return the largest total that the audit accepts or, for a step of -1, the smallest."""
     total = round(RATE * ROUNDS * CLIENTS)
     while two_sided(total + step) >= UNLIKELY:
         total += step
@@ -123,7 +123,7 @@ def test_a_plan_in_clear_has_no_bound_against_the_server_though_nobody_may_take_
 
 
 def test_a_client_that_took_part_far_too_often_is_named():
-    """Cohorts of one size, 10 % of the clients each: in 200 rounds each is in about 20."""
+    """The audit names a client that took part far more often than the sampling rate makes likely."""
     chances = stats.binom.pmf(np.arange(ROUNDS + 1), ROUNDS, RATE)
     bound = max(k for k in range(ROUNDS) if chances[k:].sum() >= UNLIKELY / CLIENTS)
     for sampling in ("poisson", "fixed_size"):
@@ -136,7 +136,7 @@ def test_a_client_that_took_part_far_too_often_is_named():
 
 
 def test_rates_that_change_are_taken_together():
-    """A client in all of the 20 rounds at rate 1 and in few of the others has done nothing odd."""
+    """The audit compares a client's participations with the sum of the sampling rates over all rounds."""
     rates = ((1.0, 20), (RATE, ROUNDS - 20))
     early = [list(range(CLIENTS))] * 20
     assert list(check_rounds(files_of(early + cohorts_with(400)[20:], rates))) == []
@@ -159,7 +159,7 @@ BLOCK = 10
 
 
 def allocated(cohorts: Sequence[Sequence[int]]) -> RunFiles:
-    """A run in whose blocks of ten rounds each client is to take part once."""
+    """Return files of a run in which each client is to take part once in every block of ten rounds."""
     files = files_of(cohorts, mechanism="allocated_sums", sampling="allocation")
     charges = [{"count": ROUNDS // BLOCK, "event": {"block_rounds": BLOCK}}]
     files.plan["groups"][0]["charges"] = charges
@@ -201,7 +201,7 @@ SECAGG = {
 
 
 def filled_files(drawn: Counts, filled: Counts) -> RunFiles:
-    """A private run whose cohorts have so many clients that were drawn, and so many that fill."""
+    """Return files of a private run with these numbers of sampled clients and of clients that send zeros."""
     turns = iter(np.tile(np.arange(CLIENTS), ROUNDS).tolist())
     cohorts = [[next(turns) for _ in range(n + more)] for n, more in zip(drawn, filled, strict=True)]
     files = files_of(cohorts)
@@ -220,7 +220,7 @@ def filled_files(drawn: Counts, filled: Counts) -> RunFiles:
 
 
 def test_a_round_without_a_sum_and_a_fill_that_no_sum_needs_are_named():
-    """Cohorts of about two of 20 clients are filled to ten, which bear that one vanishes."""
+    """The audit names a round with too few clients for a sum, and one with more added clients than needed."""
     drawn = np.random.default_rng(1).binomial(CLIENTS, RATE, ROUNDS)
     filled = 10 - drawn
     assert list(check_rounds(filled_files(drawn, filled))) == []

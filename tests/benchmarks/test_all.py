@@ -1,4 +1,4 @@
-"""Every table of the pages on speed again: which commands there are, and what becomes of each."""
+"""Test of `make bench-all`: which commands it runs, and what it reports of each command."""
 
 import sys
 

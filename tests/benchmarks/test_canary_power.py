@@ -1,4 +1,4 @@
-"""The power of canaries, measured at its smallest size."""
+"""Tests of the benchmark that measures after how many runs canaries find a fault, at its smallest size."""
 
 import benchmarks.canary_power as power
 from benchmarks.canary_power import HEADINGS, fault_row, power_table

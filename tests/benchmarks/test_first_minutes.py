@@ -1,4 +1,4 @@
-"""The first minutes: every step is timed in the folder, and one that fails, or draws nothing, is said."""
+"""Tests of the benchmark that times a new user's first commands and names a command that fails."""
 
 import sys
 

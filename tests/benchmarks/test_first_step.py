@@ -1,4 +1,4 @@
-"""How much of a first step noise leaves, as benchmarks.first_step estimates it."""
+"""Tests of benchmarks.first_step, which estimates the cosine between a first step with and without noise."""
 
 import math
 
@@ -15,7 +15,7 @@ from secagg import Encoding
 
 
 def test_what_clients_do_not_share_is_not_counted_as_step() -> None:
-    """Of updates g + e_i with independent e_i the mean product of two is ||g||^2."""
+    """If updates are a common vector plus independent noise, the estimated step has that vector's norm."""
     generator = np.random.default_rng(0)
     shared = np.zeros(5000, dtype=np.float32)
     shared[0] = 1.0
@@ -27,14 +27,14 @@ def test_what_clients_do_not_share_is_not_counted_as_step() -> None:
 
 
 def test_the_cosine_is_that_of_a_noised_step() -> None:
-    """Clients of one mind step by C; noise of norm 2 C leaves 1 / sqrt(5) of the direction."""
+    """If all updates are equal and the noise has twice their norm, the cosine is 1 over the root of 5."""
     updates = np.tile(np.array([3.0, 4.0, 0.0, 0.0], dtype=np.float32), (5, 1))
     assert common_norm(updates) == pytest.approx((5.0, 5.0))
     assert row("all", updates, noise_per_step=1.0) == ("all", "4", "1.00", "2.00", f"{1 / math.sqrt(5):.3f}")
 
 
 def test_updates_are_those_of_a_runs_first_round() -> None:
-    """Unclipped they are what a client would send, up to the grid."""
+    """The benchmark's updates equal the unclipped ones of a client in the first round, up to rounding."""
     config = load(["dataset=digits", "method=fedavg"])
     order = order_of(config, task_of(config))
     theta = flatten(order.task.build_model())

@@ -1,4 +1,4 @@
-"""The test vectors: made again to the byte, of their schema, and right by formulas that did not make them."""
+"""Tests of the published test vectors: the files can be made again exactly, and other formulas agree."""
 
 import json
 import math
@@ -33,7 +33,7 @@ def read(kind: str) -> dict[str, Any]:
 
 
 def cases(kind: str, beginning: str = "") -> list[Any]:
-    """Cases whose name begins so."""
+    """Return pytest parameters of all test vectors of a kind whose names begin with these letters."""
     found = [each for each in read(kind)["cases"] if each["name"].startswith(beginning)]
     assert found
     return [pytest.param(each["given"], each["expected"], id=each["name"]) for each in found]
@@ -41,7 +41,7 @@ def cases(kind: str, beginning: str = "") -> list[Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_files_are_what_the_command_writes(kind):
-    """Written anew by `python -m benchmarks.vectors`."""
+    """Each published file equals what `python -m benchmarks.vectors` writes."""
     assert (FOLDER / f"{kind}.json").read_text("utf-8") == text_of(kind)
 
 
@@ -111,7 +111,7 @@ def test_turns_cost_what_they_say_by_matrices_and_by_the_law_of_two_gaussians(gi
 
 
 def _gaussian_delta(mu: float, epsilon: float) -> float:
-    """Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu): Balle and Wang, arXiv:1805.06530, Theorem 8."""
+    """Return delta of a Gaussian mechanism at mu and epsilon: Balle and Wang, arXiv:1805.06530, Theorem 8."""
     over = epsilon / mu
     return float(stats.norm.cdf(mu / 2 - over) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - over))
 
@@ -129,7 +129,7 @@ def test_the_law_of_a_draw_is_the_discrete_gaussian(given, expected):
 
 @pytest.mark.parametrize(("given", "expected"), cases("noise", "noise"))
 def test_noise_is_drawn_from_the_bytes_as_the_page_says(given, expected):
-    """By plain integers, word for word."""
+    """The published noise of a key equals the noise that a second program computes with plain integers."""
     sigma, factor, cells = SHAPES[given["integer_stddev"]]
     law, key = tables(sigma, cells), bytes.fromhex(given["key"])
     direct, alias = (
@@ -227,7 +227,7 @@ def test_scores_of_samples_are_those_of_their_mixtures(given, expected):
 
 
 def _p_value(given: Any, epsilon: float, delta: float) -> float:
-    """Steinke et al., Theorem 5.2, with the binomial's tails added up by hand."""
+    """Return the p-value of guesses about canaries: Steinke et al., Theorem 5.2, with exact binomials."""
     m, tried, v = given["canaries"], given["guesses"], given["correct"]
     right = 1 / (1 + math.exp(-epsilon))
     chances = [math.comb(tried, k) * right**k * (1 - right) ** (tried - k) for k in range(tried + 1)]
@@ -279,7 +279,7 @@ def test_alarms_rule_out_the_log_of_their_ratio(given, expected):
 
 
 class SecondLedger:
-    """A client's ledger by its rules alone, with the audit's figures."""
+    """A second implementation of a client's ledger; the auditor's functions compute its epsilons."""
 
     def __init__(self, given: Any) -> None:
         self.runs, self.budget, self.delta = given["runs"], given["budget"], given["delta"]
@@ -288,7 +288,7 @@ class SecondLedger:
         self.lost = False
 
     def does(self, step: Any) -> bool:
-        """Whether a step is allowed; if so it is done."""
+        """Carry out a step if the ledger's rules allow it; return whether they do."""
         what, run, index = step["do"], step["run"], step.get("round", 0)
         self.lost = self.lost or what == "put an older copy back"
         if self.lost:
@@ -318,7 +318,7 @@ class SecondLedger:
         return True
 
     def epsilon(self, also: str = "", *, seen: bool = False) -> float:
-        """Of all runs, and of one more whose turns are the densest."""
+        """Return the epsilon of all runs, with `also` of one more run that takes part as often as it may."""
         if any("most_turns" in each for each in self.runs.values()):
             return epsilon_against_server(
                 [each for run in {*self.turns, also} - {""} for each in self._turns_of(run, run == also)],

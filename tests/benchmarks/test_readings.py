@@ -1,4 +1,4 @@
-"""The table of differences between methods in a reading of the paper's setting."""
+"""Test of the table of accuracy differences between methods, whose runs are paired by their seeds."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""What runs in another program's environment imports nothing of ours that needs more than torch and numpy.
+"""Tests of benchmarks that run in a rival library's environment: they import only packages that it has.
 
 Such an environment has the rival, torch and what torch needs. Here the rival is a stand-in, and every other
 package is out of reach, so an import that the environment cannot have fails.
@@ -76,7 +76,7 @@ print("done")
 
 
 def test_a_rivals_program_imports_of_us_what_its_environment_has():
-    """With the models that rivals train; a package that no environment has is refused, so the wall holds."""
+    """A benchmark of a rival imports only modules whose packages the rival's environment has."""
     asked = (" ".join([*PROGRAMS, "safetensors"]), " ".join(PROGRAMS.values()), " ".join(MODELS))
     done = subprocess.run(
         [sys.executable, "-c", WALLED, *asked], cwd=PROJECT, capture_output=True, text=True, check=False
@@ -86,7 +86,7 @@ def test_a_rivals_program_imports_of_us_what_its_environment_has():
 
 
 def test_the_programs_are_those_that_another_python_runs():
-    """Each imports its rival at the top, and no other program does."""
+    """PROGRAMS lists exactly the modules of benchmarks that import a rival library."""
     importing = {}
     for path in sorted((PROJECT / "benchmarks").rglob("*.py")):
         if ".venv" in path.parts:

@@ -1,4 +1,4 @@
-"""The race of simulations refuses in one line what it cannot measure, and marks what says little."""
+"""Tests of the benchmark of simulation speed: which options it refuses, busy machines, and random data."""
 
 import sys
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The variants that benchmarks.sparser compares."""
+"""Tests of the low-rank and the masked variants of models that benchmarks.sparser compares."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def own_models(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_low_rank_starts_as_the_same_model_with_fewer_parameters(variant: str, noised: int) -> None:
-    """With B at zero the model is the one that it is made of, and it has the parameters of its factors."""
+    """A new low-rank model computes the same as the full model, and has the expected number of parameters."""
     full, low = (
         build_model(name, (6,), 5, seed=3, input_dtype=np.int64, options=OPTIONS)
         for name in ("lstm", lowered("lstm", variant))
@@ -44,7 +44,7 @@ def test_low_rank_starts_as_the_same_model_with_fewer_parameters(variant: str, n
 
 
 def test_convolutions_of_low_rank_start_as_the_same_network_with_fewer_parameters() -> None:
-    """Strides and padding stay; a convolution of 3x3 has 9 inputs a channel, and here no bias."""
+    """A new network of low-rank convolutions computes the same as the full network, also with a stride."""
     torch.manual_seed(0)
     full = nn.Sequential(nn.Conv2d(2, 4, 3, stride=2, padding=1, bias=False), nn.Flatten(), nn.Linear(16, 3))
     pictures = torch.randn(5, 2, 4, 4)
@@ -73,12 +73,12 @@ class Models(Observer):
         self.models: list[np.ndarray] = []
 
     def round_ended(self, ended: RoundEnded) -> None:
-        """Take in the round's model."""
+        """Keep a copy of the round's model."""
         self.models.append(ended.theta.copy())
 
 
 def test_a_masked_round_moves_the_coordinates_of_its_mask_alone(tmp_path: Path) -> None:
-    """Masks differ by round, and every coordinate in one gets noise, so it moves."""
+    """A round changes exactly the coordinates in its mask, and two rounds have different masks."""
     wanted = ["dataset=digits", "run.num_rounds=2", "secagg=off", f"run.directory={tmp_path / 'run'}"]
     kept = Models()
     with masked(0.5, seed=7):

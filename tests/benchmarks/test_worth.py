@@ -1,4 +1,4 @@
-"""The noise of a step that benchmarks.worth computes, against an enumeration of every cohort."""
+"""Tests of benchmarks.worth: the noise of a step that it computes agrees with the value over all cohorts."""
 
 from itertools import product
 

@@ -42,7 +42,7 @@ def test_what_is_stated_and_what_is_measured_stand_side_by_side(tmp_path, capsys
 
 
 def test_a_program_that_does_otherwise_than_its_plan_is_red_where_no_canary_tells(capsys):
-    """A tenth of the noise is missing: no measured epsilon is above the stated one, and one line says it."""
+    """The audit finds that a tenth of the noise is missing, though no measured epsilon is above its bound."""
     (noise,) = [each for each in PLANTED_FAULTS if each.name == "noise x 0.9"]
     words = ["audit", "--canaries", *ONE_GROUP, "dataset.model=mlp", "--runs", "2", "--confidence", "0.99999"]
     with planted(noise, masked=False):

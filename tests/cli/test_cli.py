@@ -1,4 +1,4 @@
-"""The command: tables, JSON, comparison, and bad input."""
+"""Tests of the command ``gdpfed``: tables, JSON, comparisons and bad input."""
 
 import errno
 import json
@@ -50,7 +50,7 @@ def test_plan_as_json(capsys):
 
 @pytest.mark.parametrize("columns", ["300", "80", None])
 def test_plan_as_table_is_whole_at_any_width(capsys, monkeypatch, columns):
-    """Into a pipe, where $COLUMNS says how wide it is, or nothing does."""
+    """A plan's table fits the width in $COLUMNS, or a default width, and no text is cut off."""
     monkeypatch.setenv("COLUMNS", columns) if columns else monkeypatch.delenv("COLUMNS", raising=False)
     assert main(["plan", "privacy.accountant=rdp", "--details"]) == 0
     out = capsys.readouterr().out
@@ -172,7 +172,7 @@ def test_help_teaches_by_examples_that_work_and_is_80_columns_wide(capsys, monke
 
 
 def test_help_and_plans_import_only_what_they_need():
-    """Torch, hydra and scipy take seconds of processor time."""
+    """The commands for help, settings and plans import neither torch nor Flower, which load slowly."""
     code = """
 import contextlib, io, sys
 from gdpfed.cli import main
@@ -255,7 +255,7 @@ def test_a_folder_that_is_not_the_users_is_one_line(monkeypatch, capsys):
 
 
 def test_an_interrupt_in_an_import_is_one_line():
-    """The command's module is asked for, and in its place comes the interrupt."""
+    """An interrupt while a command's module is imported is reported in one line, with status 130."""
     program = (
         "import os, signal, sys\n"
         "class Interrupting:\n"

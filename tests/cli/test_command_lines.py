@@ -1,4 +1,4 @@
-"""Command lines that cannot be read are one line with the word that was meant; files stand for settings."""
+"""Tests of command lines: errors are one line and suggest a word, and a file can hold the settings."""
 
 import pytest
 

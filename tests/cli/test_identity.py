@@ -16,13 +16,13 @@ def folder(tmp_path, monkeypatch):
 
 
 def said(capsys, *words):
-    """What the command prints; it must succeed."""
+    """Run ``gdpfed identity`` with these words, check that it succeeds, and return its output."""
     assert main(["identity", *words]) == 0
     return capsys.readouterr().out
 
 
 def refused(capsys, *words):
-    """The line with which the command refuses."""
+    """Run ``gdpfed identity`` with these words, check that it fails, and return its one-line error."""
     assert main(["identity", *words]) == 2
     captured = capsys.readouterr()
     assert (captured.out, captured.err.count("\n")) == ("", 1)

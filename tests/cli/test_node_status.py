@@ -1,4 +1,4 @@
-"""What a node's operator is shown: spent, left, refused, as the audit computes it, on one screen."""
+"""Tests of ``gdpfed node status``: what a node has spent and refused, with the audit's figures."""
 
 import json
 import time
@@ -28,7 +28,7 @@ TERMS = terms_of(PLAN, 0, "one", dropout_tolerance=0.1, corrupt_tolerance=0.0)
 
 @pytest.fixture
 def ledger(tmp_path):
-    """Two runs of one plan, with two updates in the first, and a refusal."""
+    """Write a node's ledger with two runs of one plan, two updates in the first run, and two refusals."""
     path = tmp_path / "ledger.json"
     settings = NodeSettings({"epsilon": 2.0, "delta": 1e-3, "ledger": str(path)})
     begin(settings.budgets, TERMS)

@@ -1,4 +1,4 @@
-"""``gdpfed run`` does not take a run for done because Flower's log names no error."""
+"""Tests of ``gdpfed run``: a run without its model counts as failed, also if Flower's log has no error."""
 
 from contextlib import nullcontext
 
@@ -8,7 +8,7 @@ from gdpfed.runs.file_formats import MODEL_FILE
 
 
 class SilentFlower(nullcontext[None]):
-    """Flower's run ends at once with what it leaves, and its log says nothing."""
+    """A stand-in for a run of Flower that ends at once, calls `leave` to write files, and logs nothing."""
 
     def __init__(self, leave):
         super().__init__()

@@ -1,4 +1,4 @@
-"""``gdpfed settings``: every setting of the schema, with words, and the search among them."""
+"""Tests of ``gdpfed settings``: it lists all settings with descriptions, and can search them."""
 
 from dataclasses import asdict
 

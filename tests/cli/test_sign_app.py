@@ -1,4 +1,4 @@
-"""``gdpfed identity sign-app``: Flower's own check takes the signature, and nothing else passes for it."""
+"""Tests of ``gdpfed identity sign-app``: Flower's own check accepts a correct signature, and no other."""
 
 import json
 from hashlib import sha256

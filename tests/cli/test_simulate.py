@@ -106,7 +106,7 @@ def test_a_disk_that_is_full_before_the_first_checkpoint_asks_for_room(tmp_path,
 
 
 def test_a_suite_in_the_background_interrupts_what_it_starts():
-    """As of nohup: the program is started to ignore interrupts."""
+    """``take_interrupts`` lets an interrupt end a program that was started with interrupts ignored."""
     program = "from testing.interrupts import take_interrupts; take_interrupts(); import os, signal; "
     ended = subprocess.run(
         [sys.executable, "-c", f"{program}os.kill(os.getpid(), signal.SIGINT)"],

@@ -1,4 +1,4 @@
-"""Whatever an update holds, its client answers as any other does, and no text of an error tells of it."""
+"""Tests of updates with values not finite or too large: a node's answer shows neither them nor an error."""
 
 import logging
 from typing import Any
@@ -36,7 +36,7 @@ def odd_update(kind):
 
 
 def answer(clipping_norm: float) -> tuple[Any, np.ndarray]:
-    """What one node sends in clear, and what it stands for."""
+    """Return the bytes of one node's unmasked update, and the numbers that the bytes encode."""
     numbers = parameters(clipping_norm=clipping_norm, noise_multiplier=0.0)
     record = ConfigRecord({DATA: numbers.to_bytes(), RUN: "run", ROUND: 0})
     order, theta = ConfigRecord(dict(ORDER.to_scalars())), ArrayRecord({THETA_RECORD: Array(THETA)})
@@ -49,7 +49,7 @@ def answer(clipping_norm: float) -> tuple[Any, np.ndarray]:
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("clipping_norm", [1.0, np.inf])
 def test_an_odd_update_is_sent_as_zero_or_on_the_edge(monkeypatch, kind, clipping_norm):
-    """Every byte of the answer is the coordinate's edge, its clipped value, or zero."""
+    """A node sends zeros if an update's squared norm is not finite, and clips a coordinate that is large."""
     monkeypatch.setattr(client_update, "local_update", odd_update(kind))
     data, sent = answer(clipping_norm)
     assert len(data) == 4 * len(THETA)
@@ -61,7 +61,7 @@ def test_an_odd_update_is_sent_as_zero_or_on_the_edge(monkeypatch, kind, clippin
 
 @pytest.mark.parametrize("kind", ODD)
 def test_an_odd_update_under_masks_looks_like_any_other(tmp_path, monkeypatch, kind):
-    """Without clipping, so that nothing but the encoding bounds it; no reply names a coordinate."""
+    """With masks, an update with values not finite or too large gives an answer as long as any other."""
     monkeypatch.setattr(client_update, "local_update", odd_update(kind))
     grid = LocalGrid(6)
     overrides = ["dataset.num_clients=6", "privacy.sampling_rate=1", "method=fedavg", "run.num_rounds=1"]
@@ -84,7 +84,7 @@ def test_an_update_that_cannot_be_encoded_at_all_is_zero(monkeypatch):
 
 @pytest.mark.parametrize("error", [EncodingError, ValueError, RuntimeError, MemoryError])
 def test_no_error_in_data_leaves_a_node(monkeypatch, tmp_path, error, caplog):
-    """Wherever it comes from: zeros leave, the text is in the node's own log, and its kind in its journal."""
+    """If training fails, a node sends zeros; the error's text is in its log, and the kind in its journal."""
 
     def fail(order, client_id):
         raise error(f"coordinate 5 is {SECRET}")

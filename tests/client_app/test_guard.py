@@ -1,4 +1,4 @@
-"""A node's guard answers what the app hands it, by its own settings and memory, and takes no other bytes."""
+"""Tests of a node's guard process: it answers the node's app by its own settings, and refuses other bytes."""
 
 import random
 import signal
@@ -54,7 +54,7 @@ def listening(guard, path):
 
 @contextmanager
 def guarded(grid, folder):
-    """Every node of a grid behind a guard of its own, which alone has the node's settings."""
+    """Start a guard for each node of a test grid; only the guard has the node's settings from then on."""
     with ExitStack() as guards:
         for node_id, context in grid.contexts.items():
             path = folder / f"{node_id}.socket"
@@ -78,7 +78,7 @@ def join_message(run_id=1):
 
 
 def said_to(path, data):
-    """What a guard says to these bytes; empty where it says nothing."""
+    """Send bytes to a guard's socket and return its answer, which is empty if it sends none."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(path))
         with suppress(BrokenPipeError):
@@ -113,7 +113,7 @@ def test_edge_clients_with_guards_train_as_those_without(tmp_path):
 
 
 def test_a_stage_that_is_asked_again_is_refused(tmp_path):
-    """An app that puts its context back, or asks for a stage twice, finds that the guard has gone on."""
+    """A guard refuses a message of the mask stage that it has answered before."""
     again, seen = [], []
 
     def meddle(kind, client, content):
@@ -270,7 +270,7 @@ def test_who_is_silent_keeps_nobody_out(path):
 
 
 def test_strangers_that_drip_hold_no_place_and_are_dropped_within_a_second(path):
-    """A byte now and then, and no token: more of them than those that know it may be."""
+    """Connections that send single bytes but no token delay no other caller, and the guard closes them."""
     with ExitStack() as held:
         strangers = [held.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2 * MOST_CONNECTIONS)]
         started = time.monotonic()
@@ -318,7 +318,7 @@ def test_who_knows_the_token_has_a_time_for_its_message_and_does_not_wait_withou
 
 
 def test_large_messages_are_read_within_one_bound_of_memory(path, monkeypatch):
-    """Each of those that know the token may promise 2 GB, and together they have room for as much."""
+    """All large messages share one memory limit in a guard; small messages are answered at any time."""
     token, half = token_file(path).read_bytes(), (MOST_BYTES // 2 + 1).to_bytes(8)
     with socket.socket(socket.AF_UNIX) as first:
         first.connect(str(path))
@@ -333,7 +333,7 @@ def test_large_messages_are_read_within_one_bound_of_memory(path, monkeypatch):
 
 
 def test_of_two_messages_at_once_one_has_the_session():
-    """A guard whose edge may wait answers several: what the first puts back is not the second's to take."""
+    """If two messages ask for the same stored session at once, only one of them gets it."""
     inside, both = threading.Event(), threading.Barrier(2, timeout=0.3)
 
     class Slow(dict[str, Any]):
@@ -384,7 +384,7 @@ def test_two_guards_do_not_share_a_socket(path, tmp_path, capsys):
 
 
 def test_the_command_answers_until_it_is_told_to_end(tmp_path):
-    """It takes the place of a guard that was killed."""
+    """The guard's command replaces a killed guard's socket, answers, and deletes its files when it ends."""
     path = tmp_path / "guard.socket"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))

@@ -1,4 +1,4 @@
-"""A client's counts on records that it holds out: how far one record moves them, and which ones those are."""
+"""Tests of counts on records that a client holds out from training: the effect of one record, and metrics."""
 
 import math
 from dataclasses import replace

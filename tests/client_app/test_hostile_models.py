@@ -1,4 +1,4 @@
-"""Whatever a server's model does with a node's examples, the node answers as it would with any others.
+"""Tests of extreme models from a server: no answer of a node shows whether its examples are unusual.
 
 Every work is ordered with models at the ends of float32, and of nodes whose examples differ in what might
 break a computation. Whether a node answers, and with how many bytes, must not tell them apart.
@@ -62,7 +62,7 @@ MODELS = {
 
 
 def examples():
-    """Examples by what is odd about them; below the threshold of the models unless it is said."""
+    """Return sets of examples, each with one unusual property, by the name of the property."""
     generator = np.random.default_rng(0)
     x = generator.uniform(-0.5, 0.25, (NUM_RECORDS, FEATURES)).astype(np.float32)
     y = generator.integers(0, 2, NUM_RECORDS)
@@ -85,7 +85,7 @@ BROKEN: dict[str, tuple[Any, Any]] = {
 
 
 def order_for(work):
-    """An order of a work, and the sum that it is for."""
+    """Return an order for this kind of work, and the parameters of the sum that it belongs to."""
     kind, task = KINDS[work], SOFTMAX if work == "convex_steps" else TASK
     counted = {"held_out_counts": 24, "held_out_rates": 2, "norm_histogram": len(NORM_MULTIPLES) + 1}
     dimension = counted.get(work, 2 if kind.vote else task.dimension)
@@ -108,7 +108,7 @@ def order_for(work):
 
 
 def said(order, theta, encoding, read):
-    """What a node answers whose file holds what is read, and what it has failed at without saying so."""
+    """Return the shape of a node's answer, or its error, and the failures that it kept to itself."""
     failed: list[Exception] = []
     own = OwnData(Path(__file__).with_suffix(".npz"), None, 0.4 * order.kind.held_out)
     with patch.object(Path, "exists", lambda path: True), patch.object(READERS, "get", lambda kind: read):
@@ -172,7 +172,7 @@ def test_a_node_answers_a_message_with_counts_whatever_the_model_makes_of_its_re
 
 
 def sent(theta, records):
-    """The counts of some records, as integer steps times the grid."""
+    """Return the counts that a client sends for some records, rounded to the grid."""
     order, parameters = order_for("held_out_counts")
     encoding = parameters.encoding(4)
     update = of_records(Job(order, theta, encoding, 0), records)
@@ -189,7 +189,7 @@ def test_one_record_moves_counts_by_the_square_root_of_two_under_any_model(name)
 
 
 def test_what_a_model_says_of_a_record_does_not_follow_from_how_many_others_there_are():
-    """Of two records one is alone once the other is gone, and answers here are nothing but rounding."""
+    """One record changes the counts by at most the root of 2, also where rounding decides an answer."""
     generator = np.random.default_rng(1)
     weights = 1e6 * generator.standard_normal(FEATURES)
     beside = weights + 1e-2 * generator.standard_normal(FEATURES)
@@ -202,8 +202,8 @@ def test_what_a_model_says_of_a_record_does_not_follow_from_how_many_others_ther
 
 
 def with_long_inputs(record):
-    """An mlp with 64 equal hidden units that are about 1e32 for this record, so that its gradient by the last
-    layer is that long: over a clipping norm of 1e-12, the least number of float32.
+    """Return parameters of an mlp whose 64 hidden units are about 1e32 for this record; its gradient is so
+    long that the factor that clips it to norm 1e-12 is about the smallest positive number of float32.
     """
     length = float(record @ record)
     size = 1e-12 / (0.5004 * 2.0**-149) / (8 * np.sqrt(2) * 0.5005 * 0.1 * length)
@@ -212,7 +212,7 @@ def with_long_inputs(record):
 
 
 def test_no_model_moves_a_step_by_more_than_the_clipping_norm_of_a_record():
-    """Factors that float32 rounds to its least number, which is about twice as large, twice."""
+    """A record moves a step by at most its clipping norm, also where float32 rounds the clipping factor."""
     _, parameters = order_for("dp_sgd")
     task = task_of(load(["dataset=breast_cancer", "dataset.model=mlp"])).described()
     training = LocalTraining(1, 1, 1e12, 0.0)

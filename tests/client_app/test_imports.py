@@ -1,4 +1,4 @@
-"""A message that neither trains nor accounts loads neither torch nor the accountants."""
+"""Tests of late imports: torch and the accountants are loaded only when they are needed."""
 
 import gc
 import importlib
@@ -30,7 +30,7 @@ def test_the_client_app_loads_what_a_message_needs_and_no_more():
 
 
 def test_training_loads_torch_and_none_of_the_accountants():
-    """Torch, while it is loaded, asks every module that there is for its file."""
+    """Importing the module for training loads torch, but none of the accountants."""
     names = f"[name for name in {HEAVY} if name in sys.modules]"
     words = f"import sys, client_app.app, gdpfed.clients.update; print({names})"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)

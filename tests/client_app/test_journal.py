@@ -1,4 +1,4 @@
-"""A node writes down what it began and refused: no more than its server was told, and only so much."""
+"""Tests of a node's journal: it records begun and refused runs, and has a maximum size."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def join(context):
 
 
 def test_what_is_begun_and_refused_is_written_with_the_words_that_the_server_read(tmp_path):
-    """The second run does not fit: the server reads that, and no line has a figure of the first."""
+    """A node's journal has the run that began, and the refused one with the reason that the server read."""
     grid = grid_of_owners(tmp_path, [1.1] * 4)
     small = ["dataset.num_clients=4", "run.num_rounds=1", "privacy.sampling_rate=1", "privacy.budgets=[1.0]"]
     run(tmp_path / "first", small, grid=grid)

@@ -1,4 +1,4 @@
-"""The bin of a client's norm: how far one moves a sum, and that engines send what nodes send."""
+"""Tests of the histogram of update norms: one client's effect on a sum, and the same sums in simulations."""
 
 import itertools
 import math
@@ -47,7 +47,7 @@ ENCODING = SumParameters(
 
 
 def test_a_client_is_in_one_bin_and_two_are_within_the_square_root_of_two():
-    """Whatever its update is: within an end of a bin, beyond all of them, or not finite."""
+    """Each update falls into exactly one bin; the vectors of two updates differ by the root of 2 at most."""
     lengths = [0.0, 0.25, 0.26, 1.0, 2.0, 2.1, math.inf, math.nan]
     updates = torch.tensor([[length, 0.0] for length in lengths], dtype=torch.float64)
     sent = histograms(updates, [ORDER] * len(lengths), ENCODING)

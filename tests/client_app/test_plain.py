@@ -1,4 +1,4 @@
-"""An update in clear leaves only a node whose operator started it for that, whatever a message says."""
+"""Tests of unmasked updates: a node sends one only if its operator started the node for that."""
 
 import os
 import subprocess
@@ -56,7 +56,7 @@ def context(**settings: Any) -> Context:
 
 
 def asked(numbers: SumParameters, **more: Any) -> RecordDict:
-    """What a server sends for an update in clear, and whatever else it likes to say."""
+    """Return a server's message that asks for an unmasked update; `more` are further entries in it."""
     record = ConfigRecord({DATA: numbers.to_bytes(), RUN: "run", ROUND: 0, **more})
     order = ConfigRecord(dict(ORDER.to_scalars()))
     return RecordDict(
@@ -65,7 +65,7 @@ def asked(numbers: SumParameters, **more: Any) -> RecordDict:
 
 
 def answer(content: RecordDict, node: Context) -> Mapping[str, Any]:
-    """The record in which a node answers the stage."""
+    """Send a message to a node and return the record of its answer."""
     reply = ask(f"train.{PLAIN}", content, node)[PLAIN]
     assert isinstance(reply, ConfigRecord)
     return reply
@@ -74,14 +74,14 @@ def answer(content: RecordDict, node: Context) -> Mapping[str, Any]:
 @pytest.mark.parametrize("settings", [{}, {"secagg_mode": "curious"}, {"secagg_mode": "active"}])
 @pytest.mark.parametrize("num_clients", [10, 8000])
 def test_no_word_of_a_server_makes_a_node_send_its_update_in_clear(settings, num_clients):
-    """At n = 8000 a share of the noise would leave the update as good as bare."""
+    """A node that was not started for unmasked updates refuses all requests for one."""
     node = context(**settings, **{k.replace("-", "_"): v for k, v in EVERY_LIMIT.items()})
     for lie in ({}, {"mode": "off"}, {"mode": settings.get("secagg_mode", "curious")}):
         assert dict(answer(asked(parameters(num_clients), **lie), node)) == {REFUSAL: REFUSED}
 
 
 def test_it_is_refused_before_anything_is_parsed():
-    """Whatever the record holds, or if it is none, the answer is the same."""
+    """A node refuses a request for an unmasked update in the same words, whatever the request contains."""
     rubbish = (ConfigRecord(), ConfigRecord({DATA: b"?"}), ArrayRecord(), ConfigRecord({DATA: [1.0]}))
     for record in rubbish:
         assert answer(RecordDict({PLAIN: record}), context())[REFUSAL] == REFUSED
@@ -89,7 +89,7 @@ def test_it_is_refused_before_anything_is_parsed():
 
 @pytest.mark.parametrize("num_clients", [10, 4000])
 def test_a_node_started_for_it_sends_its_clipped_update_and_no_noise(num_clients):
-    """Nothing in it but the grid follows from n, which the server chooses: no noise to be made small."""
+    """A node started for unmasked updates sends its clipped update without noise."""
     numbers = parameters(num_clients)
     (data,) = answer(asked(numbers), context(secagg_mode="off")).values()
     encoding = numbers.encoding(num_clients)
@@ -121,7 +121,7 @@ def test_limits_hold_in_clear_too():
 
 
 def a_ray(actor_id, initialized=True):
-    """As much of Ray as tells an actor from a driver."""
+    """Return a stand-in for Ray that only knows whether it runs in an actor or in a driver."""
     runtime = SimpleNamespace(get_actor_id=lambda: actor_id)
     return SimpleNamespace(is_initialized=lambda: initialized, get_runtime_context=lambda: runtime)
 

@@ -1,4 +1,4 @@
-"""Works on records: what a client sends, and that a record moves a sum in integers by C at most."""
+"""Tests of work on records: what a client sends, and how far one record moves it."""
 
 from dataclasses import replace
 from math import inf, sqrt
@@ -154,13 +154,13 @@ def test_a_grid_that_is_too_coarse_for_the_records_norm_is_refused():
 
 
 def updates_of(order, theta, gradients, holder, take, grid):
-    """What the work of an order computes from a client's records, shape (1, d)."""
+    """Return the update, shape (1, d), that an order's kind of work computes from a client's records."""
     jobs = RecordJobs([order], theta, gradients, [holder], take, grid)
     return function_of(order.work, "updates")(jobs)
 
 
 def sums_with_and_without(order, encoding, scales, rng):
-    """What two engines send for one batch of drawn gradients, with all records and without one of them."""
+    """Yield what two engines send for random gradients, first with all records and then without one."""
     rows = rng.normal(size=(12, len(THETA))) * rng.choice(scales, size=(12, 1))
     if rng.random() < 0.5:
         # All alike, so that the sum is as long as it can be.
@@ -169,7 +169,7 @@ def sums_with_and_without(order, encoding, scales, rng):
     left_out = int(rng.integers(12))
 
     class Given(RecordGradients):
-        """Gradients that are given: the record's number is its input."""
+        """A stand-in that returns given gradients; the input of a record is its number among them."""
 
         def __init__(self, zeroed):
             super().__init__(torch.nn.Linear(1, 1), cross_entropy, torch.device("cpu"))
@@ -213,7 +213,7 @@ def sums_with_and_without(order, encoding, scales, rng):
 def test_without_a_record_the_integers_differ_by_its_norm_at_most(
     sum_norm, noise_multiplier, contributors, changes
 ):
-    """Exactly, also where the sum is cut to the ball of the encoding or to its range, and none is zeroed."""
+    """One record moves a client's integers by at most its clipping norm, also where its sum is clipped."""
     encoding = encoding_of(sum_norm, noise_multiplier, contributors)
     order = order_for("gradient_sum", SUM, **changes)
     record_bound(order, len(THETA), encoding.grid)
@@ -265,7 +265,7 @@ CONVEX = convex_bounds(SOFTMAX.build_model())
 @pytest.mark.parametrize("eta", [0.05, 1e-3, 1e-6])
 @pytest.mark.parametrize("scale", [0.0, 0.3, 1e3, 1e6, 1e9])
 def test_no_model_and_no_rate_let_a_record_move_a_window_further_than_is_accounted(work, eta, scale):
-    """The server names both, and rounding by either is no noise: a record moved an end by 27 C in float32."""
+    """One record moves the result of a window of steps by the accounted bound at most, or a node refuses."""
     assert CONVEX is not None
     norm, tau = CONVEX.gradient_norm * (1 + 1e-6), 3
     steps = RecordSteps(num_steps=tau, batch_rates=(1.0,), clipping_norm=norm, noise_multiplier=0.0)
@@ -318,7 +318,7 @@ def test_models_that_couple_records_are_refused_before_they_train(monkeypatch):
 
 @pytest.mark.parametrize("work", [work for work, kind in KINDS.items() if kind.window])
 def test_a_node_takes_no_momentum_in_windows(work):
-    """It carries a record on into later steps, which the bound on what one record moves does not cover."""
+    """A node refuses momentum in a window of steps, since the bound on one record's effect ignores it."""
     steps = RecordSteps(num_steps=2, batch_rates=(0.5,), clipping_norm=0.5, noise_multiplier=0.0)
     order = order_for(work, steps)
     assert checked_steps(order) == steps

@@ -1,4 +1,4 @@
-"""A client's vote: how far one moves a sum, which setting it is for, and that engines vote as nodes do."""
+"""Tests of clients' votes on settings: the setting chosen, a vote's norm, and equal votes in simulations."""
 
 import itertools
 import math
@@ -47,7 +47,7 @@ def encoding_of(noise, clipping_norm=1.0, settings=3):
 @pytest.mark.parametrize("noise", [0.5, 6.0, 60.0])
 @pytest.mark.parametrize("clipping_norm", [1.0, 50.0])
 def test_a_vote_is_within_norm_one_and_two_are_within_the_square_root_of_two(noise, clipping_norm):
-    """Also where the server names a larger norm than it has planned."""
+    """A vote has norm 1 at most and two differ by the root of 2 at most, whatever norm the server names."""
     encoding = encoding_of(noise, clipping_norm, settings=5)
     votes = []
     for number in range(5):

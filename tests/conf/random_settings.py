@@ -1,4 +1,4 @@
-"""Random settings of every group, valid and not, and what a configuration says of each.
+"""Draw random settings, valid and not, of every group, and list the error that each configuration causes.
 
 python -m tests.conf.random_settings 20000 > said.jsonl    to compare the checks of two versions
 python -m tests.conf.random_settings --write                the file that test_random_settings.py reads
@@ -67,7 +67,7 @@ valid = lru_cache(maxsize=64)(load)
 
 
 def drawn(number: int, seed: int = 0) -> Iterator[tuple[dict[str, Any], str]]:
-    """Settings that differ from valid ones, by dotted key, and what is said of them."""
+    """Yield random changes of valid configurations, by setting, and the error that each causes, or ""."""
     rng = np.random.default_rng(seed)
     methods = [(f"method={name}",) for name in options("method")]
     groups = [field.name for field in fields(Config)]
@@ -88,7 +88,7 @@ def drawn(number: int, seed: int = 0) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def _value(hint: Any, rng: np.random.Generator) -> Any:
-    """A value of a type, more often than not one at the border of what some setting takes."""
+    """Return a random value of this type, often one at the limit of what a setting accepts."""
     if get_origin(hint) in (Union, UnionType):
         hint = next(each for each in get_args(hint) if each is not NoneType)
         if rng.random() < 0.15:
@@ -118,7 +118,7 @@ def _said(config: Config) -> str:
 
 
 def of_each() -> Iterator[tuple[dict[str, Any], str]]:
-    """Three values of each setting, on the default configuration, and what is said of them."""
+    """Yield three values of each setting in the default configuration, and the error of each, or ""."""
     for group in (field.name for field in fields(Config) if field.name != "method"):
         hints = get_type_hints(type(getattr(valid(()), group)))
         for key in hints:
@@ -131,7 +131,7 @@ def of_each() -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def lines(judged: Iterator[tuple[dict[str, Any], str]]) -> Iterator[str]:
-    """Settings with what is said of them, as JSON."""
+    """Yield each set of changed settings with its error as a line of JSON."""
     for settings, said in judged:
         yield json.dumps({"settings": settings, "said": said}, default=str)
 

@@ -1,4 +1,4 @@
-"""Configuration: what composes, and one clear line for everything that does not."""
+"""Tests of loading a configuration: what is accepted, and the one-line errors for all other input."""
 
 import subprocess
 import sys
@@ -342,7 +342,7 @@ def test_an_option_file_that_says_a_key_twice_is_refused_in_one_line(tmp_path, m
 
 
 def test_fashion_mnist_as_public_numbers_has_the_training_of_cifar10_and_the_clients_of_its_paper():
-    """So nothing of its training was chosen by looking at it, as its file says."""
+    """fmnist-prior has the training settings of cifar10-prior, and the clients and budgets of fmnist."""
     ours, theirs, paper = (load([f"dataset={name}"]) for name in ("fmnist-prior", "cifar10-prior", "fmnist"))
     for key in ("features", "model", "clipping_norm", "local_steps", "learning_rate", "learning_rate_decay"):
         assert getattr(ours.dataset, key) == getattr(theirs.dataset, key)

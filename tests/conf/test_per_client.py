@@ -1,4 +1,4 @@
-"""One number a client: a list, a file or a distribution, for as many clients as a study has."""
+"""Tests of settings with one number per client, given as a list, a file or a distribution."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Random settings are judged as before, in the same words; `random_settings.py --write` writes the file."""
+"""Tests that random settings cause the errors in a saved file, which `random_settings.py --write` makes."""
 
 from collections import Counter
 from typing import Annotated
@@ -18,7 +18,7 @@ def test_random_settings_are_judged_as_they_were():
 
 
 def test_what_is_drawn_is_the_same_each_time_and_judged_in_one_line():
-    """Of the many that compare two versions, the first few."""
+    """The same settings are drawn each time, and a refused configuration causes a one-line error."""
     few = list(drawn(8))
     assert str(few) == str(list(drawn(8)))
     assert len({str(settings) for settings, _ in few}) == 8

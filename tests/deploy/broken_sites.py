@@ -1,4 +1,4 @@
-"""A federation on loopback whose nodes leave by a proxy; some do not arrive, each for its own reason."""
+"""A federation on loopback whose nodes connect through proxies; some fail to, for different reasons."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from deploy.topology import GATE, PROXY_FILE, SUPERLINK, SUPERLINK_CA_FILE, cred
 
 
 class SitesBehindAProxy(LoopbackFederation):
-    """Every node leaves by a proxy, some do not arrive; the others are waited for.
+    """A federation whose nodes connect through proxies; some nodes have a fault and never come online.
 
     Args:
         federation: of all of them.
@@ -62,5 +62,5 @@ class SitesBehindAProxy(LoopbackFederation):
         self.wait_for_nodes()
 
     def wait_for_nodes(self) -> None:
-        """Return once the nodes that arrive are online."""
+        """Wait until all nodes without a fault are online."""
         self.operate("wait", "--nodes", str(len(self._arriving)))

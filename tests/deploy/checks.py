@@ -1,4 +1,4 @@
-"""What a program of checks has found: each with its outcome and its seconds, for a document."""
+"""Record the checks of a test program, with outcome and duration, for a table in a document."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ CHECK_COLUMNS = ("check", "outcome", "seconds")
 
 @dataclass
 class Checks:
-    """What was checked, in order; a check that raises is one that failed, and the next go on.
+    """Run checks in order and record their outcomes; a check that raises an error has failed.
 
     Attributes:
         rows: what, outcome, seconds.
@@ -23,7 +23,7 @@ class Checks:
     interrupted: bool = False
 
     def __call__(self, what: str, holds: Callable[[], object]) -> bool:
-        """Check one thing: ``holds`` returns something true."""
+        """Run one check, which passes if ``holds`` returns a true value; return whether it passes."""
         started = perf_counter()
         try:
             passed, said = bool(holds()), ""
@@ -36,5 +36,5 @@ class Checks:
 
     @property
     def failed(self) -> int:
-        """How many failed."""
+        """The number of checks that failed."""
         return sum(outcome != "holds" for _, outcome, _ in self.rows)

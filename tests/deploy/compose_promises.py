@@ -1,4 +1,4 @@
-"""What a Compose file of a federation promises, whatever its parties, its edges and its budgets are."""
+"""Checks of a federation's Compose file: what its containers and its parties can access."""
 
 import re
 import shlex
@@ -13,13 +13,13 @@ COMMITTED = Path("docker-compose.yml")
 
 
 def told(federation, number=0):
-    """The settings of one node, as its operator's variables may change them."""
+    """Return the settings of a node as its Compose service has them, with variables of its operator."""
     own = {service.name: service for service in services(federation)}
     return own[federation.nodes[number].guard].command[-1]
 
 
 def program(service):
-    """The words that a container runs."""
+    """Return the command line that a container runs."""
     return [*service["entrypoint"], *service.get("command", [])]
 
 
@@ -27,7 +27,7 @@ _INNERMOST_VARIABLE = re.compile(r"\$\{\w+(?::-([^${}]*)|(:\?)[^${}]*)?\}")
 
 
 def at_defaults(text):
-    """Replace every variable by its default, one without by nothing, one that has to be set by a word."""
+    """Replace each variable in a text by its default, by nothing, or by a path if it is required."""
 
     def default(variable):
         return "/set-by-its-operator" if variable[2] else variable[1] or ""
@@ -38,7 +38,7 @@ def at_defaults(text):
 
 
 def assert_fits_the_schema(*files):
-    """Each file is one of the Compose Specification."""
+    """Check that each file follows the Compose Specification."""
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", *files]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -54,7 +54,7 @@ def running(tree):
 
 
 def assert_promises(tree):
-    """No container may do more than its work, and no party sees or reaches another one's."""
+    """Check that no container has more rights than it needs, and that no party can access another party."""
     for name, service in tree["services"].items():
         _is_confined(name, service)
         # `down --volumes` takes no ledger away.
@@ -145,7 +145,7 @@ def _is_confined(name, service):
 
 
 def _share_nothing(running):
-    """No two services see one folder, but a guard and its app, and an edge's server and the next guard."""
+    """Check that services share no folder, except a guard with its app, and an edge's server with a guard."""
     seen = [(name, PurePosixPath(each["source"])) for name, own in running.items() for each in own["volumes"]]
     for (one, path), (other, its) in combinations(seen, 2):
         if one != other and (path.is_relative_to(its) or its.is_relative_to(path)):

@@ -13,7 +13,7 @@ OK, DENIED, BAD_GATEWAY = "200 OK", "407 Proxy Authentication Required", "502 Ba
 
 
 class ConnectProxy:
-    """Serves during a ``with`` block.
+    """An HTTP proxy that serves CONNECT requests during a ``with`` block.
 
     Args:
         user, password: what it asks for.
@@ -40,7 +40,7 @@ class ConnectProxy:
         self.end()
 
     def end(self) -> None:
-        """Hang up on all, and listen no longer; done twice it is the same."""
+        """Close all connections and stop listening; a second call does nothing."""
         if self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -28,7 +28,7 @@ PASSED, FAILED = 0, 1
 
 @dataclass(frozen=True)
 class Defence:
-    """What protects against a fault.
+    """Code that protects against one fault, and the test that must fail if this code is removed.
 
     Attributes:
         name: of the fault.
@@ -1530,7 +1530,7 @@ DEFENCES = (
 
 
 def without(defence: Defence) -> dict[str, str]:
-    """By file: the text that the project's files have once a defence is taken away.
+    """Return the text of each file that changes if a defence is removed, by the file's path.
 
     Raises:
         ValueError: its code is not there: the list has to be mended.
@@ -1545,7 +1545,7 @@ def without(defence: Defence) -> dict[str, str]:
 
 
 def failure_without(defence: Defence) -> str:
-    """How the test fails once the defence is gone, in pytest's line; empty if it passes.
+    """Run a defence's test without the defence; return how the test fails, or "" if it passes.
 
     Raises:
         ValueError: the code or the test is not there.

@@ -1,4 +1,4 @@
-"""The project's app with clients that break the rules where the run's configuration says so."""
+"""Make a copy of the project's app whose clients can send faulty masked updates."""
 
 import shutil
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ def copy_of_project(directory: Path, folders: Iterable[str], files: Iterable[str
 
 
 def make_faulty_app(directory: Path) -> Path:
-    """A copy of the app in ``directory``, which is returned; only the ClientApp is another one."""
+    """Copy the app into ``directory`` with a ClientApp that can break the rules; return ``directory``."""
     copy_of_project(directory, FOLDERS, FILES)
     shutil.copy(Path(__file__).with_name("rule_breaker.py"), directory / "client_app")
     text = (directory / "pyproject.toml").read_text(encoding="utf-8")

@@ -38,7 +38,7 @@ OVERRIDES = (
 
 
 class FaultyFederation:
-    """Handles to do harm with.
+    """A running federation, with methods that kill, pause and restart its parts and read their files.
 
     Attributes:
         running: the federation.
@@ -48,11 +48,11 @@ class FaultyFederation:
         self.running = running
 
     def train(self, name: str, overrides: Sequence[str] = ()) -> FlowerRun:
-        """Submit a training, or its continuation."""
+        """Submit a training run; an existing run of this name is resumed."""
         return self.running.train(name, [*OVERRIDES, *overrides])
 
     def train_with(self, faults: Mapping[int, Mapping[int, str]], name: str, *overrides: str) -> FlowerRun:
-        """Submit a training whose clients break the rules: fault by round, from 1, and client id."""
+        """Submit a training with faulty clients: ``faults`` has a fault by round, from 1, and client id."""
         operator, files = self.running.home.path / OPERATOR, self.files(name)
         app = make_faulty_app(self.running.home.path / f"{name}-app")
         running = self.running
@@ -66,13 +66,13 @@ class FaultyFederation:
         return FlowerRun(running.home, command, folder=OPERATOR, log_directory=files)
 
     def sent(self, node: Node, run_index: int = -1) -> int:
-        """Updates that left a node in one of the runs that its own ledger holds, the last one by default."""
+        """Return how many updates a node has sent in a run of its own ledger, by default the last run."""
         audit = audit_node_ledger(self.running.ledger_of(node))
         assert audit.passed
         return audit.runs[run_index].sent
 
     def rounds(self, name: str) -> list[RoundLogEntry]:
-        """The record of a run so far."""
+        """Return the log of a run's rounds so far."""
         return read_rounds(self.files(name))
 
     def files(self, name: str) -> Path:
@@ -80,7 +80,7 @@ class FaultyFederation:
         return self.running.runs / name
 
     def train_until(self, node: Node, stage: str, name: str, overrides: Sequence[str] = ()) -> FlowerRun:
-        """Submit a training, and return once a node has got the message that a stage leads."""
+        """Submit a training; return once a node has received the message that begins a stage."""
         message_type = f"train.{stage}"
         before = self.received(node, message_type)
         run = self.train(name, overrides)
@@ -98,14 +98,14 @@ class FaultyFederation:
         return self.running.log(node.supernode).count(f"Receiving: {message_type} message")
 
     def until(self, holds: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
-        """Wait for a condition; fails with ``what`` if it does not come."""
+        """Wait until ``holds()`` is true; fail with the text ``what`` if this takes too long."""
         deadline = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
             time.sleep(POLL_SECONDS)
 
     def finish(self, run: FlowerRun) -> str:
-        """Wait for the end of a run; its log.
+        """Wait for the end of a run; return its log.
 
         Raises:
             LaunchError: it failed.
@@ -114,12 +114,12 @@ class FaultyFederation:
         return run.check()
 
     def kill_node(self, node: Node) -> None:
-        """SIGKILL to a node's SuperNode, SuperExec and app."""
+        """Send SIGKILL to a node's SuperNode, SuperExec and app."""
         self.running.kill(node.supernode)
         self.running.kill(node.superexec)
 
     def pause_node(self, node: Node) -> None:
-        """Cut a node off: its connections stay open and nothing comes through."""
+        """Suspend a node's processes: its connections stay open, but the node sends nothing."""
         for process in self._processes_of(node):
             process.suspend()
 
@@ -136,7 +136,7 @@ class FaultyFederation:
         ]
 
     def start_node(self, node: Node) -> None:
-        """Start a killed node, and again until it is let in, as an engine does with ``restart``.
+        """Start a killed node, and restart it until the SuperLink accepts it, as Docker's ``restart`` does.
 
         The SuperLink takes a node that vanished for one that is there until its heartbeat has run out.
         """
@@ -144,7 +144,7 @@ class FaultyFederation:
         self.until_let_in(node)
 
     def until_let_in(self, node: Node) -> None:
-        """Start a SuperNode, and again until the SuperLink lets it in."""
+        """Start a node's SuperNode, and restart it until the SuperLink accepts it."""
         before = len(self.running.log(node.supernode))
         self.running.start(node.supernode)
 
@@ -156,7 +156,7 @@ class FaultyFederation:
         self.until(let_in, f"{node.name} is let in")
 
     def restart_superlink(self) -> None:
-        """SIGKILL to the SuperLink, and another one on what it left on its disk, once all nodes are back."""
+        """Kill the SuperLink, start it again with its stored state, and wait until all nodes are back."""
         self.running.kill(SUPERLINK)
         self.running.start(SUPERLINK)
         self.running.wait_until_healthy(SUPERLINK)
@@ -172,7 +172,7 @@ class FaultyFederation:
         return process
 
     def written(self) -> dict[Path, str]:
-        """Everything that is written in clear outside the credentials: logs and files of runs."""
+        """Return the text of each log, and of each file of a run, by path; credentials are left out."""
         root = self.running.home.path
         return {
             path: path.read_text(encoding="utf-8", errors="replace")
@@ -182,7 +182,7 @@ class FaultyFederation:
         }
 
     def leaked_secrets(self) -> list[tuple[Path, Path]]:
-        """Every private file of a service together with a file of :meth:`written` that tells of it."""
+        """Return pairs: a service's private file, and a file of :meth:`written` that contains its secret."""
         written, root = self.written(), self.running.home.path
         return [
             (secret, file)
@@ -196,7 +196,7 @@ class FaultyFederation:
 
 
 def traces(secret: bytes) -> list[str]:
-    """Text that gives a secret away: a line of a PEM file's body, or raw bytes in the usual forms."""
+    """Return strings that reveal a secret: a line of a PEM file, or the bytes as hex, base64 and repr."""
     if secret.startswith(b"-----BEGIN"):
         return [secret.decode().splitlines()[-2]]
     return [secret.hex(), b64encode(secret).decode(), repr(secret)[2:-1]]

@@ -1,4 +1,4 @@
-"""A ClientApp that is honest but for its masked updates, as the run's configuration says.
+"""A ClientApp that is honest except for faulty masked updates, as the run's configuration says.
 
 It travels with the copy of the app that `faulty_app` makes, in place of the honest ClientApp.
 """
@@ -19,7 +19,7 @@ TOO_LONG_SECONDS = 600.0
 
 
 class RuleBreaker(ClientApp):
-    """Answers as the honest app does, then spoils the masked update of the rounds that it is told to."""
+    """A ClientApp that answers honestly, but spoils its masked update in the rounds that the run names."""
 
     def __call__(self, message: Message, context: Context) -> Message:
         reply = honest(message, context)

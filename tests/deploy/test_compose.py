@@ -1,4 +1,4 @@
-"""docker-compose.yml and every file that is made of it keep their promises."""
+"""Tests of docker-compose.yml and of files made from it: access to keys, pinned images, budgets, options."""
 
 import json
 import re
@@ -104,7 +104,7 @@ def test_in_production_images_have_digests_or_the_file_is_refused(monkeypatch, c
 
 
 def test_every_package_of_the_lock_has_a_hash():
-    """Both uv sync --frozen and the image refuse a package that differs from it."""
+    """Every package of uv.lock that comes from a registry has a SHA-256 hash for each of its files."""
     lock = tomllib.loads(Path("uv.lock").read_text("utf-8"))
     fetched = [each for each in lock["package"] if "registry" in each["source"]]
     files = [file for each in fetched for file in each.get("wheels", [each.get("sdist")])]
@@ -113,7 +113,7 @@ def test_every_package_of_the_lock_has_a_hash():
 
 
 def test_a_nodes_own_file_has_its_budget_and_data_or_compose_refuses():
-    """A default would come back with the first command that is given without the variables."""
+    """A node's own Compose file has no default for budget and data: Compose refuses to run without them."""
     alone = Containers("fl.example.org", alone="node-3")
     said = " ".join(to_text(compose_file(Federation.of(), party="node-3", place=alone), "").split())
     assert said.count("${NODE_3_EPSILON:?set NODE_3_EPSILON or make this file with --epsilon}") == 2
@@ -182,7 +182,7 @@ def test_a_new_node_changes_neither_budget_nor_network_of_those_that_are_there()
 
 
 def test_a_nodes_app_starts_beside_a_supernode_that_is_refused():
-    """A SuperNode ends as long as it is not let in: what waits for it to be healthy would never start."""
+    """A node's app waits until its SuperNode has started, not until the SuperNode is healthy."""
     for party, apps in (("node-3", 1), (None, 6)):
         tree = compose_file(Federation.of(), party=party)
         waits = [each["depends_on"] for name, each in tree["services"].items() if name.endswith("superexec")]

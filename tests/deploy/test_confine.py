@@ -1,4 +1,4 @@
-"""What a confined program gets of files, processes, ports and sockets, and what the same one gets outside."""
+"""Tests of a confined program: which files, processes, ports and sockets it can reach."""
 
 import json
 import os
@@ -19,7 +19,7 @@ THIEF = [sys.executable, "-c", Path(thief.__file__).read_text(encoding="utf-8")]
 
 @pytest.fixture
 def there(tmp_path, monkeypatch):
-    """A folder, files of another one, a process, two ports, an abstract socket and a variable."""
+    """Yield what a program may try to reach: folders, files, a process, ports, a socket and a variable."""
     monkeypatch.setenv("OPERATORS_TOKEN", "secret")
     for name in ("own", "others"):
         (tmp_path / name).mkdir()

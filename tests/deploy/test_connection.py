@@ -1,4 +1,4 @@
-"""A SuperNode says in one line why it does not reach its gate, and is unhealthy until it does."""
+"""Tests of a SuperNode's connection: a failure is logged in one line, and the SuperNode is unhealthy."""
 
 import asyncio
 import socket
@@ -106,7 +106,7 @@ def authority():
 
 @pytest.fixture(scope="module")
 def gate(authority, tmp_path_factory):
-    """A server over TLS that answers every request with its status, under the name localhost."""
+    """Start a TLS server with the name localhost that answers every request with its ``status``."""
     folder = tmp_path_factory.mktemp("gate")
     for name, pem in zip(("crt", "key"), authority.issue(["localhost"]), strict=True):
         (folder / name).write_bytes(pem)
@@ -124,7 +124,7 @@ def gate(authority, tmp_path_factory):
         status = 200
 
         def handle_error(self, *words):
-            """A handshake that is refused."""
+            """Print nothing where a client refuses the TLS handshake."""
 
     server = Quiet((HOST, 0), Answer)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -138,7 +138,7 @@ def gate(authority, tmp_path_factory):
 
 @pytest.fixture
 def node(tmp_path, monkeypatch, authority, gate):
-    """A node with its files and its log, and a way to ask the gate as Flower's client does."""
+    """Return a node's files and log, with a function that sends a request as Flower's client does."""
     logged = []
     monkeypatch.setattr(connections, "log", lambda level, line, *words: logged.append(line % words))
     monkeypatch.setattr(connections, "PROXY_WORDS_SECONDS", 0.0)
@@ -173,7 +173,7 @@ def node(tmp_path, monkeypatch, authority, gate):
 
 
 def fails(node, said, **words):
-    """Ask twice in vain, as Flower does: the node says why, once, and in one line."""
+    """Check that of two failing requests the node logs the reason once, in one line; return the error."""
     for _ in range(2):
         with pytest.raises(httpx.TransportError) as raised:
             node.ask(**words)

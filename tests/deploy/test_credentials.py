@@ -1,4 +1,4 @@
-"""Credentials are valid, private to their service, and stay when they are made again."""
+"""Tests of credentials: they are valid, private to one service, and kept when they are made again."""
 
 import re
 from dataclasses import replace
@@ -152,7 +152,7 @@ def test_a_new_identity_is_signed_into_the_roster(tmp_path):
 
 
 def test_the_identity_goes_with_who_holds_it_and_the_ledger_stays_where_it_is(tmp_path):
-    """A node that gets a guard, or gives it up, is the same node, and has spent what it had spent."""
+    """A node that starts or stops using a guard keeps its entry in the roster and its ledger folder."""
 
     def sees(service, name):
         return name in [folder.name for folder in service.folders]
@@ -170,7 +170,7 @@ def test_the_identity_goes_with_who_holds_it_and_the_ledger_stays_where_it_is(tm
 
 
 def test_a_node_of_another_host_waits_for_the_consortiums_roster(tmp_path, capsys, root):
-    """It signs none itself, and hands the newest one to its app."""
+    """A node on another host signs no roster itself, but installs the one that the consortium has sent."""
     public, words = tmp_path / "public", ["--directory", str(tmp_path), "--party", "node-4"]
     public.mkdir()
     (public / "superlink-ca.crt").write_text("the server's")
@@ -226,7 +226,7 @@ def test_credentials_are_renewed_by_party_and_kind(tmp_path, words, changed):
     ],
 )
 def test_what_all_parties_share_is_not_renewed_for_one(tmp_path, kind, words, capsys):
-    """Its key would be gone, and no new one made."""
+    """Renewing a key that all parties share is refused for one party alone, and changes no file."""
     directory = ["--directory", str(tmp_path)]
     assert init(directory) == 0
     before = files_of(tmp_path)

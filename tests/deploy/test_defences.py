@@ -1,4 +1,4 @@
-"""The list of defences fits the code; what it costs to take them away is for ``make test-defences``."""
+"""Tests of the list of defences: the code contains each defence, and the test that it names exists."""
 
 from pathlib import Path
 

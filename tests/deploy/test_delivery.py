@@ -1,4 +1,4 @@
-"""A SuperLink whose answers are lost loses no message. Its state and handlers are Flower's, without HTTP."""
+"""Tests of delivery: no message is lost although answers of the SuperLink are lost (without HTTP)."""
 
 import os
 from secrets import token_hex
@@ -30,7 +30,7 @@ OF_SESSION = "UPDATE object_push_sessions SET expires_at = '2000-01-01 00:00:00.
 
 
 class SuperLink:
-    """One with a run that goes on."""
+    """A SuperLink's state and handlers, without HTTP, with one active run."""
 
     def __init__(self, database):
         store = ObjectStoreFactory(database).store()
@@ -64,7 +64,7 @@ class SuperLink:
         return message.metadata.message_id
 
     def pulled(self, node):
-        """What a node gets where the answer is not lost."""
+        """Return the messages that a node pulls, if the SuperLink's answer is not lost."""
         answer = fleet_handlers.pull_messages(
             PullMessagesRequest(node=node), self.state, self.state.object_store
         )
@@ -77,7 +77,7 @@ class SuperLink:
         fleet_handlers.confirm_message_received(asked, self.state, self.state.object_store)
 
     def push(self, node, reply):
-        """Announce a reply; return its session and its parts by id, which come after it."""
+        """Announce a reply; return its session and the reply's parts by id, which are still to be sent."""
         asked = PushMessagesRequest(
             node=node,
             messages_list=[message_to_proto(remove_content_from_message(reply))],
@@ -95,7 +95,7 @@ class SuperLink:
         return fleet_handlers.push_object(asked, self.state).stored
 
     def replies(self, *messages):
-        """What the server's app gets where the answer is not lost: ids of replies, by those of messages."""
+        """Return ids of the replies that the server's app pulls, by the ids of the messages they answer."""
         asked = PullAppMessagesRequest(message_ids=ids(messages))
         answer = runtime_handlers.pull_messages(asked, self.state, self.task)
         replies = [each.metadata for each in answer.messages_list]
@@ -106,7 +106,7 @@ class SuperLink:
         runtime_handlers.confirm_message_received(asked, self.state, self.task)
 
     def stored(self):
-        """How many messages and replies there are."""
+        """Return the numbers of stored messages and of stored replies."""
         return self.state.num_message_ins(), self.state.num_message_res()
 
 
@@ -137,7 +137,7 @@ def node(superlink):
 
 @pytest.fixture
 def message(superlink, node):
-    """One that the node has got."""
+    """Return a message that the node has pulled."""
     superlink.message(token_hex(), node)
     (message,) = superlink.pulled(node)
     return message
@@ -207,7 +207,7 @@ def test_a_part_that_the_database_did_not_take_is_no_answer_for_the_node(
 
 
 def test_a_reply_of_which_parts_are_missing_holds_up_no_round(superlink, node, message):
-    """Flower's app asks for the parts of what it gets until they are there, for minutes."""
+    """The SuperLink hands a reply to the server's app only once all parts of the reply are stored."""
     session, parts = superlink.push(node, reply_to(message))
     (first, content), *others = parts.items()
     assert superlink.push_part(node, session, first, content)

@@ -1,4 +1,4 @@
-"""Nodes without data share the digits out; data that a node has brought stays as it is."""
+"""Tests of demo data: nodes without data get disjoint parts of the digits; a node's own data stays."""
 
 from typing import Any
 

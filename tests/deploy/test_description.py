@@ -1,4 +1,4 @@
-"""docker-compose.yml, the hand-written description: how it is read, and what stands in it twice."""
+"""Tests of reading docker-compose.yml, the hand-written description of a federation."""
 
 import re
 from dataclasses import replace
@@ -22,7 +22,7 @@ from tests.deploy.compose_promises import program
 
 
 def normal(tree):
-    """Without what Compose does not read; networks and settings of a node in an order of their own."""
+    """Return the description without ``x-memory``, which Compose does not read."""
     for service in tree["services"].values():
         service.pop("x-memory", None)
     return tree
@@ -33,7 +33,7 @@ def test_it_is_short_enough_to_be_read_and_changed_by_hand():
 
 
 def test_what_is_made_for_its_own_federation_is_the_file_itself():
-    """So its five other nodes are written as the first one, and its limits of memory follow from x-memory."""
+    """The Compose file that is made for the default federation equals docker-compose.yml."""
     assert compose_file(Federation.of()) == normal(described())
 
 
@@ -84,7 +84,7 @@ def test_a_file_that_is_not_there_or_says_a_key_twice_is_refused_in_a_line(tmp_p
 
 
 def test_what_no_option_is_about_is_each_nodes_as_it_stands_in_the_file():
-    """A limit that an operator has put there is in the files that are made afterwards."""
+    """A node's setting that no option changes keeps the value that it has in docker-compose.yml."""
     federation = replace(Federation.of(), unguarded=True)
     text = 'partition-id=3 epsilon=3 minimum-own-noise=3 minimum-cohort=5 secagg-mode="active"'
     own = settings_of(text, federation, federation.nodes[3], "2.5")
@@ -100,7 +100,7 @@ def test_variables_are_replaced_as_compose_does():
 
 
 def test_a_program_is_told_the_ports_hosts_and_paths_of_its_place():
-    """Each exactly once: a port that stands in an address is not replaced in it a second time."""
+    """A service's command gets the ports, hosts and paths of its place, each of them exactly once."""
 
     ports = {"superlink": 9094, "gate": 8001, "supernode-1": 9095, "node-1-superexec": 8000}
 

@@ -1,4 +1,4 @@
-"""The drills fit the page: they read its commands, and carry each out on processes as Compose would.
+"""Tests of the drills, which carry out commands of docs/operations.md on processes, not on containers.
 
 What they find is for ``python -m tests.deploy.drills``, in many minutes.
 """
@@ -33,7 +33,7 @@ SECTIONS = {
 
 
 class Noted(changed.Versions):
-    """A host that notes what would be done to its processes."""
+    """A host that records actions on its processes instead of performing them."""
 
     def __init__(self, folder: Path) -> None:
         federation = Federation.of(3, (8.0,))

@@ -1,4 +1,4 @@
-"""Compose files of a cloud and its edges, and the credentials that their hosts make of the same words."""
+"""Tests of the Compose files of a cloud and its edges, and of the credentials that their hosts make."""
 
 import json
 import shlex
@@ -30,7 +30,7 @@ EDGE = read(host_file(LAYERS, "edge-1"))
 
 
 def init_words(tree):
-    """What its job tells `deploy.init`, but for the folder and the user, which are of a container."""
+    """Return the options that the init job gives `deploy.init`, without the container's folder and user."""
     _, _, _, *words = tree["services"]["init"]["entrypoint"]
     for option in ("--directory", "--owner"):
         at = words.index(option)
@@ -39,7 +39,7 @@ def init_words(tree):
 
 
 def mounted(tree, service):
-    """By target: the source of each volume, and whether it is read-only."""
+    """Return the volumes of a service by target: the source, and whether the volume is read-only."""
     return {
         each["target"]: (each["source"], bool(each.get("read_only")))
         for each in tree["services"][service]["volumes"]
@@ -127,7 +127,7 @@ def test_the_documented_trainings_are_ones_that_can_be_planned():
 
 
 def test_hosts_make_credentials_and_hand_over_public_ones(tmp_path, capsys):
-    """As docs/deployment.md tells it: cloud, edge, keys to the cloud, roster of the consortium."""
+    """The hosts of a cloud and of an edge make their own credentials, and exchange only public files."""
     cloud, edge = tmp_path / "cloud-host", tmp_path / "edge-host"
     assert init.main([*WORDS, "--host", "cloud", "--party", "server", "--directory", str(cloud)]) == 0
     edge_words = [*WORDS, "--host", "edge-1", "--directory", str(edge)]

@@ -1,4 +1,4 @@
-"""What goes wrong on the real topology: the run goes on or says why not, and the ledger is right."""
+"""Tests of faults in a federation of real processes: runs go on or say why not; ledgers are right."""
 
 import json
 import sqlite3
@@ -105,7 +105,7 @@ def test_a_full_disk_ends_the_run_in_one_line_and_the_run_goes_on_later(faulty):
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("faults", [("garbage", "short", "nan"), ("", "replay", "late")])
 def test_a_client_that_breaks_the_rules_is_left_out_of_the_sum(faulty, faults):
-    """In each round another fault; what honest nodes send is summed, and only that.
+    """A client that sends a faulty masked update is left out of a sum, which the honest clients finish.
 
     A client at fault in three sums is not asked again by the same process, so there are two runs.
     """
@@ -137,7 +137,7 @@ def test_a_restarted_superlink_knows_its_nodes(faulty):
 
 
 def test_a_superlink_restarted_in_the_middle_of_a_run(faulty):
-    """Server, nodes and operator wait for it and go on where they were."""
+    """A run finishes with all updates although the SuperLink is killed and restarted in its middle."""
     name = "restarted-meanwhile"
     run = faulty.train_until(WITNESS, "mask", name, ["run.num_rounds=2"])
     faulty.restart_superlink()
@@ -148,7 +148,7 @@ def test_a_superlink_restarted_in_the_middle_of_a_run(faulty):
 
 
 def test_a_superlink_whose_database_is_locked_for_a_while(faulty):
-    """Flower's own would end the run after five seconds, and lose a node's answer."""
+    """A run finishes with all updates although the SuperLink's database is locked for eight seconds."""
     name = "locked"
     run = faulty.train_until(WITNESS, "mask", name, ["run.num_rounds=2"])
     database = Path(faulty.running.place.folder(SUPERLINK, STATE)) / DATABASE
@@ -161,7 +161,7 @@ def test_a_superlink_whose_database_is_locked_for_a_while(faulty):
 
 
 def test_a_node_killed_while_it_trains_costs_its_own_update_only(faulty):
-    """The round goes on without it, and the audits of server and nodes pass."""
+    """A round goes on without a node that is killed during training, and the run's audit passes."""
     run = faulty.train_until(VICTIM, "mask", "killed")
     faulty.kill_node(VICTIM)
     faulty.finish(run)
@@ -175,7 +175,7 @@ def test_a_node_killed_while_it_trains_costs_its_own_update_only(faulty):
 
 
 def test_a_restarted_node_goes_on_under_its_identity_in_a_run_that_is_resumed(faulty):
-    """Of the first round neither the node nor the server has kept anything but files."""
+    """A node that is killed after round 1 takes part in round 2 of the resumed run as the same client."""
     name, words = "identities", ["secagg.mode=active", "run.num_rounds=2"]
     faulty.finish(faulty.train(name, [*words, "run.stop_after_round=1"]))
     faulty.kill_node(VICTIM)
@@ -189,7 +189,7 @@ def test_a_restarted_node_goes_on_under_its_identity_in_a_run_that_is_resumed(fa
 
 @pytest.mark.timeout(1200)
 def test_a_node_killed_between_its_turn_and_taking_its_noise_back(faulty):
-    """It takes it back from its sealed file once it is there again, or not at all; no promise depends on it.
+    """A run passes its audit if a restarted node takes its noise back, and if a killed node does not.
 
     It has turns in rounds 1, 3 and 4, and in rounds 2 and 5 it takes noise back and does nothing else.
     """

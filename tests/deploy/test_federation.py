@@ -1,4 +1,4 @@
-"""Three separate nodes train over TLS; whoever is not one of them gets nothing, and no secret is written."""
+"""Tests of three separate nodes over TLS: they train; strangers are refused; no secret is written."""
 
 import http.client
 import json
@@ -82,7 +82,7 @@ def test_a_plain_text_client_gets_no_answer(running):
 
 
 def test_nodes_reach_the_fleet_api_and_nothing_else_of_the_superlink(running, tmp_path):
-    """The SuperLink takes runs from whoever reaches it; of the same requests its gate takes none."""
+    """The gate before the SuperLink passes on requests of the fleet API, and no request of another API."""
     certificate = running.home.path / PUBLIC / SUPERLINK_CA_FILE
     trusted = ssl.create_default_context(cafile=certificate)
 
@@ -105,7 +105,7 @@ def test_nodes_reach_the_fleet_api_and_nothing_else_of_the_superlink(running, tm
 
 
 def test_a_node_that_nobody_registered_is_refused(running):
-    """A fourth node with credentials of the right authority; without a key it tries to register itself."""
+    """The SuperLink refuses a node whose key is not registered, and a node without a key."""
     ports = dict(running.place.ports) | dict(
         zip(("supernode-3", "node-3-superexec"), free_ports(2), strict=True)
     )
@@ -176,7 +176,7 @@ def test_a_superexec_with_another_secret_gets_no_work(running):
 
 
 def test_an_app_of_plain_flwr_run_runs_on_no_node(running, tmp_path):
-    """Nobody has signed it, and nobody has given an option: each node answers with its line."""
+    """No node runs the unsigned app of a plain ``flwr run``; each node answers with a line that says why."""
     before, report = handed_on(running), running.runs / "unsigned.json"
     command = run_command(running.home.path / OPERATOR, thieving_app(tmp_path, {}, report), {})
     FaultyFederation(running).finish(FlowerRun(running.home, command, folder=OPERATOR))
@@ -191,7 +191,7 @@ def test_an_app_of_plain_flwr_run_runs_on_no_node(running, tmp_path):
 
 @pytest.fixture
 def intruder(running):
-    """A node that the SuperLink knows, and that says it is client 1 with a key that is not client 1's."""
+    """Start a node that the SuperLink accepts, but that claims to be client 1 with another node's key."""
     ports = dict(running.place.ports) | dict(
         zip(("supernode-3", "node-3-superexec"), free_ports(2), strict=True)
     )
@@ -221,7 +221,7 @@ def intruder(running):
 
 
 def test_three_nodes_train_although_the_server_may_lie(running, tmp_path, monkeypatch, capsys, intruder):
-    """All of ``make deploy-local`` but the start, which the other tests share."""
+    """``make deploy-local`` trains three nodes in active mode and leaves an intruder out."""
     monkeypatch.setattr(local, "LoopbackFederation", lambda federation, *others: nullcontext(running))
     directory = tmp_path / "run"
     words = ["--nodes", "3", "--secagg", "active", "run.num_rounds=1"]
@@ -256,7 +256,7 @@ def signature(running):
 
 
 def test_nodes_run_no_code_that_their_consortium_has_not_signed(running):
-    """Each run ends with a node's line, and no SuperNode has handed a message on to an app."""
+    """A node refuses an app that its consortium has not signed, and no message reaches the app."""
     client, content = running.superlink_client(), build_bundle()
     key, signed = signature(running)
     foreign = sign_app(content + b"\0\0", identity_of(91), signed.statement.roster_number)
@@ -285,7 +285,7 @@ def has_ended(client, run_id):
 
 @pytest.mark.skipif(bool(lacking()), reason=lacking())
 def test_an_app_that_steals_gets_nothing_of_its_node_or_another(running, tmp_path):
-    """Signed, so that it runs at all. It finds what lies in its own folders, and its own SuperNode."""
+    """A malicious app with a valid signature can reach only the folders and services that it works with."""
     root, ports = running.home.path, running.place.ports
     others = [name for name in running.services if not running.services[name].runs_app]
     patterns = ("*/credentials/*.key", "*/ledger/*", "*/data/*", "*/state/*", "*/guard/*.token", "*.log")
@@ -319,7 +319,7 @@ def test_an_app_that_steals_gets_nothing_of_its_node_or_another(running, tmp_pat
             break
 
     def got(name, superlink_or_node, *seen):
-        """What a thief gets in place of a SuperExec, whose port it may take at another address."""
+        """Return what a malicious app reaches as a SuperExec, whose port can be bound at another address."""
         own = [root / name / folder for folder in ("credentials", "home")]
         reached = (f"connect {ports[superlink_or_node]}", f"bind {ports[name]}")
         return {*reached, *(f"list {path}" for path in (*own, *seen)), "variable FLWR_HOME"}

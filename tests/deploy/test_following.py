@@ -1,4 +1,4 @@
-"""Following a run: what is said where it ends otherwise than by itself."""
+"""Tests of following a run: what is said after a failure, how many nodes are awaited, a run's name."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The gate gives strangers little of what nodes have: connections, requests, bytes and time."""
+"""Tests of the gate: a client without a known key gets few connections and requests, little data and time."""
 
 import asyncio
 import http.client
@@ -59,7 +59,7 @@ def signed(key, at=None):
 
 
 class SuperLink:
-    """Stands for one: it knows one key, keeps the lengths of what it got, and is well or not.
+    """A stand-in for a SuperLink: it accepts one key and records the lengths of the bodies it receives.
 
     `faults`: by which it answers the next requests, each once: an error of its own, or silence.
     """
@@ -108,7 +108,7 @@ class RunningGate:
         return self.status(path="/health", method="GET", body=None)
 
     def unfinished(self, key, length=500):
-        """A request whose body never comes."""
+        """Send the beginning of a request whose body never comes; return the connection."""
         connection = self.connect()
         lines = [f"POST {FLEET} HTTP/1.1", "Host: x", f"Content-Length: {length}"]
         lines += [f"{name}: {value}" for name, value in ({} if key is None else signed(key)).items()]
@@ -130,7 +130,7 @@ def served(server):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Files of an authority, and of the certificate and key of a server on loopback."""
+    """Write the certificate of an authority, and certificate and key of a server; return the three paths."""
     folder, authority = tmp_path_factory.mktemp("tls"), Authority.create("test")
     certificate, key = authority.issue([HOST])
     paths = [folder / name for name in ("ca.crt", "tls.crt", "tls.key")]
@@ -168,7 +168,7 @@ def gate(files):
 
 
 def ended(connection, within=5.0):
-    """Whether the other side has hung up, or says so in an answer."""
+    """Return True once the peer has closed the connection; raise TimeoutError after ``within`` seconds."""
     connection.settimeout(within)
     with suppress(ConnectionError, ssl.SSLError):
         while piece := connection.recv(4096):
@@ -253,7 +253,7 @@ def test_who_is_connected_and_says_nothing_is_hung_up_on(gate):
 
 
 def test_headers_without_end_are_not_kept(gate):
-    """A parser that keeps them takes the memory of the gate within the seconds that headers may take."""
+    """The gate answers a request of endless headers with status 400, and closes the connection."""
     with gate.connect() as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\n" + b"aa: bb\r\n" * 10_000)
         assert connection.recv(4096).startswith(b"HTTP/1.1 400")
@@ -271,7 +271,7 @@ def test_a_node_that_has_asked_and_drips_its_next_headers_is_hung_up_on(gate):
 
 
 def test_the_longest_silent_make_room_for_who_speaks(gate):
-    """More connections of one address than it may have: each new one takes the place of the oldest."""
+    """Where one address has too many connections, a new one replaces the one that was silent longest."""
     with ExitStack() as held:
         silent = [
             held.enter_context(socket.create_connection((HOST, gate.server.port)))
@@ -292,7 +292,7 @@ def test_each_key_has_places_of_its_own(gate):
 
 
 class Patient:
-    """Flower's way to repeat a question, without its pauses; `tries` are counted."""
+    """A sender that repeats a request as Flower does, but without pauses; `tries` counts the attempts."""
 
     def __init__(self):
         self.tries = 0
@@ -310,7 +310,7 @@ class Patient:
 
 
 def test_a_supernode_repeats_all_that_it_is_refused_for_now(files, monkeypatch, capsys):
-    """Flower drops a message whose question gets most other answers, and ends its heartbeats."""
+    """A SuperNode repeats a request that the SuperLink has failed to answer: the gate answers with 503."""
     monkeypatch.setattr(gate_module, "TIMEOUT_SECONDS", LITTLE)
     node, patient = Node(), Patient()
     with running_gate(files, SMALL) as gate, gate.client(ACCEPTED) as client:

@@ -1,4 +1,4 @@
-"""Kills in a training of a cloud, edges and devices: no window is charged twice, and no mean is wrong."""
+"""Test of kills in a training of a cloud, edges and devices: no sum is charged twice, each mean is right."""
 
 import json
 from collections import Counter
@@ -36,14 +36,14 @@ def job_in(mailbox, round_index):
 
 
 def test_kills_of_a_device_an_edge_an_edge_client_and_the_cloud():
-    """Round 1 loses a device and an edge's app, round 2 an edge client, round 3 the cloud's app."""
+    """A run ends with the right mean after kills of a device, an edge's app, an edge client and the cloud."""
     with LoopbackLayers(LAYERS) as running:
         cloud, trusted, summed = (FaultyFederation(each) for each in running.federations.values())
         mailboxes = [Mailbox(running.mailbox(edge)) for edge in LAYERS.edges]
         starts = []
 
         def reached(edge, stage, round_index):
-            """Wait until a device that nobody harms has a message of an interval; keeps the job's model."""
+            """Wait until a device receives a message of a round; record the model of the round's job."""
             node, mailbox = edge.running.federation.nodes[0], mailboxes[[trusted, summed].index(edge)]
             edge.until(
                 lambda: round_index in mailbox.rounds(JOB), f"round {round_index + 1} has a job", INTERVAL

@@ -1,4 +1,4 @@
-"""A cloud and its edges, each a federation of its own: what they are told, and one real training."""
+"""Tests of a cloud and its edges, each with its own federation: settings, refusals, and one real training."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""``make deploy-local``: six separate nodes train over TLS, and nothing is left, however it ends."""
+"""Tests of ``make deploy-local``: six separate nodes train over TLS, and no process or file remains."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def traces(tmp_path):
 
 
 def start(traces, *words):
-    """The command of ``make deploy-local`` with an empty home directory."""
+    """Start the command of ``make deploy-local`` with an empty home directory."""
     return subprocess.Popen(
         [sys.executable, "-m", "deploy.local", *words],
         stdout=subprocess.PIPE,

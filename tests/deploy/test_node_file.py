@@ -1,4 +1,4 @@
-"""node.yml, the hand-written file of one node's host, is that node's part of the description."""
+"""Tests of node.yml, the hand-written file for one node's host: it equals a part of docker-compose.yml."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ PARTY = compose_file(Federation.of(), party="node-3", place=PLACE)
 
 
 class Overriding(yaml.SafeLoader):
-    """Reads what is tagged ``!override``, which Compose takes in place of the extended value."""
+    """A YAML loader for values with the tag ``!override``, which replace extended values in Compose."""
 
 
 def _overriding(loader, node):
@@ -35,7 +35,7 @@ Overriding.add_constructor("!override", _overriding)
 
 
 def expanded():
-    """The services of node.yml, each as Compose extends it."""
+    """Return the services of node.yml, each merged with the service that it extends, as Compose does."""
     base, made = described()["services"], {}
     text = said(NODE_FILE.read_text(encoding="utf-8"), OWN)
     written = yaml.load(text, Loader=Overriding)  # noqa: S506 - a safe one
@@ -55,7 +55,7 @@ def expanded():
 
 
 def normal(service):
-    """A service with its program as one list, and with the names of the description."""
+    """Return a service for comparison: its program is one list, its names are those of the description."""
     own = dict(service)
     whole = [*own["entrypoint"], *(own.get("command") or [])]
     own["entrypoint"], own["command"] = whole[:3], sorted(whole[3:])

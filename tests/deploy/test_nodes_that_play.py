@@ -1,4 +1,4 @@
-"""Nodes that are started with aversions and first budgets of their own."""
+"""Tests of nodes that are started with an aversion and a first budget, as players of FedPCS's game."""
 
 import argparse
 import json

@@ -121,7 +121,7 @@ def test_a_newer_roster_of_the_node_and_a_damaged_memory_refuse(gate):
 
 
 def test_flower_gets_a_refused_bundle_without_signatures(gate, monkeypatch):
-    """The wrapped function is called as Flower calls it; its own check is the last word."""
+    """Flower does not run an app that the project's check refuses: Flower gets it without signatures."""
     app, taken = signed(), []
     run = Run.create_empty(5)
     run.fab_hash = sha256(bundle_of("1.2.3")).hexdigest()
@@ -159,7 +159,7 @@ def test_flower_gets_a_refused_bundle_without_signatures(gate, monkeypatch):
     ("answer_seconds", "pause"), [(0.0, ASK_SECONDS), (0.05, 0.05 * PAUSE_PER_ANSWER), (1.0, MOST_SECONDS)]
 )
 def test_a_node_asks_often_until_a_minute_after_the_last_message(monkeypatch, answer_seconds, pause):
-    """Without a message Flower gets None at once, and waits as it does; after one it gets the next first."""
+    """A node asks often for messages until a minute has passed since the last message."""
     clock, pauses, answers = [1000.0], [], iter([None, 5, None, None, 6, *[None] * 1000])
 
     def sleep(seconds):
@@ -194,7 +194,7 @@ def test_another_flower_is_not_started(monkeypatch):
 
 
 def test_flower_finds_a_stored_app_with_its_signatures(tmp_path, monkeypatch):
-    """Written beside a SuperLink's own state, by another process; Flower reads it by its own function."""
+    """Flower finds an app with its signatures after the project has written both into its database."""
     monkeypatch.setattr(utils, "build_alembic_config", utils.build_alembic_config)
     find_tables_under_any_path()
     database, app, bundle = tmp_path / "superlink.db", signed(), bundle_of("1.2.3")

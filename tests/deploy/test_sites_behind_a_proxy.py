@@ -1,4 +1,4 @@
-"""Nodes leave their sites by a proxy with a password: a fault is said in one line, and the others train."""
+"""Tests of nodes behind a proxy with a password: a fault is logged in one line, and other nodes train."""
 
 import time
 from contextlib import suppress
@@ -89,7 +89,7 @@ def test_no_password_is_written_or_listed(sites):
 
 @pytest.mark.timeout(300)
 def test_what_an_operator_mends_is_read_anew(sites):
-    """The SuperNode ends once its file is another one, and whoever started it starts it again."""
+    """A SuperNode ends when its proxy or certificate file changes, and is accepted after a restart."""
     running = sites.running
     for name, file in ((WRONG_WORDS, PROXY_FILE), (SWAPPED, SUPERLINK_CA_FILE)):
         right = running.supernode_file(ARRIVING[0], file).read_bytes()

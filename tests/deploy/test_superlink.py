@@ -17,7 +17,7 @@ from deploy.superlink import WAIT_MILLISECONDS, find_tables_under_any_path, main
 
 @pytest.fixture
 def started(monkeypatch):
-    """What Flower's SuperLink is started with; it ends at once."""
+    """Replace Flower's SuperLink by a function that records its command line; return the recorded words."""
     words = []
     monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", SQLITE_PRAGMAS)
     monkeypatch.setattr(utils, "build_alembic_config", utils.build_alembic_config)
@@ -46,7 +46,7 @@ def test_its_database_waits(started, tmp_path):
 
 
 def test_its_tables_are_made_under_any_path(started, tmp_path, monkeypatch):
-    """Flower splits the path of its own folder at spaces and commas."""
+    """The SuperLink creates its tables even where Flower's path contains spaces and commas."""
     folder = tmp_path / "a study, für alle" / "alembic"
     shutil.copytree(utils.ALEMBIC_DIR, folder)
     monkeypatch.setattr(utils, "ALEMBIC_DIR", folder)

@@ -1,4 +1,4 @@
-"""Units for systemd: what each service may see, and that systemd understands them."""
+"""Tests of units for systemd: which files each service may see, and whether systemd accepts them."""
 
 import os
 import re
@@ -15,7 +15,7 @@ FEW = ("--nodes", "3", "--budgets", "8", "--superlink", "fl.example.org")
 
 
 def written(folder: Path, party: str, *words: str) -> dict[str, str]:
-    """What the command writes, by the names of the files."""
+    """Write the systemd units of a party; return their texts by file name."""
     assert main([*FEW, "--party", party, "--into", str(folder), *words]) == 0
     return {path.name: path.read_text() for path in folder.iterdir()}
 
@@ -80,7 +80,7 @@ def test_a_folder_may_have_letters_of_any_language(tmp_path):
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
 def test_root_hands_over_a_folder_once_and_leaves_what_the_service_puts_into_it(tmp_path):
-    """Later a service could put a link there, to a file that is not its own."""
+    """Root gives a folder to a service only once, so a file that is linked into it later keeps its owner."""
     guard = written(tmp_path / "units", "node-1")["gdpfed-node-1-guard.service"]
     prepared = re.findall(r"^ExecStartPre=\+(/usr/bin/find (\S+) .*)$", guard, re.MULTILINE)
     assert [path for _, path in prepared] == re.findall("^BindPaths=([^:\n]+)", guard, re.MULTILINE)

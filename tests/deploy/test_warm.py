@@ -1,4 +1,4 @@
-"""Messages to a node are forks of a process that has handled none; else they start Flower's command."""
+"""Tests of the warm process: each message is handled in a new fork, or else by Flower's own command."""
 
 import hashlib
 import json
@@ -60,7 +60,7 @@ with open(sys.argv[2], "w") as file:
 
 @pytest.fixture(scope="module")
 def server():
-    """The socket to a warm process, and the process."""
+    """Start a warm process, which handles messages in forks; yield its socket and the process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     words = [sys.executable, "-c", SERVER, str(theirs.fileno())]
     with subprocess.Popen(words, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, cwd=PROJECT) as process:
@@ -123,7 +123,7 @@ def test_without_the_warm_process_a_message_starts_the_command(monkeypatch, tmp_
 
 
 def test_every_flower_that_the_project_takes_is_known():
-    """What is installed with a new one has been tried with it, the warm process among the rest."""
+    """The project's requirement on flwr allows only minor versions that the warm process works with."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (taken,) = (each for each in map(Requirement, project["dependencies"]) if each.name == "flwr")
     assert all(known in taken.specifier for known in KNOWN_FLOWER)

@@ -1,4 +1,4 @@
-"""An app that takes what it can get, and its code alone: ``python thief.py AIMS`` prints what it got.
+"""Code of a malicious app: ``python thief.py AIMS`` tries to access the aims and prints what it could.
 
 Aims are JSON: by kind, the files, folders, processes, ports, abstract sockets and variables that are none of
 its own.
@@ -20,7 +20,7 @@ ALL = ("read", "write", "list", "environment", "trace", "signal", "connect", "bi
 
 
 def stolen(aims: Mapping[str, list[Any]]) -> list[str]:
-    """Return what was got: a way, and the aim that it led to."""
+    """Try every way of access on the given aims; return each way and aim that succeeded."""
     ways: dict[str, tuple[str, Callable[[Any], object]]] = {
         "read": ("files", lambda path: os.open(path, os.O_RDONLY)),
         "write": ("files", lambda path: os.open(path, os.O_WRONLY)),
@@ -44,7 +44,7 @@ def stolen(aims: Mapping[str, list[Any]]) -> list[str]:
 
 
 def variable(name: str) -> None:
-    """Find a variable of the environment."""
+    """Raise OSError if the environment has no variable of this name."""
     if name not in os.environ:
         raise OSError(f"no {name}")
 

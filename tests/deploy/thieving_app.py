@@ -1,4 +1,4 @@
-"""A whole app that steals: on the server and on every node it takes what it can get, and reports it."""
+"""A complete malicious app: on the server and on every node it reports what it can access."""
 
 import json
 import shutil
@@ -57,7 +57,7 @@ def main(grid, context):
 
 
 def thieving_app(directory: Path, aims: Mapping[str, list[Any]], report: Path) -> Path:
-    """Write an app that reports what it got: on the server, then on each node, or why one did not run it."""
+    """Write an app that reports what it can access on the server and each node, or why it did not run."""
     package = directory / "thief"
     package.mkdir(parents=True)
     text = PROJECT.format(version=version("gdpfed"))

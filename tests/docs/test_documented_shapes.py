@@ -1,4 +1,4 @@
-"""The shapes that docstrings state are read, and a call that does not keep them is named."""
+"""Tests of shapes that docstrings state: they are parsed, and a call that violates them is reported."""
 
 import inspect
 import sys

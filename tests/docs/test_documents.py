@@ -1,4 +1,4 @@
-"""The documents name what is there: paths of files, and the order of rooms that the import contract has."""
+"""Tests of the documents: quoted paths, names and settings exist, and links lead to a page or heading."""
 
 import re
 import tomllib
@@ -30,7 +30,7 @@ def text_of(name):
 
 
 def paths_in(text):
-    """What is quoted and looks like a path of the repository."""
+    """Return the quoted words of a text that look like paths of the repository."""
     return {
         path for path in QUOTED.findall(text) if re.fullmatch(r"[\w./-]+/[\w./-]*|[\w-]+\.(md|toml)", path)
     }

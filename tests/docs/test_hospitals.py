@@ -1,4 +1,4 @@
-"""The days of docs/hospitals.md and docs/eicu.md, run as they stand there, where their files are."""
+"""Tests of docs/hospitals.md and docs/eicu.md: their commands run as printed, where the data exist."""
 
 import csv
 import shutil
@@ -15,7 +15,7 @@ PLACE = "/data/heart-disease"
 
 
 def sections():
-    """The day, and the same with real hospitals."""
+    """Return two sections of docs/hospitals.md: the example day, and the same with real hospitals."""
     text = (PROJECT / "docs" / "hospitals.md").read_text(encoding="utf-8")
     day, _, heart = text.partition(page_examples.NEEDS_FILES)
     return day, heart

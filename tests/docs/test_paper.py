@@ -1,4 +1,4 @@
-"""The paper reads its figures from tables that commands have measured."""
+"""Tests of the paper: each number in its text and each of its tables comes from a measured table."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Figures of the promise in sentences and tables of README and docs/privacy.md are computed again."""
+"""Tests of README and docs/privacy.md: the privacy figures that they state are computed again."""
 
 import math
 

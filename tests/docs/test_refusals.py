@@ -1,4 +1,4 @@
-"""Every kind of error has a heading in docs/refusals.md, and below it a line that is provoked here."""
+"""Tests of docs/refusals.md: each kind of error has a heading and an example line, which is provoked here."""
 
 import importlib
 import pkgutil

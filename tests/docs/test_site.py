@@ -1,4 +1,4 @@
-"""The documents as a site: every link leads somewhere."""
+"""Test of the documents as a website: it builds without a broken link."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from testing.project import PROJECT
 
 
 def build(config, into):
-    """Build the site, in which a link that leads nowhere and a page without a place are errors."""
+    """Build the site in strict mode: a broken link, or a page outside the navigation, is an error."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"]
     return subprocess.run(
         [*command, "--config-file", config, "--site-dir", into],

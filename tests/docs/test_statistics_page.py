@@ -1,4 +1,4 @@
-"""The page on statistics, run as it stands there."""
+"""Test of docs/statistics.md: its commands run as printed."""
 
 from gdpfed.extras.statistics.result import Statistics
 from gdpfed.learning.data.declaration import read_columns

@@ -1,4 +1,4 @@
-"""The tutorials of docs/ that have no test of their own elsewhere, run as they stand there."""
+"""Tests of the tutorials in docs/ that no other test covers: their commands run as printed."""
 
 import csv
 import re
@@ -14,7 +14,7 @@ from testing.small_runs import nothing_drawn
 
 @pytest.fixture
 def said(request, tmp_path, monkeypatch, capsys):
-    """What each command of a page printed, done in an empty directory."""
+    """Run the commands of a page in an empty directory; return what each command printed."""
     monkeypatch.chdir(tmp_path)
     with nothing_drawn():
         text = (DOCS / request.param).read_text(encoding="utf-8")
@@ -34,7 +34,7 @@ def test_a_table_of_your_own(said, tmp_path):
 
 
 def test_databases_of_hospitals(tmp_path, monkeypatch, capsys):
-    """Up to the model, whose training is that of other tables."""
+    """The commands of docs/omop.md before its section on a model run as printed and find no fault."""
     pytest.importorskip("duckdb")
     monkeypatch.chdir(tmp_path)
     text = (DOCS / "omop.md").read_text(encoding="utf-8").partition("## A model")[0]
@@ -54,7 +54,7 @@ def test_budgets_that_nodes_own(said):
 
 
 def files_of(page):
-    """The files that a tutorial writes, by itself or by its commands."""
+    """Return the names of the files that a tutorial writes, directly or by its commands."""
     blocks = blocks_of((DOCS / page).read_text(encoding="utf-8"))
     commands = [
         command.split() for block in blocks if block.kind == "commands" for command in commands_of(block)

@@ -1,4 +1,4 @@
-"""Extras are found as packages of others are: one of them runs, and is audited, as such a package."""
+"""Tests of extras as installed packages: a method that comes in such a package runs and is audited."""
 
 from importlib import import_module
 
@@ -17,7 +17,7 @@ from testing.small_runs import small_config
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
-    """MR-MTL is no extra of ours any more, and comes with a package that is installed."""
+    """Remove the built-in method MR-MTL, and install the same method as another author's package."""
     site = tmp_path / "site"
     metadata = site / "stranger-1.0.dist-info"
     metadata.mkdir(parents=True)
@@ -55,7 +55,7 @@ def test_each_name_of_the_table_leads_somewhere():
 
 
 def test_an_extra_is_named_in_its_table_and_nowhere_else():
-    """As a string, which no contract on imports sees."""
+    """Code outside the extras contains no name of an extra's module, not even in a string."""
     folders = [PROJECT / name for name in ("client_app", "conf", "gdpfed", "secagg", "server_app")]
     files = {file for folder in folders for file in folder.rglob("*.py")}
     others = {file for file in files if "extras" not in str(file.relative_to(PROJECT))}

@@ -1,4 +1,4 @@
-"""Machines of a Ray cluster sum as one engine does, also when one is killed; and what they refuse."""
+"""Tests of a Ray cluster: its sums equal those of one engine, also after a kill; unfit ones are refused."""
 
 import os
 import signal
@@ -45,14 +45,14 @@ TASK = ["dataset.num_clients=400", "dataset.model=mlp"]
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A cluster of a machine with two CPUs and one with one, which is the other value."""
+    """Start a Ray cluster of two machines, with two CPUs and one; yield it and the second machine."""
     with ray_cluster(2, 1) as (made, (second,)):
         yield made, second
 
 
 @pytest.fixture(scope="module")
 def engine(cluster):
-    """Connects this process until the last test, so tests that connect it themselves come before."""
+    """Connect this process to the cluster until the last test; earlier tests connect it themselves."""
     made, words = engine_on(cluster[0].address)
     assert words == "many clients at once in each of 3 processes on 2 machines of a Ray cluster"
     yield made
@@ -155,7 +155,7 @@ def test_more_workers_than_a_machine_has_are_refused(cluster):
 
 
 def trained(engine, path, monkeypatch, *overrides):
-    """A run by an engine whose secret cohorts and noise of sums are drawn with known keys."""
+    """Train with an engine and known keys for cohorts and noise; return the directory of the run."""
     numbers = count()
     known = SimpleNamespace(urandom=lambda size: sha256(bytes([next(numbers)])).digest()[:size])
     for module in (noise_streams, plain, state):

@@ -1,4 +1,4 @@
-"""Dropout by keys: what is drawn, and that programs draw the same."""
+"""Tests of dropout by keys: which entries are dropped, and that lowered programs drop the same ones."""
 
 from copy import deepcopy
 
@@ -22,7 +22,7 @@ def layer_with(key, rate=0.3, number=0):
 
 
 def test_the_mixing_is_that_of_splitmix64():
-    """The first numbers of the generator with the seed 1234567."""
+    """The mixing function gives the first three numbers of SplitMix64 with the seed 1234567."""
     state = torch.arange(1, 4) * -0x61C8864680B583EB + 1234567
     assert [int(z) % 2**64 for z in mixed(state)] == [
         6457827717110365317,

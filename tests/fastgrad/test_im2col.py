@@ -1,4 +1,4 @@
-"""A convolution as a product is the convolution, forwards and backwards, for one client and for many."""
+"""Tests of convolutions as matrix products: values and gradients equal those of torch."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The recurrence of an LSTM layer by few kernels, against autograd of its lines."""
+"""Tests of an LSTM layer's recurrence in few kernels: states and gradients equal those of autograd."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ MOST_OFF = 1e-6
 
 
 def drawn(*clients, seed=0):
-    """Inputs' part of the gates and weights: three records, five positions, four units, in float64."""
+    """Draw gate inputs and recurrent weights in float64: three records, five positions, four units."""
     generator = torch.Generator().manual_seed(seed)
     sizes = (*clients, 3, 5, 16), (*clients, 16, 4)
     return [torch.randn(*size, generator=generator, dtype=torch.float64).requires_grad_() for size in sizes]

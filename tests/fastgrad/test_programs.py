@@ -1,4 +1,4 @@
-"""Programs, layer by layer and as a whole, against autograd in float64."""
+"""Tests of lowered programs, by layer and as a whole: gradients equal those of autograd in float64."""
 
 import sys
 from copy import deepcopy
@@ -220,7 +220,7 @@ def test_norms_of_long_gradients_are_exact_and_factors_never_too_large():
 
 
 class Branched(nn.Module):
-    """Branches that join again, functions in place of layers, and a result that pooling and others take."""
+    """A network with branches that join, functions in place of layers, and results that are used twice."""
 
     def __init__(self):
         super().__init__()
@@ -340,7 +340,7 @@ TEXTS = [(6, 7, 3, (5, 4)), (9, 1, 2, (3,)), (5, 4, 1, (1,)), (7, 6, 8, (9, 2, 8
 
 
 class Residual(nn.Module):
-    """A row and what a layer makes of it."""
+    """A residual layer: its input plus the ReLU of a linear layer."""
 
     def __init__(self, entries):
         super().__init__()

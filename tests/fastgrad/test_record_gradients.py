@@ -1,4 +1,4 @@
-"""Sums of clipped gradients, against one record at a time by autograd; models that couple records."""
+"""Tests of sums of clipped gradients: equal to autograd by record; models that couple records are refused."""
 
 from copy import deepcopy
 from itertools import product
@@ -56,7 +56,7 @@ def theta_of(model: nn.Module) -> torch.Tensor:
 def one_at_a_time(
     model: nn.Module, x: torch.Tensor, y: torch.Tensor, loss: Any = cross_entropy
 ) -> torch.Tensor:
-    """Each record's gradient by backward(), shape (n, d), in float64 once it is there."""
+    """Return each record's gradient by its own call of backward(), in float64, with shape (n, d)."""
     rows = []
     for i in range(len(x)):
         model.zero_grad()
@@ -122,7 +122,7 @@ class Recurrent(nn.Module):
 
 
 class Tied(nn.Module):
-    """One matrix in two layers, in places and on rows, and an output that the next layer overwrites."""
+    """A module that uses one linear layer three times, and overwrites outputs in place."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class Tied(nn.Module):
 
 
 class WrongWay(nn.Module):
-    """Records in the second dimension, of which there may be as many as in the first."""
+    """A module that moves records to the second dimension, which may be as long as the first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -232,7 +232,7 @@ def test_no_record_adds_more_than_the_clipping_norm(name, scale):
 
 @pytest.mark.parametrize("norm", [1e-6, 1e-5, 1e-2])
 def test_no_norm_vanishes_where_the_squares_of_its_parts_do(norm):
-    """Activations of 1e19 times errors of 1e-23, whose squares are 0 in float32, are a gradient of 1e-4."""
+    """A clipped gradient is neither zero nor too long where squares of its factors are 0 in float32."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
     first, _, last, _ = parameters = [torch.zeros_like(each) for each in model.parameters()]
     first[0, 0], last[0, 0] = 1e19, 53e-19
@@ -259,7 +259,7 @@ def extreme(model: nn.Module, name: str, size: float, margin: float) -> torch.Te
     ("name", "vmapped"), [("linear", False), ("mlp", False), ("mlp", True), ("cnn2", False), ("lstm", False)]
 )
 def test_no_record_adds_more_where_the_numbers_of_float32_end(name, vmapped):
-    """Factors, and their products with errors, of few bits or none; and norms that float32 does not have."""
+    """No record adds more than the clipping norm where values overflow or underflow in float32."""
     model, form = built(name)
     gradients = chosen(model, *records(form, 3))
     if vmapped:
@@ -353,7 +353,7 @@ def test_inner_products_of_places_have_the_norms_and_sums_of_rows(scale, clients
 
 
 def test_no_norm_is_less_than_what_is_summed_where_places_cancel_each_other():
-    """Place by place the same numbers with the other sign: what is left of their sum is rounding alone."""
+    """The computed norm is at least that of the sum where positions cancel each other up to rounding."""
     generator = torch.Generator().manual_seed(0)
     outputs, inputs = (torch.randn(50, 6, size, generator=generator) for size in (20, 30))
     outputs[:, 3:], inputs[:, 3:] = -outputs[:, :3] * (1 + 2.0**-22), inputs[:, :3]
@@ -386,7 +386,7 @@ def test_the_tape_takes_the_cheapest_form_of_each_layer():
 
 @pytest.mark.parametrize("name", ["cnn2", "cnn3"])
 def test_convolutions_of_the_library_have_the_gradients_of_patches(name, monkeypatch):
-    """As on a GPU for one client."""
+    """Gradients by the library's convolution equal gradients by patches, as do clipped sums."""
     model, form = built(name)
     x, y = records(form, 5)
     gradients, theta = TapedGradients(model, cross_entropy, CPU), theta_of(model)
@@ -414,7 +414,7 @@ def test_less_memory_means_fewer_records_at_once(monkeypatch):
 
 
 class CentredBatch(nn.Module):
-    """Couples records by an operation that no type of layer tells of."""
+    """A module that couples records by subtracting their mean, which no type of layer reveals."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Pooling by slices gives the numbers of torch's pooling, and leaves the rest to it."""
+"""Tests of `SlicePooling`: the values of torch's pooling, and the cases that it leaves to torch."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ INPUT = torch.from_numpy(np.random.default_rng(3).normal(size=(3, 2, 7, 9)).asty
 
 
 def pooled(layer: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, list[str]]:
-    """What a layer says within `SlicePooling`, and the names of torch's own pooling operations that ran."""
+    """Return a layer's output under `SlicePooling`, and the names of torch's pooling calls that it made."""
     with SlicePooling(), torch.profiler.profile() as profile:
         answers = layer(x)
     return answers, [event.key for event in profile.key_averages() if "max_pool2d" in event.key]

@@ -1,4 +1,4 @@
-"""A ClientApp of somebody's own under a plan: what its node refuses, what leaves it, and who it is."""
+"""Tests of a user's ClientApp under a privacy plan: refusals at its node, what it sends, its identity."""
 
 import json
 import math
@@ -35,7 +35,7 @@ INITIAL = ArrayRecord({"layer.weight": Array(np.ones((2, 3))), "layer.bias": Arr
 
 
 def own_app(train):
-    """An app with this train function, whose evaluation would tell more than a plan pays for."""
+    """Return a ClientApp with this train function, whose evaluation would reveal a secret."""
     app = ClientApp()
     app.train()(train)
 
@@ -47,7 +47,7 @@ def own_app(train):
 
 
 def moved_by(step):
-    """A train function that moves all numbers by a step."""
+    """Return a train function that adds a number to all parameters."""
 
     def train(message, context):
         new = {name: Array(each.numpy() + step) for name, each in message.content["arrays"].items()}
@@ -58,7 +58,7 @@ def moved_by(step):
 
 
 class ElsewhereApp(ClientApp):
-    """An app in a process of its own, in which nobody has placed a run's first arrays."""
+    """An app that runs as if in another process, which does not have the run's initial arrays."""
 
     def __init__(self, app):
         super().__init__()
@@ -86,7 +86,7 @@ def trained(directory, *settings, grid, train=None, budgets=(3.0,), method="dp_f
 
 
 def test_without_noise_the_arrays_are_those_of_the_function(tmp_path):
-    """In their names, shapes, types and order; told what Flower's FedAvg tells, with a state of its own."""
+    """Without noise, a run returns what the train function computes, with the same names and shapes."""
 
     def train(message, context):
         count = context.state.get("n", ConfigRecord({"n": 0}))
@@ -266,7 +266,7 @@ def test_what_no_budget_pays_for_is_refused_unless_it_is_called_public():
 
 
 def wrong(value: object) -> Any:
-    """A value of a type that is not asked for."""
+    """Return the value unchanged, typed as `Any`, so that a test may pass a wrong type."""
     return value
 
 
@@ -444,7 +444,7 @@ def test_a_strategy_that_wraps_this_one_is_refused():
 
 
 def test_nobody_else_trains_in_an_apps_place(tmp_path, monkeypatch):
-    """A process in which nobody placed the arrays builds no model: not a plain node, nor a simulation."""
+    """A process without the app's initial arrays can neither begin its run nor build its model."""
     with pytest.raises(LearningError, match="a run of it is begun and resumed by the app's own strategy"):
         simulate(load(["dataset=flower_app", f"run.directory={tmp_path / 'new'}"]))
     trained(tmp_path / "run", "run.stop_after_round=1", grid=LocalGrid(NUM_CLIENTS))

@@ -1,4 +1,4 @@
-"""Apps in the form of Flower's quickstarts, made private by the lines of docs/library.md."""
+"""Tests of apps like Flower's quickstarts, made private by the lines of docs/library.md."""
 
 import os
 import re
@@ -59,7 +59,7 @@ def traces(tmp_path):
 
 
 def private_source(name, directory, num_clients):
-    """A quickstart with the page's lines in place of its own; few of them."""
+    """Return a quickstart's source code, changed in a few lines as docs/library.md says."""
     source = (QUICKSTARTS / f"{name}.py").read_text(encoding="utf-8")
     (imported,), (wrapped,), (planned,) = (
         [each for each in LINES if word in each] for word in ("import", "= private", "GDPFed(")
@@ -122,7 +122,7 @@ def test_a_quickstart_learns_under_a_plan(name, tmp_path):
 
 
 def test_a_quickstart_in_flowers_simulation(tmp_path, traces):
-    """``flwr run`` trains one that has numpy alone, and its clients agree to terms and sum under masks."""
+    """``flwr run`` simulates the NumPy quickstart, and its clients send masked updates."""
     app = tmp_path / "app"
     app.mkdir()
     (app / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
@@ -142,7 +142,7 @@ def test_a_quickstart_in_flowers_simulation(tmp_path, traces):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_quickstart_on_nodes_of_its_own(tmp_path, traces):
-    """Flower's own commands, nodes that are processes with ledgers, and the app that one of them submits."""
+    """The NumPy quickstart runs on Flower nodes that are processes, each with a ledger of its own."""
     app, run = tmp_path / "app", tmp_path / "run"
     app.mkdir()
     (app / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
@@ -189,7 +189,7 @@ def test_a_quickstart_on_nodes_of_its_own(tmp_path, traces):
 
 @contextmanager
 def ended(command, environment, log):
-    """A process and its children, which end with the block."""
+    """Start a process; end it and its children at the end of the block."""
     with log.open("w") as output:
         process = subprocess.Popen(
             command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True

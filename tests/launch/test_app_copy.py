@@ -1,4 +1,4 @@
-"""What ``flwr run`` is given: the app's own files, and nothing of the environment and data beside them."""
+"""Tests of the copy that ``flwr run`` gets: the app's files, without the environment and data."""
 
 import pytest
 from flwr.cli.build import build_fab_from_disk
@@ -24,7 +24,7 @@ clientapp = "rooms.app:client"
 
 @pytest.fixture
 def app(tmp_path):
-    """An app of two files in a checkout with other things."""
+    """Make a checkout with an app of two files, an environment and data; return its folder."""
     app = tmp_path / "checkout"
     own = ("rooms/app.py", "rooms/deep/part.py")
     for name in (*own, "rooms/notes.txt", ".venv/lib/rooms/app.py", "data/1.py"):

@@ -1,4 +1,4 @@
-"""What Flower's processes for the app print, and when they end."""
+"""Tests of Flower's processes for the app: what they print, when they end, and how workers start."""
 
 import json
 import logging
@@ -113,7 +113,7 @@ def test_a_clientapp_ends_with_the_superexec_that_started_it():
 
 
 def test_workers_of_a_simulation_start_below_a_folder_with_a_space(tmp_path, monkeypatch):
-    """Ray asks the hook that the environment names, and hands the path that it gets to a shell."""
+    """Ray's workers start even if the path of the Python interpreter contains spaces."""
     python = tmp_path / "a study, für alle" / "python"
     python.parent.mkdir()
     python.write_text('#!/bin/sh\necho "started $1"\n')

@@ -1,4 +1,4 @@
-"""The real thing: ``gdpfed run`` starts Flower, trains in Ray workers, and leaves no process and no file."""
+"""Tests of ``gdpfed run`` with Flower and Ray workers: it leaves no process and no file behind."""
 
 import json
 import os
@@ -36,7 +36,7 @@ SMALL = [
 
 
 def start(directory, *overrides, traces):
-    """``gdpfed run`` in a process of its own with an empty home directory."""
+    """Start ``gdpfed run`` in a new process with an empty home directory."""
     said = {override.partition("=")[0] for override in overrides}
     small = [override for override in SMALL if override.partition("=")[0] not in said]
     return subprocess.Popen(
@@ -57,7 +57,7 @@ def traces(tmp_path):
 
 @pytest.fixture
 def here(traces, monkeypatch):
-    """``gdpfed`` in this process, which has imported all that a new one would have to."""
+    """Return the main function of ``gdpfed``, for runs in this process, which has all modules loaded."""
     monkeypatch.setenv("HOME", str(traces.home))
     monkeypatch.setattr("gdpfed.launch.home.HOMES", traces.homes)
     return main
@@ -68,7 +68,7 @@ def rounds_of(directory):
 
 
 def test_a_run_end_to_end_interrupted_and_resumed(tmp_path, traces, here, capsys):
-    """It starts, is interrupted once a round is done, leaves nothing that runs, and goes on to its end."""
+    """A run that is interrupted leaves no process behind, and a resumed copy of it reaches the last round."""
     directory = tmp_path / "a run"
     process = start(directory, "run.num_rounds=3", traces=traces)
     record = directory / "rounds.jsonl"
@@ -130,7 +130,7 @@ def test_an_occupied_directory_is_refused_before_flower_starts(tmp_path, monkeyp
 
 
 def test_files_that_settings_name_are_found_from_where_the_run_was_started(tmp_path, monkeypatch):
-    """Flower's processes work in the checkout."""
+    """Paths in the settings are resolved from the directory in which the user starts the run."""
     monkeypatch.chdir(tmp_path)
     words = ["dataset.test_path=t.npz", "dataset.columns='c d.yaml'", "run.mlflow=http://mlflow"]
     launch = Launch.training(
@@ -146,7 +146,7 @@ def test_files_that_settings_name_are_found_from_where_the_run_was_started(tmp_p
 
 
 def test_an_environment_below_the_checkout_is_no_part_of_the_app():
-    """As the benchmark of the simulation makes one, whose folders are deeper than Flower lets an app's be."""
+    """Flower does not add a Python environment inside the checkout to the app."""
     environment = "benchmarks/simulation/pfl_environment/.venv/lib/python3.11/site-packages/a/b/c/deep.py"
     files = {name: PROJECT / name for name in (".gitignore", "pyproject.toml", "client_app/app.py")}
     assert set(filter_paths_for_publish(files | {environment: b""})) == set(files)

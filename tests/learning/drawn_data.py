@@ -1,4 +1,4 @@
-"""Small data in the file formats of the published data sets, drawn at random and written on the spot."""
+"""Helpers that write small random data sets in the file formats of the published data sets."""
 
 import gzip
 import hashlib
@@ -14,13 +14,13 @@ def md5(path):
 
 
 def write_idx(path, values):
-    """MNIST's format: two zero bytes, type 8 (uint8), number of axes, their lengths, the values."""
+    """Write values in MNIST's format: two zero bytes, type 8 (uint8), number of axes, lengths, values."""
     header = struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape)
     path.write_bytes(gzip.compress(header + values.astype(np.uint8).tobytes()))
 
 
 def write_fmnist(root, rng, sizes=(60, 20)):
-    """The four .gz files, and the list of their checksums."""
+    """Write Fashion-MNIST's four .gz files; return their contents and the list of checksums."""
     raw = root / "FashionMNIST" / "raw"
     raw.mkdir(parents=True)
     pictures, resources = [], []
@@ -35,7 +35,7 @@ def write_fmnist(root, rng, sizes=(60, 20)):
 
 
 def write_svhn(root, rng, sizes=(30, 10)):
-    """The two .mat files, in which the digit 0 has label 10, and torchvision's table with their checksums."""
+    """Write SVHN's two .mat files, with label 10 for digit 0; return the contents and torchvision's table."""
     pictures, table = [], {}
     for part, size in zip(("train", "test"), sizes, strict=True):
         x, y = rng.integers(0, 256, (size, 3, 32, 32)).astype(np.uint8), rng.integers(0, 10, size)
@@ -47,7 +47,7 @@ def write_svhn(root, rng, sizes=(30, 10)):
 
 
 def write_cifar10(root, rng, size=8):
-    """Five training batches and a test batch, and torchvision's lists with their checksums."""
+    """Write five training batches and a test batch; return the contents and torchvision's checksums."""
     folder = root / "cifar-10-batches-py"
     folder.mkdir()
     pictures, checksums = [], []
@@ -62,7 +62,7 @@ def write_cifar10(root, rng, size=8):
 
 
 def play(rng, roles, characters):
-    """Speeches of roles in turn, about ``characters`` for each, and what each role says."""
+    """Return a play with about ``characters`` characters for each role, and what each role says."""
     said: dict[str, list[str]] = {role: [] for role in roles}
     blocks = []
     for _ in range(max(1, characters // 60)):

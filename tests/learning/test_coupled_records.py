@@ -1,4 +1,4 @@
-"""Models and losses of other people that couple records seldom: no record moves another one's gradient."""
+"""Tests of models and losses that rarely couple records: no record changes another record's gradient."""
 
 from dataclasses import replace
 from functools import wraps
@@ -26,7 +26,7 @@ WIDTH = 16
 
 
 class Guarded(nn.Module):
-    """Cuts activations at 20 times their median in the batch, which drawn records never reach."""
+    """A model that clamps activations at 20 times the batch's median, which random records never reach."""
 
     def __init__(self):
         super().__init__()
@@ -38,7 +38,7 @@ class Guarded(nn.Module):
 
 
 class Plain(nn.Module):
-    """A forward pass of one's own that can be traced."""
+    """A model with a custom forward pass that torch can trace."""
 
     def __init__(self):
         super().__init__()
@@ -51,19 +51,19 @@ class Plain(nn.Module):
 
 @wraps(cross_entropy)
 def robust(outputs, targets):
-    """Leave out records whose loss is above three times the median of the batch."""
+    """Return the losses, zero for records whose loss is above three times the batch's median."""
     losses = cross_entropy(outputs, targets)
     return (losses.detach() <= 3 * losses.detach().median()) * losses
 
 
 @wraps(cross_entropy)
 def seldom(outputs, targets):
-    """Count double where a batch has hardly another label than 3, which drawn labels never are."""
+    """Return the losses, doubled if over 80 % of a batch has label 3, which random batches never have."""
     return cross_entropy(outputs, targets) * (1 + ((targets == 3).float().mean() > 0.8))
 
 
 def others_moved(gradients, x, y):
-    """Whether the gradient of a record is another one, when the last records are replaced."""
+    """Return whether the first record's gradient changes when all other records are replaced."""
     theta = torch.zeros(1, sum(gradients.sizes))
     theta[:, ::7] = 0.5
     other_x, other_y = x.clone(), y.clone()

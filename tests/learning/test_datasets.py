@@ -1,4 +1,4 @@
-"""Data sets by name, and tasks made of them: what comes out, and what is refused."""
+"""Tests of named data sets and of tasks that use them: the resulting arrays, and what is refused."""
 
 import numpy as np
 import pytest
@@ -73,7 +73,7 @@ def test_npz_that_cannot_be_used_is_named(tmp_path, changes, words):
 
 
 def test_an_archive_is_measured_before_it_is_unpacked(tmp_path, monkeypatch):
-    """Zeros pack to a thousandth of their size."""
+    """A compressed archive is refused if its unpacked size exceeds the allowed memory."""
     monkeypatch.setattr("gdpfed.learning.data.unpacked.MOST_MEMORY", 0.0)
     np.savez_compressed(tmp_path / "own.npz", x_train=np.zeros((1000, 1000)))
     with pytest.raises(

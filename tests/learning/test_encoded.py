@@ -1,4 +1,4 @@
-"""dataset.features=file: numbers from a frozen encoder of the user's, in one process and on nodes."""
+"""Tests of dataset.features=file: features from a user's frozen encoder, in one process and at nodes."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The public transform of pictures to 400 numbers, against its formula patch by patch."""
+"""Tests of the public transform of pictures to 400 features, against its formula patch by patch."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from gdpfed.learning.task import Task
 
 
 def by_hand(picture):
-    """One picture of shape (channels, height, width), written out place by place."""
+    """Compute the features of a picture of shape (channels, height, width), patch by patch."""
     channels, height, width = picture.shape
     patterns = np.random.default_rng(0).standard_normal((100, channels, 6, 6)).astype(np.float32)
     patterns = (patterns - patterns.mean(axis=(1, 2, 3), keepdims=True)).reshape(100, -1)

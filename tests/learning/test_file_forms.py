@@ -1,4 +1,4 @@
-"""Tables as sites write them: one declaration, each file in a form of its own, the same numbers of all."""
+"""Tests of tables in different file formats: under one declaration they give the same numbers."""
 
 import bz2
 import gzip
@@ -146,7 +146,7 @@ def test_packed_tables_are_read_and_named_without_their_endings(tmp_path, ending
 
 
 def test_sites_of_one_declaration_write_as_they_like_and_have_one_hash(tmp_path):
-    """The hash is that of the declaration, which no file's form is part of."""
+    """Sites whose files have different formats share one declaration, whose hash does not change."""
     written(tmp_path, text(), "bonn.csv")
     before = read_columns(tmp_path / "columns.yaml").digest
     written(tmp_path, GERMAN.encode("cp1252"), "fulda.csv")
@@ -198,7 +198,7 @@ def test_a_cell_that_may_be_two_things_is_refused_and_never_guessed(tmp_path, ca
     ("age", "decimal", "pay"), [("20,5", ",", 1200), ("20", ",", 1200), ("20", ".", 1.2), ("20.5", ".", 1.2)]
 )
 def test_a_full_stop_that_may_group_thousands_is_refused_unless_the_site_says(tmp_path, age, decimal, pay):
-    """In a file with 20,5, or with semicolons between values, a 1.200 may be 1200: neither is a guess."""
+    """In a file with semicolons, 1.200 is refused unless the site declares the decimal separator."""
     lines = ["age;pay scale;born;sex;y", *(f"{age};1.200;1990-01-01;weiblich;{at % 2}" for at in range(9))]
     path = written(tmp_path, "\n".join(lines))
     with pytest.raises(LearningError, match="'pay scale' holds '1.200' in row 1, which is a thousand times"):

@@ -1,4 +1,4 @@
-"""What requires_grad leaves out is neither trained, sent, clipped nor noised: engines, nodes, files."""
+"""Tests of frozen parameters (requires_grad=False): they are not trained, sent, clipped or noised."""
 
 import math
 from dataclasses import replace
@@ -29,7 +29,7 @@ TRUNK = HIDDEN * CLASSES + CLASSES
 
 
 class LowRank(nn.Module):
-    """W x + B A x, of which A and B alone are trained (LoRA, arXiv:2106.09685)."""
+    """A linear layer W x + B A x, of which only A and B are trained (LoRA, arXiv:2106.09685)."""
 
     def __init__(self, base: nn.Linear) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Histograms of oriented gradients against their definition, cell by cell.
+"""Tests of histograms of oriented gradients (HOG), against their definition and scikit-image.
 
 The same pictures give scikit-image's figures (0.26: hog(picture, orientations=9, pixels_per_cell=(8, 8),
 cells_per_block=(2, 2), channel_axis=-1)), some of which stand below.
@@ -16,7 +16,7 @@ SCIKIT_IMAGE = [0.276959, 0.279236, 0.280603, 0.275282, 0.273898, 0.274108, 0.23
 
 
 def histogram(picture, rows, columns):
-    """The mean gradient length by orientation of one cell, pixel by pixel."""
+    """Compute the mean gradient length by orientation in one cell, pixel by pixel."""
     _, height, width = picture.shape
     found = np.zeros(9)
     for row in rows:

@@ -1,4 +1,4 @@
-"""The user's own pictures: two layouts, sizes and colours, and one line for what cannot be used."""
+"""Tests of folders of users' pictures: layouts, sizes and colours, and one-line errors."""
 
 import json
 import struct
@@ -31,7 +31,7 @@ def draw(path, values):
 
 
 def folder(root, classes=("cat", "dog"), pictures=10, size=(6, 8), seed=0):
-    """PNG files, which keep every pixel, by class."""
+    """Write random PNG files into one folder for each class; return the pixels by class."""
     rng = np.random.default_rng(seed)
     drawn = {name: rng.integers(0, 256, (pictures, *size, 3)) for name in classes}
     for name, values in drawn.items():
@@ -45,7 +45,7 @@ def source(root, **settings):
 
 
 def pictures_of(data):
-    """The pixels of both splits."""
+    """Return the pixels of the training split and of the test split."""
     assert isinstance(data.train, Pictures)
     assert isinstance(data.test, Pictures)
     return data.train.pixels, data.test.pixels
@@ -109,7 +109,7 @@ def cut_short(root):
 
 
 def a_program(root):
-    """PostScript, which Pillow would have another program carry out."""
+    """Add a PostScript program named .png, which Pillow would run in another program."""
     folder(root)
     (root / "cat" / "99.png").write_bytes(
         b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n"
@@ -117,7 +117,7 @@ def a_program(root):
 
 
 def far_too_large(root):
-    """A few kilobytes, of which the header alone is read."""
+    """Add a picture of 9,000 by 9,000 pixels, whose file has a few kilobytes."""
     folder(root)
     Image.new("1", (9000, 9000)).save(root / "cat" / "99.png")
 
@@ -128,7 +128,7 @@ def deep_grey(root):
 
 
 def deep_colour(root):
-    """12 bits in 16, of which Pillow would keep the upper half, in its mode RGB."""
+    """Add a colour PNG with 16 bits per channel, of which Pillow would read the upper 8 bits only."""
     folder(root)
     rows = np.random.default_rng(0).integers(0, 4096, (6, 8, 3)).astype(">u2")
     header = struct.pack(">IIBBBBB", 8, 6, 16, 2, 0, 0, 0)
@@ -280,7 +280,7 @@ def test_folders_that_cannot_be_used_are_named_in_one_line(tmp_path, make, setti
 
 
 def test_a_picture_stands_as_its_camera_held_it(tmp_path):
-    """White at the left of the file, and on top for every viewer."""
+    """A picture is rotated as the orientation in its EXIF data says."""
     pixels = np.zeros((16, 32, 3), np.uint8)
     pixels[:, :16] = 255
     turned = Image.Exif()
@@ -304,7 +304,7 @@ def test_grey_with_alpha_and_a_picture_with_previews_are_read(tmp_path):
 
 @pytest.mark.parametrize("kind", ["png", "webp", "tiff", "palette", "key"])
 def test_ink_on_transparency_lies_on_white(tmp_path, kind):
-    """All colours are black, and what is drawn is in the alpha channel, or one colour stands for nothing."""
+    """Transparent pixels are read as white."""
     ink = np.zeros((6, 8), np.uint8)
     ink[:, 2:4] = 255
     drawn = Image.fromarray(np.stack([0 * ink, 0 * ink, 0 * ink, ink], 2), "RGBA")
@@ -355,7 +355,7 @@ def test_a_third_split_is_not_read_and_said(tmp_path):
 
 
 def test_names_of_folders_are_those_of_outputs_in_the_model_and_in_words(tmp_path):
-    """Numbers are sorted as texts: output 2 is folder 10."""
+    """Classes are named after their folders, sorted as texts, so that output 2 is folder 10."""
     for number in range(11):
         for each in range(10):
             draw(tmp_path / "p" / str(number) / f"{each}.png", np.full((4, 4, 3), 20 * number + each))

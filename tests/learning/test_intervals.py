@@ -1,4 +1,4 @@
-"""Intervals of metrics: against tables and definitions, where nothing varies, and how often they hold."""
+"""Tests of confidence intervals of metrics: against tables and definitions, and their coverage."""
 
 from math import sqrt
 

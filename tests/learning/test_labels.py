@@ -1,4 +1,4 @@
-"""Kinds of labels: sets and pictures, their losses and metrics against scikit-learn and torch."""
+"""Tests of labels that are sets or pictures: losses and metrics, against scikit-learn and torch."""
 
 import numpy as np
 import pytest

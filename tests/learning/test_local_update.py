@@ -1,4 +1,4 @@
-"""Local training and clipping, against a second derivation in numpy."""
+"""Tests of local training, against a second computation in numpy, and of clipping."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 
 def softmax_regression(theta, x, y, *, classes, steps, rate, momentum):
-    """Full-batch gradient descent on the mean cross-entropy, written out."""
+    """Compute the update of full-batch gradient descent on the mean cross-entropy in numpy."""
     features = x.reshape(len(x), -1).astype(np.float64)
     weights = theta[: classes * features.shape[1]].reshape(classes, -1).astype(np.float64)
     bias = theta[classes * features.shape[1] :].astype(np.float64)

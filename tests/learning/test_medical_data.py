@@ -1,4 +1,4 @@
-"""The tables of patients: breast cancer, which is bundled, and heart disease, whose files may be there."""
+"""Tests of patients' data: breast cancer (bundled), heart disease and eICU (if their files are there)."""
 
 import re
 from pathlib import Path

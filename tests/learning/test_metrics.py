@@ -1,4 +1,4 @@
-"""Losses and metrics, against scikit-learn and written-out formulas."""
+"""Tests of losses and metrics, against scikit-learn and against formulas that the tests compute."""
 
 import numpy as np
 import pytest
@@ -133,7 +133,7 @@ def test_weights_multiply_a_record_and_nothing_else():
 
 @pytest.mark.parametrize("name", ["squared_error", "huber"])
 def test_regression_descends_its_loss(name):
-    """Full-batch gradient descent of a linear model, written out."""
+    """A linear model's update under a regression loss is that of gradient descent in numpy."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(8, 3)).astype(np.float32)
     y = (4 * rng.uniform(-1, 1, 8)).astype(np.float32)
@@ -151,7 +151,7 @@ def test_regression_descends_its_loss(name):
 
 @pytest.fixture
 def numbers(monkeypatch):
-    """A data set whose label is 5 + 20 x, in the range from 0 to 10."""
+    """Return a task whose label is 5 + 20 x, in the range from 0 to 10, and the scaled labels."""
     monkeypatch.setattr(DATASETS, "_items", dict(DATASETS._items))
     x = np.linspace(-0.25, 0.25, 12, dtype=np.float32)[:, None]
     y = (4 * x[:, 0]).astype(np.float32)

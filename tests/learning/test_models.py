@@ -1,4 +1,4 @@
-"""Models: their size, their seed, their options, and gradients of many clients at once."""
+"""Tests of models: their sizes, seeds and options, and gradients of many clients at once."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -58,7 +58,7 @@ def test_dimensions(name, shape, classes, dimension):
 
 
 def test_models_built_at_the_same_time_in_threads_are_each_by_its_seed():
-    """The threads of a process share torch's generator."""
+    """Models that are built in parallel threads depend on their seeds only."""
 
     def parameters(seed):
         return flatten(build_model("mlp", (1, 8, 8), 10, seed=seed)).tobytes()

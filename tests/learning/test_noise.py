@@ -1,4 +1,4 @@
-"""Noise from secure bits: its law, its independence of torch's generator, its determinism in the bits."""
+"""Tests of noise from secure random bits: it is normal, and depends on these bits alone."""
 
 import os
 from functools import partial

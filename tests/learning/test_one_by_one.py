@@ -1,4 +1,4 @@
-"""Features of a record are the same to the last bit, whatever other rows there are and wherever it stands."""
+"""Tests that a record's features are the same to the last bit, whatever other rows a file has."""
 
 from types import SimpleNamespace
 from typing import cast

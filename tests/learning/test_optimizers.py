@@ -1,4 +1,4 @@
-"""Optimizers by name: their steps by a second derivation, in all engines, before clips and after noise."""
+"""Tests of optimizers by name: their steps, in all engines, before clipping and after noise."""
 
 import json
 from dataclasses import replace
@@ -43,7 +43,7 @@ KINDS = {
 
 
 def by_hand(kind, start, gradients):
-    """Where steps along given gradients end, written out."""
+    """Compute where steps of an optimizer along given gradients end, from the optimizer's formula."""
     p, m, v, first = start.copy(), 0.0, 0.0, start.copy()
     for t, g in enumerate(gradients, start=1):
         if kind == "proximal":
@@ -101,7 +101,7 @@ def test_all_engines_end_where_a_node_ends(kind):
 
 
 class Spy(torch.optim.Optimizer):
-    """Notes what it is given, and sends every parameter to a number."""
+    """An optimizer that records the gradients which it is given, and sets every parameter to one number."""
 
     seen: list[torch.Tensor]
 
@@ -119,7 +119,7 @@ class Spy(torch.optim.Optimizer):
 
 
 class Coupled(Spy):
-    """Moves every vector, whoever has a gradient."""
+    """An optimizer that changes the parameters of all clients, also of those without a gradient."""
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -128,7 +128,7 @@ class Coupled(Spy):
 
 
 class Closed(Spy):
-    """Wants to compute the loss by itself."""
+    """An optimizer that calls a closure to compute the loss, as torch's L-BFGS does."""
 
     def step(self, closure=None):
         closure()
@@ -153,7 +153,7 @@ def test_what_comes_back_from_a_plug_in_is_clipped_or_zero(to, norm):
 
 
 def noised(gradients: RecordGradients, order: TrainingOrder, training: LocalTraining):
-    """Two steps of DP-SGD on one client's records, from the same secret bits every time."""
+    """Return the update of two DP-SGD steps on one client's records, always with the same secret bits."""
     data = order.task.client_data(3)
     steps = RecordSteps(num_steps=2, batch_rates=(0.5,), clipping_norm=0.1, noise_multiplier=3.0)
     batches = PoissonBatches((0.5,), np.zeros(len(data), dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Pictures at nodes and in tables of paths, by one declaration; every form of file under one rule."""
+"""Tests of pictures in folders, at nodes and in tables of paths: one declaration for every file format."""
 
 import struct
 import sys
@@ -31,7 +31,7 @@ def draw(path, values=GREY, mode=None, **options):
 
 
 def folder(root, count=4, classes=("benign", "malignant"), declared=DECLARED):
-    """Pictures of one grey each: the place of the class times 100, and the number of the picture."""
+    """Write pictures of one grey value each: 100 times the index of the class, plus the picture's number."""
     for at, name in enumerate(classes):
         for number in range(count):
             draw(root / name / f"{number}.png", np.full((8, 8), 100 * at + number, np.uint8))
@@ -51,7 +51,7 @@ def run_form(root, *more):
 
 
 def deep_png(path, values, kind):
-    """16 bits a channel as PNG has them; `kind`: 0 grey, 2 colour, 4 grey and alpha, 6 colour and alpha."""
+    """Write a PNG of 16 bits a channel; `kind`: 0 grey, 2 colour, 4 grey and alpha, 6 colour and alpha."""
     height, width = values.shape[:2]
     header = struct.pack(">IIBBBBB", width, height, 16, kind, 0, 0, 0)
     lines = zlib.compress(b"".join(b"\0" + row.astype(">u2").tobytes() for row in values))
@@ -91,7 +91,7 @@ def test_a_folder_that_declares_something_else_stays_out(tmp_path):
 
 
 def test_settings_alone_are_the_same_declaration(tmp_path):
-    """A run without pictures.yaml, whose settings and folders say the same."""
+    """Settings that state the same as pictures.yaml give the same declaration as that file."""
     said = run_form(folder(tmp_path / "a", declared=None), "dataset.image_size=8", "dataset.channels=1")
     assert said == run_form(folder(tmp_path / "b"))
     assert len(own_split(folder(tmp_path / "own", 2), said)) == 4
@@ -269,7 +269,7 @@ def test_16_bits_are_read_by_the_window_and_by_nothing_else(tmp_path):
 
 
 def test_16_bits_in_colour_are_read_whole(tmp_path):
-    """Of these Pillow would drop the lower half of every value."""
+    """Colour pictures of 16 bits a channel are read in full; Pillow would drop the lower 8 bits."""
     tifffile = pytest.importorskip("tifffile")
     rng, window = np.random.default_rng(0), (100, 4000)
     three = rng.integers(0, 4096, (6, 8, 3), dtype=np.uint16)

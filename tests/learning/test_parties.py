@@ -1,4 +1,4 @@
-"""Nobody is left out in silence: how many clients there are, rows of nobody, and rows that repeat."""
+"""Tests of how clients are counted, and of the warnings for rows without a party or repeated rows."""
 
 import tracemalloc
 
@@ -182,7 +182,7 @@ def test_an_input_that_looks_like_a_number_of_a_person_is_noted(tmp_path):
 
 @pytest.mark.parametrize("count", [1, 8])
 def test_parties_are_given_up_while_they_are_split(tmp_path, count):
-    """At no time is there more than two and a half times what is kept."""
+    """While parties are split, memory stays below two and a half times that of the result."""
     (tmp_path / "columns.yaml").write_text(COLUMNS)
     columns = read_columns(tmp_path / "columns.yaml")
     tracemalloc.start()

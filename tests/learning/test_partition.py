@@ -1,4 +1,4 @@
-"""Who holds what: everything is given out once, from a seed alone, and nobody holds a test example."""
+"""Tests of partitions: each training example goes to one client, and the split depends on a seed only."""
 
 import subprocess
 import sys
@@ -85,7 +85,7 @@ def test_a_small_alpha_leaves_a_client_few_classes():
 
 
 def test_dirichlet_shares_have_the_distributions_mean_and_variance():
-    """One class is cut by Dir(alpha) over n clients: mean 1/n, variance (n-1) / (n^2 (n alpha + 1))."""
+    """The fractions of a class that clients get have the mean and variance of the Dirichlet distribution."""
     n, alpha, repeats, count = 20, 0.5, 20, 1000
     x = np.zeros((count, 1), dtype=np.float32)
     train, test = (Split(x[:n], np.zeros(n, dtype=np.int64)) for n in (count, 1))
@@ -103,7 +103,7 @@ def test_dirichlet_shares_have_the_distributions_mean_and_variance():
 
 
 def test_another_process_finds_the_same_split():
-    """It needs no torch for that, which takes longer to load than all else here."""
+    """A new process computes the same split from the same seed."""
     program = (
         "from gdpfed.learning.data import DataSource, load_dataset\n"
         "from gdpfed.learning.data.client_partition import Partition\n"

@@ -1,4 +1,4 @@
-"""Persons with several rows: one record each, drawn, clipped and counted as one."""
+"""Tests of persons with several rows: each person is one record in sampling, clipping and counts."""
 
 import re
 from dataclasses import replace
@@ -45,7 +45,7 @@ person: patient
 
 
 def rows(clinic):
-    """Twelve patients of a clinic, of whom every third has four rows and the others one."""
+    """Return the rows of twelve patients of a clinic: every third has four rows, all others have one."""
     rng = np.random.default_rng(len(clinic))
     return [
         f"{clinic},{('no', 'yes')[patient % 2]},{age},{rng.integers(90, 190)},{clinic}-{patient}"
@@ -56,7 +56,7 @@ def rows(clinic):
 
 @pytest.fixture
 def settings(tmp_path):
-    """A table of three clinics, as a run of records."""
+    """Write a table of three clinics, and return the settings of a record-level run on that table."""
     lines = [line for clinic in ("east", "west", "south") for line in rows(clinic)]
     (tmp_path / "data.csv").write_text("\n".join(["clinic,ill,age,pressure,patient", *lines, ""]))
     (tmp_path / "columns.yaml").write_text(DECLARATION)
@@ -104,7 +104,7 @@ def test_how_many_rows_are_taken_follows_from_a_person_alone(counts, width):
 
 
 def test_a_person_with_very_many_rows_changes_no_gradient_of_another(settings):
-    """Neither in bits nor by taking the memory of all: to the sum it adds what it adds alone."""
+    """A person with 5,000 rows adds to a sum exactly what that person adds alone."""
     task = task_of(load([*settings, "method=dp_sum", "dataset.model=mlp"]))
     gradients, generator = gradients_of(task, torch.device("cpu")), np.random.default_rng(0)
     steps = RecordSteps(num_steps=1, batch_rates=(1.0,), clipping_norm=1.0, noise_multiplier=0.0)
@@ -230,7 +230,7 @@ SEVERAL = DECLARATION.replace("person: patient", "person: {column: patient, part
 
 
 def at_two_clinics(folder):
-    """The same table, whose patients of the east and of the west are the same people."""
+    """Change the table so that the patients of the clinics east and west are the same persons."""
     (folder / "columns.yaml").write_text(SEVERAL)
     table = folder / "data.csv"
     table.write_text(table.read_text().replace("west-", "east-"))
@@ -319,7 +319,7 @@ def test_rows_without_a_person_are_not_those_of_one(text, settings, tmp_path):
 
 
 def test_rows_beyond_those_that_are_kept_of_a_person_are_counted_where_they_are(settings, tmp_path):
-    """Each clinic has four patients with four rows. Two of each are kept; a fifth of patients is held out."""
+    """A person's rows beyond those that are kept are counted, by the check, in training and at a node."""
     declared = DECLARATION.replace("patient", "{column: patient, rows: 2}")
     (tmp_path / "columns.yaml").write_text(declared)
     columns = read_columns(tmp_path / "columns.yaml")
@@ -344,7 +344,7 @@ def test_rows_beyond_those_that_are_kept_of_a_person_are_counted_where_they_are(
 
 
 def undeclared(folder, settings):
-    """The same table with a declaration that names no persons."""
+    """Return the task of the same table, with a declaration that names no column of persons."""
     other = folder / "other"
     other.mkdir()
     (other / "columns.yaml").write_text(DECLARATION.replace("person: patient\n", ""))

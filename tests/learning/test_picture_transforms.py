@@ -1,4 +1,4 @@
-"""Transforms of pictures by declaration, against torchvision's own on the same files."""
+"""Tests of declared transforms of pictures, against torchvision's transforms of the same files."""
 
 from dataclasses import replace
 

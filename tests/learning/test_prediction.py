@@ -1,4 +1,4 @@
-"""A model's folder stands alone: the same answers from files, frames, arrays and ONNX, and plain refusals."""
+"""Tests of a model's folder: same predictions from files, frames, arrays and ONNX; bad ones refused."""
 
 import csv
 import json
@@ -48,7 +48,7 @@ patient;drug;dose;age;ward
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """The folder of a run whose model nobody has trained, with weights that are not zero."""
+    """Return the folder of a run whose model is not trained, with weights that are not zero."""
     folder = tmp_path_factory.mktemp("run")
     (folder / "all.csv").write_text(ROWS)
     (folder / "new.csv").write_text(NEW)
@@ -156,7 +156,7 @@ def test_what_the_model_does_not_know_is_said_of_each_column(run):
 
 
 def test_all_rows_that_do_not_fit_are_left_out_by_their_lines(run, tmp_path, capsys):
-    """A quoted line end, so that lines are not rows; too few values; two faults in a row; and many more."""
+    """`gdpfed predict --skip` leaves out rows with faults, and names their lines in the file."""
     head, first, second = NEW.splitlines()
     rows = [first.replace("007", '"0\n07"'), "009;x", second.replace(";b", ";c").replace("1990", "x"), second]
     (tmp_path / "new.csv").write_text("\n".join([head, *rows, *["y;x;z;1990-02-03;b"] * 22, ""]))
@@ -227,7 +227,7 @@ def test_a_folder_that_was_changed_is_refused(run, tmp_path):
 
 
 def test_names_of_outputs_are_bound_to_the_weights(tmp_path):
-    """Classes in another order would turn every prediction over."""
+    """A model's folder is refused if its names of classes, its weights or its manifest were changed."""
     folder = finished(tmp_path, "dataset=digits") / "model"
     kept = {each.name: each.read_bytes() for each in folder.iterdir()}
     described = json.loads(kept["model.json"])
@@ -261,7 +261,7 @@ def test_names_of_outputs_are_bound_to_the_weights(tmp_path):
     ],
 )
 def test_a_folder_that_asks_for_memory_is_refused_before_any_is_taken(run, tmp_path, monkeypatch, change):
-    """The header of the weights says how many numbers there are, and nothing is built beyond them."""
+    """A model's folder that states huge or invalid sizes is refused before the model is built."""
     built = []
     monkeypatch.setattr(model_folder, "build_model", lambda *told, **more: built.append(told))
     for name in ("model.json", "weights.safetensors", "columns.yaml"):
@@ -278,7 +278,7 @@ def test_a_folder_that_asks_for_memory_is_refused_before_any_is_taken(run, tmp_p
 
 
 def test_what_is_predicted_is_for_its_owner_and_over_no_link(run, tmp_path, capsys):
-    """It may name patients."""
+    """Only its owner may read a file of predictions, and `gdpfed predict` writes through no link."""
     words = ["predict", str(run), str(run / "new.csv"), "--keep", "patient", "--output"]
     assert main([*words, str(tmp_path / "out.csv")]) == 0
     assert (tmp_path / "out.csv").stat().st_mode & 0o777 == 0o600
@@ -291,7 +291,7 @@ def test_what_is_predicted_is_for_its_owner_and_over_no_link(run, tmp_path, caps
 
 @pytest.mark.parametrize("option", ["--output", "--onnx"])
 def test_what_is_predicted_takes_the_place_of_no_file(run, tmp_path, capsys, option):
-    """Such as the table itself, which may be the only copy."""
+    """`gdpfed predict` overwrites no existing file, such as the table itself."""
     (tmp_path / "new.csv").write_text(NEW)
     (tmp_path / "link.csv").symlink_to(tmp_path / "new.csv")
     for name in ("new.csv", "link.csv"):

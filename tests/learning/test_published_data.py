@@ -1,4 +1,4 @@
-"""FMNIST, SVHN and CIFAR-10 from files in the publishers' formats; what is missing or damaged is named."""
+"""Tests of FMNIST, SVHN and CIFAR-10 in the publishers' formats; missing or damaged files are named."""
 
 import socket
 
@@ -31,7 +31,7 @@ def no_network(monkeypatch):
 
 
 def assert_holds(data, input_shape, train, test):
-    """Pixels 0 to 255 become -1 to 1, in float32, channels first."""
+    """Check a data set's shapes and labels, and that pixels from 0 to 255 become float32 from -1 to 1."""
     assert (data.input_shape, data.num_classes) == (input_shape, 10)
     for examples, (x, y) in ((data.train, train), (data.test, test)):
         taken = examples.take(np.arange(len(examples)))

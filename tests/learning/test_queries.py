@@ -1,4 +1,4 @@
-"""A query in place of a file: SQLite, DuckDB over a file or a folder, and PostgreSQL."""
+"""Tests of queries in place of files: SQLite, DuckDB over a file or a folder, and PostgreSQL."""
 
 import shutil
 import sqlite3
@@ -86,7 +86,7 @@ def test_rows_come_in_one_order_whatever_the_database_does(tmp_path, database):
 
 
 def test_a_query_is_a_table_wherever_one_is(tmp_path):
-    """A run, a node, and the check read it by the reader of tables; a party of a folder may have one."""
+    """A query is read like a table, by a run and by the check, and also as one party of a folder."""
     assert "sql" in READERS.names()
     (tmp_path / "all").mkdir()
     path = site(tmp_path / "all", sqlite_file(tmp_path / "all"))
@@ -270,7 +270,7 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch, module, database):
 
 @pytest.fixture
 def postgres(tmp_path):
-    """A server of PostgreSQL on loopback with the visits; its address."""
+    """Start a PostgreSQL server on this machine with a table of visits, and yield its address."""
     psycopg = pytest.importorskip("psycopg")
     if shutil.which("initdb") is None or shutil.which("runuser") is None:
         pytest.skip("there is no PostgreSQL here")

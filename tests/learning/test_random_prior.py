@@ -1,4 +1,4 @@
-"""Features learned from pictures of a random process: pictures, views, the map, and data sets of it."""
+"""Tests of features that are learned from random pictures: pictures, views, the map, and data sets."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Steps on records as recorded passes, with a stand-in that repeats a pass by calling it again."""
+"""Tests of steps on records as recorded passes (CUDA graphs); a stand-in calls the passes again."""
 
 from dataclasses import replace
 
@@ -50,7 +50,7 @@ def holder(seed, records, **told):
 
 
 def holders():
-    """With rates, norms, noise and numbers of steps of their own; one has no records, one draws nothing."""
+    """Return five holders of records with different settings; one has no records, one samples none."""
     return [
         holder(1, range(40)),
         holder(2, range(3, 17), batch_rates=(0.1, 0.9), clipping_norm=2.0, num_steps=2),

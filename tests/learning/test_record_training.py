@@ -1,4 +1,4 @@
-"""Steps on records: the formula, the laws of batches and noise, and who is in which group."""
+"""Tests of steps on records: the formula, the distributions of batches and noise, groups of records."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def bits_of(seed):
 
 @pytest.fixture(scope="module")
 def small():
-    """A linear model, its gradients, data, and what takes some of the data."""
+    """Return a linear model's parameters and gradients, its data, and a function that takes records."""
     model = build_model("linear", (6,), CLASSES, seed=0)
     generator = torch.Generator().manual_seed(3)
     x, y = torch.randn(N, 6, generator=generator), torch.randint(CLASSES, (N,), generator=generator)
@@ -49,7 +49,7 @@ def holder(seed=0, steps=STEPS, records=None, groups=None):
 
 
 def softmax_sum(theta, x, y, norm):
-    """The sum of clipped gradients of multinomial logistic regression, in numpy, one record at a time."""
+    """Compute the sum of clipped gradients of softmax regression in numpy, one record at a time."""
     weight, bias = theta[: CLASSES * 6].reshape(CLASSES, 6), theta[CLASSES * 6 :]
     total = np.zeros(len(theta))
     for record, label in zip(x.numpy().astype(float), y.numpy(), strict=True):
@@ -62,7 +62,7 @@ def softmax_sum(theta, x, y, norm):
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_steps_are_the_formula_with_the_expected_batch(small, momentum):
-    """In numpy from the same bits: a batch, its clipped sum, noise, division by q n, momentum after that."""
+    """Steps follow the formula of DP-SGD in numpy, with a division by the expected batch size."""
     theta, gradients, x, y, take = small
     training = LocalTraining(1, 1, 0.3, momentum)
     bits, model, velocity = bits_of(7), theta.astype(float), np.zeros(len(theta))
@@ -153,7 +153,7 @@ def test_an_empty_batch_is_a_step_of_noise_alone(small):
 
 
 def test_the_noise_of_many_steps_has_the_variance_that_is_accounted(small):
-    """On gradients of zero theta is noise alone: variance eta^2 sigma^2 C^2 tau / B^2."""
+    """If all gradients are zero, the update of 16 steps is normal noise of the variance in the formula."""
     theta, gradients, *_ = small
     flat = np.zeros_like(theta)
 
@@ -260,7 +260,7 @@ def test_else_shares_deal_them_out_by_largest_remainders_and_the_seed():
 
 
 class Given(PoissonBatches):
-    """Batches that are given, of an expected size that is."""
+    """A sampler that always returns a given batch, and states a given expected batch size."""
 
     def __init__(self, batch, expected_size):
         self.batch, self.expected_size = np.asarray(batch), expected_size
@@ -272,7 +272,7 @@ class Given(PoissonBatches):
 @pytest.mark.parametrize("expected", [4, 20, 64])
 @pytest.mark.parametrize("name", ["linear", "mlp", "cnn2"])
 def test_a_record_changes_no_gradient_of_another(name, expected):
-    """To the last bit, which is all that is left of a gradient where a model's large terms cancel."""
+    """To the last bit, a sum of clipped gradients is the sum of what each record adds alone."""
     model = build_model(name, (1, 28, 28), 10, seed=0)
     generator = torch.Generator().manual_seed(3)
     x, y = torch.randn(25, 1, 28, 28, generator=generator), torch.randint(10, (25,), generator=generator)

@@ -1,4 +1,4 @@
-"""Scans as pictures: DICOM and NIfTI by declared window, spacing and slice, and nothing of a patient."""
+"""Tests of DICOM and NIfTI scans as pictures: declared window, spacing and slice; no patient fields."""
 
 import sys
 from pathlib import Path
@@ -23,7 +23,7 @@ def shown(values, low=-500.0, high=440.0):
 
 
 def dicom(path, values=VALUES, **fields):
-    """A file with a patient in its header, whose values are stored as 16 bits above -1024."""
+    """Write a DICOM file that names a patient, with pixel values stored as 16 bits plus 1024."""
     pydicom = pytest.importorskip("pydicom")
     meta = pydicom.dataset.FileMetaDataset()
     meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
@@ -51,7 +51,7 @@ def dicom(path, values=VALUES, **fields):
 
 
 def nifti(path, values=VALUES, zooms=(0.5, 2.0, 3.0), flip=False):
-    """A volume in the order of NIfTI, x from left to right and y from back to front."""
+    """Write a NIfTI volume with its axes in NIfTI's order: x from left to right, y from back to front."""
     nibabel = pytest.importorskip("nibabel")
     volume = np.asarray(values) if np.ndim(values) == 3 else np.asarray(values)[None]
     data = volume.transpose(2, 1, 0)[:, ::-1]
@@ -95,7 +95,7 @@ def test_one_declared_slice_of_a_volume_is_read(tmp_path, make):
 
 @pytest.mark.parametrize("make", [dicom, nifti])
 def test_a_declared_spacing_makes_scans_of_one_scale(tmp_path, make):
-    """6 rows of 2 mm and 8 columns of 0.5 mm are 12 by 4 pixels of 1 mm, in the middle of a black square."""
+    """Scans are scaled to the declared spacing: 6 rows of 2 mm and 8 columns of 0.5 mm become 12 by 4."""
     path = make(tmp_path / ("a.dcm" if make is dicom else "a.nii"), np.full((6, 8), 440))
     found = read_scan(str(path), PictureForm(FORM.classes, 16, 1, FORM.window, (1.0, 1.0)))[0]
     expected = np.zeros((16, 16))

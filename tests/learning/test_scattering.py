@@ -1,4 +1,4 @@
-"""Scattering against its definition, and against kymatio's filters."""
+"""Tests of scattering features, against their definition and against kymatio's filters."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_a_picture_becomes_what_kymatios_filters_make_of_it():
 
 
 def by_hand(picture):
-    """At full resolution; of what has scale 1 every second pixel is taken afterwards."""
+    """Compute a picture's scattering features at full resolution, and take every second pixel afterwards."""
     _, height, width = map(int, picture.shape)
     x = np.pad(picture.mean(axis=0).astype(np.float64), 4, mode="reflect")
     filters = [[morlet(height + 8, width + 8, scale, k) for k in range(8)] for scale in range(2)]

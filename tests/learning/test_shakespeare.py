@@ -1,4 +1,4 @@
-"""Next-character data: roles, windows, the held-out part, and LEAF's files."""
+"""Tests of next-character data: roles, windows, the held-out part, and LEAF's files."""
 
 import json
 
@@ -37,7 +37,7 @@ def windows_of(examples):
 
 
 def covered(windows):
-    """The positions of the text that windows and labels lie on."""
+    """Return the positions of the text that windows and their labels cover."""
     return set((windows.starts[:, None] + np.arange(windows.sequence_length + 1)).ravel().tolist())
 
 

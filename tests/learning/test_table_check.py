@@ -1,4 +1,4 @@
-"""Tables as they are: all faults at once, with their causes, and a first declaration."""
+"""Tests of `gdpfed check`: all faults of a table at once with their causes, and a first declaration."""
 
 import numpy as np
 import pyarrow as pa
@@ -237,7 +237,7 @@ def test_a_first_declaration_takes_no_range_from_the_rows_unless_asked(tmp_path,
 
 
 def test_a_table_that_is_wide_or_packed_without_measure_is_one_line(tmp_path, monkeypatch):
-    """What the header says is enough: no row of the file is read."""
+    """The check gives one line for a table with too many columns or with too strong a compression."""
     declared = {"label": {"column": "y", "classes": ["0", "1"]}, "numeric": {"a": ["0", "1"]}}
     columns = columns_of(declared, "columns.yaml")
     wide, packed = tmp_path / "wide.csv", tmp_path / "packed.parquet"

@@ -1,4 +1,4 @@
-"""The one reader of tables: every row is read, by whoever reads, or one line says why not."""
+"""Tests of the reader of tables: it reads every row of a file, or one line says why it does not."""
 
 import csv
 import gzip
@@ -45,7 +45,7 @@ def loaded(path):
 
 
 def refused_by_all(path, words, capsys):
-    """The same line in check, in training and at a node."""
+    """Check that training, a node and `gdpfed check` refuse a file with the same line."""
     for read in (loaded, read_own):
         with pytest.raises(LearningError, match=words) as raised:
             read(path)
@@ -88,7 +88,7 @@ def test_texts_of_several_lines_are_read_and_keep_their_lines(tmp_path, capsys):
 
 
 def test_the_parser_and_the_lines_agree_with_python_on_any_text(tmp_path, monkeypatch):
-    """Random texts of quotes, separators and line ends: the same rows and lines as Python's reader has."""
+    """On random texts of quotes, separators and line ends, the reader finds the rows of Python's reader."""
     rng, path, compared, refusals = random.Random(0), tmp_path / "t.csv", 0, []
     for _ in range(300):
         monkeypatch.setattr(text_files, "BLOCK", rng.choice([1, 2, 3, 7, 64]))
@@ -255,7 +255,7 @@ def test_a_mark_of_missing_values_is_none_where_it_is_a_value(tmp_path, capsys):
 
 
 def test_errors_are_against_labels_as_they_are(tmp_path):
-    """Stays in hours under a range in days: training learns its end, and the error says how far off it is."""
+    """Labels beyond their declared range enter the measured error with the values that the file states."""
     columns = "label: {column: los, range: [0, 30]}\nnumeric: {age: [0, 110]}\n"
     hours = [24 * (2 + number % 25) for number in range(100)]
     text = "age,los\n" + "".join(f"{number % 90},{los}\n" for number, los in enumerate(hours))

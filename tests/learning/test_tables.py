@@ -1,4 +1,4 @@
-"""Tables of one's own: what a declaration makes of rows, and what is refused in one line."""
+"""Tests of users' tables: what a declaration makes of rows, and what is refused in one line."""
 
 import csv
 from pathlib import Path
@@ -107,7 +107,7 @@ def test_parquet_has_numbers_truths_and_nothing_as_well(tmp_path):
 
 
 def test_a_record_is_read_alike_whatever_the_others_are(tmp_path):
-    """Nothing is computed of rows: a table without some of its records reads the others as before."""
+    """How a record of a table is read does not depend on the table's other records."""
     rng = np.random.default_rng(0)
     rows = [
         (
@@ -182,7 +182,7 @@ def test_labels_that_are_numbers_are_scaled_by_their_range(tmp_path):
 
 
 def test_what_a_declaration_cuts_is_counted_and_said(tmp_path):
-    """An age of -20 and a dose of 7 lie beyond their ranges, in each of five copies; nothing says where."""
+    """Numbers beyond their declared range are clipped and counted, and a warning states how many."""
     path = write(tmp_path, ROWS * 5)
     data, cut = loaded(path), Cut(numbers_cut=10)
     assert Cut.of(data) == cut

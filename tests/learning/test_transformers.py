@@ -1,4 +1,4 @@
-"""Transformers: what of them is trained, gradients by record, the file that they are built on, and losses."""
+"""Tests of transformers: their trained parts, gradients by record, files of weights, and losses."""
 
 import sys
 from dataclasses import replace

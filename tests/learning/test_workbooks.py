@@ -1,4 +1,4 @@
-"""Workbooks of Excel as tables: the same rows as of CSV, and one line for what a table cannot hold."""
+"""Tests of Excel workbooks as tables: the rows of the same CSV file, and one line for what is refused."""
 
 import re
 import sys
@@ -36,7 +36,7 @@ def declared(folder, files=None):
 
 
 def workbook(folder, sheets, change=None, name="bonn.xlsx", files=None):
-    """A workbook with rows by the names of sheets; `change`: is handed the workbook before it is saved."""
+    """Write a workbook of these sheets; `change` is a function that gets the workbook before it is saved."""
     openpyxl = pytest.importorskip("openpyxl")
     declared(folder, files)
     book = openpyxl.Workbook()
@@ -169,7 +169,7 @@ def test_what_no_table_holds_is_one_line(tmp_path, sheets, change, words):
 
 
 def test_a_computed_formula_is_its_value(tmp_path):
-    """Excel saves the value beside the formula; openpyxl does not, so it is written into the file here."""
+    """A cell with a formula is read as the value that Excel has saved with the formula."""
     path = workbook(tmp_path, {"Data": [NAMES, *ROWS]}, uncomputed)
     with ZipFile(path) as archive:
         parts = {each: archive.read(each) for each in archive.namelist()}

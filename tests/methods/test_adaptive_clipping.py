@@ -1,4 +1,4 @@
-"""Adaptive clipping: what it costs in the plan, what a client sends, and what moves the norms."""
+"""Tests of adaptive clipping: its cost in the plan, what a client sends, and how the norms change."""
 
 import json
 import math

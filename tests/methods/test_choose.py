@@ -1,4 +1,4 @@
-"""What `gdpfed plan --choose` proposes: from public quantities, and near the exact plan."""
+"""Tests of `gdpfed plan --choose`: proposals from public quantities, close to the exact plan."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""IDP-FedAvg and GDPFed*: one sum under one noise, and what is planned for it."""
+"""Tests of IDP-FedAvg and GDPFed*, which have one sum with one noise for all clients, and their plans."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def method_of(name, *overrides):
 
 
 def test_clipping_norms_on_fmnist():
-    """Beside the paper's (1.15, 1.51, 2.12), which follow its code; these follow from the accountant."""
+    """Clipping norms on FMNIST follow from the accountant; the paper's code gives 1.15, 1.51 and 2.12."""
     delta = f"privacy.delta={paper_delta(6000)}"
     plan = make_method(load(["dataset=fmnist", "method=idp_fedavg_scale", delta])).plan
     assert [group.clipping_norm for group in plan.groups] == pytest.approx([1.007, 1.545, 1.948], abs=2e-3)

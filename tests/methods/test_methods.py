@@ -1,4 +1,4 @@
-"""What methods plan and what their step is, from the paper's formulae written out a second time."""
+"""Tests of what methods plan and of their steps, against a second version of the paper's formulas."""
 
 import numpy as np
 import pytest
@@ -99,7 +99,7 @@ def test_step_is_the_weighted_sum(name):
 
 @pytest.mark.parametrize("name", [name for name in TRAINING if METHODS.get(name).unit != "record"])
 def test_every_method_has_a_server_learning_rate(name):
-    """Twice the rate, twice the step, whatever the method does with its sums."""
+    """If the server learning rate doubles, the step of every method doubles."""
     moved = []
     cheap = ["privacy.accountant=rdp", "privacy.renyi_orders=whole"]
     if name == "fedpcs":  # Its cost is one Gaussian, and only this accountant has that.
@@ -124,7 +124,7 @@ def test_a_missing_sum_leaves_out_its_group_only():
 
 
 def test_a_method_may_ask_for_sums_one_after_the_other():
-    """The round is the method's own: here each group starts from where the one before has led."""
+    """A method may run several sums in a round; here each group trains from the model of the group before."""
     method = make_method(load(["method=gdpfed", "privacy.accountant=rdp"]))
     starts: list[float] = []
 
@@ -230,7 +230,7 @@ def test_what_cannot_be_planned_is_refused_in_one_line(overrides, error, message
 
 @pytest.mark.parametrize("name", ["dp_fedavg", "gdpfed"])
 def test_the_step_of_the_rule_brings_all_rounds_together_the_same_noise(name):
-    """In a parameter and in units of C; counted from weights, norms and sigmas."""
+    """The rule for the step makes the total noise of 30 rounds the same for dp_fedavg and gdpfed."""
     method = make_method(load([f"method={name}", "privacy.accountant=rdp", "privacy.budgets=[0.5,1.5,3]"]))
     groups, v = method.plan.groups, method.weighting.noise_per_step(method.plan)
     stddevs = [weight * each.noise_stddev for weight, each in zip(method.sum_weights, groups, strict=True)]

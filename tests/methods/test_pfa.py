@@ -1,4 +1,4 @@
-"""PFA: the projection against a plain singular value decomposition, and the state that it needs."""
+"""Tests of PFA: its projection, against a plain singular value decomposition, and its saved state."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Methods for records in simulation: what is asked, what is released, and the noise that is there."""
+"""Tests of record-level methods in simulation: the sums that they ask for, their steps and noise."""
 
 import json
 
@@ -86,7 +86,7 @@ def test_momentum_of_dp_sum_is_kept_in_checkpoints():
 
 @pytest.mark.parametrize("secagg", ["pairwise", "off"])
 def test_the_noise_of_a_real_sum_is_that_of_the_plan(tmp_path, secagg):
-    """Clients without influence: batches are all but empty, so a round's change is the noise alone."""
+    """If batches are almost always empty, a round changes the model by noise of the planned variance."""
     config = configured(
         "dp_sum",
         "run.stop_after_round=1",

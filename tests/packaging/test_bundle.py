@@ -1,4 +1,4 @@
-"""The bundle that Flower carries to every node, built and checked by Flower's code, and what its hub asks."""
+"""Tests of the app's bundle for Flower's nodes: Flower's own code builds it and checks it for its hub."""
 
 import tomllib
 from io import BytesIO
@@ -69,7 +69,7 @@ def test_the_bundle_has_the_app_with_its_licence_and_nothing_else(bundle):
 
 
 def test_flowers_hub_would_take_the_files_of_the_app(tmp_path, capsys):
-    """Their number, sizes, depth and encoding; of a whole checkout it would not take so many files."""
+    """Flower's checks for its hub accept the number, sizes, depth and encoding of the app's files."""
     copied = copy_app(PROJECT, tmp_path / "app")
     tracked = {str(path.relative_to(copied)): path for path in copied.rglob("*") if path.is_file()}
     taken = filter_paths_for_publish(tracked)

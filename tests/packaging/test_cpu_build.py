@@ -1,4 +1,4 @@
-"""An environment with another build of PyTorch takes nothing of CUDA from the lock."""
+"""Tests of environments with another build of PyTorch: no CUDA package of the lock file is installed."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not Path(UV).exists(), reason="no uv: make venv 
 
 @pytest.fixture
 def checkout(tmp_path):
-    """One whose environment has not been made."""
+    """Return a folder with the files of a checkout, in which no environment was made yet."""
     for name in ("Makefile", "README.md", "pyproject.toml", "uv.lock"):
         shutil.copy(name, tmp_path)
     return tmp_path
@@ -49,7 +49,7 @@ def make(folder):
 
 
 def installed(command, folder):
-    """What it would install into an environment that is not there."""
+    """Return the packages that a command would install into a new environment."""
     words = [word for word in shlex.split(command) if word != "--quiet"]
     offline = [*words, "--dry-run", "--offline"]
     done = subprocess.run(offline, check=True, capture_output=True, text=True, cwd=folder)

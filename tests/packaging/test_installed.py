@@ -1,4 +1,4 @@
-"""Where the project is installed from, and what a message says of a package that is missing."""
+"""Tests of where the project is installed from, and of what messages say of a missing package."""
 
 import json
 import re
@@ -84,7 +84,7 @@ def test_where_nothing_is_installed_there_is_no_checkout(monkeypatch):
 
 
 def test_no_message_and_no_page_names_the_project_as_a_package_of_an_index():
-    """It may be on none; RELEASING.md says how it gets there."""
+    """No file of code or documentation tells users to run `pip install gdpfed`."""
     folders = ("client_app", "conf", "deploy", "docs", "fastgrad", "gdpfed", "secagg", "server_app")
     files = [file for folder in folders for file in (PROJECT / folder).rglob("*")]
     named = re.compile(r"pip install [^\n`]*(?<![\w./-])gdpfed\b(?!\.)")

@@ -1,4 +1,4 @@
-"""The kernel stays small enough to be read: its flags, its options, and which files a round calls."""
+"""Tests that limit the size of the kernel: flags of methods, options, and files that a round calls."""
 
 import ast
 import os
@@ -68,7 +68,7 @@ def _loads(name):
 
 
 def test_the_reading_list_is_what_a_masked_round_calls():
-    """In a process of its own: what other tests have loaded or kept would be called, or would not be."""
+    """ARCHITECTURE.md lists the files that a masked round calls, and their number is limited."""
     ended = subprocess.run(
         [sys.executable, "-m", "testing.reading_list"],
         cwd=PROJECT,

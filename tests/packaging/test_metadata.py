@@ -1,4 +1,4 @@
-"""What catalogues, archives and other package managers read says what pyproject.toml says."""
+"""Tests that the metadata for catalogues, archives and package managers agree with pyproject.toml."""
 
 import json
 import re
@@ -87,7 +87,7 @@ def test_the_recipe_needs_what_the_core_needs():
 
 @pytest.mark.parametrize("name", ["CITATION.cff", "codemeta.json", "recipe/recipe.yaml", "pyproject.toml"])
 def test_releasing_changes_every_file_that_states_the_version(name, tmp_path):
-    """Its lines of sed, carried out on copies."""
+    """The `sed` commands of RELEASING.md change the version in every file that states it."""
     lines = re.findall(
         r"^    (sed .*)$", (PROJECT / "RELEASING.md").read_text(encoding="utf-8"), re.MULTILINE
     )

@@ -1,4 +1,4 @@
-"""secagg, fastgrad and gdpfed.audit stand alone: the example of each README runs where nothing else is."""
+"""Tests that secagg, fastgrad and gdpfed.audit work alone: each runs the example of its README."""
 
 import re
 import shutil
@@ -43,7 +43,7 @@ def copied_folder(source, target):
 
 
 def printed_alone(folder, copied, absent, *arguments):
-    """What the first example of the README in a folder prints where only that part of the project is."""
+    """Return what the first example of a part's README prints where only that part is installed."""
     for name in copied:
         copy = copied_folder if (PROJECT / name).is_dir() else shutil.copy
         (folder / "alone" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What is published: what is in it, and that it plans, trains and audits where only what it asks for is."""
+"""Tests of the published wheel and sdist: their files, and what works without optional packages."""
 
 import os
 import re
@@ -64,7 +64,7 @@ sys.exit(status)
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    """What the sdist of the published project holds."""
+    """Build the sdist of the published project, unpack it, and return the folder."""
     folder, dist = tmp_path_factory.mktemp("published") / "wheel", tmp_path_factory.mktemp("sdist")
     write_published(PROJECT, folder)
     (archive,) = built("sdist", folder, dist)
@@ -76,7 +76,7 @@ def sources(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wheel(sources, tmp_path_factory):
-    """Built of the sdist, as a package index's users do."""
+    """Build the wheel from the sdist, as users of a package index do, and return the wheel."""
     (made,) = built("wheel", sources, tmp_path_factory.mktemp("dist"))
     return made
 
@@ -89,18 +89,18 @@ def built(target, folder, directory):
 
 @pytest.fixture(scope="module")
 def core(wheel, tmp_path_factory):
-    """An environment with the wheel and what it says it always needs."""
+    """Make an environment with the wheel and its required packages; return the environment's Python."""
     return linked_environment(tmp_path_factory.mktemp("core"), wheel)
 
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """An environment with the wheel, what it needs to train, and what tests need."""
+    """Make an environment with the wheel, its extra `train`, and packages for tests; return its Python."""
     return linked_environment(tmp_path_factory.mktemp("training"), wheel, ["train"], ["hypothesis", "pytest"])
 
 
 def call(installed, directory, *arguments, status=0):
-    """Run ``gdpfed`` of the wheel; returns what it printed, and its own words among its errors."""
+    """Run ``gdpfed`` from the wheel; return what it prints, and its own lines of the error output."""
     environment = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     ended = subprocess.run(
         [str(installed), "-c", COMMAND, *arguments],
@@ -151,7 +151,7 @@ def test_the_demo_is_trained_by_the_wheel_and_planned_and_audited_by_its_core(in
 
 
 def test_the_core_sums_and_names_the_extra_of_what_it_has_not(core, wheel, tmp_path):
-    """It has neither torch nor Flower nor Ray, and says in one line what trains."""
+    """Without the extra `train` the wheel can run a secure sum, and an error names the missing packages."""
     with ZipFile(wheel) as archive:
         (name,) = (each for each in archive.namelist() if each.endswith("/METADATA"))
         lines = archive.read(name).decode("utf-8").splitlines()
@@ -169,7 +169,7 @@ def test_the_core_sums_and_names_the_extra_of_what_it_has_not(core, wheel, tmp_p
 
 
 def test_the_app_and_what_is_published_need_the_same_packages():
-    """Flower's nodes install what pyproject.toml lists; the wheel parts the same list, bounds included."""
+    """The packages that the wheel requires, extras included, are those that pyproject.toml lists."""
     app = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
     made = published_project(app)["project"]
     extras = made["optional-dependencies"]
@@ -184,7 +184,7 @@ def test_the_app_and_what_is_published_need_the_same_packages():
 
 
 def test_the_core_is_below_250_megabytes(core):
-    """Without what Python compiles of it, which uv leaves out and pip adds."""
+    """An environment with the required packages alone has less than 250 MB, .pyc files not counted."""
     (site,) = core.parents[1].glob("lib/python*/site-packages")
     files = [file for top in site.iterdir() for file in top.resolve().rglob("*") if file.suffix != ".pyc"]
     assert len(files) > 2000

@@ -1,4 +1,4 @@
-"""A second, independent account of a sampled Gaussian: lower bounds on epsilon by FFT.
+"""An independent computation for a sampled Gaussian: lower bounds on epsilon by FFT.
 
 Both runs of the mechanism differ in one client along one axis, in units of C. A round releases
 (1 - q) N(0) + q N(drawn) in one run and (1 - q) N(0) + q N(drawn_otherwise) in the other, 0 being
@@ -33,7 +33,7 @@ def least_epsilon(
 
 @dataclass(frozen=True)
 class Round:
-    """One round, as above."""
+    """One round of the mechanism that the docstring of this module describes."""
 
     noise_stddev: float
     sampling_rate: float
@@ -41,7 +41,7 @@ class Round:
     drawn_otherwise: float
 
     def losses(self) -> tuple[npt.NDArray[np.float64], int]:
-        """The probability of each loss on the grid, from the lowest, and that one's number."""
+        """Return the probability of each loss on the grid, and the index of the lowest loss."""
         stddev, rate = self.noise_stddev, self.sampling_rate
         edges = np.arange(-12 * stddev, abs(self.drawn) + 12 * stddev, 1e-4 * stddev)
 
@@ -58,7 +58,7 @@ class Round:
 
 
 def least_epsilon_of(rounds: Sequence[tuple[Round, int]], delta: float) -> float:
-    """Return the same lower bound for rounds of several kinds: each kind and how many."""
+    """Return the same lower bound as `least_epsilon` for rounds of several kinds, each with its count."""
     parts = [(*one_round.losses(), count) for one_round, count in rounds]
     longest = max(len(masses) for masses, _, _ in parts)
     length = 2 ** int(np.ceil(np.log2(max(4 * longest, 40 / GRID))))

@@ -67,7 +67,7 @@ def test_fixed_size_reads_noise_against_two_clipping_norms(budget, variance, adj
 
 @pytest.mark.parametrize(("variance", "claimed", "true_at_least"), [(1.13, 1.5, 4.0), (0.64, 3.0, 7.9)])
 def test_fixed_size_zero_out_in_units_of_one_clipping_norm_would_be_wrong(variance, claimed, true_at_least):
-    """The other clients' updates are -C, the client's own is +C or zero: 0, 2 C and C."""
+    """If fixed-size sampling read noise per one clipping norm, an attack would exceed the claimed epsilon."""
     attack = {"drawn": 2.0, "drawn_otherwise": 1.0, "sampling_rate": 0.02}
     found = least_epsilon(noise_stddev=variance**0.5, num_rounds=50, delta=DELTA, **attack)
     assert found > true_at_least > claimed
@@ -137,7 +137,7 @@ def test_the_orders_left_out_change_nothing(rate, sigma):
 @pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])
 @pytest.mark.parametrize(("adjacency", "distance"), [("zero_out", 1), ("replace_one", 2)])
 def test_full_participation_is_a_plain_gaussian(sampling, adjacency, distance):
-    """delta = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), mu = distance sqrt(T) / sigma."""
+    """If all clients take part, epsilon by PLD is that of a Gaussian mechanism, and by RDP not lower."""
     name = "pld" if sampling == "poisson" else "rdp"
     full = mechanism(20.0, rate=1.0, sampling=sampling, adjacency=adjacency)
     epsilon = make_accountant(name).epsilon(full, 30, DELTA)
@@ -148,7 +148,7 @@ def test_full_participation_is_a_plain_gaussian(sampling, adjacency, distance):
 
 @pytest.mark.parametrize("name", ["rdp", "pld"])
 def test_tiny_rates_never_round_to_no_cost(name):
-    """A sum above C/2 in any round has chance q T with the client, T Phi(-1/(2 sigma)) without."""
+    """At a sampling rate of 1e-8 the accountants' epsilon stays above the lower bound of a simple attack."""
     rate, rounds, sigma, delta = 1e-8, 1000, 0.05, 1e-9
     seen, mistaken = rate * rounds * norm.cdf(0.5 / sigma), rounds * norm.cdf(-0.5 / sigma)
     at_least = math.log((0.99 * seen - delta) / mistaken)
@@ -272,7 +272,7 @@ def test_bad_mechanisms_are_told_in_one_line(make, message):
 
 @pytest.mark.filterwarnings("error")
 def test_a_loss_whose_other_mass_is_near_nothing_has_a_figure():
-    """The quotient of the two masses is beyond every float; it was infinite, with a warning."""
+    """Epsilon is finite, without a warning, even if the ratio of two probabilities overflows a float."""
     event = SampledGaussian(
         sampling="poisson", sampling_rate=0.1, group_size=100, noise_stddev=3.0, clipping_norm=1.0
     )

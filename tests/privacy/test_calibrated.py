@@ -1,4 +1,4 @@
-"""Noise that was calibrated before: used again if the accountant agrees, searched for if not."""
+"""Tests of stored noise calibrations: used again if the accountant agrees, and else searched for."""
 
 import math
 
@@ -11,7 +11,7 @@ from gdpfed.privacy.events import SampledGaussian
 
 
 def calibrate():
-    """As a new process does."""
+    """Calibrate noise with cleared caches, as in a new process."""
     calibrated._entries.cache_clear()
     calibration._calibrate_by_search.cache_clear()
     return calibration.calibrate_noise_multiplier(
@@ -35,7 +35,7 @@ def file(tmp_path, monkeypatch):
 
 @pytest.fixture
 def searches(monkeypatch):
-    """How many searches there were, as the length of a list."""
+    """Return a list that gets an entry at each search for a noise multiplier."""
     seen = []
 
     def search(*given):

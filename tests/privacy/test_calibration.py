@@ -126,7 +126,7 @@ def test_budgets_out_of_reach_are_told_in_one_line(make, message):
 
 
 def test_delta_lies_below_the_chance_of_ever_taking_part():
-    """At that chance a client's update could be released without any noise."""
+    """A delta is refused if it is as large as the probability that a client is ever sampled."""
     ever = 1 - 0.99**3
     for delta in (ever * (1 + 1e-9), 2 * ever):
         with pytest.raises(PrivacyError, match="not below 0.0297, the chance"):

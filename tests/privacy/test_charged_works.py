@@ -1,4 +1,4 @@
-"""What a node may be ordered to compute is what its terms charge: of all pairs, and by all mechanisms."""
+"""A test that a node computes only what its terms charge, for all pairs of a mechanism and a work."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -50,7 +50,7 @@ CHARGED = {
 
 
 def agreed(mechanism: str, event: Event, work: str) -> bool:
-    """Whether a node takes terms that charge this event, and then an order for this work."""
+    """Return whether a node accepts terms that charge this event, and then an order for this work."""
     made, own = TERMS.get(mechanism), OWN.get(mechanism, {})
     try:
         if made.unit == "record":

@@ -1,4 +1,4 @@
-"""The ledger makes what a fleet may sum, of requests that are what the open round was charged for."""
+"""Tests of how a server's ledger charges requests for sums: only requests that were charged are summed."""
 
 from dataclasses import replace
 from math import inf, nan
@@ -81,7 +81,7 @@ def test_one_refusal_charges_nothing_of_a_list():
 
 
 def test_requests_are_read_once():
-    """What is checked first and comes otherwise the second time is what was checked."""
+    """The ledger reads requests only once, so that what it checks is what it charges."""
 
     class Changing(list[None]):
         def __iter__(self):
@@ -202,7 +202,7 @@ def test_what_is_expected_is_checked_and_not_charged():
 
 
 class Loud(float):
-    """A number that multiplies to something else."""
+    """A float whose product with any number is 1,000."""
 
     def __mul__(self, other):
         return 1e3
@@ -211,14 +211,14 @@ class Loud(float):
 
 
 class Listed(np.ndarray):
-    """Clients that are listed otherwise than they are stored."""
+    """An array of clients whose `tolist` returns other clients than the array holds."""
 
     def tolist(self):
         return COHORTS[0].tolist()
 
 
 def test_no_subclass_of_a_request_is_charged():
-    """Its noise could be one when it is checked and another when it is summed."""
+    """The ledger refuses a subclass of a request, which could state a noise that it does not have."""
 
     class Claims(Release):
         noise_stddev = property(lambda self: 1e3)

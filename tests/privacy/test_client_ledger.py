@@ -1,4 +1,4 @@
-"""A client's own ledger: runs charged whole and once, rounds once, and what is damaged never loaded."""
+"""Tests of a client's ledger: a run is charged once and in full, and damaged files are refused."""
 
 import json
 import subprocess
@@ -37,7 +37,7 @@ def ledger_with(*runs, rounds=()):
 
 
 def charges_with(**changes):
-    """The terms' charges as a message carries them, with something changed in the charge or its event."""
+    """Return the charges of the terms as JSON, with some fields of the charge or of its event changed."""
     (entry,) = json.loads(str(TERMS.to_scalars()["charges"]))
     for key, value in changes.items():
         (entry if key in entry else entry["event"])[key] = value
@@ -117,7 +117,7 @@ def test_terms_of_a_mechanism_that_there_is_not_are_refused():
 
 
 def test_a_process_that_has_imported_no_mechanism_reads_terms():
-    """A node's process reads them before anything else of the privacy has been imported."""
+    """A new process can read terms before it imports any privacy mechanism."""
     code = (
         "import json, sys; from gdpfed.privacy.ledgers.terms import Terms; "
         "print(Terms.from_scalars(json.loads(sys.argv[1])).run)"

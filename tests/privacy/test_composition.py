@@ -1,4 +1,4 @@
-"""Charges together: at least what each costs, at most what adding them up costs, never two units."""
+"""Tests of composed charges: at least each charge's cost, at most the total, and never across units."""
 
 import math
 
@@ -98,7 +98,7 @@ def test_a_schedule_that_is_fixed_beforehand_costs_less_than_one_that_reacts():
 
 
 def test_different_rounds_compose_to_the_loss_distribution_that_is_integrated_numerically():
-    """Two rounds of different noise and rate: delta(epsilon) by quadrature over both outputs."""
+    """The composed epsilon of two different rounds agrees with delta by numerical integration."""
     events = [mechanism(0.8, 0.2), mechanism(1.7, 0.5)]
     epsilon = compose([charge(event, 1) for event in events], DELTA, schedule="fixed", accountant=PLD).epsilon
     grids = [
@@ -151,7 +151,7 @@ def test_units_never_add_up():
     [(2, 0.05, 1.0, 20), (4, 0.05, 1.0, 136), (2, 0.05, 1.5, 144), (4, 0.1, 2.0, 276)],
 )
 def test_dp_sgd_steps_meet_the_reference(epsilon, rate, sigma, steps):
-    """The largest number of steps within epsilon at delta 1e-5, however they are shared out to rounds."""
+    """The reference number of DP-SGD steps is the largest within epsilon; two halves cost about as much."""
 
     def spent(num_steps):
         event = DPSGDSteps(batch_rate=rate, noise_multiplier=sigma, num_steps=num_steps)
@@ -180,7 +180,7 @@ def test_releases_without_sampling_are_one_gaussian_and_zcdp_is_close_above():
 
 
 def test_a_mixture_that_is_poisson_sampling_costs_what_poisson_sampling_does():
-    """Sensitivity C with probability q and 0 otherwise is the sampled Gaussian."""
+    """A mixture of the sensitivities 0 and C costs as much as Poisson sampling with the same noise."""
     mixture = GaussianMixture(noise_stddev=3.0, sensitivities=(0.0, 2.0), weights=(0.9, 0.1))
     sampled = fixed(charge(mechanism(1.5, 0.1), 20), accountant=PLD)
     assert fixed(charge(mixture, 20), accountant=PLD) == pytest.approx(sampled, rel=2e-3)
@@ -189,7 +189,7 @@ def test_a_mixture_that_is_poisson_sampling_costs_what_poisson_sampling_does():
 
 
 def test_two_sums_over_one_cohort_cost_one_sum_of_less_noise():
-    """They share one draw: sampled once, not twice."""
+    """Two sums over one sampled cohort cost as much as one sum with the noise divided by sqrt(2)."""
     twice = fixed(charge(mechanism(2.0, 0.1, num_sums=2), 20), accountant=PLD)
     assert twice == fixed(charge(mechanism(2.0 / math.sqrt(2), 0.1), 20), accountant=PLD)
     independent = fixed(charge(mechanism(2.0, 0.1), 40), accountant=PLD)
@@ -245,7 +245,7 @@ def test_discrete_noise_costs_a_hair_more():
 
 
 def test_discrete_noise_in_several_events_costs_a_hair_more_by_every_proof():
-    """It pays with a part of its noise and of delta, and by moments with whole orders alone."""
+    """Several events with discrete noise cost more than with Gaussian noise, by less than 0.1 %."""
 
     def both(noise, share=1.0):
         return charge(mechanism(1.5 * share, noise=noise), 3), charge(mechanism(4.0 * share, noise=noise), 2)

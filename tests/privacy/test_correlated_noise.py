@@ -1,4 +1,4 @@
-"""Correlated noise: what turns cost, against explicit matrices and every pattern of turns."""
+"""Tests of correlated noise: the cost of a client's rounds (turns), against matrices and all patterns."""
 
 import itertools
 import math
@@ -32,7 +32,7 @@ DELTA = 1e-5
 
 
 def strategy(taps, rounds):
-    """C = (I - N)^-1."""
+    """Return the strategy matrix C, which is the inverse of I - N for the matrix N of the taps."""
     return np.linalg.inv(
         np.eye(rounds) - sum(tap * np.eye(rounds, k=-lag) for lag, tap in enumerate(taps, start=1))
     )
@@ -98,7 +98,7 @@ def test_the_earliest_and_densest_turns_cost_most():
 
 
 def test_corrections_that_are_lost_cost_accuracy_and_never_epsilon():
-    """x^T K^-1 x of the noise that is really there, for any contributions of a client."""
+    """If corrections are lost at random, a client's cost stays at most the accounted sensitivity."""
     generator, rounds, shares, largest = np.random.default_rng(2), 10, 4, 0.0
     for _ in range(300):
         taps, covariance = random_taps(generator), np.zeros((rounds, rounds))
@@ -206,7 +206,7 @@ def test_a_turn_too_many_or_too_close_is_named():
 
 @pytest.mark.parametrize("power", [0.2, 0.5, 0.9])
 def test_one_tap_costs_what_its_geometric_series_says(power):
-    """DP-lambda-CGD: h_t = gamma^t, and every later round keeps 1 - gamma of a round's noise."""
+    """With one tap, the sensitivity and the noise of the prefix sum are those of a geometric series."""
     (tap,), rounds = power_taps(power, 1), 30
     assert sensitivity((tap,), (0,), rounds) ** 2 == pytest.approx(
         (1 - power ** (2 * rounds)) / (1 - power**2)
@@ -216,7 +216,7 @@ def test_one_tap_costs_what_its_geometric_series_says(power):
 
 @pytest.mark.parametrize("power", [0.2, 0.5, 0.9])
 def test_taps_in_closed_form_are_those_of_a_power_of_the_prefix_sum(power):
-    """With as many taps as rounds before: h_t = G(t + g) / (G(g) t!), and 1 - g_1 - ... the same of 1 - g."""
+    """The taps in closed form have the noise response of a power of the prefix sum."""
     rounds, taps = 17, power_taps(power, 16)
     check_taps(taps, 200)
     t = np.arange(rounds)
@@ -233,7 +233,7 @@ def test_taps_in_closed_form_are_those_of_a_power_of_the_prefix_sum(power):
 
 @pytest.mark.parametrize(("taps", "most_turns"), [(1, 1), (2, 5), (8, 1)])
 def test_no_taps_in_closed_form_are_better_than_those_that_are_found(taps, most_turns):
-    """Eight taps that were searched from halves alone were 6 % worse than the best in closed form."""
+    """The taps that the search finds are at least as good as the best taps in closed form."""
     rounds = 50
     turns = densest_turns(most_turns, rounds // most_turns, rounds)
 

@@ -1,4 +1,4 @@
-"""One Gaussian release, against dp-accounting's."""
+"""Tests of the epsilon of one Gaussian release, against dp-accounting."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Counts on held-out records: what plans and ledgers of clients make a record pay for them."""
+"""Tests of counts on held-out records: what plans and clients' ledgers charge a record for them."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Membership inference bounds against tests written out, closed forms and riskcal's figures."""
+"""Tests of bounds on membership inference, against explicit attacks, closed forms and riskcal's figures."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What clients keep between rounds costs nothing: two rounds, integrated over both releases."""
+"""Test that states which clients keep between rounds cost no epsilon: two rounds, integrated numerically."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ BY_DRAW = {
 
 
 def densities(sent):
-    """Of the pair of releases with the client, who sends 1 in its first round, and without: shape (k, k)."""
+    """Return two densities of two releases, shape (k, k): with a client that first sends 1, and without."""
     first, second = RELEASES[:, None], RELEASES[None, :]
     without = norm.pdf(first, scale=SIGMA) * norm.pdf(second, scale=SIGMA)
     present = np.zeros_like(without)
@@ -33,7 +33,7 @@ def densities(sent):
 
 
 def delta_of(p, q, epsilon):
-    """The integral of (p - e^epsilon q)_+."""
+    """Return delta at epsilon: the integral of the positive part of p - e^epsilon q."""
     step = RELEASES[1] - RELEASES[0]
     return float(np.maximum(p - np.exp(epsilon) * q, 0).sum() * step**2)
 

@@ -18,7 +18,7 @@ PLAN = make_plan(
 
 
 def lasting(num_rounds):
-    """The plan with its noise and another number of rounds."""
+    """Return the plan with the same noise and another number of rounds."""
     groups = tuple(
         replace(group, ranges=(replace(group.ranges[0], num_rounds=num_rounds),)) for group in PLAN.groups
     )

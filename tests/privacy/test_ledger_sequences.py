@@ -1,4 +1,4 @@
-"""A run's ledger under any sequence of rounds, sums, refusals, crashes and resumes: nothing is given back."""
+"""Test of a run's ledger: no sequence of rounds, sums, refusals, crashes and resumes takes a charge back."""
 
 import json
 from collections import Counter
@@ -62,7 +62,7 @@ OF_PATHS = spending_plan(
 
 
 def request(plan: PrivacyPlan, index: int, name: str, clients: list[int], noise: float) -> Release:
-    """A sum over these clients at the plan's noise, times a factor."""
+    """Return a request for a sum over these clients, with `noise` times the plan's noise."""
     told: dict[str, Any] = {"clipping_norm": 1.0, "noise_multiplier": 0.0, "noise_at": NoiseAt.NOWHERE}
     groups = [next(m for m, group in enumerate(plan.groups) if client in group.clients) for client in clients]
     mechanism: Any = plan.mechanism
@@ -89,7 +89,7 @@ def request(plan: PrivacyPlan, index: int, name: str, clients: list[int], noise:
 
 
 class Run(RuleBasedStateMachine):
-    """A ledger in memory, what is of it on disk, and the rounds and sums that it should hold."""
+    """State machine of a run: its ledger, the ledger's saved copy, and the rounds and sums expected in it."""
 
     plan: ClassVar[PrivacyPlan]
 
@@ -104,7 +104,7 @@ class Run(RuleBasedStateMachine):
         self.highest = self.ledger.spent()
 
     def _may_open(self, index: int, cohort: set[int]) -> bool:
-        """Whether a round is the next one, and everybody has rounds left."""
+        """Return whether a round may open: it is the next one, and its clients may take part in it."""
         if index != len(self.cohorts) or index >= ROUNDS:
             return False
         for m, group in enumerate(self.plan.groups):
@@ -117,7 +117,7 @@ class Run(RuleBasedStateMachine):
         return True
 
     def _open(self, index: int, cohort: set[int]) -> bool:
-        """Open a round, which must succeed exactly where it may."""
+        """Open a round in memory, check that this succeeds exactly if it must, and return whether it did."""
         cohorts = [sorted(cohort & set(group.clients)) for group in self.plan.groups]
         allowed = self._may_open(index, cohort)
         try:
@@ -137,7 +137,7 @@ class Run(RuleBasedStateMachine):
 
     @rule(cohort=st.sets(IDS))
     def crash_before_a_round_is_written(self, cohort: set[int]) -> None:
-        """Nothing has left then, so nothing is owed."""
+        """Crash after a round is opened and before it is saved: no client is charged for that round."""
         self._open(len(self.cohorts), cohort)
         self.resume()
 

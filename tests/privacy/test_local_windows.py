@@ -1,4 +1,4 @@
-"""Windows of local steps as events: what they cost, and by how much noise a budget is met."""
+"""Tests of windows of local steps as privacy events: their cost, and the noise that meets a budget."""
 
 import math
 from dataclasses import replace
@@ -30,7 +30,7 @@ def window(bound="convex", steps=5, rate=0.05, noise=1.0, windows=1):
 
 
 def hockey_stick(mixture, epsilon):
-    """Delta of one release at epsilon, by integration: the record is there, or it is not."""
+    """Return delta of one release at epsilon by integration, as the larger value of the two directions."""
     x = np.linspace(-12, 12, 400_001) * mixture.noise_stddev
     there = sum(
         weight * stats.norm.pdf(x, move, mixture.noise_stddev)
@@ -47,7 +47,7 @@ def hockey_stick(mixture, epsilon):
 
 @pytest.mark.parametrize("bound", ["convex", "window"])
 def test_a_window_of_one_step_is_a_step(bound):
-    """m = 1: the record is met with probability q and moves the end by one unit."""
+    """A window of one step costs as one noisy step: sensitivity 1 with probability q, otherwise 0."""
     assert window(bound, steps=1).mixture.sensitivities == (0.0, 1.0)
     assert window(bound, steps=1).mixture.weights == pytest.approx((0.95, 0.05))
 
@@ -77,7 +77,7 @@ def test_one_release_costs_what_integration_says(bound):
     ],
 )
 def test_noise_is_that_of_the_reference(event, releases, epsilon, noise):
-    """Values of the specification, found there by another search on finer grids."""
+    """The noise that the search finds is that of the specification, and spends the budget up to 0.1 %."""
     pld = make_accountant("pld")
     found = calibrate_windows(pld, event, target_epsilon=epsilon, count=releases, delta=DELTA)
     assert found == pytest.approx(noise, rel=1.5e-3)
@@ -87,7 +87,7 @@ def test_noise_is_that_of_the_reference(event, releases, epsilon, noise):
 
 
 def test_local_steps_of_a_convex_model_cost_no_more_noise_than_steps_that_are_summed():
-    """z / sqrt(m) of windows against z of as many steps (11.846), at the same bound on a gradient."""
+    """The noise of windows of five convex steps, divided by the root of five, is that of single steps."""
     found = calibrate_windows(make_accountant("pld"), window(), target_epsilon=1.0, count=800, delta=DELTA)
     assert found / math.sqrt(5) == pytest.approx(11.846, rel=3e-3)
 

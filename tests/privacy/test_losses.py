@@ -1,4 +1,4 @@
-"""Privacy loss distributions, against dp-accounting's and against sums that are integrated."""
+"""Tests of privacy loss distributions, against those of dp-accounting and against numerical integrals."""
 
 import math
 
@@ -104,7 +104,7 @@ def test_extreme_noise_makes_no_warning(sigma):
 
 
 def test_noise_far_above_every_move_ends_too():
-    """Newton's steps are then smaller than what they are rounded by."""
+    """Where the noise is far above every sensitivity, the computation ends and epsilon is near zero."""
     losses = losses_of_mixture(1e9, (0.0, 1.0, 2.0), (0.8, 0.1, 0.1), 1e-12)
     assert 0 <= losses.epsilon(1e-6) < 1e-6
 

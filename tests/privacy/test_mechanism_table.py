@@ -1,4 +1,4 @@
-"""A mechanism is a folder, its second formula in the audit, and one entry of one table."""
+"""Tests of the mechanism table: one entry names all parts of a mechanism, and its folder has them."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""What members of a sum learn of a client: the attacks that the figure against members is there for."""
+"""Tests of what members of a sum learn about a client, by attacks that epsilon against members covers."""
 
 import math
 from dataclasses import replace
@@ -25,13 +25,13 @@ BUDGETS = (0.5, 1.5, 3.0)
 
 @pytest.fixture(scope="module")
 def plan() -> PrivacyPlan:
-    """FMNIST's."""
+    """Return a plan for Fashion-MNIST: 6,000 clients in three groups, 50 rounds."""
     groups = groups_from_shares(6000, BUDGETS)
     return make_plan(groups=groups, num_rounds=50, sampling_rate=0.02, clipping_norm=1.5)
 
 
 def one_round_known(plan: PrivacyPlan, group: int) -> float:
-    """Epsilon where one of the rounds is known to have the client in its sum, by the plan's accountant."""
+    """Return epsilon, by the plan's accountant, if a client is known to be in the sum of one round."""
     event: Any = plan.charges(group)[0].event
     known = Charge(
         event=Gaussian(noise_stddev=event.noise_stddev, clipping_norm=event.clipping_norm), count=1
@@ -50,7 +50,7 @@ def test_a_member_who_is_told_who_else_is_in_one_sum_learns_far_more_than_epsilo
 
 
 def test_a_member_who_is_told_how_many_are_in_one_sum_learns_more_than_epsilon(plan):
-    """The others all send -C, the client +C or nothing. With n drawn, one of them stands in for it."""
+    """If a member knows how many clients one sum has, epsilon against that member exceeds the budget."""
     found = []
     for group in plan.groups:
         sigma, rate = group.noise_multiplier, group.sampling_rate
@@ -83,11 +83,11 @@ def plan_groups():
 @pytest.mark.parametrize(("there", "size", "rate"), [(12, 10, 0.05), (20, 12, 0.05), (120, 61, 0.2)])
 @pytest.mark.parametrize("pooled", [1, 2])
 def test_who_is_not_asked_to_fill_a_sum_learns_a_little_of_how_many_were_drawn(there, size, rate, pooled):
-    """The more are drawn, the fewer fill, and the likelier it is that these clients are not among them."""
+    """A client that is not asked to fill a sum learns little about whether another client was drawn."""
     others = np.arange(there - pooled)
 
     def none_asked(drawn):
-        """The chance that none of them fills, if so many of all others were drawn."""
+        """Return the probability that no pooled client is asked to fill, given how many others are drawn."""
         left = np.maximum(there - drawn - np.arange(pooled)[:, None], 1)
         return np.where(drawn < size, np.prod((there - size - np.arange(pooled))[:, None] / left, axis=0), 1)
 

@@ -1,4 +1,4 @@
-"""What comes out as no number, at the edge of floats, proves nothing: it is never a small epsilon."""
+"""Tests of extreme floats: a result that is not a number never becomes a small epsilon."""
 
 import math
 from dataclasses import replace
@@ -58,7 +58,7 @@ def test_losses_that_are_no_distribution_have_no_epsilon(chances, infinite):
 @pytest.mark.parametrize("schedule", ["fixed", "adaptive"])
 @pytest.mark.parametrize("odd", ODD, ids=lambda event: event.kind)
 def test_beside_an_odd_release_others_cost_what_they_cost(odd, schedule):
-    """One release at the edge of floats took the figure of all to 0, and with it what was spent."""
+    """Next to a release with extreme parameters, a usual one costs its full epsilon, or composing fails."""
     unit = odd.unit or "client"
     beside: Event = LOUD
     if unit == "record":
@@ -96,7 +96,7 @@ def test_terms_with_what_a_ledger_cannot_count_are_refused(changes, words):
 
 
 def test_how_often_a_client_is_asked_has_a_chance_at_any_number_of_rounds(monkeypatch):
-    """scipy's tail of a binomial is no number from 2**31 rounds on; a ledger's runs may have as many."""
+    """The chance that a client is asked is a number even after 2**31 rounds, where scipy returns NaN."""
     monkeypatch.setattr("gdpfed.privacy.ledgers.terms.MOST_ROUNDS", 2**33)
     rare = SampledGaussian(**{**SAMPLED, "sampling_rate": 1e-9}, noise_stddev=0.5)  # type: ignore[arg-type]
     ledger = ClientLedger()

@@ -1,4 +1,4 @@
-"""A histogram of norms: what it costs, that rounds are planned with the rest, and what is refused."""
+"""Tests of a private histogram of update norms: its cost, the rounds planned beside it, and refusals."""
 
 import math
 from dataclasses import replace
@@ -53,7 +53,7 @@ def terms(run, plan=PLAN):
     "words", [("privacy.sampling_rate=0.2",), ("method=gdpfed", "privacy.against=everyone")]
 )
 def test_norms_and_rounds_spend_every_budget_by_another_librarys_composition(words, adjacency):
-    """Against everyone all is one Gaussian; of outsiders samples are secret, and the histogram is not."""
+    """The histogram of norms and the rounds together spend each budget, by dp-accounting's composition."""
     plan = method_of(SHARE, *words, f"privacy.adjacency={adjacency}").plan
     distance = 1.0 if adjacency == "zero_out" else 2.0
     moved = (1.0 if adjacency == "zero_out" else math.sqrt(2)) / plan.first.noise_stddev
@@ -93,7 +93,7 @@ def test_the_histogram_takes_its_part_from_the_rounds_and_from_what_is_shown():
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
 def test_against_members_the_histogram_and_turns_are_one_gaussian_whatever_accounts_the_rounds(accountant):
-    """Else a plan would say more against members than against the server, and its audit would object."""
+    """Against members, the histogram of norms and a client's turns are charged as one Gaussian release."""
     plan = method_of(SHARE, "privacy.sampling_rate=0.2", f"privacy.accountant={accountant}").plan
     for index, group in enumerate(plan.groups):
         turns = group.participations_p99

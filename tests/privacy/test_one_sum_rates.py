@@ -1,4 +1,4 @@
-"""The rates of one sum, against a search of another kind, and where the best ones are known."""
+"""Tests of the sampling rates of one sum, against another search and against known optima."""
 
 import math
 from collections.abc import Callable
@@ -36,13 +36,13 @@ def exact_epsilon(mu, delta):
 
 
 def concentrated_epsilon(mu, delta):
-    """Bun, Steinke, "Concentrated Differential Privacy", Proposition 1.3, with rho = mu^2 / 2."""
+    """Return epsilon of mu-Gaussian privacy by the zCDP conversion (Bun and Steinke, Proposition 1.3)."""
     return mu**2 / 2 + mu * math.sqrt(-2 * math.log(delta))
 
 
 @dataclass(frozen=True)
 class CentralLimit:
-    """mu = q sqrt(T (exp(1 / sigma^2) - 1)): Bu, Dong, Long, Su, Corollary 5.4."""
+    """Accountant by the central limit theorem for sampled Gaussians (Bu, Dong, Long, Su, Corollary 5.4)."""
 
     converted: Callable[[float, float], float]
     name: str = "rdp"
@@ -64,7 +64,7 @@ def test_in_the_central_limit_rates_are_proportional_to_mu(converted):
 
 
 def test_by_concentrated_privacy_they_are_problem_1s_while_epsilon_is_below_the_logarithm_of_delta():
-    """ln(1 / delta) is 9.2; docs/methods.md bounds the difference by 1.5 %, and the search is as near."""
+    """By zCDP, the rates are within 2 % of Problem 1's while epsilon is below the logarithm of 1 / delta."""
     closed = closed_form_sampling_rates((1.0, 3.0, 6.0), [300, 180, 120], sampling_rate=0.1, delta=DELTA)
     assert rates(CentralLimit(concentrated_epsilon), GROUPS, 0.1) == pytest.approx(closed, rel=0.02)
 
@@ -73,7 +73,7 @@ ORDERS = range(2, 64)
 
 
 def noise_of(rate, epsilon):
-    """Sigma by dp-accounting alone."""
+    """Return the noise multiplier that a rate and an epsilon need, by dp-accounting alone."""
 
     def excess(log_sigma):
         accountant = dp.rdp.RdpAccountant(ORDERS, dp.NeighboringRelation.REPLACE_SPECIAL)
@@ -106,7 +106,7 @@ def test_rates_are_at_least_the_floor_and_at_most_one():
 
 
 def test_a_budget_that_little_noise_meets_at_most_rates_is_no_obstacle():
-    """At rates below those where epsilon 25 needs noise at all, none is found; they are left out."""
+    """Sampling rates are found although a budget of epsilon 25 needs no noise at low rates."""
     groups = groups_from_shares(300, (1.0, 3.0, 25.0))
     found = rates(make_accountant("rdp"), groups, 0.01, num_rounds=5, delta=1e-2)
     assert mean_over_clients(found, groups) == pytest.approx(0.01, rel=1e-12)

@@ -1,4 +1,4 @@
-"""What one member of a sum sees: it subtracts its own share of the noise, and colluders subtract theirs.
+"""Tests of what a member of a sum sees: the noise without its own part and without those of colluders.
 
 Computed here by counting shares and from the error function, for plans, parameters of sums and audits.
 """
@@ -22,7 +22,7 @@ from testing.small_runs import run
 
 
 def delta_of(epsilon, mu):
-    """Of one Gaussian release whose two worlds are mu standard deviations apart."""
+    """Return delta at epsilon of one Gaussian release whose two worlds are mu standard deviations apart."""
 
     def normal(x):
         return erfc(-x / sqrt(2)) / 2
@@ -39,7 +39,7 @@ def epsilon_of(mu, delta):
 
 
 def left_of(share, survivors, known):
-    """The standard deviation of so many shares, of which some are known."""
+    """Return the standard deviation of the survivors' noise parts without those that are known."""
     return share * sqrt(survivors - known)
 
 

@@ -1,4 +1,4 @@
-"""A person at several parties: what all of them together pay, against a derivation of its own."""
+"""Tests of a person with records at several parties: the charge for all of them, derived independently."""
 
 import math
 from dataclasses import replace
@@ -44,7 +44,7 @@ def planned(parties, *, work="gradient_sum", budgets=(2.0,), heterogeneous="rate
 
 @pytest.mark.parametrize("parties", [2, 3])
 def test_what_is_charged_covers_all_parts_of_a_person_in_one_sum_and_little_more(parties):
-    """The parts that are drawn are Binomial; aligned they move the sum by their number times C / S."""
+    """The charge covers all parts of a person in one sum, and is close to the exact epsilon."""
     plan = planned(parties)
     (group,) = plan.groups
     (records,) = records_of(plan)

@@ -50,7 +50,7 @@ def test_dp_fedavg_is_one_group_at_the_smallest_budget():
 
 
 def test_noise_magnitude_by_hand():
-    """Lambda = C^2/M sum (k/d) v sigma^2 with v = r^2 / sum r^2, from the plan's own figures."""
+    """The magnitude of a plan's noise equals a computation by hand from rates, weights and variances."""
     plan = make_plan(
         **FMNIST,
         accountant="rdp",
@@ -233,7 +233,7 @@ def test_bad_weightings_are_told_in_one_line(arguments, message):
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
 def test_rounds_may_differ_and_the_whole_still_meets_every_budget(accountant):
-    """Two loud rounds, then three quiet ones of a higher rate and a smaller norm."""
+    """A plan whose rounds differ in noise, sampling rate and clipping norm meets each group's budget."""
     schedule = (
         RelativeRounds(num_rounds=2, noise_multiplier=2.0),
         RelativeRounds(num_rounds=3, sampling_rate=1.5, clipping_norm=0.5),

@@ -1,4 +1,4 @@
-"""Plans that protect records: the spec's figures, each budget kept and spent, and what a ledger refuses."""
+"""Tests of plans that protect records: figures of the specification, budgets, and refusals of ledgers."""
 
 import json
 from dataclasses import replace
@@ -41,7 +41,7 @@ SIX = groups_from_shares(6, (1.0, 3.0, 6.0))
 
 
 def independent_epsilon(rate, sigma, steps):
-    """dp-accounting itself, by its own event."""
+    """Return epsilon of sampled Gaussian steps, computed by dp-accounting alone."""
     accountant = PLDAccountant(
         neighboring_relation=NeighboringRelation.REPLACE_SPECIAL, value_discretization_interval=1e-3
     )
@@ -66,10 +66,10 @@ def test_the_steps_that_a_budget_admits(epsilon, rate, sigma, steps):
 
 
 def test_a_budget_below_one_step_admits_none():
-    """One step at q 0.05 and sigma 1 is exactly 1.0328: the reference's 1 step for epsilon 1 is too many."""
+    """A budget below the epsilon of one step admits no step; a budget just above it admits one."""
 
     def delta_of(epsilon, rate=0.05, sigma=1.0):
-        """Of the mixture against N(0, sigma^2), beyond the point where the loss exceeds epsilon."""
+        """Return delta of one sampled Gaussian step at epsilon, in closed form."""
         beyond = sigma**2 * (np.log((np.exp(epsilon) - 1 + rate) / rate) + 0.5 / sigma**2)
         kept = (1 - rate) * norm.sf(beyond, 0, sigma) + rate * norm.sf(beyond, 1, sigma)
         return kept - np.exp(epsilon) * norm.sf(beyond, 0, sigma)
@@ -253,7 +253,7 @@ def steps_of(plan, **changes):
 
 
 def asked(plan, clients=range(6), **changes):
-    """A request as the plan has it, with some changes."""
+    """Return the request that a plan asks for, with some fields replaced."""
     summed = plan is SUMMED
     bound = plan.groups[0].clipping_norm
     values = {

@@ -1,4 +1,4 @@
-"""A client's ledger of steps on its records: apart from its own figures, and never more than was agreed."""
+"""Tests of a client's ledger of steps on its records: separate figures, and never more than agreed."""
 
 import json
 from dataclasses import replace
@@ -183,7 +183,7 @@ def test_every_group_of_records_has_its_own_figure_and_another_run_may_mix_them(
 
 
 def test_shares_and_seed_alone_do_not_say_that_a_record_is_in_the_same_group_in_two_runs():
-    """The deal follows from the number and the order of the records, too, and from the client's number."""
+    """Two runs with equal seeds but other data may group records differently, and then cost more epsilon."""
     ledger = begun(replace(GROUPED, dealt_by="the hash of data"))
     dearest = ledger.epsilon(DELTA, unit="record")
     other = replace(GROUPED, run="again", dealt_by="the hash of other data")
@@ -256,7 +256,7 @@ def test_charges_of_other_events_are_no_terms_about_records():
     [(OF_CLIENTS, replace(OF_CLIENTS.charges[0], unit="record")), (TERMS, OF_CLIENTS.charges[0])],
 )
 def test_charges_of_two_units_are_no_terms(terms, other):
-    """A ledger would take them all for charges of the first unit."""
+    """Terms whose charges protect units of two kinds are refused, also if they come in a message."""
     mixed = (*terms.charges, other)
     with pytest.raises(PrivacyError, match="charges protect units of several kinds"):
         replace(terms, charges=mixed)

@@ -1,4 +1,4 @@
-"""Epsilon between two data sets of one client, against other derivations of it."""
+"""Tests of epsilon where one data set of a client replaces another, against independent derivations."""
 
 import math
 from dataclasses import replace

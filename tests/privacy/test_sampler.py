@@ -1,4 +1,4 @@
-"""Statistics with a fixed key, so that every run sees the same draws.
+"""Tests of the sampler: statistics of draws with a fixed key, so that every run sees the same draws.
 
 Each statistic below is standard normal (or chi-square) if the sampler is right; the bound is five
 standard deviations (a chance of 6e-7), so a wrong sampler fails and a right one hardly could.
@@ -18,7 +18,7 @@ ROUNDS, SIZE, RATE = 4000, 40, 0.3
 
 
 def draws(sampling):
-    """Return participation as (round, group, client) of two groups of 40 clients at rate 0.3."""
+    """Return an array (round, group, client) of who is drawn, for two groups of 40 clients at rate 0.3."""
     groups = groups_from_shares(2 * SIZE, (1.0, 2.0))
     plan = plain_plan(groups=groups, num_rounds=ROUNDS, sampling_rate=RATE, sampling=sampling)
     drawn = np.zeros((ROUNDS, 2, SIZE), dtype=bool)
@@ -56,7 +56,7 @@ def test_cohort_sizes(sampled):
 
 
 def test_pairs_meet_as_often_as_they_should(sampled):
-    """Poisson: q^2. Fixed size: k (k - 1) / (n (n - 1))."""
+    """Any two clients are drawn together as often as the sampling scheme says."""
     sampling, drawn = sampled
     rate = RATE**2 if sampling == "poisson" else 12 * 11 / (SIZE * (SIZE - 1))
     for group in (0, 1):
@@ -90,7 +90,7 @@ def test_same_key_round_and_group_give_the_same_cohort():
 
 
 def test_a_known_draw_stays_as_it_is():
-    """A resumed training must meet the cohorts it has drawn before: this may not change lightly."""
+    """Cohorts of a fixed key never change, so that a resumed run draws the same cohorts as before."""
     plan = plan_of(groups_from_shares(40, (1, 2)))
     first, second = draw_cohorts(plan, 7, KEY)
     assert first.tolist() == [0, 3, 9, 11, 12, 13, 15]

@@ -1,4 +1,4 @@
-"""Scheduled sums: turns, the server's and a client's ledger, and what they refuse."""
+"""Tests of scheduled sums: clients' turns, the ledgers of server and client, and what they refuse."""
 
 import contextlib
 import math
@@ -69,7 +69,7 @@ def promised(plan, m=0, **changed):
 
 
 def cost(plan, m, turns, rounds=ROUNDS):
-    """Epsilon of turns, from matrices."""
+    """Return the epsilon of a client's turns, by explicit matrices."""
     taps = taps_of(plan.mechanism, 0)
     matrix = np.linalg.inv(
         np.eye(rounds) - sum(tap * np.eye(rounds, k=-lag) for lag, tap in enumerate(taps, start=1))
@@ -104,7 +104,7 @@ def test_where_turns_divide_the_rounds_client_j_begins_in_round_j_mod_b():
 
 
 def test_below_one_turn_a_client_as_many_have_one_as_there_are_messages_for():
-    """Of 1,000 clients a rate of 0.0151 asks one in 67 a round, and 12 in 67 in twelve rounds."""
+    """At a rate of 0.0151, one client in 67 is asked in each of twelve rounds, and none is asked twice."""
     plan = plan_of(groups=groups_from_sizes(2.0, (1000,)), turns=None, sampling_rate=0.0151, num_taps=1)
     assert plan.sampling_rate == pytest.approx(1 / 67)
     drawn = [draw_cohorts(plan, index, KEY)[0] for index in range(ROUNDS)]
@@ -175,7 +175,7 @@ def test_a_run_of_the_schedule_is_charged_and_restored():
 
 
 def test_a_turn_that_was_missed_is_moved_into_a_free_place_as_far_as_the_limits_let_it():
-    """Of twelve clients with three turns, 4 apart, client 5 is away in round 1, and 9 from round 5 on."""
+    """A client's missed turn moves to a later round that has a place and is far enough from other turns."""
     plan = plan_of(groups=groups_from_sizes(2.0, (12,)), turns=(3,))
     ledger, rounds = Ledger(plan), dict[int, list[int]]()
     for index in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""One noise for groups with different budgets, against dp-accounting used on its own."""
+"""Tests of sampling rates by which groups of different budgets share one noise, against dp-accounting."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ TERMS: dict[str, Any] = {"num_rounds": 20, "delta": 1e-3}
 
 
 def independent_epsilon(accountant, rate, sigma):
-    """What dp-accounting says of a group's rounds, at its own grid of orders or losses."""
+    """Return epsilon of a group's rounds by dp-accounting, with its own grid of orders or losses."""
     relation = dp.NeighboringRelation.REPLACE_SPECIAL
     if accountant == "pld":
         ledger = dp.pld.PLDAccountant(relation, value_discretization_interval=1e-3)

@@ -1,4 +1,4 @@
-"""A vote over settings: what it costs, that the rounds are planned with the rest, and what is refused."""
+"""Tests of a private vote over settings: its cost, the rounds planned beside it, and refusals."""
 
 import math
 from dataclasses import replace
@@ -97,7 +97,7 @@ def test_vote_and_steps_together_spend_every_budget_by_another_librarys_composit
     [("method=dp_fedavg", "privacy.against=outsiders"), ("method=gdpfed", "privacy.against=everyone")],
 )
 def test_vote_and_rounds_of_clients_spend_every_budget(adjacency, words):
-    """Against everyone all is one Gaussian; of outsiders samples are secret, and the vote is not."""
+    """The vote and the rounds together spend each group's budget, by dp-accounting's composition."""
     plan = method_of(*ABOUT_CLIENTS, *words, f"privacy.adjacency={adjacency}").plan
     distance = 1.0 if adjacency == "zero_out" else 2.0
     voted = (1.0 if adjacency == "zero_out" else math.sqrt(2)) / plan.vote.noise_stddev

@@ -1,4 +1,4 @@
-"""The bound of fixed-size sampling, against dp-accounting's and against sums of many digits."""
+"""Tests of the bound for fixed-size sampling, against dp-accounting and against sums with 600 digits."""
 
 import math
 from decimal import Decimal, localcontext
@@ -20,7 +20,7 @@ def test_agrees_with_the_library(sigma, cohort, group):
 
 
 def log_moment(sigma, order):
-    """log E[(r - 1)^l] as the alternating sum that it is, with digits enough."""
+    """Return the logarithm of a moment as its alternating sum, computed with 600 digits."""
     with localcontext() as context:
         context.prec = 600
         half = 1 / (2 * Decimal(sigma) ** 2)

@@ -1,4 +1,4 @@
-"""Weighted draws and totals of zCDP, against simulation and published figures."""
+"""Tests of weighted draws and of zCDP totals, against simulations and published figures."""
 
 import re
 
@@ -13,7 +13,7 @@ DELTA = 1e-5
 
 
 def chances(seed=0, num_clients=100):
-    """x at the beginning of the paper's game."""
+    """Return the clients' drawing probabilities, in proportion to random budgets as in the paper."""
     rng = np.random.default_rng(seed)
     rng.uniform(0, 1, num_clients)
     budgets = rng.uniform(0.01, 12, num_clients)
@@ -90,7 +90,7 @@ def test_capped_probabilities_sum_to_the_size_and_stay_in_proportion():
 @pytest.mark.parametrize("name", ["poisson", "without_replacement", "with_replacement"])
 @pytest.mark.parametrize("size", [5, 12])
 def test_clients_are_drawn_as_often_as_is_said(name, size):
-    """4,000 samples: each frequency is within five standard deviations of both errors."""
+    """Over 4,000 samples, clients are drawn as often as the stated probabilities say."""
     law, x, samples = weighted_draws(name), chances(num_clients=15), 4000
     generator, counts = np.random.default_rng(1), np.zeros(15)
     for _ in range(samples):
@@ -105,7 +105,7 @@ def test_clients_are_drawn_as_often_as_is_said(name, size):
 
 @pytest.mark.parametrize(("size", "total", "paper"), [(20, 17.7, 1.03), (50, 37.1, 1.12), (80, 50.6, 1.33)])
 def test_only_true_chances_make_weights_that_sum_to_one(size, total, paper):
-    """Without replacement, the paper's weights theta / (K x) sum to more than one in the mean."""
+    """Without replacement, weights by true inclusion probabilities sum to one; the paper's sum to more."""
     x, theta, samples = chances(), np.full(100, 0.01), 1500
     race = weighted_draws("without_replacement")
     inclusion = race.inclusion(x, size)

@@ -1,4 +1,4 @@
-"""Runs of objects in Python: data, models, losses, metrics, partitions, extensions; wrong ones in a line."""
+"""Tests of runs with Python objects: data, models, losses, metrics, partitions, extensions, and errors."""
 
 import shlex
 import sys
@@ -47,7 +47,7 @@ COLUMNS = {
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch, tmp_path):
-    """A process that has been given nothing, in an empty directory."""
+    """Forget all given Python objects and enter an empty directory, as a new process does."""
     for registry in REGISTRIES:
         monkeypatch.setattr(
             registry,
@@ -73,7 +73,7 @@ def net():
 
 
 class Stops(Extension):
-    """Ends a run after one round, and counts what it saw."""
+    """Extension that counts evaluations and ends the run after the first round."""
 
     key = "stops"
 

@@ -1,4 +1,4 @@
-"""The registry: names from this process and from installed packages, and one line for every other name."""
+"""Tests of the registry: names from this process and from packages, and a one-line error for others."""
 
 import pytest
 
@@ -8,7 +8,7 @@ GROUP = "gdpfed.test_things"
 
 
 class ThingError(ValueError):
-    """A name that cannot be used."""
+    """Error of the test's registry for a name that cannot be used."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Sentences of the model card that say what is promised of what, to whom, and how surely."""
+"""Tests of the model card's sentences on privacy: what is promised, against whom, and how surely."""
 
 import math
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""A result that is not above the most frequent class is said, with what may be the cause, and no other is."""
+"""Tests of the warning that a result does not exceed the most frequent class, and of its likely causes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ def entry(accuracy, **metrics):
 
 
 def run_of(path: Path, overrides=(), *, x=None, y=None, classes=2) -> Any:
-    """As much of a prepared run as is looked at: 200 test examples, 120 of class 0."""
+    """Return a minimal prepared run: its test set has 200 examples, of which 120 are of class 0."""
     y = np.array([0] * 120 + [1] * 80) if y is None else y
     x = np.zeros((len(y), 3), dtype=np.float32) if x is None else x
     labels = labels_of("classes", classes, ())
@@ -124,7 +124,7 @@ def test_budgets_that_no_turn_can_use_are_warned_of_and_a_cause(tmp_path):
 
 
 def counted(right, wrong, noise):
-    """Counts of two classes: 60 % of class 0, which is answered always but for what is right beyond it."""
+    """Return noised counts of two equally frequent classes, with `right` and `wrong` answers in each."""
     counts = np.zeros(counts_dimension(2))
     counts[:4] = [right, wrong, wrong, right]
     counts[4:] = (right + wrong) / 10

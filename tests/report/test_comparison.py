@@ -1,4 +1,4 @@
-"""Comparing runs: seeds become one line with mean and deviation, and what is no finished run is refused."""
+"""Tests of comparing runs: seeds become one line with mean and deviation; unfinished runs are refused."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ RDP = "privacy.accountant=rdp"
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """gdpfed_plus with three seeds, which shows its cohorts, one dp_fedavg, one fedavg."""
+    """Write three runs of gdpfed_plus that show their cohorts, one of dp_fedavg and one of fedavg."""
     folder = tmp_path_factory.mktemp("runs")
     for seed, final in enumerate(FINAL):
         accuracies = (0.1, 0.3 + seed / 100, final)
@@ -39,7 +39,7 @@ def written(tmp_path_factory):
 
 @pytest.fixture
 def runs(written, tmp_path):
-    """The runs, for a test to change."""
+    """Return a copy of the written runs that a test may change."""
     return shutil.copytree(written, tmp_path, dirs_exist_ok=True)
 
 
@@ -96,7 +96,7 @@ def test_a_label_names_what_tells_lines_apart(tmp_path):
 
 
 def test_a_label_names_few_of_many_settings_that_go_with_each_other(tmp_path):
-    """Five settings tell the same two lines apart: the one of most weight is named, and how many more."""
+    """Where many settings tell two lines apart, a label names the most important and counts the others."""
     steps = ["training.local_steps=7", "training.batch_size=3", "training.momentum=0.5"]
     for name, overrides in {
         "a": ["privacy.budgets=[1]"],
@@ -180,7 +180,7 @@ def test_the_report_is_markdown_tables_and_pictures(runs, tmp_path_factory, caps
 
 
 def spoil(runs, name):
-    """One way in which a directory is not a finished run; returns the directory."""
+    """Damage a run's directory, or choose one without a run, by name; return the directory."""
     run = runs / "plus0"
     if name == "absent":
         return runs / "nowhere"
@@ -236,7 +236,7 @@ def test_a_run_named_twice_is_refused(runs, capsys):
 
 
 def test_lines_that_share_seeds_are_compared_seed_by_seed(runs, tmp_path_factory, capsys):
-    """dp_fedavg at seeds 0 to 2 is 32, 27 and 30 points below; t(0.975, 2) is 4.303."""
+    """Two methods with the same seeds are compared seed by seed, with a t interval of their difference."""
     for seed, final in enumerate((0.30, 0.38, 0.41)):
         write_run(
             runs / f"dp{seed}", [RDP, "method=dp_fedavg", f"run.seed={seed}"], accuracies=(0.2, 0.3, final)

@@ -1,4 +1,4 @@
-"""Tables show each figure whole at any width, facts are lines, and progress is one of them."""
+"""Tests of the console: tables show each figure whole at any width, and progress is one line."""
 
 from io import StringIO
 
@@ -56,7 +56,7 @@ def test_the_progress_is_one_line_of_80_columns(groups):
 
 
 def test_a_notebook_gets_no_codes_for_a_terminal(monkeypatch):
-    """Its kernel gives programs a terminal and asks for colours, and the cell keeps each code."""
+    """In a notebook, output has no terminal codes, even where the environment asks for colours."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert OutputConsole().is_terminal
     monkeypatch.setenv("JPY_PARENT_PID", "7")

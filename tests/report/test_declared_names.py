@@ -1,4 +1,4 @@
-"""Names of classes, columns and parties are text wherever they are shown, and no terminal obeys them."""
+"""Tests of declared names (classes, columns, parties): no page and no terminal interprets them."""
 
 import re
 

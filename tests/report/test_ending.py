@@ -1,4 +1,4 @@
-"""What a run says at its end, and what it costs in accuracy: of files alone, as pictures and as a page."""
+"""Tests of the summary at a run's end, and of pictures and tables of accuracy against epsilon."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Figures for Prometheus: those of a run and of a node, none of which a secret sample or data decides."""
+"""Tests of figures for Prometheus, of runs and nodes: none depends on a secret sample or on data."""
 
 import json
 import re
@@ -58,12 +58,12 @@ HIDDEN_OF_RUNS = {
 
 
 def values(figures) -> dict[tuple[str, str], float]:
-    """Values by name and the last label."""
+    """Return the values of figures, keyed by a figure's name and by the value of its last label."""
     return {(each.name, list(each.labels.values())[-1]): each.value for each in figures}
 
 
 def drawn(folder, size):
-    """A run that differs from others in who was drawn and how long it took, and in nothing else."""
+    """Return the figures of a run whose cohort sizes and times follow from `size`."""
     begun(folder)
     changed = [
         replace(
@@ -98,7 +98,7 @@ def test_a_run_that_draws_nobody_in_secret_has_them_all(tmp_path):
 
 
 def node_of(folder, rate: float, rounds: Sequence[int], refused: Sequence[tuple[str, str, str]]):
-    """The figures of a node that took part in rounds, and refused: what, by which cause, of which run."""
+    """Return a node's figures after `rounds` and after refusals, each given as (request, cause, run)."""
     folder.mkdir()
     plan = make_plan(
         groups=groups_from_shares(40, (1.0,)), num_rounds=5, sampling_rate=rate, clipping_norm=1.0, delta=1e-3
@@ -118,7 +118,7 @@ def node_of(folder, rate: float, rounds: Sequence[int], refused: Sequence[tuple[
 
 
 def test_no_figure_of_a_node_depends_on_a_secret_draw_or_on_data(tmp_path):
-    """A node that is never drawn, and one that is, refuses two stages, and has odd data."""
+    """A node's exported figures do not depend on whether it is drawn, refuses stages or has odd data."""
     idle, nothing = node_of(tmp_path / "idle", 0.4, (), [("offer", "budget", "x")])
     told = [("offer", "budget", "x"), ("mask", "budget", "one"), ("advertise", "protocol", "one")]
     odd = [("join", cause, "") for cause in ("data", OTHER)]
@@ -203,7 +203,7 @@ def test_they_are_served_on_the_loopback_alone(tmp_path, capsys):
 
 
 def host_answer(port, name):
-    """The status for a request by this name, as a browser sends it whose name was led here."""
+    """Return the status of a request with this host name, as a browser sends it after DNS rebinding."""
     with closing(HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
         connection.request("GET", "/", headers={"Host": name})
         return connection.getresponse().status
@@ -243,7 +243,7 @@ def test_without_the_extra_the_remedy_is_named(tmp_path, monkeypatch, capsys):
 
 
 def test_the_alert_rules_are_of_figures_that_there_are():
-    """And by labels that these figures have."""
+    """The alert rules use only figures and labels that are exported."""
     groups = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     assert len({rule["alert"] for rule in rules}) == len(rules) >= 6

@@ -1,4 +1,4 @@
-"""Figures by party: the number of cases, an interval, and "too few" in place of a figure of few cases."""
+"""Tests of figures by party: the number of cases and an interval, or "too few" in place of a figure."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -51,7 +51,7 @@ def test_many_parties_with_few_examples_share_a_row():
 
 
 def counted(records, seed, noise):
-    """Noised counts of so many records, of which four in five are answered rightly."""
+    """Return noised counts of some records, of which four in five are classified correctly."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 2, records)
     right = rng.random(records) < 0.8

@@ -1,4 +1,4 @@
-"""What an operator reads: status line, model card, event files, and what MLflow is sent."""
+"""Tests of outputs for operators: status line, model card, event files, and calls to MLflow."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def test_metrics_leave_out_what_is_not_promised():
 
 
 def drawn(sizes, seconds):
-    """The record of a round as it differs by who was drawn, and by nothing else."""
+    """Return those fields of a round's record that depend on who was drawn."""
     against = [None if size < 3 else size / 2 for size in sizes]
     failures = {f"group {k}": f"cohort of {size} is small" for k, size in enumerate(sizes) if size < 3}
     return {
@@ -82,7 +82,7 @@ def drawn(sizes, seconds):
 
 
 def test_nothing_that_is_shown_depends_on_who_was_drawn(tmp_path):
-    """Sizes and times would tell whoever reads them what epsilon is stated for not knowing."""
+    """Status lines, metrics and event files of a run with secret samples do not depend on who was drawn."""
     few, many = drawn([3, 2], 0.5), drawn([90, 70], 60.0)
     shown = [
         (
@@ -114,7 +114,7 @@ def test_nothing_that_is_shown_depends_on_who_was_drawn(tmp_path):
 
 
 def events_in(path):
-    """TFRecord: length (8 bytes), its checksum (4), the event, its checksum (4)."""
+    """Yield the events of a TFRecord file: length (8 bytes), checksum (4), event, checksum (4)."""
     data = path.read_bytes()
     while data:
         length = int.from_bytes(data[:8], "little")
@@ -156,7 +156,7 @@ def test_a_process_that_resumes_in_the_same_second_keeps_the_first_ones_events(t
 
 
 class TrackingServer(HTTPServer):
-    """Notes what it is sent, and refuses the calls that a test names."""
+    """HTTP server that records MLflow calls, and refuses those that a test names."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Tracker)
@@ -165,7 +165,7 @@ class TrackingServer(HTTPServer):
 
 
 class Tracker(BaseHTTPRequestHandler):
-    """As much of MLflow's REST interface as a run needs."""
+    """Handler of the part of MLflow's REST interface that a run uses."""
 
     server: TrackingServer
 

@@ -1,4 +1,4 @@
-"""A method of anybody's may show its plan in tables of its own."""
+"""Test of a method that shows its plan in its own tables."""
 
 from conf.load import load
 from conf.schema import SecAggConfig

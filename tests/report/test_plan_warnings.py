@@ -1,4 +1,4 @@
-"""What is weak in a plan, against the binomial tail written out."""
+"""Tests of warnings about weak plans, against the binomial tail written out."""
 
 from math import comb
 
@@ -20,7 +20,7 @@ def plan_of(*overrides):
 
 
 def lines(*overrides, minimum=3):
-    """All but those that other tests have."""
+    """Return the warnings of a plan, except two kinds that other tests check."""
     config = load([*ROLES, f"secagg.minimum_cohort={minimum}", *overrides])
     warnings = plan_warnings(make_method(config).plan, config)
     elsewhere = ("which clients there are", "every member")
@@ -37,7 +37,7 @@ def test_clients_that_their_data_chooses_are_named():
 
 
 def below(least, *groups):
-    """P(fewer than least), over (size, rate) of groups that are drawn independently, term by term."""
+    """Return the chance that fewer than `least` clients of independent groups (size, rate) are drawn."""
     if not groups:
         return float(least > 0)
     (n, q), *others = groups

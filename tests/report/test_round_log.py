@@ -1,4 +1,4 @@
-"""The record of rounds: what is written reads back, a half-written line waits, a damaged one is named."""
+"""Tests of the log of rounds: lines read back, half-written lines are left out, damaged ones are named."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Pictures of rounds and of what was spent: what is drawn is what plan and records say."""
+"""Tests of pictures of rounds and of spent budgets: they show what the plan and the records say."""
 
 import json
 from dataclasses import replace
@@ -33,7 +33,7 @@ ENTRY = RoundLogEntry(
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that would be written."""
+    """Return a list of the figures that would be written, in place of writing them."""
     found = []
     for module in (round_pictures, spent_picture):
         monkeypatch.setattr(module, "save", lambda figure, path: found.append(figure))
@@ -41,7 +41,7 @@ def drawn(monkeypatch):
 
 
 def bars(axes):
-    """Left end, width and vertical middle of every bar, by the colour of its face or edge."""
+    """Return left end, width and vertical middle of every bar."""
     return [
         (round(each.get_x(), 6), round(each.get_width(), 6), round(each.get_y() + each.get_height() / 2, 6))
         for each in axes.patches
@@ -117,7 +117,7 @@ def test_a_timeline_of_many_rounds_keeps_those_that_failed():
 
 
 def finished(path, spent, budgets, parties=None):
-    """A run of four clients in two groups."""
+    """Return a finished run of four clients in two groups."""
     path.mkdir()
     assignment = {"clients": [[[0, 2]], [[2, 4]]], **({"parties": parties} if parties else {})}
     (path / "assignment.json").write_text(json.dumps(assignment))

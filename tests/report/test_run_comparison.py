@@ -1,4 +1,4 @@
-"""A run beside what its parties could have without it: fits near a model, figures, and the command."""
+"""Tests of `gdpfed compare`: a run beside the models that its parties could train without the run."""
 
 import json
 from math import sqrt
@@ -43,7 +43,7 @@ OWN_BIAS = "training.local_parameters=['*.bias']"
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """A run of mr_mtl whose bias stays with the parties."""
+    """Simulate a run of mr_mtl whose bias stays with the parties, and return its directory."""
     directory = tmp_path_factory.mktemp("worth") / "run"
     words = ("method=mr_mtl", "method.pull=0.5", "secagg=off", OWN_BIAS, f"run.directory={directory}")
     simulate(load([*RUN, *words]))
@@ -102,7 +102,7 @@ def test_parameters_that_stay_at_a_party_are_not_in_theta(path):
 
 @pytest.mark.parametrize("pull", [0.0, 0.3])
 def test_clients_own_models_are_pulled_to_their_mean(pull):
-    """By the source's two lines, written again: w_k' = w_k + Delta_k, then towards the mean of all w_k'."""
+    """Clients' own models take their updates, and are then pulled towards the mean of all own models."""
     settings = ("method.chosen=[]", "training.learning_rate=0.1", "training.local_steps=4")
     method = make_method(load([*RUN, "method=mr_mtl", f"method.pull={pull}", *settings]))
     moves = np.random.default_rng(1).normal(size=(6, 62))
@@ -191,7 +191,7 @@ def worth(value, privacy="epsilon 1, by record", model="DP-Sum", rows=20):
 
 
 def test_runs_of_other_budgets_are_rows_of_their_own():
-    """Averaged is what differs in the seed alone: an epsilon of 1 and one of 8 are never one row."""
+    """Only runs that differ in the seed alone are averaged; runs of different budgets are separate rows."""
     one = mean_worth([worth(0.6), worth(0.8)])
     assert one.title.endswith("mean of 2 runs")
     found = side_by_side({"budgets (1)": one, "budgets (8)": worth(0.9, "epsilon 8, by record")})
@@ -206,7 +206,7 @@ def test_runs_of_other_budgets_are_rows_of_their_own():
 
 
 def test_a_sweep_is_compared_line_by_line(path, tmp_path, monkeypatch, capsys):
-    """Two budgets, one of them with two seeds, by the command; each run is looked at once."""
+    """In a sweep, the command averages seeds, keeps budgets in separate lines, and reads each run once."""
     asked = []
 
     def looked_at(run, overrides, pull):
@@ -227,7 +227,7 @@ def test_a_sweep_is_compared_line_by_line(path, tmp_path, monkeypatch, capsys):
 
 
 def test_terms_of_rows_are_what_drawing_the_rows_again_shows():
-    """Against the bootstrap: the spread of an AUC, and of how much two models of like answers differ."""
+    """The standard errors of an AUC, and of the difference of two AUCs, agree with the bootstrap's."""
     rng = np.random.default_rng(3)
     labels = (rng.random(400) < 0.1).astype(np.int64)
     ours = np.stack([np.zeros(400), labels + rng.normal(size=400)], axis=1)
@@ -275,7 +275,7 @@ def test_bars_of_a_picture_are_intervals_where_there_are_some():
 
 
 def test_a_sweep_of_budgets_over_persons_is_answered_first_and_by_auc(tmp_path, monkeypatch, capsys):
-    """Deaths are rare, persons have several stays; two budgets with two seeds, by the command."""
+    """For persons of whom few die, a comparison of several budgets begins with answers by AUC."""
     trained, average = list[int](), rivals._federated_average
 
     def counted(parties, averaging):

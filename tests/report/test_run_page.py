@@ -1,4 +1,4 @@
-"""`gdpfed report RUN --html`: one page, which asks for nothing else and tells no more than the run may."""
+"""Tests of `gdpfed report RUN --html`: a page that loads nothing and shows only what the run may show."""
 
 import json
 import re
@@ -22,7 +22,7 @@ SECRET = ("method=dp_fedavg", "privacy.against=outsiders", "privacy.accountant=r
 
 
 class Page(HTMLParser):
-    """Its texts, and all that it would load."""
+    """Parser of a page that collects its tags, its texts, and the addresses that it loads."""
 
     def __init__(self, text):
         super().__init__()
@@ -39,7 +39,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
-    """Runs by name, of the same few clients."""
+    """Simulate a run against everyone and one with secret samples, and return their folder."""
     directory, words = tmp_path_factory.mktemp("pages"), ("run.num_rounds=3", "privacy.sampling_rate=0.4")
     few = ("dataset=digits", "dataset.num_clients=15", "privacy.budgets=[1,3]", "simulation.workers=1")
     for name, options in {"everyone": EVERYONE, "secret": SECRET}.items():
@@ -55,7 +55,7 @@ def runs(simulated, tmp_path):
 
 @pytest.fixture
 def undrawn():
-    """Pictures that are files without a line in them: what is drawn is looked at elsewhere."""
+    """Replace pictures by empty files, because other tests check what is drawn."""
     with nothing_drawn():
         yield
 

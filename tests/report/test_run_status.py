@@ -1,4 +1,4 @@
-"""`gdpfed status`: where a run stands, from its files, and no more of it than its status lines may tell."""
+"""Tests of `gdpfed status`: the progress of a run from its files, without figures of secret samples."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def config_of(directory, overrides=SECRET):
 
 
 def begun(directory, overrides=SECRET, *, rounds=2):
-    """A run of so many rounds, the last without one of its sums; it is said to be a minute old."""
+    """Write a run of some rounds that is a minute old, and whose last round lacks one of its sums."""
     config = config_of(directory, overrides)
     begin_run(config)
     for number in range(rounds):
@@ -83,7 +83,7 @@ def test_it_is_one_screen_of_80_columns(tmp_path, capsys, monkeypatch, rounds):
 
 
 def test_nothing_that_is_shown_depends_on_a_secret_draw(tmp_path, capsys):
-    """Two runs that differ in who was drawn, and in nothing else."""
+    """`gdpfed status` shows the same for two runs that differ only in who was drawn."""
     shown = []
     for size, folder in ((5, tmp_path / "few" / "run"), (50, tmp_path / "many" / "run")):
         begun(folder)

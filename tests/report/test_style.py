@@ -1,4 +1,4 @@
-"""Methods look the same in every picture and unlike one another; an accuracy axis says what it covers."""
+"""Tests of the style of pictures: a method always looks the same, and an accuracy axis names its range."""
 
 from itertools import combinations
 
@@ -28,7 +28,7 @@ SEEN_BY = {
 
 
 def seen(colour, matrix):
-    """The colour in gamma-compressed components, as a screen would show it to others."""
+    """Return a colour as it looks to people whose colour vision `matrix` describes, gamma-compressed."""
     linear = [((c + 0.055) / 1.055) ** 2.4 if c > 0.04045 else c / 12.92 for c in to_rgb(colour)]
     mixed = (min(1.0, max(0.0, sum(m * c for m, c in zip(row, linear, strict=True)))) for row in matrix)
     return [c ** (1 / 2.4) for c in mixed]

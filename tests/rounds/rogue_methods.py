@@ -1,4 +1,4 @@
-"""Methods that ask for more than their plan charges, each in the second round, and what they are told.
+"""Methods that ask in the second round for more than their plan charges, and the errors they get.
 
 In the first round each of them is honest, and so is what it says ahead of the second one.
 """
@@ -13,7 +13,7 @@ from gdpfed.privacy.release import NoiseAt
 
 
 class Rogue(DPFedAvg):
-    """In the second round it asks for what ``ask`` makes of its honest request."""
+    """Method that in the second round asks for what its ``ask`` makes of the honest request."""
 
     def requests_ahead(self, theta, round_index, draw):
         return super().requests(theta, round_index, draw())
@@ -88,7 +88,7 @@ class OtherNoise(Rogue):
 
 
 def with_another(honest, plan):
-    """A member of the group beside those who were drawn."""
+    """Return the request with one client of the group more, who was not drawn."""
     others = np.setdiff1d(plan.groups[0].clients, honest.clients)
     return [replace(honest, clients=np.append(honest.clients, others[0]))]
 
@@ -104,7 +104,7 @@ class InNoGroup(Rogue):
 
 
 def with_twice_the_norm(honest):
-    """With as much noise as the plan's."""
+    """Return the request with twice the clipping norm, and with the plan's noise."""
     norm, sigma = honest.clipping_norm, honest.noise_multiplier
     return [replace(honest, clipping_norm=2 * norm, noise_multiplier=sigma / 2)]
 
@@ -140,7 +140,7 @@ class HeavyWeights(Rogue):
 
 
 class HeavyWeightsInALargerSum(Rogue):
-    """The sum is made large enough for them; its noise is the plan's."""
+    """Asks for weights of two in a sum with twice the clipping norm and the plan's noise."""
 
     def ask(self, honest):
         norm, sigma = honest.clipping_norm, honest.noise_multiplier
@@ -167,7 +167,7 @@ class OtherUnit(Rogue):
 
 
 class SameAgain(Rogue):
-    """The request of the first round once more, with the clients who were drawn then."""
+    """Asks in the second round for the request of the first round again, with the clients drawn then."""
 
     def requests(self, theta, round_index, cohorts):
         requests = super().requests(theta, round_index, cohorts)
@@ -180,7 +180,7 @@ class SameAgain(Rogue):
 
 
 class StillAsking(DPFedAvg):
-    """Asks in the second round by the means of the first one."""
+    """Asks in the second round through the function that it was given in the first round."""
 
     def round(self, theta, round_index, cohorts, sum_updates):
         if round_index == 0:
@@ -189,7 +189,7 @@ class StillAsking(DPFedAvg):
 
 
 class AskingAfterwards(DPFedAvg):
-    """Asks for part of the cohort in the second round, and for the rest when the round is over."""
+    """Asks for half of the cohort in the second round, and for the second half after the round has ended."""
 
     def round(self, theta, round_index, cohorts, sum_updates):
         if round_index == 0:
@@ -206,7 +206,7 @@ class AskingAfterwards(DPFedAvg):
 
 
 class OtherPlan(Rogue):
-    """Changes its plan for one with half the noise, and asks for what that says."""
+    """Changes its plan to one with half the noise, and asks for what the changed plan says."""
 
     def ask(self, honest):
         (group,) = self.plan.groups
@@ -221,7 +221,7 @@ class OtherPlan(Rogue):
 
 
 class Lookalike(Rogue):
-    """Something that has all that a request has, and is none."""
+    """Asks with an object that has all fields of a request, but is not of its class."""
 
     class Request:
         def __init__(self, honest):
@@ -232,7 +232,7 @@ class Lookalike(Rogue):
 
 
 class AheadOfStrangers(DPFedAvg):
-    """Wants keys agreed with a client who is not drawn for the next round."""
+    """Asks ahead of the next round for keys with a client who is not drawn for that round."""
 
     def requests_ahead(self, theta, round_index, draw):
         (honest,) = super().requests_ahead(theta, round_index, draw)

@@ -1,4 +1,4 @@
-"""Noise that a blamed member leaves in the sum is expected there; without a blamed member it is not."""
+"""Tests of noise that blamed members leave in a sum: it is accepted, but not if nobody is blamed."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ PUSH = 0.41
 
 
 def outcome(num_liars, push):
-    """Of a sum of zeros over six members, with liars whose noise cannot be taken out again."""
+    """Return the outcome of a sum of zeros over six members, some with wrong commitments to their noise."""
     parameters = make_parameters(
         6, dimension=DIMENSION, noise_multiplier=SIGMA, dropout_tolerance=2, threshold=3, noise_levels=LEVELS
     )

@@ -1,4 +1,4 @@
-"""What clients keep between rounds: SCAFFOLD against Algorithm 1 written out, files, resuming, refusals."""
+"""Tests of states that clients keep between rounds: SCAFFOLD's Algorithm 1, files, resuming, refusals."""
 
 from dataclasses import replace
 
@@ -44,19 +44,19 @@ TOLD_KEY = f"{ClientMemory.key}.{TOLD}"
 
 
 def told_in(directory):
-    """c as of the last checkpoint, shape (d,)."""
+    """Return SCAFFOLD's control variate c at the last checkpoint, shape (d,)."""
     return np.asarray(Checkpoint.load(directory).method_state[TOLD_KEY], np.float32)
 
 
 def states_in(directory, clients=CLIENTS):
-    """c_i of every client, shape (n, size), with zeros for those that have not taken part."""
+    """Return each client's control variate c_i, shape (n, size): zeros for clients not yet in a round."""
     kept = {int(path.name.split(".")[0]): path for path in (directory / CLIENT_STATES_FOLDER).iterdir()}
     size = len(np.load(next(iter(kept.values()))))
     return np.stack([np.load(kept[k]) if k in kept else np.zeros(size, np.float32) for k in range(clients)])
 
 
 def gradient(theta, x, y):
-    """Of the mean cross entropy of softmax regression, float64[650]; weights come first, then biases."""
+    """Return the gradient of softmax regression's mean cross entropy, float64[650]: weights, then biases."""
     w, b = theta[:640].reshape(10, 64), theta[640:]
     logits = x @ w.T + b
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -66,7 +66,7 @@ def gradient(theta, x, y):
 
 
 def algorithm_1(theta, data, cohorts, expected, training):
-    """SCAFFOLD with option II: x, c, and all c_i after every round. `expected` is |S|, or what is for it."""
+    """Return x, c and all c_i after SCAFFOLD's Algorithm 1 with option II; `expected` stands for |S|."""
     n, x = len(data), theta.astype(np.float64)
     c, own = np.zeros_like(x), np.zeros((n, len(x)))
     for r, cohort in enumerate(cohorts):
@@ -118,7 +118,7 @@ UNDER_PRIVACY = {
 
 @pytest.mark.parametrize("kind", [None, *UNDER_PRIVACY])
 def test_what_all_are_told_is_the_mean_of_what_they_keep(tmp_path, monkeypatch, kind):
-    """Under masks, groups and clipping as well, if all take part and the noise is left out."""
+    """If all clients take part without noise, the state that they are told is the mean of what they keep."""
     words: tuple[str, ...] = ("method=fedavg", "privacy.sampling_rate=1")
     if kind is not None:
         words = (*UNDER_PRIVACY[kind], "privacy.sampling_rate=1", "privacy.clipping_norm=0.05", "secagg=off")
@@ -163,7 +163,7 @@ def test_nothing_depends_on_how_the_work_is_shared_or_on_when_a_run_pauses(tmp_p
 
 @pytest.mark.parametrize("client", [3, 7])
 def test_all_engines_end_where_a_node_ends(client):
-    """Also with a client that has no records, whose steps are what is added alone."""
+    """Every training engine computes the update that a node computes, also for a client without records."""
     order = order_of("cnn3", num_clients=90, batch_size=5)
     theta = theta_of(order)
     added = np.random.default_rng(0).normal(scale=0.01, size=(1, len(theta))).astype(np.float32)
@@ -185,7 +185,7 @@ def test_all_engines_end_where_a_node_ends(client):
 
 
 def test_who_is_in_no_sum_keeps_what_it_had(tmp_path):
-    """And what all are told is stepped by the sums that there are, and by whom these expected."""
+    """If a sum fails, its clients keep their states, and the state told to all moves by successful sums."""
     config = config_of(
         tmp_path, *SCAFFOLD, "method=gdpfed", "training.local_steps=1", "training.learning_rate=1"
     )
@@ -277,7 +277,7 @@ def test_nodes_keep_nothing_and_a_run_on_them_is_refused(tmp_path):
 
 
 class Counter(KeptState):
-    """A plug-in's: a client counts its rounds, and steps by that many tenths beside its gradient."""
+    """State of a plug-in: a client counts its rounds, and adds a tenth of the count to each step."""
 
     def size(self, dimension):
         return 1
@@ -290,7 +290,7 @@ class Counter(KeptState):
 
 
 class OwnMomentum(KeptState):
-    """A plug-in's: half of the mean gradient of a client's last round goes to all of its next one."""
+    """State of a plug-in: half of the mean gradient of a client's last round is added in the next round."""
 
     def added(self, kept, told, training):
         return kept / 2

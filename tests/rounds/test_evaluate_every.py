@@ -1,4 +1,4 @@
-"""Rounds from one evaluation on the server to the next."""
+"""Tests of runs whose model is evaluated on the server only every few rounds."""
 
 from math import isnan
 
@@ -23,7 +23,7 @@ FIVE = ("method=fedavg", "run.num_rounds=5", "dataset.num_rounds=5", "privacy.sa
 
 
 class Counts(Extension):
-    """Counts the rounds that were evaluated, and may end the training before the third."""
+    """Extension that notes which rounds were evaluated, and ends the training after `rounds` rounds."""
 
     key = "counts"
 

@@ -1,4 +1,4 @@
-"""Extensions: those of docs/extending.md word for word, and those that ask for what nobody has charged."""
+"""Tests of extensions: those of docs/extending.md word for word, and those that ask for uncharged sums."""
 
 import re
 import sys
@@ -40,7 +40,7 @@ FEDAVG = (
 
 
 def of_page(name):
-    """The class of that name on the page, and how many lines it takes with its imports."""
+    """Return a class of docs/extending.md by name, and the number of lines of its code block."""
     (block,) = [text for text in BLOCK.findall(PAGE.read_text(encoding="utf-8")) if f"class {name}(" in text]
     module: dict[str, Any] = {}
     exec(block, module)  # noqa: S102 - the page of this project
@@ -49,7 +49,7 @@ def of_page(name):
 
 @pytest.fixture
 def named(monkeypatch):
-    """Give extensions names for this test."""
+    """Return a function that replaces all registered extensions for this test."""
 
     def name(**extensions):
         monkeypatch.setattr(EXTENSIONS, "_items", extensions)
@@ -94,7 +94,7 @@ def test_the_model_of_the_best_round_is_released(tmp_path, named, monkeypatch):
 
 
 def test_what_is_said_of_a_run_is_said_of_the_model_that_it_released(tmp_path, named):
-    """A run that ends early says why, and has the figures of the best round on screen, card and in tables."""
+    """A run that ends early says why, and all its outputs show the figures of the released model."""
     named(early_stop=of_page("EarlyStop")[0], best_round=of_page("BestRound")[0])
     both, path = "run.extensions={early_stop: {patience: 1}, best_round: {}}", tmp_path / "run"
     simulate(config(both, "training.learning_rate=2", "run.num_rounds=20", f"run.directory={path}"))
@@ -139,7 +139,7 @@ def test_a_tracker_is_told_of_every_round(tmp_path, named, monkeypatch):
 
 
 class AsksForLess(Extension):
-    """Takes the noise out of what the method asks for."""
+    """Extension that removes the noise from what the method asks for, from the second round on."""
 
     key = "rogue"
 
@@ -152,14 +152,14 @@ class AsksForLess(Extension):
 
 
 class AsksForMore(AsksForLess):
-    """Has every sum a second time."""
+    """Extension that asks for every sum a second time, under another name."""
 
     def asked(self, order, requests):
         return [*requests, *(replace(each, name=f"{each.name} again") for each in requests)]
 
 
 class SumsBesides(AsksForLess):
-    """Has something summed that the plan does not pay for, before the rounds."""
+    """Extension that asks before the rounds for a sum that the plan does not charge."""
 
     def asked(self, order, requests):
         return list(requests)
@@ -170,7 +170,7 @@ class SumsBesides(AsksForLess):
 
 
 class GoesAroundTheLedger(SumsBesides):
-    """Gives the fleet a request that no ledger has charged."""
+    """Extension that has clients sum requests that no ledger has charged."""
 
     def before_rounds(self, run):
         requests = run.prepared.method.requests(run.theta, 0, run.prepared.largest_cohorts(0))
@@ -178,7 +178,7 @@ class GoesAroundTheLedger(SumsBesides):
 
 
 class RoundOfItsOwn(SumsBesides):
-    """Does the second round itself, and asks for it twice."""
+    """Extension that runs the second round itself, and asks for its sums twice."""
 
     def before_rounds(self, run):
         self.run = run
@@ -274,7 +274,7 @@ class LeavesOut(SumsBesides):
     """Leaves the second round out."""
 
     def before_rounds(self, run):
-        """There is nothing to be done."""
+        """Do nothing."""
 
     def start(self, order, theta):
         if order.round_index == 1:

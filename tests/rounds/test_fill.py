@@ -1,4 +1,4 @@
-"""Cohorts that are filled up: whether there is a sum follows from who is there, not from who was drawn."""
+"""Tests of filled cohorts: whether a sum exists depends on who is present, not on who was drawn."""
 
 from collections import Counter
 from dataclasses import asdict, replace
@@ -56,7 +56,7 @@ def planned(*overrides, method):
 
 
 def filling(*overrides, key=KEY, present=None, method="dp_fedavg", same_size=False):
-    """A plan, and a function from a round to its cohorts as drawn and as filled."""
+    """Return a plan, and a function that returns a round's cohorts as drawn and as filled."""
     plan = planned(*overrides, method=method).plan
     fill = Fill(plan)
     opened: Any = SimpleNamespace(loop=SimpleNamespace(state=SimpleNamespace(sampling_key=key)))
@@ -73,7 +73,7 @@ def filling(*overrides, key=KEY, present=None, method="dp_fedavg", same_size=Fal
 
 
 def test_whether_there_is_a_sum_tells_nothing_of_who_was_drawn():
-    """Without the fill a client is in nearly all cohorts that are large enough, and in few of the others."""
+    """If cohorts are filled, every round has a sum; otherwise a round's sum depends on who was drawn."""
     _, cohorts = filling()
     summed: dict[str, Counter[bool]] = {"as drawn": Counter(), "filled": Counter()}
     for index in range(400):
@@ -92,7 +92,7 @@ def test_whether_there_is_a_sum_tells_nothing_of_who_was_drawn():
     ("there", "size"), [(None, 10), (range(12), 10), (range(7), 7), (range(3), 3), (range(2), 0)]
 )
 def test_a_cohort_grows_until_it_may_lose_one_or_all_are_there(there, size):
-    """Of ten one may vanish under a dropout tolerance of 0.1; too few are not asked to fill."""
+    """A cohort is filled until it may lose one member or has all present clients, if these are enough."""
     present = None if there is None else frozenset(there)
     _, cohorts = filling(*THIRTY, present=present)
     for index in range(40):
@@ -118,7 +118,7 @@ HUNDRED = ("dataset.num_clients=100", "privacy.sampling_rate=0.05")
 @pytest.mark.parametrize("method", ["dp_fedavg", "gdpfed", "idp_fedavg_scale"])
 @pytest.mark.parametrize("there", [range(100), range(0, 100, 2)])
 def test_with_one_size_no_sum_tells_how_many_were_drawn(method, there):
-    """A cohort is larger less than once in 10^8 rounds, and the audit knows the size by another formula."""
+    """With `same_size`, every filled sum has the same size, whatever number of clients is drawn."""
     plan, cohorts = filling(*HUNDRED, method=method, present=frozenset(there), same_size=True)
     found = [cohorts(index) for index in range(40)]
     groups = [[*range(len(plan.groups))]] if plan.one_sum else [[m] for m in range(len(plan.groups))]
@@ -155,7 +155,7 @@ def test_of_a_sum_that_cannot_be_nobody_is_asked_to_fill_it():
 
 @pytest.mark.parametrize("method", ["dp_fedavg", "gdpfed", "idp_fedavg_scale"])
 def test_sums_of_the_one_size_are_checked_before_a_run_begins(tmp_path, method):
-    """They may be larger than the largest cohort that is to be expected, so that integers overflow later."""
+    """With `same_size`, filling states its largest sums before a run, and they may exceed usual cohorts."""
     words = ["dataset.num_clients=120", "privacy.sampling_rate=0.1", "privacy.delta=1e-9", f"method={method}"]
     run = PreparedRun.of(small_config(tmp_path / "run", [*words, "secagg.same_size=true"]))
     plan, largest = run.method.plan, run.largest_cohorts(0)
@@ -182,7 +182,7 @@ def test_a_plan_whose_sums_every_member_would_refuse_to_have_filled_is_refused_f
 
 @pytest.mark.parametrize(("work", "said"), [("update", True), ("norm_histogram", False)])
 def test_members_are_told_that_others_may_fill_whether_somebody_does_or_not(work, said):
-    """Else they would learn from their own order how many were drawn; beside the rounds nobody fills."""
+    """Members are told that clients may fill a sum even if nobody does, but only in rounds of training."""
     plan = make_method(load([*SIX, "method=dp_fedavg"])).plan
     task = Task(DataSource("digits"), "linear", "iid", 6, seed=0)
     order = TrainingOrder(task, LocalTraining(5, 4, 0.5, 0.0), 0, "cpu", work=work)
@@ -260,7 +260,7 @@ def test_in_a_simulation_who_fills_sends_zeros_under_its_noise_and_trains_nothin
 
 
 def test_with_updates_in_clear_the_sum_is_that_of_those_who_were_drawn(tmp_path, monkeypatch):
-    """The noise of the sum is left out here, so that the sum is seen."""
+    """With updates in clear, a filled sum without its noise equals the sum of the drawn clients' updates."""
     monkeypatch.setattr(in_process_fleet, "sum_noise_steps", lambda order, parameters, stream: 0)
     config = small_config(tmp_path / "run", [*SIX, "method=dp_fedavg", "secagg=off"])
     prepared, engine = PreparedRun.of(config), SequentialEngine()
@@ -282,7 +282,7 @@ def test_with_updates_in_clear_the_sum_is_that_of_those_who_were_drawn(tmp_path,
 
 
 def engine_update(prepared, start, client):
-    """One client's clipped update, shape (d,)."""
+    """Return one client's clipped update, shape (d,)."""
     order = prepared.order
     norm = prepared.method.plan.groups[0].clipping_norm
     encoding = Encoding.for_sum(
@@ -294,7 +294,7 @@ def engine_update(prepared, start, client):
 def test_over_messages_a_node_that_fills_reads_nothing_is_charged_and_is_not_asked_too_often(
     tmp_path, monkeypatch
 ):
-    """At rate 0.05 six nodes are asked in all five rounds, and none refuses; keys agreed ahead are used."""
+    """Through Flower, a node that only fills a sum reads no data, is charged for it, and does not refuse."""
     read = list[tuple[int, int]]()
     examples = Job.examples
 
@@ -339,7 +339,7 @@ def test_a_run_that_is_resumed_fills_its_cohorts_as_before(tmp_path):
 
 
 class NeverAsked:
-    """A stand-in whose devices have no part in a sum that it only fills."""
+    """Stand-in for an edge that fails if its devices are asked to train."""
 
     def check(self, order):
         """Accept the order."""
@@ -354,7 +354,7 @@ class NeverAsked:
 
 @pytest.mark.parametrize("stand_in", [None, NeverAsked()])
 def test_zeros_are_sent_in_every_coordinate_by_an_edge_too_and_where_a_device_masks(stand_in, monkeypatch):
-    """An indicator says of any other contribution of zeros that it was not clipped."""
+    """A contribution that fills a sum is zero in every coordinate, also in that of the clipping indicator."""
     monkeypatch.setattr(Job, "examples", NeverAsked().change)
     task = Task(DataSource("digits"), "linear", "iid", 40, seed=0)
     order = TrainingOrder(task, LocalTraining(5, 4, 0.5, 0.0), 0, "cpu", indicator_share=0.1)

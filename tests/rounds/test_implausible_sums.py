@@ -1,4 +1,4 @@
-"""A poisoned sum ends as a failed sum of its round: charged, recorded, without a step of the model."""
+"""Tests of poisoned sums: such a sum fails, is charged and recorded, and does not change the model."""
 
 from typing import cast
 
@@ -19,7 +19,7 @@ NUM_CLIENTS, POISONER, POISONED_ROUND = 8, 3, 1
 
 
 def poisoned_steps(job):
-    """One client adds 1e9 steps to each coordinate of its update, in one round."""
+    """Return a client's update, with 1e9 steps added to each coordinate for one client in one round."""
     poisons = job.client_id == POISONER and job.order.round_index == POISONED_ROUND
     return update_steps(job) + 10**9 * poisons
 
@@ -66,7 +66,7 @@ def test_a_poisoned_sum_is_refused_and_the_run_goes_on(fleet, secagg, tmp_path, 
 
 
 def test_in_clear_only_the_poisoner_is_left_out(tmp_path, monkeypatch):
-    """The server sees single updates there, and so whose is none within its bound."""
+    """With updates in clear, the server leaves out only the client whose update exceeds the bound."""
     monkeypatch.setattr(Contributor, "steps", poisoned_at_node)
     monkeypatch.setattr("gdpfed.report.run_observers.default_observers", lambda *each: [])
     overrides = [f"dataset.num_clients={NUM_CLIENTS}", "privacy.sampling_rate=1", "method=dp_fedavg"]

@@ -1,4 +1,4 @@
-"""Any sequence of run, kill and resume: charges never fall, and no round is charged or summed twice."""
+"""Test of runs that are killed and resumed: charges never fall, no round is charged or summed twice."""
 
 import json
 import shutil
@@ -42,11 +42,11 @@ LAST_POINT = 30
 
 
 class Killed(BaseException):
-    """Ends a process at a point: nothing in the project catches it."""
+    """Exception that ends a process at a point, and that nothing in the project catches."""
 
 
 class Process:
-    """One process of a run, killed at a point; a point is before or after a write, a sum or a line."""
+    """One process of a run, killed at a given point: before or after a write, a sum or a line of the log."""
 
     def __init__(self, point, sums, path):
         self.left, self.sums, self.path = count(), sums, path
@@ -74,7 +74,7 @@ class Process:
         return passed
 
     def run(self, config):
-        """Whether the process came to its end."""
+        """Run the process, and return whether it came to its end."""
         with ExitStack() as patched:
             for owner, name, wrapped in (
                 (gdpfed.files, "write_whole", self.around),

@@ -1,4 +1,4 @@
-"""Noise that members of masked sums take back: what is in real sums, whoever is lost when."""
+"""Tests of noise that members of masked sums take back later: the sums' noise when members are lost."""
 
 import math
 from dataclasses import replace
@@ -35,7 +35,7 @@ DIMENSION = (64 + 1) * HIDDEN + (HIDDEN + 1) * 10
 
 
 class Run:
-    """Rounds of a plan whose clients' updates are next to nothing, so that sums are their noise.
+    """Rounds of a plan whose clients' updates are nearly zero, so that the sums are almost only noise.
 
     Attributes:
         sums: of every round that has one.
@@ -97,7 +97,7 @@ class Run:
 
 
 def planned_covariance(done):
-    """K of the shares that are really in the sums, each with the parts of it that were taken back."""
+    """Return the covariance, by round, of the noise in the sums, given which parts were taken back."""
     plan, rounds = done.plan, done.plan.num_rounds
     taps = taps_of(plan.mechanism, 0)
     covariance = np.zeros((rounds, rounds))

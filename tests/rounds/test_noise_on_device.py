@@ -1,4 +1,4 @@
-"""The noise of a sum in clear is drawn from bits of the GPU that trains, where none of it is taken back."""
+"""Tests of the noise of sums in clear: a GPU draws it, unless a later sum takes the noise back."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ GPU = torch.device("cuda")
 
 @pytest.fixture
 def there(monkeypatch):
-    """A CPU that stands in for a GPU; which keys it was given."""
+    """Replace a GPU's random bits by a CPU's, and return the list of keys from which bits are drawn."""
     masks, keys = masks_on_cpu(), []
 
     def keystream(key, num_words):

@@ -1,4 +1,4 @@
-"""Noise that later rounds take back: what is in real sums, and what is kept of it between rounds."""
+"""Tests of noise that later rounds take back: the noise of real sums, what is saved of it, and audits."""
 
 import json
 import math
@@ -49,7 +49,7 @@ COORDINATES = 20_000
 
 
 class Silent(Fleet):
-    """Clients that all send nothing but zeros, or, in the rounds that are named, no answer at all."""
+    """Clients that send only zeros, or no answer in the rounds of `lost`."""
 
     lost: tuple[int, ...] = ()
 
@@ -62,7 +62,7 @@ class Silent(Fleet):
 
 
 def released_sums(tmp_path, lost=(), settings=EVERYONE):
-    """The plan, and what came of every sum by its name and round: nothing but noise."""
+    """Return a plan and its released sums, by name and round; updates are zeros, so that sums are noise."""
     config = small_config(tmp_path, settings)
     method = make_method(config)
     fleet, order = Silent(config.secagg, "test"), order_of(config, task_of(config))
@@ -269,7 +269,7 @@ def test_the_audit_computes_what_every_client_has_spent_from_its_turns(honest, c
 
 
 def test_the_audit_finds_a_client_with_too_many_turns_in_both_files(honest):
-    """Of a server whose ledger was made to let everything pass."""
+    """The audit finds a client with too many turns, even if the ledger and the log of rounds agree."""
     before = {name: (honest / name).read_text() for name in ("ledger.json", "rounds.jsonl")}
     ledger = json.loads(before["ledger.json"])
     client = next(iter(ledger["participations"][0]))
@@ -409,7 +409,7 @@ def test_a_node_ledger_of_turns_is_audited():
 
 
 def test_a_sum_whose_cohort_is_left_out_is_asked_for_without_an_error():
-    """With one sum a group, a group that is too small in a round asks nobody, and the others go on."""
+    """Correlated noise accepts the request of a sum whose cohort is empty."""
     config = load(["method=gdpfed", "privacy.against=everyone"])
     plan = make_method(config).plan
     assert not plan.one_sum

@@ -1,4 +1,4 @@
-"""Observers are told in order what is already on disk, and a method's released model is what is kept."""
+"""Tests of observers: they are told in order what is on disk, and the released model is what is kept."""
 
 from math import comb, inf
 
@@ -27,7 +27,7 @@ def config(*overrides):
 
 
 class Witness(Observer):
-    """Notes every moment, and what is on disk in it."""
+    """Observer that notes each call, and checks what is on disk at that moment."""
 
     def __init__(self, path):
         self.path, self.moments, self.rounds, self.conclusions = path, [], [], []
@@ -99,7 +99,7 @@ def test_observers_of_a_directory_that_is_refused_are_closed(tmp_path):
     witness = Witness(tmp_path / "run")
 
     def make_observers(run, announce):
-        """Somebody else takes the directory after it was found free."""
+        """Write into the directory as another process would, and return the observer."""
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "file").touch()
         return [witness]

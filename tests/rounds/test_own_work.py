@@ -1,4 +1,4 @@
-"""A work is one file with one function, and whatever asks for it is accounted as an update is."""
+"""Tests of local works that a package provides as one function: training with them, and their charges."""
 
 import sys
 from dataclasses import replace
@@ -46,7 +46,7 @@ def halve(monkeypatch, method):
 
 @pytest.fixture
 def site(tmp_path):
-    """Where a package with a work is installed."""
+    """Write a package that provides a local work, and return the folder where it is installed."""
     site = tmp_path / "site"
     metadata = site / "halves-1.0.dist-info"
     metadata.mkdir(parents=True)
@@ -115,7 +115,7 @@ RECORDS = ["method=dp_sum", "privacy=record_level", "privacy.batch_rate=0.1", "d
     ],
 )
 def test_a_plan_charges_no_work_that_costs_something_else(settings, name):
-    """Whatever a method writes into its plan: nobody bounds what a record moves in a work of a package."""
+    """A round refuses a local work that does not protect the plan's unit, even if the plan lists it."""
     method = make_method(load([*settings, "privacy.accountant=pld", *SETTINGS]))
     plan = replace(method.plan, mechanism=replace(method.plan.mechanism, works=(name,)))
     cohorts = [np.array(group.clients) for group in plan.groups]
@@ -147,7 +147,7 @@ def test_a_package_has_no_work_under_a_name_that_is_taken(site, monkeypatch):
 
 @pytest.mark.parametrize("said", ["WorkKind(on_records=True)", "'record'"])
 def test_a_package_says_what_its_work_is_and_nothing_else_is_believed(site, monkeypatch, said):
-    """What a budget is spent by is a `WorkKind`, or the work is refused."""
+    """A package states the privacy cost of its work as a `WorkKind`, or the work is refused."""
     with (site / "halves-1.0.dist-info/entry_points.txt").open("a") as file:
         file.write("[gdpfed.work_kinds]\nhalved = kind_of_halves:KIND\n")
     (site / "kind_of_halves.py").write_text(f"from gdpfed.record_steps import WorkKind\nKIND = {said}\n")

@@ -1,4 +1,4 @@
-"""Only what is charged can be asked: whatever else a method asks for is refused before anything leaves."""
+"""Tests that a method gets only sums that its plan charges: others are refused before any message."""
 
 import json
 import re
@@ -51,7 +51,7 @@ FLEETS = ["process", "process, secagg=off", "flower", "flower, secagg=off"]
 
 @cache
 def configured(*overrides):
-    """The configuration, which takes longer to compose than such a run."""
+    """Return a configuration; it is cached, because composing it takes longer than a run of this test."""
     return load([*SMALL, *SMALLER, *overrides])
 
 
@@ -60,7 +60,7 @@ make_plan = DPFedAvg.make_plan
 
 
 def cached_plan(config):
-    """The plan of a configuration, but for its files."""
+    """Return the plan of a configuration, made once for each mode of masking."""
     key = config.secagg.mode
     if key not in PLANS:
         PLANS[key] = make_plan(config)
@@ -71,7 +71,7 @@ FIGURES: dict[str, float] = {}
 
 
 def cached_figure(*each, **more):
-    """The audit's own figure, computed once for all runs of one plan."""
+    """Return the audit's own epsilon, computed once for all runs of one plan."""
     key = repr((each, more))
     if key not in FIGURES:
         FIGURES[key] = epsilon_after(*each, **more)
@@ -79,12 +79,12 @@ def cached_figure(*each, **more):
 
 
 def standing_still(model, theta, data, training, *, rng, device, loss, added):
-    """What was learnt is not looked at here."""
+    """Return a zero update in place of training, because these tests do not look at the model."""
     return torch.zeros(len(theta), dtype=torch.float64)
 
 
 class Workplace:
-    """One of the fleets, and all that has left for its clients so far."""
+    """One fleet of clients, with a record of the training and of the messages that it caused."""
 
     def __init__(self, fleet, monkeypatch):
         self.kind, _, self.secagg = fleet.partition(", ")
@@ -126,7 +126,7 @@ class Workplace:
         return read_rounds(directory)
 
     def refused(self, method, directory, *overrides):
-        """Run it: the text of its one refusal, after which nothing has left."""
+        """Run a method, check that it is refused and that nothing is sent then, and return the error."""
         at_refusal = []
         for name in ("charge", "expect"):
             asked = getattr(Ledger, name)
@@ -185,7 +185,7 @@ def test_a_round_that_ended_so_is_not_repeated(tmp_path, workplace, method, roun
 
 @pytest.mark.parametrize("method", AHEAD, ids=lambda method: method.__name__)
 def test_keys_are_agreed_ahead_for_what_the_plan_has_only(tmp_path, workplace, method):
-    """On the fleet that agrees on keys ahead; no other one asks."""
+    """Where keys are agreed ahead, a request with undrawn clients or too large a norm is refused."""
     if workplace.agrees_ahead:
         assert re.match(f"method dp_fedavg, {AHEAD[method]}", workplace.refused(method, tmp_path / "run"))
         assert workplace.trained == []
@@ -195,7 +195,7 @@ def test_keys_are_agreed_ahead_for_what_the_plan_has_only(tmp_path, workplace, m
 
 
 class LastMinute(DPFedAvg):
-    """Knows nothing of a round before it begins."""
+    """Method that makes no requests ahead of a round."""
 
     def requests_ahead(self, theta, round_index, draw):
         return []
@@ -228,7 +228,7 @@ def test_a_cohort_cannot_be_changed(tmp_path, workplace):
 
 
 class Unpaid(DPFedAvg):
-    """A plan that says two sums a round, with the noise of one."""
+    """Method whose plan allows two sums a round, but has the noise of one."""
 
     @classmethod
     def make_plan(cls, config):
@@ -244,7 +244,7 @@ def test_a_plan_with_too_little_noise_ends_at_its_budget(tmp_path, workplace):
 
 
 class Sums(Fleet):
-    """Notes what it is to sum."""
+    """Fleet that notes the names of the sums that it is asked for."""
 
     def __init__(self, secagg):
         super().__init__(secagg, "test")

@@ -1,4 +1,4 @@
-"""A node with a budget of its own refuses what its terms do not charge, whatever the server lets pass."""
+"""Tests of nodes with their own budgets: they refuse what their terms do not charge."""
 
 import re
 
@@ -48,7 +48,7 @@ TWICE = (rogue.TwiceInOneList, rogue.TwiceInTurn, rogue.ExtraSum)
 
 @pytest.mark.parametrize("method", TOLD, ids=lambda method: method.__name__)
 def test_every_node_refuses_it(tmp_path, monkeypatch, owners, method):
-    """The server's own ledger is made to let everything pass."""
+    """Every node refuses what a method asks beyond its terms, even if the server's ledger lets it pass."""
     monkeypatch.setattr(OpenRound, "check", lambda *each: None)
     monkeypatch.setattr("gdpfed.rounds.run.make_method", method.from_config)
     first, second = run(tmp_path / "run", SMALLER, grid=owners)

@@ -1,4 +1,4 @@
-"""Servers that break what turns pay for: every node refuses alone, and the audit finds it in the files."""
+"""Tests of servers that break the limits of turns and noise: each node refuses, and the audit finds it."""
 
 import re
 
@@ -40,7 +40,7 @@ def owners(tmp_path, monkeypatch):
     ids=["too close", "too often"],
 )
 def test_turns_that_are_too_close_or_too_many(tmp_path, monkeypatch, owners, asked, told, taken):
-    """Of a server whose own ledger lets everything pass."""
+    """Every node refuses turns that are too close or too many, and the audit finds them in the files."""
 
     def draw(self, m, group, round_index, generator):
         return np.arange(NUM_CLIENTS if round_index in asked else 0)

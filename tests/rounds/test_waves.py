@@ -1,4 +1,4 @@
-"""Which sums are made at once."""
+"""Test of which sums of a round are made at the same time."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A run directory that is put back from a copy is seen, by a count that lies outside of it."""
+"""Tests of run directories that are replaced by an old copy: a count outside the directory detects it."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ TURNS = (
 
 @pytest.fixture
 def begun(tmp_path):
-    """A run that is private against everyone, paused after its first round."""
+    """Run one round of a training that is private against everyone, and return the run's directory."""
     x, y = np.random.default_rng(0).random((40, 4), np.float32), np.arange(40) % 2
     np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     run = tmp_path / "runs" / "run"
@@ -40,7 +40,7 @@ def charged(run):
 
 @pytest.mark.parametrize("stop", ["run.stop_after_round=2", "run.stop_after_round=null"])
 def test_a_run_that_was_put_back_from_a_copy_is_not_resumed(begun, tmp_path, stop):
-    """Nor once the run is finished."""
+    """A run whose directory was replaced by an older copy is not resumed, even if the run had finished."""
     shutil.copytree(begun, tmp_path / "copy")
     go_on(f"run.resume={begun}", stop)
     last = charged(begun)
@@ -64,7 +64,7 @@ def test_a_copy_elsewhere_is_not_resumed_and_a_run_that_was_moved_is(begun, tmp_
 
 
 def test_of_two_copies_that_are_resumed_at_once_one_goes_on(begun, monkeypatch):
-    """Both have read the count before either raises it."""
+    """Of two copies of a run that are resumed at the same time, only one goes on."""
     copy = begun.with_name("copy")
     shutil.copytree(begun, copy)
     held = RunDirectory.held

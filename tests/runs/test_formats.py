@@ -1,4 +1,4 @@
-"""Run directories of another format are refused in one line, and no byte of them changes."""
+"""Tests of the formats of runs: a directory of another format is refused, and remains unchanged."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ OTHERS = (None, 0, FORMAT_VERSION + 1)
 
 @pytest.fixture(scope="module")
 def paused(tmp_path_factory):
-    """A run of three rounds that is paused after the second, in process."""
+    """Simulate a run of three rounds that pauses after the second, and return its directory."""
     directory = tmp_path_factory.mktemp("formats") / "run"
     simulate(config(f"run.directory={directory}", "run.stop_after_round=2"))
     return directory
@@ -72,7 +72,7 @@ def of_another_format(parent, paused):
 
 
 def test_a_run_is_its_owners_alone_to_read(paused):
-    """It says who was drawn, and epsilon is for those who are not told."""
+    """Only the owner of a run may read its directory and its files."""
     assert paused.stat().st_mode & 0o777 == 0o700
     written = {path.name: path.stat().st_mode & 0o777 for path in paused.iterdir() if path.is_file()}
     assert {"rounds.jsonl", "ledger.json", "config.yaml"} <= written.keys()
@@ -94,7 +94,7 @@ def header(data):
 
 
 def relabel(path, version):
-    """Have one file of a run name another version, or none."""
+    """Change the format version that one file of a run names, or remove it."""
     data = path.read_bytes()
     if path.suffix == ".safetensors":
         path.write_bytes(

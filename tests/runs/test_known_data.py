@@ -1,4 +1,4 @@
-"""A run that is resumed goes on with the data that it began with, or not at all."""
+"""Tests of resumed runs: they go on with the data that they began with, or are refused."""
 
 import json
 
@@ -23,7 +23,7 @@ FEW = (
 
 @pytest.fixture(autouse=True)
 def _nothing_drawn_or_kept():
-    """Each run reads its files anew, as a process of its own does."""
+    """Clear the cache of data sets, so that each run reads its files anew."""
     load_dataset.cache_clear()
     with nothing_drawn():
         yield

@@ -1,4 +1,4 @@
-"""Directories that nobody has named: each run has its own, whenever it begins."""
+"""Tests of run directories without a given name: each run has its own, even within one second."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -47,7 +47,7 @@ def test_a_place_where_none_can_be_made_is_named(tmp_path):
 
 
 def test_relative_paths_of_a_run_begin_where_it_began(tmp_path, monkeypatch):
-    """Wherever a later command is called: the run's directory says where that was."""
+    """Relative paths of a run start from where the run began, wherever a later command is called."""
     run, tables = tmp_path / "work" / "runs" / "heart", tmp_path / "work" / "tables"
     run.mkdir(parents=True)
     tables.mkdir()

@@ -1,4 +1,4 @@
-"""A run that is resumed has the settings that it began with; what is given again must not contradict them."""
+"""Tests of resumed runs: they keep their first settings, and settings that contradict them are refused."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ BEGUN = (
 
 @pytest.fixture
 def begun(tmp_path):
-    """A directory with a run's configuration, and the configuration."""
+    """Write the configuration of a run into a directory, and return both."""
     config = load([*BEGUN, f"run.directory={tmp_path}"])
     (tmp_path / "config.yaml").write_text(to_yaml(config))
     return tmp_path, config

@@ -1,4 +1,4 @@
-"""YAML that people write: two parsers read it, and which one did makes no difference."""
+"""Tests of reading YAML: two parsers, one of them in C, give the same result or the same error."""
 
 import random
 
@@ -23,7 +23,7 @@ def read(text, as_texts):
 
 
 def damaged(draw):
-    """Some lines of an option file, in which signs of YAML were put in place of others."""
+    """Return some lines of an option file, with a few characters replaced by signs of YAML."""
     text = draw.choice(TEXTS)
     start = draw.randrange(len(text))
     text = text[start : start + draw.randrange(5, 120)]
@@ -45,7 +45,7 @@ def test_both_parsers_read_the_same_or_refuse_in_the_same_words(monkeypatch):
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
 @pytest.mark.parametrize("length", [2_000, 1_000_000])
 def test_a_text_of_any_depth_is_refused_in_one_line(opening, length):
-    """At the greater depth the parser in C would end the process, and is not asked."""
+    """YAML that is nested too deeply is refused in one line, even where it would crash the C parser."""
     with pytest.raises(ValueError, match=r"this is not YAML: (while|maximum recursion)"):
         read_yaml(opening * (length // len(opening)))
 

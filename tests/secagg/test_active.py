@@ -1,4 +1,4 @@
-"""Against a server that lies: whatever it forges, replays, swaps or cuts, a client refuses and says so."""
+"""Tests of a lying server: a client refuses what is forged, replayed, swapped or cut, and says so."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -91,7 +91,7 @@ def test_too_few_signatures_end_the_sum() -> None:
 
 
 def test_replaced_keys_name_their_owner() -> None:
-    """The server puts keys of its own in OTHER's place, with OTHER's or any signature."""
+    """A client refuses keys that the server put in another client's place, whatever their signature."""
     joined, _, request = at(Stage.SHARE)
     told = ShareRequest.decode(request)
     eve = AdvertiseReply.decode(
@@ -106,7 +106,7 @@ def test_replaced_keys_name_their_owner() -> None:
 
 
 def test_keys_of_an_earlier_sum_are_refused() -> None:
-    """Replayed with their signature, which was made for other parameters."""
+    """A client refuses another client's keys from an earlier sum, even with the signature of that sum."""
     old = active(label="run/round 0/group 0")
     old.exchange()
     told_before = ShareRequest.decode(old.server.requests()[VICTIM])
@@ -167,7 +167,7 @@ def test_unmasking_other_survivors_than_signed_is_refused() -> None:
 
 
 def test_a_minority_told_another_list_cannot_be_unmasked() -> None:
-    """The server tells three of eight that OTHER dropped: they sign that, and five signatures lack."""
+    """By telling three of eight clients another list of survivors, the server cannot unmask anybody."""
     joined, _, request = at(Stage.CHECK, num_clients=8, threshold=6)
     told = CheckRequest.decode(request)
     shorter = replace(told, survivors=tuple(i for i in told.survivors if i != OTHER))
@@ -229,7 +229,7 @@ def test_truncated_messages(stage: Stage, cut: int) -> None:
 
 
 def test_a_downgrade_is_refused() -> None:
-    """A server that asks a client which wants signatures for a sum without them."""
+    """A client that requires signatures refuses a sum without them."""
     policy = ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.5, mode="active")
     client = ClientSession(VICTIM, policy, identity=IDENTITIES[VICTIM], roster=ROSTER)
     request = AdvertiseRequest(make_parameters(), VICTIM).encode()
@@ -282,7 +282,7 @@ def test_lowest_threshold_leaves_no_two_quorums() -> None:
 
 
 def test_ed25519() -> None:
-    """RFC 8032, section 7.1, test 2."""
+    """Ed25519 signatures agree with test 2 of RFC 8032, section 7.1."""
     h = bytes.fromhex
     identity = Identity(h("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb"))
     public = h("3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c")

@@ -1,4 +1,4 @@
-"""A lying server, a lying client, a damaged message: each ends in a typed error."""
+"""Tests of lying servers, lying clients and damaged messages: each ends in a typed error."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -53,7 +53,7 @@ def test_unmask_twice_is_refused() -> None:
 
 
 def test_two_lists_never_reveal_both_secrets_of_one_client() -> None:
-    """The server tells half of the clients that VICTIM survived, the other half that it was lost.
+    """A server that divides the clients between two lists of survivors gets one secret of a client at most.
 
     Neither half reaches the threshold, for any split of the holders.
     """
@@ -194,7 +194,7 @@ def test_altered_sealed_share_is_complained_about() -> None:
 
 
 def test_swapped_sealed_shares_do_not_open() -> None:
-    """Source and destination are associated data, and the key holds for one direction."""
+    """Sealed shares that are swapped between two senders do not open, and the client names both senders."""
     _, client, request = joined_at(Stage.MASK)
     told = MaskRequest.decode(request)
     a, b = sorted(IDS[1:3])
@@ -225,7 +225,7 @@ def test_a_share_that_does_not_fit_its_commitment_is_complained_about() -> None:
 
 @pytest.mark.parametrize("change", [{"label": "run/round 2/group 0"}, {"noise_multiplier": 0.5}])
 def test_clients_told_different_things_do_not_share(change: dict[str, Any]) -> None:
-    """VICTIM got another label (or less noise): its answer does not fit the server's sum."""
+    """The server refuses the answer of a client that was told other parameters than the others."""
     joined = Joined(make_parameters())
     lie = AdvertiseRequest(make_parameters(**change), VICTIM).encode()
     with pytest.raises(RemoteProtocolError, match="other parameters"):
@@ -233,7 +233,7 @@ def test_clients_told_different_things_do_not_share(change: dict[str, Any]) -> N
 
 
 def test_clients_with_other_parameters_derive_another_sid() -> None:
-    """Forging the hash lets VICTIM through stage 1, but then its sid differs from the others'."""
+    """Even with a forged hash, a client with other parameters has another session id, and is refused."""
     joined = Joined(make_parameters())
     lie = AdvertiseRequest(make_parameters(noise_multiplier=0.5), VICTIM).encode()
     truth = AdvertiseReply.decode(
@@ -254,7 +254,7 @@ def test_clients_with_other_parameters_derive_another_sid() -> None:
 
 @pytest.mark.parametrize("lost", [(), (IDS[5],)])
 def test_a_member_shown_another_model_stays_masked(lost: tuple[int, ...]) -> None:
-    """Pasquini et al., CCS 2022: a model made for VICTIM alone would tell its update from the others'.
+    """The vector of a member that was shown another model stays masked (Pasquini et al., CCS 2022).
 
     All vectors are zero, so a mask that cancelled would show; of 20,000 uniform words none is zero. An
     honest server leaves VICTIM out; this one pretends that all was well.

@@ -1,4 +1,4 @@
-"""A server that also knows all that c clients know: it still learns nothing about one other client."""
+"""Tests of a server that colludes with c clients: it learns no secret of another client."""
 
 from dataclasses import replace
 from typing import Any
@@ -29,7 +29,7 @@ def masked(graph: str) -> Joined:
 
 
 def secrets_of_victim(joined: Joined, holders: list[int]) -> list[bytes | None]:
-    """What these holders' states give of the victim's seed, masking key and noise seeds."""
+    """Return the secrets of the victim that the shares of these holders recover."""
     numbers = joined.server._state.graph.holders(VICTIM)
     held = {numbers[i]: joined.clients[i]._state.held_shares[VICTIM] for i in holders}
     return [
@@ -59,7 +59,7 @@ def test_one_colluder_short_of_the_threshold_learns_no_secret(graph: str) -> Non
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("share_told_lost", [0.25, 0.5, 0.75])
 def test_two_stories_never_give_both_secrets(graph: str, share_told_lost: float) -> None:
-    """Some hear that the victim dropped, the others that it stayed: one of its secrets stays hidden."""
+    """Two different lists of survivors never reveal both secrets of the victim, its seed and masking key."""
     joined = masked(graph)
     truth = UnmaskRequest.decode(joined.server.requests()[VICTIM])
     lie = replace(truth, survivors=tuple(i for i in truth.survivors if i != VICTIM), dropped=(VICTIM,))
@@ -76,7 +76,7 @@ def test_two_stories_never_give_both_secrets(graph: str, share_told_lost: float)
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_two_stories_never_give_the_noise_of_a_smaller_sum(graph: str) -> None:
-    """The server wants a sum without three members, and the noise seeds that nobody dropped gives.
+    """A server that sends two lists of survivors gets no noise seeds for a sum that leaves three members out.
 
     Whoever tells it the masking keys of the three reveals no noise seed, and the other way round;
     neither group of the victim's neighbours reaches the threshold together with the other.
@@ -97,7 +97,7 @@ def test_two_stories_never_give_the_noise_of_a_smaller_sum(graph: str) -> None:
 
 
 def test_two_stories_of_who_contributes_leave_no_sum_with_levels_of_noise() -> None:
-    """The levels follow from the list: by two lists the noise of a sum had 0.992 of the plan's variance."""
+    """Members that are told different lists of contributors derive different keys for their masks."""
     joined = Joined(make_parameters(**(NOISY | GRAPHS["complete"])))
     joined.exchange_until(Stage.MASK)
     colluder, *_, told_less = IDS[:12][::-1]
@@ -127,7 +127,7 @@ def test_a_sum_of_the_victim_alone_is_refused(graph: str) -> None:
 
 
 def test_the_masked_vector_with_every_colluders_mask_removed_is_still_masked() -> None:
-    """All but two of twelve collude: what is left of the victim's vector is uniform, not its data.
+    """If all but two of twelve members collude, what they can make of the victim's vector looks uniform.
 
     A chi-square over 256 byte values of 80,000 bytes: mean 255, standard deviation 22.6; the keys
     are fixed. The bound of 400 is 6.4 of them away.

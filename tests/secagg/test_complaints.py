@@ -1,4 +1,4 @@
-"""A member that seals garbage, complains for nothing or reveals wrong shares: the sum goes on without it."""
+"""Tests of members that seal garbage, complain falsely or reveal wrong shares: the sum still succeeds."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +21,7 @@ GRAPHS: dict[str, dict[str, Any]] = {
 
 
 def garbage_for(joined: Joined, count: int) -> Alter:
-    """LIAR seals nothing that opens to so many of its neighbours, and keeps its commitments."""
+    """Return a change of messages by which LIAR sends `count` neighbours sealed shares that do not open."""
 
     def alter(client_id: int, data: bytes) -> bytes:
         if client_id != LIAR:
@@ -52,7 +52,7 @@ def test_garbage_for_a_few_costs_nobody_anything(graph: str) -> None:
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("left", [0, 1, 4])
 def test_garbage_for_most_loses_its_dealer_and_not_the_sum(graph: str, left: int) -> None:
-    """Fewer than t hold shares of LIAR: it is left out, and the masks with it are given one by one."""
+    """A member whose shares most neighbours cannot open is left out, and the other members' sum is exact."""
     joined = Joined(make_parameters(**GRAPHS[graph]))
     neighbours = GRAPHS[graph].get("num_neighbours", 9)
     result = summed(joined, {Stage.SHARE: garbage_for(joined, neighbours - left)})
@@ -78,7 +78,7 @@ def test_complaints_for_nothing_lose_who_makes_them(graph: str) -> None:
 
 
 def test_a_few_false_complaints_do_not_exclude_a_chosen_member() -> None:
-    """c = 2 complain about OTHER, which dealt honestly: t of the 7 others give its secrets back."""
+    """Two false complaints about an honest member do not exclude it from the sum."""
     joined = Joined(make_parameters(**GRAPHS["complete"], corrupt_tolerance=2))
     liars = set(joined.clients) - set(IDS[:8])
 
@@ -97,7 +97,7 @@ def test_a_few_false_complaints_do_not_exclude_a_chosen_member() -> None:
 
 
 def test_complaints_that_leave_a_member_out_name_both_sides() -> None:
-    """4 of 9 holders complain: t others are not left, and nobody can say who is at fault."""
+    """If four of nine holders complain about a member, it is left out, and both sides are named."""
     joined = Joined(make_parameters(**GRAPHS["complete"]))
     liars = set(IDS[6:10])
 
@@ -125,7 +125,8 @@ def test_a_complaint_about_a_stranger_loses_its_maker() -> None:
 
 @pytest.mark.parametrize("told_dropped", range(1, 10))
 def test_two_stories_with_orphans_never_open_one_vector(told_dropped: int) -> None:
-    """A lying server calls the victim an orphan to some and a survivor to the others.
+    """A lying server calls the victim a survivor to some members, and to others an orphan, which is a lost
+    member whose secrets too few survivors hold. The server never opens the victim's vector.
 
     To open its vector it needs t shares of its seed, and the mask with every honest neighbour. Who gave a
     share of the seed did not give its mask.
@@ -161,7 +162,7 @@ def test_orphans_are_lost_members_only() -> None:
 
 
 def test_wrong_shares_are_the_holders_fault_and_cost_nothing() -> None:
-    """8 of 40 holders reveal garbage: the sum comes, and they are named; no dealer is."""
+    """Holders that reveal wrong shares are blamed, no other member is blamed, and the sum is exact."""
     joined = Joined(make_parameters(40, threshold=27, dropout_tolerance=4, dimension=5))
     liars = set(sorted(joined.clients)[:8])
 

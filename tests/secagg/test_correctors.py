@@ -1,4 +1,4 @@
-"""Sums with members that bring no update and only take back noise of earlier sums."""
+"""Tests of sums in which some members send no update and only take back noise of earlier sums."""
 
 import math
 from typing import Any
@@ -175,7 +175,7 @@ def test_the_grid_has_room_for_what_is_taken_back():
 
 @BOTH
 def test_who_drops_out_before_the_vectors_still_counts_as_a_member(mode, monkeypatch):
-    """It may hold shares of the others' secrets: a lying server passes them on although it never answered."""
+    """A member that drops out before vectors are sent still counts as a member in the others' view."""
     each, seen = joined(mode), {}
     mask = each.mask
 

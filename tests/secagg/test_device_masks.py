@@ -1,4 +1,4 @@
-"""Masks of ChaCha20 on a device are the bytes of a CPU's: the kernel is interpreted here, or run on a GPU."""
+"""Tests of ChaCha20 masks on a device, interpreted or on a GPU: they are the bytes of a CPU's masks."""
 
 import importlib
 import sys
@@ -49,7 +49,7 @@ RFC_BLOCKS = [
 
 
 def on_cpu():
-    """Where the kernel is interpreted; not where it runs, since an interpreter leaves traces in Triton."""
+    """Return the CPU as a parameter for the interpreted kernel, skipped where a GPU runs the kernel."""
     return pytest.param(
         "cpu", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="the kernel runs on a GPU here")
     )
@@ -63,7 +63,7 @@ def on_gpu():
 
 @pytest.fixture(params=[on_cpu(), on_gpu()])
 def device(request, monkeypatch):
-    """A CPU on which Triton interprets the kernel, and a GPU."""
+    """Import the kernel for a CPU that interprets it, or for a GPU, and yield the device."""
     if request.param == "cpu":
         monkeypatch.setenv("TRITON_INTERPRET", "1")
     kept = sys.modules.pop(KERNEL, None)
@@ -139,7 +139,7 @@ def test_what_is_no_vector_or_mask_is_refused(vector, masks, said):
 
 
 class Kernel:
-    """Stands in for the kernel; `act` gets its arguments."""
+    """Stand-in for the kernel that keeps the keys and calls `act` with the vector."""
 
     def __init__(self, act):
         self.act, self.keys = act, torch.ones(1)

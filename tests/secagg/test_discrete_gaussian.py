@@ -1,4 +1,4 @@
-"""The sampler's law in exact arithmetic, and its output against an independent one."""
+"""Tests of the discrete Gaussian sampler: its exact law, and its output against a plain implementation."""
 
 import hashlib
 import math
@@ -34,7 +34,7 @@ def bits_of(key, start, num_bytes):
 
 
 def assert_fits(observed, expected_probability):
-    """Pearson's chi-square of counts, each cell expecting at least 20."""
+    """Check that counts fit probabilities by Pearson's chi-square; each cell expects more than 20."""
     expected = observed.sum() * expected_probability
     assert expected.min() > 20
     statistic = float(((observed - expected) ** 2 / expected).sum())
@@ -50,9 +50,10 @@ def test_the_named_choices_have_their_exact_variances():
 
 @pytest.mark.parametrize(("sigma", "cells"), [(512, 2**14), (40, 2**11)])
 def test_table_is_within_its_distance_of_the_law_derived_anew(sigma, cells):
-    """Here p(x) = exp(-x^2 / (2 sigma^2)) / sqrt(2 pi sigma^2), each from its own exponential.
+    """The table's total variation distance from the law below, computed anew, is less than 2**-136.
 
-    The sum of the exponentials is sqrt(2 pi sigma^2) (1 + 2 exp(-2 pi^2 sigma^2)) over all integers.
+    The law is p(x) = exp(-x^2 / (2 sigma^2)) / sqrt(2 pi sigma^2), one exponential for each x. The sum of the
+    exponentials is sqrt(2 pi sigma^2) (1 + 2 exp(-2 pi^2 sigma^2)) over all integers.
     """
     law = law_of(tables(sigma, cells))
     with localcontext(Context(prec=60)):
@@ -94,7 +95,7 @@ def test_distance_over_a_whole_training_is_negligible(name):
 
 
 def test_sum_of_two_parts_is_one_discrete_gaussian():
-    """Exact convolution of D(40) + 12 D(40) against D(S): equal within the rounding of float64."""
+    """The sum x + 12 y of discrete Gaussians of deviation 40 is a discrete Gaussian, to float64 rounding."""
     part = np.exp(-(np.arange(-480, 481) ** 2) / (2 * 40**2))
     spread = np.zeros(12 * 960 + 1)
     spread[::12] = part
@@ -108,7 +109,7 @@ def test_sum_of_two_parts_is_one_discrete_gaussian():
 
 @pytest.mark.parametrize("name", INTEGER_NOISE_STDDEVS)
 def test_matches_a_sampler_of_one_draw_at_a_time(name):
-    """The definition, spelt out: a change here would break clients against servers of another release."""
+    """The sampler gives the numbers of a plain loop of single draws; no release may change them."""
     sigma, factor, cells = PARTS[name]
     law, count = tables(sigma, cells), 2 * 3000
     words = bits_of(KEY, bytes(16), 2 * count)
@@ -150,7 +151,7 @@ def test_a_shorter_vector_begins_the_longer_one():
 
 
 def test_other_keys_draw_other_noise():
-    """100,000 coordinates: equal ones are as rare as a collision, 1 / (2 sqrt(pi) s); no correlation."""
+    """Noises of two keys do not correlate, and have only as many equal coordinates as chance gives."""
     first, second = sample(100_000, 481.7, KEY), sample(100_000, 481.7, bytes(32))
     collisions = 1e5 / (2 * math.sqrt(math.pi) * 481.66)
     assert abs((first == second).sum() - collisions) < DEVIATIONS * math.sqrt(collisions)
@@ -171,7 +172,7 @@ def test_a_million_draws_have_the_moments(name):
 
 @pytest.mark.parametrize("name", INTEGER_NOISE_STDDEVS)
 def test_a_million_draws_fit_the_law(name):
-    """Chi-square over 302 intervals, and over the residues that a lattice of z1 + k z2 would show in."""
+    """A million draws pass chi-square tests: over 302 intervals, and for uniform remainders."""
     variance, factor = NAMED_VARIANCES[name], PARTS[name][1]
     drawn = sample(2**20, name, KEY)
     edges = (np.linspace(-3, 3, 301) * math.sqrt(variance)).round()
@@ -185,7 +186,7 @@ def test_a_million_draws_fit_the_law(name):
 
 @pytest.mark.parametrize(("sigma", "cells"), [(512, 2**14), (40, 2**11)])
 def test_the_alias_table_alone_fits_its_law(sigma, cells):
-    """2**18 draws of the rare second step, over intervals of at least 1/500 of its mass."""
+    """2**18 draws by the alias table, which the sampler's rare second step uses, fit the table's law."""
     law = tables(sigma, cells)
     share = Fraction(int((law.direct == -(2**15)).sum()), 2**16)
     direct = Counter(law.direct.tolist())
@@ -202,7 +203,7 @@ def test_the_alias_table_alone_fits_its_law(sigma, cells):
 
 @pytest.mark.parametrize(("beyond", "value"), [(0, 7), (1, None)])
 def test_a_tie_in_the_high_word_is_settled_by_the_low_one(beyond, value):
-    """It happens once in 2**64 draws, so here the threshold is put next to the words to be drawn."""
+    """If the high words are equal, the low words decide; the test sets a threshold that makes a tie."""
     _, high, low = np.frombuffer(bits_of(KEY, b"\x80" + bytes(15), 24), "<u8")
     rigged = Tables(
         direct=np.full(2**16, -(2**15), dtype=np.int16),

@@ -1,4 +1,4 @@
-"""The grid: nothing wraps, and rounding cannot raise the sensitivity."""
+"""Tests of encoding updates as integers: sums do not wrap, and rounding does not raise the sensitivity."""
 
 import math
 from fractions import Fraction
@@ -66,7 +66,7 @@ def test_sensitivity_is_at_most_the_clipping_norm(
 
 
 def test_worst_rounding_stays_within_the_clipping_norm() -> None:
-    """Every coordinate just above half a step rounds away from zero."""
+    """An update whose coordinates lie half a step off the grid keeps to the clipping norm when rounded."""
     dimension = 10_000
     encoding = make_encoding(dimension=dimension, num_contributors=3, noise_multiplier=30.0)
     per_coordinate = encoding.clip_bound / math.sqrt(dimension) / encoding.grid
@@ -76,7 +76,7 @@ def test_worst_rounding_stays_within_the_clipping_norm() -> None:
 
 
 def test_integer_norm_is_checked_by_itself() -> None:
-    """The float norm is right, but the integers are one step too long: they are refused."""
+    """The check of integer norms accepts steps within the limit and refuses steps just beyond it."""
     encoding = make_encoding()
     limit = math.isqrt(encoding.norm_limit_squared)
     steps = np.zeros(100, dtype=np.int64)
@@ -149,7 +149,7 @@ def test_rounding_would_use_up_the_clipping_norm() -> None:
 
 @pytest.mark.parametrize("contributors", [1, 2, 7, 1000])
 def test_extreme_sum_does_not_wrap(contributors: int) -> None:
-    """All contributors send the same longest update without noise."""
+    """A sum of equal updates of the largest norm, without noise, does not wrap around."""
     encoding = make_encoding(
         num_contributors=contributors, noise_multiplier=0.0, dropout_tolerance=0, dimension=3
     )
@@ -188,7 +188,7 @@ def test_noise_in_another_unit_is_refused() -> None:
 
 
 def test_encoded_noise_keeps_its_variance() -> None:
-    """200,000 draws: the sample variance has relative standard deviation 0.0032, bound 0.02."""
+    """The encoded noise of 200,000 draws has the planned variance within 2 %."""
     encoding = make_encoding(dimension=200_000, noise_multiplier=3.0)
     noise = np.random.default_rng(5).normal(0, encoding.client_noise_stddev, 200_000)
     steps = encoding.encode_noise(noise)
@@ -226,7 +226,7 @@ def test_wrong_arrays() -> None:
 
 @pytest.mark.parametrize("clipping_norm", [1.0, math.inf])
 def test_masked_sum_decodes_to_the_plain_sum(clipping_norm: float) -> None:
-    """Through a whole round, without noise: off by at most half a step for each contributor."""
+    """A whole round without noise gives the plain sum, up to half a step for each contributor."""
     parameters = make_parameters(clipping_norm=clipping_norm, noise_multiplier=0.0, dimension=40)
     joined = Joined(parameters)
     encoding = parameters.encoding(6)

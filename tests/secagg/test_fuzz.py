@@ -1,4 +1,4 @@
-"""Any bytes into any decoder: a value whose form is canonical, or DecodeError."""
+"""Tests of decoders on arbitrary bytes: they return a value in canonical form or raise DecodeError."""
 
 import copy
 import os
@@ -31,7 +31,7 @@ DIMENSION, LEVELS, BITS = 6, 2, 24
 
 
 def decoders() -> dict[str, tuple[Callable[[bytes], bytes], bytes]]:
-    """Name -> (decode and encode again, a valid message), in a sum that uses every field."""
+    """Return by name a function that decodes and encodes again, and a valid message for it."""
     parameters = make_parameters(
         8,
         dropout_tolerance=2,
@@ -81,7 +81,7 @@ INPUTS_EACH = int(os.environ.get("SECAGG_FUZZ_INPUTS", "7500"))
 
 
 def mutations(valid: bytes, count: int) -> Iterator[bytes]:
-    """Bytes changed, cut, put in or repeated; most with a checksum that fits again."""
+    """Yield damaged copies of a message: bytes changed, deleted or inserted, mostly with a valid checksum."""
     generator = random.Random(len(valid))
     for number in range(count):
         body = bytearray(valid[:-16])
@@ -117,7 +117,7 @@ def test_decoder_survives_any_bytes(name: str) -> None:
 @pytest.mark.parametrize("side", ["client", "server"])
 @pytest.mark.parametrize("mode", ["curious", "active"])
 def test_sessions_answer_damage_with_typed_errors_and_go_on(side: str, mode: str) -> None:
-    """At every stage; and the server's sum is exact after all that one member has sent."""
+    """Damaged messages raise typed errors at every stage, and the sum after them is still exact."""
     changes = ACTIVE if mode == "active" else {"threshold": 4}
     joined = Joined(make_parameters(7, dimension=DIMENSION, dropout_tolerance=2, **changes))
     odd, count = IDS[0], INPUTS_EACH // 50

@@ -1,4 +1,4 @@
-"""The sparse graph: its bounds against the published values, its shape, and a round on it."""
+"""Tests of sparse graphs of neighbours: published bounds on degrees, the shape, and rounds on a graph."""
 
 from collections import Counter
 from dataclasses import replace
@@ -46,7 +46,7 @@ def test_impossible_degrees_say_why(values: tuple[int, float, float], match: str
 
 
 def test_bounds_against_a_simulation() -> None:
-    """P[some client has t corrupt neighbours] for n = 20, k = 6, t = 4, 5 corrupt.
+    """The simulated chance that some client has t = 4 corrupt neighbours lies between its bounds.
 
     20,000 random graphs: the share is below the union bound n * tail, and above the largest single
     term, each less 5 standard deviations of the estimate.
@@ -78,7 +78,7 @@ def test_ring_shape() -> None:
 
 
 def test_ring_order_is_uniform() -> None:
-    """5 members, 2 neighbours: each of the 4 others is a neighbour of the first half of the time.
+    """With 2 neighbours each, each of 4 members is a neighbour of the fifth in half of the graphs.
 
     4,000 graphs: 2,000 +- 32 each; the bound is 5 standard deviations.
     """
@@ -124,7 +124,7 @@ def test_a_neighbourhood_that_is_gone_ends_the_sum_before_unmasking() -> None:
 
 
 def test_another_graph_is_refused() -> None:
-    """Shares from a stranger to the neighbourhood, or one neighbour's shares withheld."""
+    """A client refuses shares of a non-neighbour, and a request that lacks the shares of a neighbour."""
     for change in ("added", "withheld"):
         joined = Joined(make_parameters(20, **SPARSE))
         joined.exchange_until(Stage.MASK)
@@ -140,7 +140,7 @@ def test_another_graph_is_refused() -> None:
 
 @pytest.mark.parametrize(("left", "refused"), [(4, False), (3, True)])
 def test_too_few_contributing_neighbours_are_refused(left: int, refused: bool) -> None:
-    """Enough contribute, but fewer than t = 4 of the six neighbours: no server could unmask honestly."""
+    """A client refuses to mask if fewer than t = 4 of its six neighbours contribute to the sum."""
     joined = Joined(make_parameters(20, **(SPARSE | {"dropout_tolerance": 4})))
     joined.exchange_until(Stage.MASK)
     client = joined.clients[IDS[0]]
@@ -168,7 +168,7 @@ def test_each_client_does_the_work_of_its_neighbours_only() -> None:
 
 
 def test_a_client_refuses_too_few_neighbours() -> None:
-    """Six neighbours of 120 with 12 corrupt fail more often than 2**-40."""
+    """A client refuses a graph that fails more often than 2**-40: six neighbours, 12 of 120 corrupt."""
     policy = ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.5)
     weak = make_parameters(120, num_neighbours=6, threshold=4, dropout_tolerance=12, graph_corrupt=12)
     with pytest.raises(RemoteProtocolError, match="num_neighbours 6"):
@@ -195,7 +195,7 @@ def test_impossible_graphs(changes: dict[str, Any], match: str) -> None:
 
 
 def test_a_ring_too_short_to_be_private_is_refused() -> None:
-    """n = 300, c = D = 60, k = 74, t = 41: 2**-43 with all there, above 2**-40 with many missing."""
+    """Of 300 members 284 must take part: with fewer, the graph fails more often than 2**-40."""
     parameters = make_parameters(300, num_neighbours=74, threshold=41, dropout_tolerance=60, graph_corrupt=60)
     fewest = parameters.fewest_members
     assert fewest == 284

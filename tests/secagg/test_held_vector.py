@@ -1,4 +1,4 @@
-"""A vector that a session does not reach masks itself, and what is refused of an array is refused of it."""
+"""Tests of vectors that mask themselves outside a session: same result and same checks as for arrays."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from testing.secagg_sums import POLICY, Joined, make_parameters
 
 
 class Held:
-    """Holds a vector in numpy's memory; `act` gets the packed bytes and returns what is returned."""
+    """A vector that masks itself, outside the session; ``act`` maps the packed bytes to its answer."""
 
     def __init__(self, steps, noise=None, act=lambda packed: packed):
         self.steps, self.noise, self.act = steps, noise, act
@@ -28,7 +28,7 @@ class Held:
 
 
 def saved_at_mask(**changes):
-    """A session that has the others' shares, as bytes, and its parameters."""
+    """Return, as bytes, a client's session that has received all shares and is about to mask."""
     joined = Joined(make_parameters(**{"num_clients": 5, "dimension": 400} | changes))
     joined.exchange_until(Stage.MASK)
     client_id, request = next(iter(joined.server.requests().items()))

@@ -1,4 +1,4 @@
-"""Members of a curious sum learn how many they are, and no number that outlives the sum."""
+"""Tests of ids in the mode `curious`: members learn how many they are, and no lasting id of a client."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ SPARSE = {"num_neighbours": 6, "threshold": 4}
 
 
 def ids_sent_to(joined: Joined, client_id: int) -> set[int]:
-    """Every id in what the server sends to one member, to the end of the sum."""
+    """Return every member id that the server sends to one member until the sum ends."""
     told: set[int] = set()
     while not joined.server.done:
         data = joined.server.requests()[client_id]
@@ -39,7 +39,7 @@ def test_no_lasting_id_is_sent_to_a_member(graph: str) -> None:
 
 
 def test_numbers_are_drawn_for_each_sum() -> None:
-    """A member's number says nothing about the next sum: each of 6 places about as often as any other."""
+    """A member's number is drawn anew for each sum: in 600 sums it is each of 6 numbers about 100 times."""
     places = np.zeros(6)
     for seed in range(600):
         joined = Joined(make_parameters(), seed=seed, drawn=True)

@@ -1,4 +1,4 @@
-"""Removable noise: never short, little in excess, and taken out to the last integer."""
+"""Tests of removable noise: the variance is never below the plan, and the excess is removed exactly."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -28,7 +28,7 @@ LEVELS: dict[str, Any] = {
 def test_variance_is_the_plans_and_at_most_six_percent_more(
     num_clients: int, dropout_fraction: float, corrupt: int
 ) -> None:
-    """Exact, at every accepted number of survivors, for the honest noise at four levels."""
+    """With four levels, the noise variance is 1 to 1.06 times the plan's after any tolerated dropouts."""
     tolerance = int(dropout_fraction * num_clients)
     for contributors in (num_clients, num_clients - 2):
         noisy = contributors - corrupt
@@ -41,7 +41,7 @@ def test_variance_is_the_plans_and_at_most_six_percent_more(
 
 
 def test_six_percent_is_out_of_reach_beyond_a_fifth() -> None:
-    """At D = n / 3 four levels leave 1.5 ** (1 / 4) - 1 = 10.7 %, less the grain; more levels help."""
+    """If a third of clients may drop out, four levels leave about 10 % excess noise, seven at most 6 %."""
     excess = {}
     for most in (4, 7):
         levels = noise_levels(81921.6, 120, 40, most)
@@ -67,7 +67,7 @@ def test_six_percent_is_out_of_reach_beyond_a_fifth() -> None:
 def test_excess_with_four_levels_and_the_fewest_that_keep_six_percent(
     num_clients: int, corrupt: int, excess: float, fewest: int
 ) -> None:
-    """D = 20 %, on the finest noise of 32 bits: the largest over all numbers of dropouts, as documented."""
+    """At 20 % dropouts, the excess noise of four levels, and the levels needed for 6 %, are as documented."""
     noisy, tolerance = num_clients - corrupt, num_clients // 5
     by_levels = {
         most: Contributors(num_clients, tolerance, corrupt, most).fitting_levels(1.0, 2**31)
@@ -116,7 +116,7 @@ def test_one_dropout_too_many_is_discarded_before_unmasking() -> None:
 
 @pytest.mark.parametrize("lost", [0, 1, 2, 3])
 def test_noise_of_the_released_sum(lost: int) -> None:
-    """Variance and mean over d = 40,000 coordinates of the noise left in the sum.
+    """The noise left in a released sum has the planned variance and mean zero, over 40,000 coordinates.
 
     What is compared with the plan is what is left for a member that knows its own share, 1 of 10 - lost. A
     sample variance has a relative standard deviation of sqrt(2 / 40,000) = 0.7 %; the bounds are 5 of them
@@ -131,7 +131,7 @@ def test_noise_of_the_released_sum(lost: int) -> None:
 
 
 def test_kept_parts_stay_secret() -> None:
-    """A seed leads to later parts only: hashing forward, never back."""
+    """Each seed of a noise part gives the seeds of the later parts by hashing, and all seeds differ."""
     seeds = noise_seeds(b"a" * 32, 4)
     assert len(set(seeds)) == 4
     assert noise_seeds(seeds[2], 2) == seeds[2:]
@@ -163,7 +163,7 @@ def test_wrong_noise_shares_are_done_without() -> None:
 
 
 def test_a_false_commitment_leaves_the_noise_of_its_dealer_in_the_sum() -> None:
-    """More noise than asked for, never a lost sum; the dealer is blamed."""
+    """A client with a false noise commitment is blamed, and its removable noise stays in the sum."""
     joined = Joined(make_parameters(10, **LEVELS))
     joined.exchange()
 
@@ -182,7 +182,7 @@ def test_a_false_commitment_leaves_the_noise_of_its_dealer_in_the_sum() -> None:
 
 
 def test_a_caller_cannot_forget_the_noise() -> None:
-    """The session draws it, or takes a caller's own only if it is as large as it must be."""
+    """A session refuses a caller's noise if it is too small, or if the sum takes no noise from callers."""
     joined = Joined(make_parameters(6, dimension=2000))
     joined.exchange_until(Stage.MASK)
     client = joined.clients[IDS[0]]

@@ -1,4 +1,4 @@
-"""Residues of b bits on the wire, and the choice of b."""
+"""Tests of packing residues of b bits into messages, and of choosing b."""
 
 import math
 
@@ -27,7 +27,7 @@ def test_unpack_inverts_pack(bits: int, length: int) -> None:
 
 
 def test_packed_bits_one_by_one() -> None:
-    """Residue i is bits i b to (i + 1) b - 1 of the bytes as one little-endian number."""
+    """Residue i takes bits i * b to (i + 1) * b - 1 of the bytes, read as one little-endian number."""
     residues = np.array([2**20 - 1, 0, 0x12345, 7], dtype=np.uint32)
     number = int.from_bytes(bytes(pack(residues, 20)), "little")
     assert [number >> (20 * i) & (2**20 - 1) for i in range(4)] == residues.tolist()
@@ -87,7 +87,7 @@ def test_chosen_bits_are_the_fewest(num_clients: int, noise_stddev: float, sigma
 
 
 def test_a_wrap_is_less_likely_than_asked() -> None:
-    """The Gaussian tail beyond the room that is left, over d coordinates, against 2**-40."""
+    """A sum of 11,200,000 coordinates wraps around with a probability below 2**-40."""
     for num_clients in (10, 120, 300):
         for bits in (24, 28, 32):
             encoding = Encoding.for_sum(

@@ -1,4 +1,4 @@
-"""What a client refuses by limits of its own, before anything costs it something."""
+"""Tests of a client's own limits on the parameters of a sum, checked before it draws a secret."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,7 @@ BASE = ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.5)
 
 
 def refusal(policy: ClientPolicy, parameters: SumParameters) -> RemoteProtocolError:
-    """What a client with this policy says to these parameters, having drawn no secret."""
+    """Return the error with which a client of this policy refuses parameters, before it draws a secret."""
 
     def draw(count: int) -> bytes:
         raise AssertionError(f"{count} secret bytes were drawn before the limits were checked")
@@ -58,7 +58,7 @@ def test_each_limit(limits: dict[str, Any], match: str) -> None:
 
 
 def test_sums_without_noise_need_more_members() -> None:
-    """Of three members, one helps a lying server: the sum of the other two has nothing that hides them."""
+    """A policy may demand four members for a sum without noise, and accept three for one with noise."""
     wary, three = replace(BASE, minimum_bare_survivors=4), {"dropout_tolerance": 0, "threshold": 2}
     bare = make_parameters(3, noise_multiplier=0.0, **three)
     assert "fewest_in_sum 3 without noise is below 4" in str(refusal(wary, bare))
@@ -67,7 +67,7 @@ def test_sums_without_noise_need_more_members() -> None:
 
 
 def test_invented_members_cannot_dilute_the_own_noise() -> None:
-    """Of 8,000 members that a server made up, each honest one adds next to no noise."""
+    """A client refuses a sum of 8,000 members, in which its own noise would be too small to protect it."""
     many = make_parameters(8000, dimension=5, dropout_tolerance=0)
     assert many.client_noise_multiplier(8000) < 0.012
     policy = replace(BASE, minimum_own_noise=0.1, maximum_neighbours=8000)
@@ -76,7 +76,7 @@ def test_invented_members_cannot_dilute_the_own_noise() -> None:
 
 @pytest.mark.parametrize("mode", ["curious", "active"])
 def test_colluders_that_the_client_fears(mode: str) -> None:
-    """n = 12, c = 0: the server and 4 members would find two quorums, or a quorum of their own."""
+    """A client refuses a threshold that is too low for the number of corrupt members it assumes."""
     lax = make_parameters(12, mode=mode, threshold=7, dropout_tolerance=0)
     fears = {"active": 4 / 12, "curious": 7 / 12}[mode]
     policy = replace(BASE, corrupt_fraction=fears)
@@ -87,7 +87,7 @@ def test_colluders_that_the_client_fears(mode: str) -> None:
 
 
 def test_two_quorums_need_more_than_half_of_members_and_corrupt() -> None:
-    """n = 12, t = 7: against a lying server 2 t > n + c holds for c = 1, not for c = 2, where both are 14."""
+    """In the mode `active` a threshold of 7 of 12 members suffices for one corrupt member, not for two."""
     parameters = make_parameters(12, mode="active", threshold=7, dropout_tolerance=0)
     one, two = (replace(BASE, corrupt_fraction=corrupt / 12) for corrupt in (1, 2))
     assert [policy.own_corrupt(parameters) for policy in (one, two)] == [1, 2]
@@ -100,7 +100,7 @@ def test_two_quorums_need_more_than_half_of_members_and_corrupt() -> None:
 
 
 def test_a_graph_carries_the_corrupt_that_it_was_made_for() -> None:
-    """n = 300, made for 60 corrupt with c = 0: 284 must advertise, not 240; and a client may fear more."""
+    """A graph for 60 corrupt of 300 needs 284 members; a client that assumes 75 corrupt refuses it."""
     parameters = make_parameters(
         300, num_neighbours=74, threshold=41, dropout_tolerance=60, graph_corrupt=60, dimension=5
     )
@@ -112,7 +112,7 @@ def test_a_graph_carries_the_corrupt_that_it_was_made_for() -> None:
 
 
 def test_a_client_counts_the_members_against_its_own_corrupt() -> None:
-    """The server's graph is made for 30 corrupt of 300; the client fears 60 and wants 284 members."""
+    """A client that assumes 60 corrupt of 300 wants 284 members, although the graph is made for 30."""
     parameters = make_parameters(
         300,
         num_neighbours=74,

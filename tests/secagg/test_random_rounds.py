@@ -1,4 +1,4 @@
-"""A round of any kind under random loss, repetition, delay and damage: the exact sum, or a typed error."""
+"""Tests of rounds with lost, repeated, late and damaged messages: an exact sum or a typed error."""
 
 from typing import Any
 
@@ -128,7 +128,7 @@ class RandomRound(RuleBasedStateMachine):
             assert len(result.survivors) >= result.num_contributors - tolerance
 
     def teardown(self) -> None:
-        """Whatever happened, the round then runs to its end."""
+        """Finish the round after all random steps; check who is blamed and that a sum is exact."""
         if hasattr(self, "joined"):
             while self.running:
                 self.finish_stage(set())

@@ -1,4 +1,4 @@
-"""Wrong shares are found and named up to half of the spare ones, and nobody is blamed without proof."""
+"""Tests of recovering secrets with wrong shares: how many are found, and that blame needs proof."""
 
 import os
 from collections.abc import Callable
@@ -22,7 +22,7 @@ DEALER = 7
 
 
 def wrong_by_search(shares: dict[int, bytes], threshold: int, num_bytes: int) -> frozenset[int] | None:
-    """The fewest shares without which all others lie on one polynomial, up to half of the spare ones."""
+    """Return the fewest shares without which the others lie on one polynomial, or None if too many."""
     for count in range((len(shares) - threshold) // 2 + 1):
         for left_out in combinations(shares, count):
             kept = {x: share for x, share in shares.items() if x not in left_out}
@@ -38,7 +38,7 @@ def wrong_by_search(shares: dict[int, bytes], threshold: int, num_bytes: int) ->
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_wrong_shares_are_those_that_a_search_finds(data: st.DataObject) -> None:
-    """For any number of shares that are random, differ in one limb, or are those of another secret."""
+    """Of any mix of right and false shares, `wrong_shares` finds those that an exhaustive search finds."""
     num_bytes = data.draw(st.integers(1, 12))
     holders = data.draw(st.integers(1, 9))
     threshold = data.draw(st.integers(1, holders))
@@ -55,7 +55,7 @@ def test_wrong_shares_are_those_that_a_search_finds(data: st.DataObject) -> None
 
 
 def test_errors_that_cancel_in_a_combination_of_limbs() -> None:
-    """Each wrong share is wrong in another limb, and what is added sums to zero over the limbs."""
+    """Wrong shares are found even if the errors in the limbs of each share add up to zero."""
     shares = dict(enumerate(split(SECRET, 13, 5, os.urandom), start=1))
     liars = (2, 3, 5, 13)
     for limb, x in enumerate(liars):
@@ -113,7 +113,7 @@ def test_twenty_of_119_are_refused_in_one_line() -> None:
 
 @pytest.mark.parametrize(("num_lying", "num_dealt_wrong"), [(8, 0), (39, 0), (8, 15), (37, 1)])
 def test_liars_are_blamed_and_their_dealer_only_for_its_own(num_lying: int, num_dealt_wrong: int) -> None:
-    """A lie takes one spare share, one dealt wrong takes two."""
+    """Holders that give false shares are blamed, and the dealer only if it dealt wrong shares."""
     recovery, blamed = recovered(num_lying, num_dealt_wrong)
     wrong = range(1, num_lying + num_dealt_wrong + 1)
     assert recovery.bad_shares == [(DEALER, 100 + x) for x in wrong]
@@ -158,7 +158,7 @@ def test_too_few_holders() -> None:
 
 
 def test_liars_about_every_secret_do_not_lose_the_sum() -> None:
-    """Five of 40 holders give wrong shares of all seeds and keys; 30 recover a secret."""
+    """A sum is exact although 5 of 40 holders give wrong shares of every secret; 30 suffice for each."""
     joined = Joined(make_parameters(44, threshold=30, dropout_tolerance=4, dimension=20))
     everyone = sorted(joined.clients)
     liars = everyone[:5]

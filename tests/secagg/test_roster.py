@@ -1,4 +1,4 @@
-"""The roster against who would have another: a lying server, a member, another consortium, a damaged file."""
+"""Tests of the roster of identities: lying servers, false members, other consortia and damaged files."""
 
 import json
 from hashlib import sha256
@@ -42,7 +42,7 @@ def test_the_digest_is_of_the_whole_content_and_of_no_order() -> None:
 
 
 def test_the_published_digest() -> None:
-    """Ids as 64-bit and the count before them, most significant byte first, below the purpose."""
+    """A roster's digest is SHA-256 of a purpose, the number of clients, and each id and key, big-endian."""
     text = b"secagg/3/roster" + bytes.fromhex("00000000000000010000000000000007") + bytes(range(32))
     assert Roster({7: bytes(range(32))}).digest == sha256(text).digest()
 
@@ -71,7 +71,7 @@ def test_what_is_no_roster(keys: dict[int, bytes], words: str) -> None:
 
 
 def test_a_roster_that_is_altered_by_one_byte_is_refused() -> None:
-    """In every place and by every bit; what only moves white space is the same roster."""
+    """A roster is refused if any bit is altered, unless the alteration leaves its content the same."""
     for place in range(len(SIGNED)):
         for bit in (1, 2, 16, 32):
             altered = bytearray(SIGNED)
@@ -146,7 +146,7 @@ def advertised(client: ClientSession, server: ServerSession) -> AdvertiseReply:
 
 
 def test_a_server_that_invents_a_roster_finds_no_victim() -> None:
-    """Everybody but the victim is the server's own, with keys of its making and signatures that fit them."""
+    """A client refuses a sum in which the server has invented all other members and signs for them."""
     parameters = make_parameters(6, **ACTIVE)
     invented = Roster({i: made_up(i).public_bytes() for i in MEMBERS} | {VICTIM: ROSTER[VICTIM]})
     server = ServerSession(parameters, MEMBERS, invented)
@@ -170,12 +170,12 @@ def test_a_server_that_invents_a_roster_finds_no_victim() -> None:
 
 
 def other_roster() -> Roster:
-    """The same keys for all members, and one client more who is in no sum."""
+    """Return a roster with the keys of all members, and with one more client that is in no sum."""
     return Roster({**ROSTER, 2**50: made_up(0).public_bytes()})
 
 
 def test_two_rosters_in_one_sum_refuse_each_other() -> None:
-    """All keys of the members are alike, and all signatures good: only the rosters differ."""
+    """Client and server refuse each other if only their rosters differ, and no key or signature is false."""
     joined = Joined(make_parameters(6, **ACTIVE))
     other = ClientSession(OTHER, POLICY, identity=IDENTITIES[OTHER], roster=other_roster())
     request = joined.server.requests()[OTHER]
@@ -195,7 +195,7 @@ def test_two_rosters_in_one_sum_refuse_each_other() -> None:
 
 
 def test_a_roster_that_changes_during_a_sum_ends_it_for_that_client() -> None:
-    """As a file does that is replaced between two messages."""
+    """The server refuses the check message of a client whose roster was replaced during the sum."""
     joined = Joined(make_parameters(6, **ACTIVE))
     joined.exchange_until(Stage.CHECK)
     saved = joined.clients[OTHER].to_bytes()
@@ -205,7 +205,7 @@ def test_a_roster_that_changes_during_a_sum_ends_it_for_that_client() -> None:
 
 
 def test_a_signature_of_the_join_serves_once() -> None:
-    """Not in another run, for another challenge, for another client, or beside another roster."""
+    """A signature of the join is invalid for another run, challenge, client or roster."""
     run, challenge = "17", bytes(32)
     signature = IDENTITIES[VICTIM].sign(join_statement(run, challenge, VICTIM, ROSTER.digest))
     key = ROSTER[VICTIM]

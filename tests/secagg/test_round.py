@@ -1,4 +1,4 @@
-"""A whole round between real sessions: the exact sum, or a typed error."""
+"""Tests of whole rounds between real sessions: the sum is exact, or a typed error is raised."""
 
 import numpy as np
 import pytest
@@ -154,7 +154,7 @@ def test_client_refuses_a_wrong_vector_and_stays_failed() -> None:
 
 
 def test_a_session_chooses_no_law_of_noise() -> None:
-    """A plan of Gaussian noise is not that of discrete noise: who accounts says which is drawn."""
+    """A session that is given no noise refuses to mask, because the caller must choose the law of noise."""
     joined = Joined(make_parameters())
     joined.exchange_until(Stage.MASK)
     client = joined.clients[IDS[0]]

@@ -1,4 +1,4 @@
-"""What leaves a session: uniform vectors on the wire, no secrets in its repr or at rest."""
+"""Tests of secrecy: masked vectors look uniform, and no secret is in a repr or kept after the end."""
 
 import pickle
 from typing import Any
@@ -20,7 +20,7 @@ def chi_square_of_bytes(words: np.ndarray) -> float:
 
 
 def test_masked_vector_is_uniform() -> None:
-    """A constant vector of 250,000 words masked: 10**6 bytes, 255 degrees of freedom.
+    """The 10**6 bytes of a masked constant vector pass a chi-square test (255 degrees of freedom).
 
     The chi-square statistic has mean 255 and standard deviation 22.6; 400 is 6.4 of them away
     (probability 1e-8). The keys are fixed, so the outcome is too.
@@ -35,7 +35,7 @@ def test_masked_vector_is_uniform() -> None:
 
 
 def test_two_masked_vectors_do_not_correlate() -> None:
-    """Correlation of 250,000 pairs of words: standard deviation 0.002, bound 0.012."""
+    """The masked vectors of two clients do not correlate: over 250,000 words, the bound is 0.012."""
     joined = Joined(make_parameters(3, dropout_tolerance=0, dimension=250_000))
     joined.exchange_until(Stage.UNMASK)
     a, b, c = (MaskReply.decode(m, 250_000).vector().astype(float) for m in joined.masked.values())
@@ -44,7 +44,7 @@ def test_two_masked_vectors_do_not_correlate() -> None:
 
 
 def linear_complexity(bits: list[int]) -> int:
-    """Berlekamp-Massey over GF(2), with polynomials and the reversed past as integers."""
+    """Return the linear complexity of bits, by Berlekamp-Massey over GF(2) with polynomials as integers."""
     connection, previous, length, gap, past = 1, 1, 0, 1, 0
     for position, bit in enumerate(bits):
         past = past << 1 | bit
@@ -58,7 +58,7 @@ def linear_complexity(bits: list[int]) -> int:
 
 
 def test_lowest_bits_have_no_linear_structure() -> None:
-    """The linear complexity of N random bits is N/2 with standard deviation about 1.
+    """The lowest bits of N mask words have the linear complexity of random bits, which is about N / 2.
 
     The same test fails a Mersenne Twister, whose state has 19,937 bits: that generator, seeded
     with 32 bits, masks the vectors of a widely used implementation.
@@ -179,7 +179,7 @@ def test_more_threads_make_the_same_mask(suite: str, length: int, threads: int) 
 
 @pytest.mark.parametrize("suite", ["aes128ctr", "aes256ctr"])
 def test_masks_are_counter_blocks_of_the_plain_cipher(suite: str) -> None:
-    """Word by word: AES of (segment as 96 bits, 2 + block in the segment as 32 bits), little-endian."""
+    """Four words of a mask are AES of one block: segment number as 96 bits, 2 + block number as 32 bits."""
     key = bytes(range(KEY_BYTES[suite]))
     mask = np.zeros(SEGMENT_WORDS + 9, dtype=np.uint32)
     add_masks(mask, [(key, 1)], suite)

@@ -1,4 +1,4 @@
-"""Split and recover are inverses, exact at every size, and t - 1 shares tell nothing."""
+"""Tests of Shamir's secret sharing: recovery inverts splitting, and t - 1 shares tell nothing."""
 
 import os
 from itertools import combinations
@@ -31,7 +31,7 @@ def test_every_set_of_holders_recovers() -> None:
 
 @pytest.mark.parametrize(("holders", "threshold"), [(120, 80), (2500, 2200)])
 def test_arithmetic_is_exact_at_the_extremes(holders: int, threshold: int) -> None:
-    """All bits set everywhere, checked against Python's integers for a few holders."""
+    """Shares of the largest secret with the largest coefficients equal those by Python's integers."""
     ones = b"\xfe\xff\xff\x7f"
     shares = split(b"\xff" * 32, holders, threshold, lambda n: ones * (n // 4))
     for x in (1, 2, holders // 2, holders):

@@ -1,4 +1,4 @@
-"""Sums beyond what clipped updates and their noise can be are refused; honest ones pass, and not by far."""
+"""Tests of the check of sums: sums that no clipped updates and noise give are refused, honest ones pass."""
 
 import math
 from typing import Any
@@ -21,7 +21,7 @@ CASES: list[dict[str, Any]] = [
 
 
 def summed(parameters, survivors, level, rng, *, signal=1.0, rounded_gaussian=False):
-    """A sum of updates that all have the norm signal C and point the same way, with noise."""
+    """Return a noised sum of updates in one direction, of norm ``signal`` times the clipping norm."""
     encoding = parameters.encoding(parameters.num_clients)
     stddev = parameters.client_noise_stddev(parameters.num_clients)
     direction = rng.normal(size=parameters.dimension)
@@ -39,7 +39,7 @@ def summed(parameters, survivors, level, rng, *, signal=1.0, rounded_gaussian=Fa
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("dimension", [1, 50, 5_000])
 def test_honest_sums_pass(case, dimension):
-    """Also with all updates alike, which is as far as they reach, and whatever the number of survivors."""
+    """Sums of honest clients pass the check, even if all updates are alike and some clients drop out."""
     parameters = make_parameters(**case, dimension=dimension)
     rng, n = np.random.default_rng(dimension), parameters.num_clients
     for dropped in sorted({0, parameters.dropout_tolerance}):
@@ -51,7 +51,7 @@ def test_honest_sums_pass(case, dimension):
 
 @pytest.mark.parametrize("case", CASES)
 def test_bounds_are_near_what_sums_reach(case):
-    """At d = 5,000, they leave noise at most 1.15 times its norm and 3 times its largest coordinate."""
+    """The bounds are close: at most 1.15 times the noise's norm, and 3 times its largest coordinate."""
     parameters = make_parameters(**case, dimension=5_000)
     n, level = parameters.num_clients, level_of_all(parameters)
     bounds, largest = sum_bounds(parameters.encoding(n), n, level), n * parameters.clipping_norm
@@ -66,7 +66,7 @@ def level_of_all(parameters):
 
 
 def test_false_alarms_by_the_exact_law_of_gaussian_noise():
-    """Both bounds, for the sum that lies as far out as honest ones can: chi-squared and normal tails."""
+    """The exact chance that an honest sum exceeds a bound is at most the stated one."""
     n = 30
     for dimension in (1, 10, 1_000, 100_000, 10_000_000):
         parameters = make_parameters(n, dimension=dimension, clipping_norm=2.0)
@@ -121,7 +121,7 @@ def test_without_clipping_nothing_is_refused():
 
 
 def test_what_a_lone_poisoner_can_still_do():
-    """At n = 30, d = 26,000, sigma = 1 a push of 114 C passes; one of a tenth more is found."""
+    """A client that moves a sum of 30 by 110 clipping norms passes the check; with 125 it does not."""
     parameters = make_parameters(30, dimension=26_000, dropout_tolerance=0)
     push = largest_undetected_push(parameters.encoding(30))
     assert push == pytest.approx(113.7, abs=0.1)

@@ -1,4 +1,4 @@
-"""The order of a sum: a second, written-out form of the table, and sessions that refuse all it lacks."""
+"""Tests of the order of calls in a sum: the table equals a second list, and sessions obey it."""
 
 from functools import cache
 
@@ -46,7 +46,7 @@ def joined(mode):
 
 @cache
 def way_of_a_client(mode):
-    """What a client is sent in each stage, and its session at rest before each call of the mode's order."""
+    """Return the requests that a client gets, by call, and its saved sessions before and after each call."""
     both, requests, rested = joined(mode), {}, []
     client = both.clients[VICTIM]
     for call in CLIENT[mode]:
@@ -66,7 +66,7 @@ def way_of_a_client(mode):
 
 
 def session_after(mode, done):
-    """The session after so many calls; a new one draws the keys that the requests of later stages name."""
+    """Return a client's session after ``done`` calls; a new session draws the same keys each time."""
     if done == 0:
         return Joined.new_client(VICTIM)
     rested = way_of_a_client(mode)[1][done]
@@ -101,7 +101,7 @@ def entries(calls):
 
 @given(st.sampled_from(MODES), st.data())
 def test_a_client_refuses_every_call_that_is_not_due(mode, data):
-    """Any calls from any stage on, each with a request that would be right in its time."""
+    """A client fails at any call that is not due, even if the call's request suits another stage."""
     done = data.draw(st.integers(0, len(CLIENT[mode])))
     client, due = session_after(mode, done), list(CLIENT[mode][done:])
     for call in data.draw(st.lists(st.sampled_from(sorted(REACHED)), min_size=1, max_size=4)):
@@ -129,7 +129,7 @@ def assert_no_secrets(client):
 
 @given(st.sampled_from(MODES), st.data())
 def test_a_server_refuses_every_call_that_is_not_allowed(mode, data):
-    """In every stage, and after a failure; it stays where it is."""
+    """A server refuses calls that its stage does not allow, and stays in that stage."""
     stage = data.draw(st.sampled_from((*SERVER[mode], Stage.ERROR)))
     server, table = server_in(mode, stage), TRANSITIONS["server"]
     missing = [call for call in SERVER_CALLS if following(table, mode, call, stage) is None]

@@ -1,4 +1,4 @@
-"""Published vectors for every primitive that is wrapped."""
+"""Tests against published vectors: every cryptographic primitive that is wrapped, and all messages."""
 
 import json
 
@@ -15,7 +15,7 @@ WIRE_VECTORS = DOCS / "secagg_wire_vectors.json"
 
 @pytest.mark.parametrize("name", SUMS)
 def test_messages_are_as_published(name: str) -> None:
-    """Another form on the wire is another version: raise `secagg.protocol.wire.VERSION` and publish anew."""
+    """Messages are as published; another format needs a new `secagg.protocol.wire.VERSION`."""
     published = json.loads(WIRE_VECTORS.read_text(encoding="utf-8"))
     assert published.keys() == SUMS.keys()
     assert transcript(name) == published[name]
@@ -41,7 +41,7 @@ def test_x25519(scalar: str, point: str, product: str) -> None:
 
 
 def test_x25519_public_key() -> None:
-    """RFC 7748, section 6.1, Bob."""
+    """Bob's private key in RFC 7748, section 6.1, gives his public key."""
     private = h("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
     public = "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f"
     assert PrivateKey(private).public_bytes() == h(public)
@@ -93,12 +93,12 @@ def test_chacha20() -> None:
     ],
 )
 def test_masks_begin_as_gcm_does(suite: str, first_block: str) -> None:
-    """The GCM specification (McGrew and Viega): key, nonce and plaintext of zeros."""
+    """Masks begin as ciphertexts of zeros do in the GCM specification (McGrew and Viega)."""
     assert mask_stream(suite, bytes(KEY_BYTES[suite]), 0).update(bytes(16)) == h(first_block)
 
 
 def test_keystream_is_aes_256_from_block_zero() -> None:
-    """FIPS 197 by way of NIST's AESAVS, appendix C.1, KeySbox: AES-256 of the zero block."""
+    """The keystream begins with AES-256 of the zero block, as in NIST's AESAVS, appendix C.1, KeySbox."""
     key = h("c47b0294dbbbee0fec4757f22ffeee3587ca4730c3d33b691df38bab076bc558")
     assert keystream(key)(16) == h("46f2fb342d6f0ab477476fc501242c5f")
 

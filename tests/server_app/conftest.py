@@ -1,4 +1,4 @@
-"""Nodes of these tests are there at once, or never."""
+"""A fixture for these tests: the server waits only 0.1 seconds for further nodes to join a run."""
 
 import pytest
 

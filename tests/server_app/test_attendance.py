@@ -1,4 +1,4 @@
-"""Nodes that come late, come back or leave for good: from the next round on, and charged for no other."""
+"""Tests of nodes that come late, come back or leave: charges only for rounds in which a node is there."""
 
 import json
 from dataclasses import replace
@@ -25,12 +25,12 @@ NEW_NODE_ID = 5000
 
 
 def vectors(grid):
-    """How many rounds have been masked so far."""
+    """Return how many rounds have been masked so far."""
     return sum("mask" in exchange for exchange in grid.exchanges)
 
 
 def online_from(grid, away, comes_after=None):
-    """Take nodes off the grid until so many rounds have been masked, or for good."""
+    """Hide nodes from the server until so many rounds have been masked, or for good."""
     everybody = grid.get_node_ids
 
     def node_ids():
@@ -91,7 +91,7 @@ def test_a_round_interrupted_while_nodes_come_or_go_is_charged_to_those_who_were
 
 
 def test_under_fixed_size_sampling_no_round_is_charged_while_a_client_is_absent(tmp_path):
-    """How many of those who were drawn answer would tell of the draw."""
+    """A run with fixed-size sampling stops without a charge if a client is absent, and can be resumed."""
     fixed = ["privacy.sampling=fixed_size", "privacy.adjacency=replace_one", "secagg.dropout_tolerance=0.3"]
     words = [*SOME, *fixed, "privacy.sampling_rate=0.75", "run.timeout_seconds=0.1"]
     with pytest.raises(RunError, match="of each group 11 are there, and privacy.sampling=fixed"):
@@ -102,7 +102,7 @@ def test_under_fixed_size_sampling_no_round_is_charged_while_a_client_is_absent(
 
 
 def move(grid, client):
-    """A node starts anew: another node id, nothing remembered."""
+    """Start a client's node anew: with another node id and without its state."""
     old = grid.contexts.pop(FIRST_NODE_ID + client)
     grid.contexts[NEW_NODE_ID] = make_context(client, old.node_config, NEW_NODE_ID)
 
@@ -122,7 +122,7 @@ def moving(client, **options):
 
 
 def test_a_node_that_comes_back_under_another_id_goes_on(tmp_path):
-    """What had been agreed ahead with the node that it was is agreed anew."""
+    """A node that is started anew under another id takes part in all rounds, with newly agreed keys."""
     grid = moving(4)
     records = run(tmp_path / "run", EVERYBODY, grid=grid)
     assert [record.survivors for record in records] == [[12], [12], [12]]
@@ -169,7 +169,7 @@ def test_a_late_node_agrees_to_the_terms_or_stays_away(tmp_path, caplog, epsilon
 
 
 def test_a_node_that_comes_between_two_parts_of_a_run_is_charged_for_the_second(tmp_path):
-    """Those of the first part go on under the terms that they had agreed to, whenever they came."""
+    """A node that joins a resumed run is charged for the second part; other nodes keep their terms."""
     ledgers, directory = tmp_path / "ledgers", tmp_path / "run"
     epsilons, overrides = [None] * 9 + [3.0] * 3, [*SOME, "privacy.budgets=[3]"]
     first = online_from(grid_of_owners(ledgers, epsilons), {10, 11})
@@ -191,7 +191,7 @@ def test_a_node_that_comes_between_two_parts_of_a_run_is_charged_for_the_second(
 
 
 def test_turns_of_nodes_that_come_late_or_go_are_moved_and_each_pays_for_its_own(tmp_path):
-    """Of two turns each, at least three rounds apart; whoever is there takes its noise back."""
+    """Turns of late or absent nodes are moved, three rounds apart or more; each node charges its turns."""
     ledgers, directory = tmp_path / "ledgers", tmp_path / "run"
     grid = online_from(grid_of_owners(ledgers, [3.0] * NUM_CLIENTS), LATE, comes_after=2)
     grid.get_node_ids = online_from(grid, {0}, comes_after=1).get_node_ids

@@ -1,4 +1,4 @@
-"""Nodes with budgets and ledgers of their own: groups of what they say, and what they refuse."""
+"""Tests of nodes with budgets and ledgers of their own: groups by budget, charges and refusals."""
 
 import json
 import re
@@ -95,7 +95,7 @@ def test_nodes_that_say_no_budget_are_named_before_anything_is_written(tmp_path,
 
 @pytest.mark.parametrize("epsilon", [0.05, float("nan"), -1.0, 1e9, 5e-324, None])
 def test_one_node_does_not_decide_for_all(tmp_path, epsilon, caplog):
-    """Its budget would raise everybody's noise, or keep the run from beginning: it alone is left out."""
+    """A node whose budget is impossible or far too small is left out and does not change the others' plan."""
 
     def spoil(kind, client, content):
         if (kind, client) == ("join", 3):
@@ -146,7 +146,7 @@ def test_a_node_refuses_a_plan_beyond_its_budget_and_keeps_the_figures(tmp_path,
 
 
 def test_a_second_run_is_refused_by_the_ledger_of_the_first(tmp_path, caplog):
-    """What the first has cost stays in the node's own log."""
+    """A node refuses a run whose cost, together with that of an earlier run, exceeds its budget."""
     epsilons = [None] * 11 + [1.5]
     overrides = ["method=gdpfed", "privacy.budgets=[1.2]"]
     run(tmp_path / "one", overrides, grid=grid_of_owners(tmp_path / "ledgers", epsilons))
@@ -319,7 +319,7 @@ def test_a_damaged_ledger_keeps_its_node_out(tmp_path):
 
 
 def test_nothing_leaves_a_node_whose_disk_is_full(tmp_path, monkeypatch):
-    """Its ledger cannot be written when the update is ready, and the sum goes on without it."""
+    """A node that cannot write its ledger sends no update, and the sum succeeds without that node."""
     grid, full, write, answers = grid_of_owners(tmp_path / "ledgers", [3.0] * 12), set(), write_whole, {}
 
     def write_or_not(path, data):

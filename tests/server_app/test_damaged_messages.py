@@ -1,4 +1,4 @@
-"""Damaged and random messages over Flower: a node answers each, the server loses nobody but the sender."""
+"""Tests of damaged and random messages: a node answers all, and the server loses only their sender."""
 
 import logging
 import os
@@ -42,14 +42,14 @@ VALUES: tuple[Any, ...] = (
 
 @pytest.fixture(autouse=True)
 def quiet():
-    """No words about what is refused."""
+    """Disable logging, since these tests make nodes refuse many messages."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
 
 
 def recorded(folder, overrides, **settings) -> tuple[list[Seen], list[tuple[str, RecordDict]]]:
-    """What nodes were asked in a run, with what they knew then, and what they answered."""
+    """Run training; return what nodes were asked, with their state at that time, and what they answered."""
     asked: list[Seen] = []
     answered: list[tuple[str, RecordDict]] = []
 
@@ -70,7 +70,7 @@ def recorded(folder, overrides, **settings) -> tuple[list[Seen], list[tuple[str,
 
 @pytest.fixture(scope="module")
 def messages(tmp_path_factory):
-    """From a node with a budget and three without one, and from nodes that send their updates in clear."""
+    """Return the messages of two runs: one in which a node has a budget, and one with updates in clear."""
     private = ["method=dp_fedavg", "privacy.budgets=[3]", "privacy.noise=discrete_gaussian"]
     owners = recorded(tmp_path_factory.mktemp("owners"), private, owner=True)
     clear = recorded(
@@ -80,7 +80,7 @@ def messages(tmp_path_factory):
 
 
 def damaged(content: RecordDict, draw: random.Random) -> RecordDict:
-    """The content with one to three faults, or another one altogether."""
+    """Return the content with one to three faults, or sometimes random content in its place."""
     if draw.random() < 0.05:
         names = draw.choices(("mask", "unmask", "client", "refusal", "x"), k=2)
         return RecordDict({name: random_record(draw) for name in names})
@@ -149,7 +149,7 @@ def texts(content: RecordDict) -> Iterator[str]:
 
 
 def test_a_node_answers_every_message_and_tells_no_more_than_one_line(messages):
-    """Whatever it is asked, in whatever state of its own: never an error, never a third session."""
+    """A node in any state answers damaged messages without an error and keeps at most two sessions."""
     identify_task()
     draw = random.Random(20261122)
     for _ in range(MESSAGES):
@@ -166,7 +166,7 @@ def test_a_node_answers_every_message_and_tells_no_more_than_one_line(messages):
 
 @pytest.fixture(scope="module")
 def sessions():
-    """A server's session in each stage, with an answer that it would take."""
+    """Return for each stage a server's session, one of its clients and a valid answer of that client."""
     found = {}
     for stage in (Stage.ADVERTISE, Stage.SHARE, Stage.MASK, Stage.UNMASK):
         joined = JoinedSessions(make_parameters(6))
@@ -177,7 +177,7 @@ def sessions():
 
 
 def test_the_server_takes_or_loses_every_answer(messages, sessions):
-    """Of a query or of a stage: one line about its sender, or an error that its caller expects."""
+    """The server accepts a damaged answer, refuses it in one line, or raises an error that callers expect."""
     identify_task()
     draw = random.Random(20261123)
     question = Message(RecordDict(), FIRST_NODE_ID, "query.join")
@@ -203,7 +203,7 @@ def test_the_server_takes_or_loses_every_answer(messages, sessions):
 
 @pytest.mark.parametrize("secagg", ["pairwise", "off"])
 def test_no_sum_ends_for_what_one_client_sends(tmp_path, secagg):
-    """One client of six answers every stage with something damaged, sum after sum."""
+    """Sums succeed although one client of six answers every stage with damaged messages."""
     draw, num_clients = random.Random(20261124), 6
     config = small_config(
         tmp_path, ["dataset.num_clients=6", f"secagg={secagg}", "secagg.dropout_tolerance=0.2"]

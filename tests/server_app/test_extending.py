@@ -1,4 +1,4 @@
-"""docs/extending.md, word for word: the package on that page plans, trains and resumes."""
+"""Tests of the package in docs/extending.md, copied word for word: it plans, trains and resumes."""
 
 import re
 import tomllib
@@ -32,7 +32,7 @@ def install(directory, monkeypatch, entry_points):
 
 @pytest.fixture
 def extension(tmp_path, monkeypatch):
-    """The package of the page, installed."""
+    """Install the package that docs/extending.md shows, and return its folder."""
     directory = tmp_path / "site"
     for name, text in FILE.findall(PAGE.read_text(encoding="utf-8")):
         path = directory / name

@@ -1,4 +1,4 @@
-"""From sum requests to exchanges: tolerances, and what is refused."""
+"""Tests of sums over Flower's grid: dropout tolerances, clipping norms, and requests that are refused."""
 
 from dataclasses import replace
 

@@ -26,14 +26,14 @@ ROWS = 40
 
 
 def rows():
-    """Forty records, old ones ill, of which every second is for testing."""
+    """Return forty records in which old persons are ill; every second record is for testing."""
     ages = range(10, 10 + 2 * ROWS, 2)
     return [f"{'yes' if age > 50 else 'no'},{age},{('train', 'test')[age // 2 % 2]}" for age in ages]
 
 
 @pytest.fixture
 def hospitals(tmp_path):
-    """A server with a declaration alone, and four nodes with tables and ledgers."""
+    """Return a folder with the server's declaration, and a grid of four nodes with tables and ledgers."""
     grid = LocalGrid(4)
     for client in range(4):
         own = tmp_path / str(client)
@@ -61,7 +61,7 @@ def settings(folder):
 
 
 def assert_audit_names_what_was_changed(directory):
-    """Another noise of the counts, a charge for less than they are, or none, is each named in one line."""
+    """Check that the audit finds each change of files: less noise, no charge, or a lower epsilon."""
     for name, change, words in (
         ("held_out.json", lambda found: found.update(noise_stddev=0.1), "below the plan's"),
         ("ledger.json", lambda ledger: ledger.update(held_out_charged=False), "has not charged"),

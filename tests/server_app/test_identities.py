@@ -1,4 +1,4 @@
-"""Nodes with identities: who is not in the consortium's roster takes no part, and no run ends by it."""
+"""Tests of nodes with identities: a node that is not in the roster takes no part and ends no run."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def test_a_run_goes_by_the_consortiums_roster_and_sends_none(tmp_path, folder):
 
 
 def cheat(monkeypatch, answers):
-    """Have some nodes answer the question of the join with what they please; the others stay honest."""
+    """Let ``answers`` make some nodes' proofs of identity; other nodes stay honest."""
 
     reached = []
 
@@ -87,19 +87,19 @@ def cheat(monkeypatch, answers):
 
 
 def own_key(node, asked):
-    """It signs well, with a key that is not the claimed client's."""
+    """Return a proof with a valid signature, whose key is not that of the claimed client."""
     thief = identity_of(CLAIMED, "thief")
     statement = join_statement("1", asked["challenge"], CLAIMED, asked["roster"])
     return {"identity": thief.public_bytes(), "signature": thief.sign(statement)}
 
 
 def own_signature(node, asked):
-    """It says the claimed client's key, and signs with its own."""
+    """Return a proof with the claimed client's key and a signature by another key."""
     return own_key(node, asked) | {"identity": identity_of(CLAIMED).public_bytes()}
 
 
 def replayed(run_id, challenge=CHALLENGE):
-    """It replays what the claimed client signed in another run, or for another challenge."""
+    """Return an answer that repeats the claimed client's signature for another run or challenge."""
 
     def answer(node, asked):
         victim = identity_of(CLAIMED)
@@ -110,7 +110,7 @@ def replayed(run_id, challenge=CHALLENGE):
 
 
 def own_place(node, asked):
-    """It has a place of its own in the roster, and wants a second one."""
+    """Return a proof by a client of the roster that claims another client's place."""
     member = identity_of(1)
     statement = join_statement("1", asked["challenge"], CLAIMED, asked["roster"])
     return {"identity": member.public_bytes(), "signature": member.sign(statement)}
@@ -130,7 +130,7 @@ CHEATS: tuple[tuple[Callable[..., dict[str, Any]], str], ...] = (
 
 @pytest.mark.parametrize("mode", ["curious", "active"])
 def test_a_node_in_anothers_place_is_lost_and_not_the_run(tmp_path, folder, monkeypatch, caplog, mode):
-    """Each answers before the client does, and the SuperLink knows it as it knows the others."""
+    """A node that claims another client's place with a false proof is left out, and the run goes on."""
     grid = grid_of_identities(folder, CLIENTS)
     intruders = {INTRUDER + k: make_context(CLAIMED, node_id=INTRUDER + k) for k in range(len(CHEATS))}
     grid.contexts = {**intruders, **grid.contexts}
@@ -142,7 +142,7 @@ def test_a_node_in_anothers_place_is_lost_and_not_the_run(tmp_path, folder, monk
 
 
 def test_nodes_that_go_by_another_roster_are_left_out(tmp_path, folder, caplog):
-    """The same consortium has signed it, for one client more."""
+    """A node that uses another roster, which the same consortium has signed, is left out."""
     other = write_files(tmp_path / "other", keys_of(CLIENTS + 1))
     grid = grid_of_identities(folder, CLIENTS)
     grid.contexts[FIRST_NODE_ID + 2].node_config |= node_settings(other, 2)
@@ -153,7 +153,7 @@ def test_nodes_that_go_by_another_roster_are_left_out(tmp_path, folder, caplog):
 
 
 def test_a_node_that_is_started_anew_goes_on_under_its_identity(tmp_path, folder):
-    """Nothing of the run is left in it but the file."""
+    """A node that is started anew during a run takes part again, with only its identity file left."""
     seen = count()
 
     def meddle(kind, client, content):
@@ -212,7 +212,7 @@ def test_a_server_takes_no_roster_that_its_consortium_has_not_signed(tmp_path, f
 
 
 def test_a_node_takes_no_older_roster_than_it_has_seen(tmp_path):
-    """A key that was stolen, and signed away, does not come back with the roster that it was in."""
+    """A node refuses a roster that is older than one it has seen, so that a stolen key stays invalid."""
     old, new = tmp_path / "old", tmp_path / "new"
     stolen = keys_of(CLIENTS) | {4: identity_of(4, "stolen").public_bytes()}
     write_files(old, stolen, number=7)
@@ -349,7 +349,7 @@ def test_active_mode_ends_at_once_where_no_node_has_an_identity(tmp_path):
 
 @pytest.mark.parametrize(("clients", "served"), [(CLIENTS, True), (CLIENTS + 1, False)])
 def test_a_node_with_a_roster_serves_no_other_that_a_server_makes_up(tmp_path, clients, served):
-    """A server that believes what it sees first sends what it has seen: five nodes of six, say."""
+    """A node with a roster takes part only if the server collected exactly the keys of that roster."""
     folder = write_files(tmp_path / "identities", keys_of(clients))
     grid = grid_of_identities(folder, CLIENTS)
     (record,) = run(tmp_path / "run", [*SIX, *ACTIVE], grid=grid, without_a_sum=not served)

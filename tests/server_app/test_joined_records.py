@@ -1,4 +1,4 @@
-"""The small records of a message travel as one, and a node takes them apart again."""
+"""Tests of joining a message's small records into one, and of taking that one apart at the node."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Keys agreed a round ahead: two exchanges a round, and the same sums, charges and refusals as with four."""
+"""Tests of keys agreed one round ahead: two exchanges a round, and the same sums and charges as with four."""
 
 import json
 from dataclasses import replace
@@ -19,7 +19,7 @@ LAST = [{"mask"}, {"unmask"}]
 
 
 def exchanges(directory, overrides, grid=None):
-    """What was exchanged after the nodes have joined."""
+    """Run training and return the kinds of messages in each exchange after the join."""
     grid = grid or LocalGrid(NUM_CLIENTS, node_config=FIRST_SEEN)
     run(directory, overrides, grid=grid)
     assert grid.exchanges[0] == {"join"}
@@ -28,7 +28,7 @@ def exchanges(directory, overrides, grid=None):
 
 @pytest.mark.parametrize("method", ["gdpfed", "dp_fedavg", "pfa"])
 def test_the_first_round_takes_four_exchanges_and_every_other_two(tmp_path, method):
-    """However many groups there are."""
+    """The first round takes four exchanges and every later round two, for any number of groups."""
     found = exchanges(tmp_path / "run", [f"method={method}", "privacy.sampling_rate=1", "run.num_rounds=4"])
     assert found == FIRST + 3 * STEADY + LAST
 
@@ -64,7 +64,7 @@ def test_the_model_does_not_depend_on_when_keys_are_agreed(tmp_path, mode):
 
 
 class LosingGrid(LocalGrid):
-    """Some clients are gone in some exchanges, the first after joining being 1."""
+    """A grid that loses some clients in some exchanges, which are counted from 1 after the join."""
 
     def __init__(self, exchanges, lost):
         super().__init__(NUM_CLIENTS, vanishes=self._gone)
@@ -90,7 +90,7 @@ def test_a_client_may_vanish_in_any_exchange(tmp_path, exchanges, missing):
 
 
 def test_who_vanishes_after_agreeing_is_a_dropout_of_the_round(tmp_path):
-    """5 of 12 had shared for round 2 and do not mask: more than tolerated, so the round changes nothing."""
+    """If 5 of 12 clients vanish before they mask, the round is charged and does not change the model."""
     grid = LosingGrid({5}, set(range(5)))
     records = run(tmp_path / "run", [*EVERYBODY, "run.num_rounds=3"], grid=grid)
     assert "7 clients are left, 11 are needed" in records[1].failures["group 0"]
@@ -134,7 +134,7 @@ def test_a_record_of_an_earlier_round_is_refused_and_harms_no_other_round(tmp_pa
 
 
 def test_a_round_is_not_unmasked_twice(tmp_path):
-    """The request that a client has answered, once more beside its next vector."""
+    """A client refuses the unmask request of an earlier round that comes with its next mask request."""
     answered = {}
 
     def again(kind, client, content):
@@ -151,7 +151,7 @@ def test_a_round_is_not_unmasked_twice(tmp_path):
 
 
 def test_keys_that_were_agreed_ahead_and_not_used_cost_a_node_nothing(tmp_path):
-    """A node's own ledger has an update for every masked vector, and none for keys alone."""
+    """A node's ledger has a charge for each masked vector, and none for keys that were not used."""
     seen: dict[str, int] = {}
 
     def gone(kind, client):
@@ -186,7 +186,7 @@ def test_a_node_keeps_two_sessions_at_most_and_none_in_the_end(tmp_path):
 
 
 def test_what_was_masked_and_never_unmasked_is_erased_by_the_next_message(tmp_path):
-    """5 of 12 refuse to mask in round 1, so nobody is asked to unmask it; the others share for round 2."""
+    """At the server's next message a node erases the session of a vector that was not unmasked."""
     held: dict[str, set[tuple[str, ...]]] = {"share": set(), "mask": set()}
 
     def meddle(kind, client, content):
@@ -204,7 +204,7 @@ def test_what_was_masked_and_never_unmasked_is_erased_by_the_next_message(tmp_pa
 
 
 class Adaptive(DPFedAvg):
-    """The clipping norm of a round follows from the round before: what was expected does not come."""
+    """A method whose clipping norm changes after each round, so that its sums differ from those expected."""
 
     factor = 1.0
 
@@ -224,7 +224,7 @@ class Adaptive(DPFedAvg):
 
 
 class InTurn(DPFedAvg):
-    """Asks for the sums of two halves of the cohort, the second from where the first has led."""
+    """A method that sums two halves of the cohort, the second from the model that the first has made."""
 
     def round(self, theta, round_index, cohorts, sum_updates):
         sums = []

@@ -1,4 +1,4 @@
-"""Models that travel as arrays in chunks, and nodes that they do not reach."""
+"""Tests of large models, which are sent as arrays in chunks, and of nodes that do not receive them."""
 
 import re
 
@@ -15,7 +15,7 @@ OWN = [*ALL, "method=dp_fedavg", "privacy.budgets=clients", "privacy.delta=null"
 
 
 def make_large(monkeypatch):
-    """Have every model be one."""
+    """Make every model count as a large one."""
     for module in ("client_app.node_app", "gdpfed.federation.server.joined_nodes"):
         monkeypatch.setattr(f"{module}.LARGE_BYTES", 1000)
 

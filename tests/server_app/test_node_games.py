@@ -1,4 +1,4 @@
-"""Nodes that play: their paths are the plan, ledgers charge round by round, rogue servers get nothing."""
+"""Tests of games among nodes: nodes' answers are the plan, charges are by round, false terms are refused."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def players(folder, more=None, epsilon=5.0, **options):
 
 
 def in_one_place():
-    """The same game where everybody's type is known, from the first mean that nodes are told."""
+    """Return the game's result with all aversions known, starting from the first mean that nodes get."""
     game = Game(
         aversions=np.array(AVERSIONS),
         first_budgets=np.array(FIRST),
@@ -116,7 +116,7 @@ def test_a_node_whose_budget_is_half_its_path_refuses_with_the_figures(tmp_path,
 
 
 def test_a_node_stops_after_its_own_most_participations(tmp_path):
-    """Two of its four rounds fit a budget that four do not fit."""
+    """A node whose budget suffices for two of four rounds takes part in two, which is its own limit."""
     half = epsilon_of_total(SCALE * 2 * 8.0, 1e-5)
     grid = players(tmp_path / "nodes", {0: {"epsilon-record": half * 1.001, "max-participations": 2}})
     records = run(tmp_path / "run", [*GAME, "secagg.dropout_tolerance=0.2"], grid=grid)
@@ -209,7 +209,7 @@ def test_an_answer_that_is_no_path_costs_that_node_its_part(tmp_path, answer, wo
 
 
 def test_a_game_that_one_node_is_told_otherwise_is_not_agreed_to(tmp_path):
-    """Told of five times the reward it would spend more, and none of the others would know."""
+    """A node that is told other rewards than the other nodes does not agree to the terms."""
 
     def other_rewards(kind, client, content):
         if client == 2 and GAME_RECORD in content:
@@ -227,7 +227,7 @@ def test_a_game_that_one_node_is_told_otherwise_is_not_agreed_to(tmp_path):
 
 
 def test_terms_and_orders_go_by_the_same_announcement(tmp_path):
-    """Members hash the order with their masks, so those who were told other things have no sum."""
+    """A node that is told another announcement than the other nodes has no round charged."""
     told = []
 
     def other(kind, client, content):
@@ -297,7 +297,7 @@ def test_a_rogue_server_gets_no_update(tmp_path, kind, name, changes, words):
 
 @pytest.mark.parametrize("kind", ["offer", "begin"])
 def test_a_path_that_the_node_did_not_answer_is_not_agreed_to(tmp_path, kind):
-    """Four times the budget is half the noise."""
+    """A node refuses terms whose budgets by round are not those that it answered."""
 
     def meddle(asked, client, content):
         if (asked, client) != (kind, 1):
@@ -319,13 +319,13 @@ def test_a_path_that_the_node_did_not_answer_is_not_agreed_to(tmp_path, kind):
 
 
 def vectors(grid):
-    """How many rounds have been masked so far."""
+    """Return how many rounds have been masked so far."""
     return sum("mask" in exchange for exchange in grid.exchanges)
 
 
 @pytest.mark.parametrize(("aversion", "rounds"), [(AVERSIONS[4], [0, 2, 3]), (0.2, [0])])
 def test_a_node_that_comes_back_takes_part_if_its_path_is_still_its_answer(tmp_path, aversion, rounds):
-    """It is away for the second round; it remembers nothing but its ledger and its settings."""
+    """A node that comes back takes part only if its settings still give the plan's budgets by round."""
     grid, new = players(tmp_path / "nodes"), FIRST_NODE_ID + 100
     everybody = grid.get_node_ids
 

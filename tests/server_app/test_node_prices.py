@@ -1,4 +1,4 @@
-"""A posted price over messages: a node says the one number that is best for it, and no run costs it more."""
+"""Tests of a posted price: a node answers with the epsilon that is best for it, and no run costs more."""
 
 import json
 
@@ -48,7 +48,7 @@ def test_nodes_say_what_a_price_is_worth_to_them_and_the_plan_is_made_of_it(tmp_
 
 
 def test_a_run_that_costs_more_than_the_answer_is_refused(tmp_path):
-    """The whole budget of the node would have room for it."""
+    """A node refuses a run that costs more than its answer to the price, even if its budget would suffice."""
 
     def meddle(kind, client, content):
         if kind == "offer" and client == 11:

@@ -1,4 +1,4 @@
-"""The noise in the decoded sums has the variance that the plan states, whoever carries them."""
+"""Tests of the noise in decoded sums: its variance is the plan's, with and without Flower messages."""
 
 from dataclasses import replace
 from functools import partial
@@ -40,7 +40,7 @@ def in_process_fleet(secagg):
 
 
 def noise_samples(overrides, make_fleet=grid_fleet, method="gdpfed"):
-    """All sums of one plan, of updates that are zero but for 1e-12."""
+    """Return a plan and its sums of updates that are almost zero, so that the sums hold only noise."""
     config = load(
         [
             f"dataset.num_clients={NUM_CLIENTS}",
@@ -82,7 +82,7 @@ def test_variance_is_the_plans_in_every_group(secagg, noise, make_fleet):
 @pytest.mark.parametrize("make_fleet", [grid_fleet, in_process_fleet])
 @pytest.mark.parametrize(("secagg", "excess"), [("pairwise", 12 / 8), ("off", 1)])
 def test_with_a_tolerance_masked_sums_have_noise_for_what_may_be_lost(secagg, excess, make_fleet):
-    """Whoever sums in clear adds the noise itself, so that none can be lost."""
+    """Masked sums have extra noise in case clients drop out; sums in clear have exactly the plan's noise."""
     plan, sums = noise_samples([f"secagg={secagg}", "secagg.dropout_tolerance=0.25"], make_fleet)
     for group, samples in zip(plan.groups, sums, strict=True):
         stated = (plan.clipping_norm * group.noise_multiplier) ** 2
@@ -122,7 +122,7 @@ def test_discrete_noise_in_levels_is_the_plans_at_every_accepted_dropout(lost):
 
 
 class AgreedAhead:
-    """Sums whose keys were agreed beside others', and clients that vanish after that."""
+    """A fleet whose clients agree on keys during an earlier sum; some of them vanish after that."""
 
     def __init__(self, lost, secagg):
         nodes = {k: FIRST_NODE_ID + k for k in range(NUM_CLIENTS)}

@@ -1,4 +1,4 @@
-"""A server that gives everyone else a tiny norm or weight learns nothing of the member that it aims at."""
+"""Test of a lying server: tiny norms or weights for all members but one do not reveal that one's update."""
 
 from dataclasses import replace
 

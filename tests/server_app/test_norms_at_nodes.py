@@ -30,7 +30,7 @@ SETTINGS = [
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory):
-    """A run of six nodes with ledgers that paused after one round and went on, and its folder."""
+    """Return the folder of a run of six nodes with ledgers that paused after one round and was resumed."""
     folder = tmp_path_factory.mktemp("norms")
     grid = grid_of_owners(folder / "ledgers", [90.0] * 6)
     run(folder / "run", [*SETTINGS, "run.stop_after_round=1"], grid=grid)
@@ -74,7 +74,7 @@ def test_all_nodes_say_their_norms_once_and_pay_for_it(counted):
 
 
 def test_an_audit_names_what_was_changed(counted):
-    """Another noise, no charge, a cheaper one, shares that do not follow: each is named in one line."""
+    """The audit finds each change of files: less noise, no charge, a lower epsilon, or changed counts."""
     directory = counted / "run"
     for name, change, words in (
         ("norm_histogram.json", lambda found: found.update(noise_stddev=0.01), "below the plan's"),

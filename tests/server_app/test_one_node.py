@@ -1,4 +1,4 @@
-"""Nothing that one node sends ends a run: whatever it says, it is lost and the others go on."""
+"""Tests of false messages from one node: the run loses at most that node, and goes on."""
 
 import json
 import math
@@ -113,7 +113,7 @@ def test_a_node_refuses_messages_of_another_version():
 
 @pytest.mark.parametrize(("epsilon", "joins"), [(0.5, True), (0.4999, False), (1e6, True), (1.0001e6, False)])
 def test_a_budget_is_from_the_runs_floor_to_a_million(epsilon, joins, caplog):
-    """One that is next to none, or endless, would keep everybody's plan from being made."""
+    """A node joins only if its epsilon lies between the run's lower limit and a million."""
     questions = Questions("curious", "test run", None, bounds=Bounds(0.5, 10, 1e-8))
     reply = NodeReply({"client": {"client_id": LIAR, "epsilon": epsilon, "delta": 1e-3}})
     joined = Joined()
@@ -144,7 +144,7 @@ def test_the_floor_of_a_nodes_budget_is_the_configurations(tmp_path):
 
 @pytest.mark.parametrize("claims", [0, NUM_CLIENTS - 1, NUM_CLIENTS, -1])
 def test_one_node_more_than_there_are_clients_is_left_out(claims, caplog):
-    """The first that says it is a client stays that client; the other is asked once and never again."""
+    """A node beyond the number of clients is refused and asked only once; the nodes before it stay."""
     grid = LocalGrid(NUM_CLIENTS + 1)
     extra = FIRST_NODE_ID + NUM_CLIENTS
     grid.contexts[extra].node_config["partition-id"] = claims
@@ -155,7 +155,7 @@ def test_one_node_more_than_there_are_clients_is_left_out(claims, caplog):
 
 
 def test_a_node_that_comes_after_a_liar_is_waited_for(monkeypatch):
-    """With the liar there seem to be enough, and the last honest one comes a moment later."""
+    """The server waits for a late honest node, although a liar makes the nodes seem enough."""
     grid = LocalGrid(NUM_CLIENTS + 1)
     grid.contexts[FIRST_NODE_ID].node_config["partition-id"] = 10**6
     last = FIRST_NODE_ID + NUM_CLIENTS
@@ -173,7 +173,7 @@ def test_a_node_that_comes_after_a_liar_is_waited_for(monkeypatch):
 @pytest.mark.parametrize("question", ["offer", "begin"])
 @pytest.mark.parametrize("answer", [{}, {"reason": 3}, {"reason": UGLY}])
 def test_a_node_that_garbles_its_agreement_is_left_out(tmp_path, question, answer, caplog):
-    """Empty refusals after the ledgers of the others were charged ended the run with a KeyError."""
+    """A node with a damaged answer to the terms is left out, or is named if the run needs all nodes."""
 
     def spoil(kind, client, content):
         garbled = kind == question and client == LIAR
@@ -214,7 +214,7 @@ STAGE_LIES = [
 def test_whatever_a_client_answers_in_a_stage_the_sum_stands_without_it(
     tmp_path, secagg, caplog, monkeypatch
 ):
-    """Another lie in each round, from a client that is asked again however often it was at fault."""
+    """Every sum succeeds without a client that sends one false answer after another."""
     monkeypatch.setattr("gdpfed.rounds.pairwise.MOST_STRIKES", 10**6)
 
     def spoil(kind, client, content):
@@ -243,7 +243,7 @@ def reply_to(message_id):
 
 
 class GridWithABadReply:
-    """As Flower's: it raises where it cannot put a reply together, and what it had fetched before is gone."""
+    """A grid that, like Flower's, raises an error at a damaged reply and loses the replies before it."""
 
     def __init__(self, error):
         self.error, self.there = error, ["a", "bad", "z"]

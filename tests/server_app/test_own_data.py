@@ -1,4 +1,4 @@
-"""Nodes that bring their own examples, and hold no part of the data set."""
+"""Tests of nodes that have examples in files of their own, and no part of the data set."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ PLAIN = ["method=fedavg", "run.num_rounds=2", "privacy.sampling_rate=1"]
 
 
 def grid_with_files(folder, clients=range(NUM_CLIENTS)):
-    """Every client's part of the data set, moved into a file of its own."""
+    """Return a grid of nodes that have their client's part of the data set in files of their own."""
     task = task_of(load([f"dataset.num_clients={NUM_CLIENTS}"]))
     grid = LocalGrid(NUM_CLIENTS)
     for client in clients:
@@ -114,7 +114,7 @@ def test_examples_of_another_form_are_refused(tmp_path, arrays, words):
 def test_a_number_that_is_not_finite_is_the_operators_to_mend_and_a_blank_one_after_that(
     tmp_path, where, value
 ):
-    """The node joins no run with it, whatever a run asks. Were it there all the same, no other would move."""
+    """A check before the join refuses values that are not finite; in a round such examples are zero."""
     arrays: dict[str, Any] = {"x_train": X + 1.0, "y_train": np.array([0.5, 1.0, -1.0, 0.25])}
     arrays[where][2] = value
     np.savez(tmp_path / "own.npz", **arrays)
@@ -134,7 +134,7 @@ def test_a_number_that_is_not_finite_is_the_operators_to_mend_and_a_blank_one_af
     ],
 )
 def test_no_number_of_classes_asks_a_question_about_one_label(tmp_path, form, x, y, blank, caplog):
-    """A server says how many classes there are. What none of them fits is blank, and no error."""
+    """An example that does not fit the server's form is set to zero, and raises no error."""
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y)
     split = own_split(tmp_path / "own.npz", form)
     kept = ~np.array(blank, dtype=bool)
@@ -149,7 +149,7 @@ RECORD_STEPS: dict[str, Any] = {"num_steps": 1, "batch_rates": (0.5, 0.5), "clip
 @pytest.mark.parametrize("work", ["update", "noised_update", "gradient_sum", "dp_sgd"])
 @pytest.mark.parametrize("damage", ["labels", "groups", "no file"])
 def test_whatever_does_not_fit_is_answered_like_anything_else(tmp_path, work, damage):
-    """Whoever has such examples is not to be told apart, so each work answers with a vector of its kind."""
+    """A client whose examples do not fit, or are missing, sends a vector of the usual form."""
     task = Task(DataSource("digits"), "linear", "iid", 40, seed=0, record_shares=(0.5, 0.5)).described()
     assert task.form is not None
     path, data = tmp_path / "own.csv", task.client_data(0)

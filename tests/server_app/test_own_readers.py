@@ -1,4 +1,4 @@
-"""A package's reader of a node's own files, as docs/extending.md has it: found by its entry point."""
+"""Tests of a package that reads a node's own files, as docs/extending.md shows, by its entry point."""
 
 import re
 
@@ -19,7 +19,7 @@ BEATS = np.random.default_rng(0).uniform(-3, 3, (40, 8)).round(3)
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """The reader of the guide, and one for folders, installed."""
+    """Install a package with the reader that docs/extending.md shows, and with a reader for folders."""
     (code,) = re.findall(
         r"\*\*`my_extension/ecg.py`\*\*\n\n```python\n(.*?)```", GUIDE.read_text(), re.DOTALL
     )

@@ -1,4 +1,4 @@
-"""Nodes that bring tables of their own: what they check before they join, and what leaves of it."""
+"""Tests of nodes with tables of their own: training, declarations, and tables that do not fit."""
 
 import pytest
 

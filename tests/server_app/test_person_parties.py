@@ -1,4 +1,4 @@
-"""Persons with several rows, at several parties, over messages: what nodes draw, clip, charge and refuse."""
+"""Tests of nodes whose persons have several rows, at several parties: sampling, clipping, charges."""
 
 import re
 
@@ -34,7 +34,7 @@ def write(folder, rows, declaration=DECLARATION):
 
 
 def rows(client):
-    """Ten patients, each of whom has as many rows as its number says, from one to three."""
+    """Return the rows of ten patients, who have one to three rows each."""
     rng = np.random.default_rng(client)
     return [
         f"{('no', 'yes')[person % 2]},{rng.integers(20, 90)},{rng.integers(90, 190)},p{person}"
@@ -45,7 +45,7 @@ def rows(client):
 
 @pytest.fixture
 def hospitals(tmp_path):
-    """A grid whose nodes have a table and a budget each, and the words for the server."""
+    """Return a grid whose nodes have tables and budgets, and the settings for the server."""
     grid = LocalGrid(PARTIES)
     for client in range(PARTIES):
         write(tmp_path / str(client), rows(client))

@@ -1,4 +1,4 @@
-"""Our accounting behind Flower's protocol, against Flower's own accountant and in Flower's own strategy."""
+"""Tests of our accountant behind Flower's protocol, against Flower's accountant and in its strategy."""
 
 import json
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ CONFIGS = {
 
 
 def charged(accountant, *, times=1.0):
-    """An accountant that was told two kinds of releases, with so many times their noise."""
+    """Charge two kinds of releases, with ``times`` as much noise, and return the accountant."""
     accountant.compose(GaussianPrivacyEvent(4.0 * times, 10, 100), 20)
     accountant.compose(GaussianPrivacyEvent(6.0 * times, 10, 100), 3)
     return accountant

@@ -26,7 +26,7 @@ def joined_on(grid):
 
 
 def grid_with(folder, records):
-    """Node k has so many records of its own, or none for None."""
+    """Return a grid on which node k has ``records[k]`` records of its own, or no file for None."""
     grid = LocalGrid(PARTIES)
     for client, count in enumerate(records):
         if count is not None:

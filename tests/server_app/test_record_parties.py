@@ -1,4 +1,4 @@
-"""Six parties with budgets for their records, over messages: what is charged, who is lost, who comes back."""
+"""Tests of six parties with budgets for their records: charges, lost parties, and parties that come late."""
 
 import json
 from collections import Counter
@@ -39,13 +39,13 @@ def parties(folder, settings=None, epsilons=EPSILONS, **options):
 
 
 def asked_in(directory):
-    """In how many rounds the server's ledger has every client."""
+    """Return the number of rounds in which the server's ledger has each client."""
     saved = json.loads((directory / "ledger.json").read_text())
     return {int(client): count for group in saved["participations"] for client, count in group.items()}
 
 
 def test_budgets_ledgers_and_audits_agree_after_a_dropout_and_a_restart(tmp_path):
-    """A party is lost in the second round, before it charges it; in the third the server dies and goes on."""
+    """Ledgers and audits agree after a party is lost in round 2 and the server stops in round 3."""
     masked = Counter[int]()
 
     def vanishes(kind, client):
@@ -199,7 +199,7 @@ ALIKE = ("privacy.budgets=[1]",)
 
 
 def fewer(folder, client, count):
-    """The same party comes with the first of its records alone."""
+    """Leave only the first ``count`` records in the file of a party."""
     path = folder / f"{client}.npz"
     with np.load(path) as saved:
         own = dict(saved)
@@ -208,7 +208,7 @@ def fewer(folder, client, count):
 
 @pytest.mark.parametrize("budgets", [DEALT, ALIKE])
 def test_records_are_not_dealt_out_anew_in_the_middle_of_a_run(tmp_path, budgets):
-    """With another number they would pass from strict groups to loose ones."""
+    """A run is not resumed if a party then brings another number of records than before."""
     overrides = [*RECORDS, "method=dp_sum", *budgets, "method.noise_multiplier=1.0", "run.num_rounds=2"]
     overrides += ["privacy.delta=null", "secagg.dropout_tolerance=0.2"]
     said = ["1,2,4"] * PARTIES if budgets is DEALT else [1.0] * PARTIES

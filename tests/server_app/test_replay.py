@@ -1,4 +1,4 @@
-"""A ClientApp that is killed after its answer and before Flower stores its Context, and asked once more.
+"""Tests of a node that is killed after its answer, before Flower stores its Context, and is asked again.
 
 Flower sends a reply before it stores the Context, so the node has the Context from before the answer. Here
 that Context is put back, and the server asks the same stage again.
@@ -30,7 +30,7 @@ OVERRIDES = [
 
 
 class KilledGrid(LocalGrid):
-    """One node is killed after each answer of a stage, and asked a second time with what it kept before."""
+    """A grid that asks one node a stage twice, the second time with the node's state from before."""
 
     def __init__(self, stage: str, other, **settings: Any) -> None:
         super().__init__(NUM_CLIENTS)
@@ -65,7 +65,7 @@ def other_model(content: RecordDict, answer: Any) -> RecordDict:
 
 
 def other_survivors(content: RecordDict, answer: Any) -> RecordDict:
-    """One survivor, who is not the victim, is said to be lost."""
+    """Return an unmask request in which one survivor, not the victim, is said to be lost."""
     record: dict[str, Any] = dict(content.config_records[UNMASK])
     truth = UnmaskRequest.decode(record[DATA])
     lost = next(member for member in truth.survivors if member != UnmaskReply.decode(answer[DATA]).sender)
@@ -85,7 +85,7 @@ ATTACKS = [
 @pytest.mark.parametrize(("stage", "other"), ATTACKS)
 @pytest.mark.parametrize("setting", ["ledger", "session-file"])
 def test_a_stage_that_was_answered_is_not_answered_again(tmp_path, stage, other, setting):
-    """The Context from before cannot be read any more: the node's own disk holds another key, or none."""
+    """A node that was killed and has a file of its own refuses to answer the same stage again."""
     settings = {setting: str(tmp_path / "own")} | (
         {"epsilon": 3.0, "delta": 1e-3} if setting == "ledger" else {}
     )
@@ -103,7 +103,7 @@ def test_a_stage_that_was_answered_is_not_answered_again(tmp_path, stage, other,
 
 
 def test_without_a_file_of_its_own_a_killed_node_gives_both_secrets_of_a_neighbour_away(tmp_path):
-    """What docs/secagg.md says of such a node: nothing holds then, and that is why there is the file."""
+    """A killed node without a file of its own reveals both secrets of a neighbour, as docs/secagg.md says."""
     grid = KilledGrid("unmask", other_survivors)
     run(tmp_path / "run", OVERRIDES, grid=grid)
     for first, second in grid.twice:

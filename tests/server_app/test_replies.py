@@ -1,4 +1,4 @@
-"""Sending messages and waiting for their replies, on a clock that only sleeping moves."""
+"""Tests of waiting for replies to messages, with a clock that moves only when the code sleeps."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,7 +23,7 @@ from testing.local_grid import identify_task
 
 
 class SlowGrid:
-    """Replies to message k after ``seconds[k]``, never where that is None; sends none whose id is None."""
+    """A grid that replies to message k after ``seconds[k]``, or never; it does not send ids of None."""
 
     def __init__(self, seconds, ids=None):
         self.seconds = seconds
@@ -83,7 +83,7 @@ def test_a_reply_that_came_during_the_last_pause_counts(monkeypatch):
 
 
 def test_the_wait_ends_after_the_timeout_and_not_at_it(monkeypatch):
-    """Whoever asks at the timeout asks once more: a reply of the last pause is there then."""
+    """At its timeout the server waits for one more pause, and takes the replies that have come by then."""
     grid = SlowGrid([2 * SHORTEST_PAUSE, 3 * SHORTEST_PAUSE])
     assert received(grid, monkeypatch, timeout_seconds=SHORTEST_PAUSE) == ["1"]
     assert grid.pauses == [SHORTEST_PAUSE] * 2

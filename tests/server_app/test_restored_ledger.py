@@ -1,4 +1,4 @@
-"""A ledger that is put back together with its lock is noticed by what the server remembers of the client."""
+"""Tests of a ledger that is restored with its lock: the server's history of the client shows it."""
 
 import json
 import shutil
@@ -41,7 +41,7 @@ def copied(tmp_path, source, to):
 
 @pytest.fixture(scope="module")
 def two_runs(tmp_path_factory):
-    """The victim took part in two runs in this folder, and its ledger holds the first of them alone."""
+    """Return the folder of two runs, whose victim's ledger has only the first, and the second's name."""
     tmp_path = tmp_path_factory.mktemp("two_runs")
     run(tmp_path / "first", EVERYBODY, grid=owners(tmp_path))
     copied(tmp_path, "ledgers", "backup")
@@ -55,7 +55,7 @@ def two_runs(tmp_path_factory):
 
 @pytest.fixture
 def put_back(tmp_path, two_runs):
-    """A copy of these runs in the test's folder: the name of the second."""
+    """Copy the two runs into the test's folder, and return the name of the second run."""
     shutil.copytree(two_runs[0], tmp_path, dirs_exist_ok=True)
     return two_runs[1]
 
@@ -137,7 +137,7 @@ def test_each_client_is_told_its_own_runs_and_the_file_is_the_servers_alone(tmp_
 
 @pytest.mark.parametrize("secret", ["", "0" * 32])
 def test_no_other_server_reads_from_refusals_in_how_many_rounds_a_client_was(tmp_path, secret):
-    """It knows the run's name, and not what the run's own server has told the client."""
+    """A server without a run's secret cannot learn from refusals in how many rounds a client took part."""
     run(tmp_path / "first", EVERYBODY, grid=owners(tmp_path))
     name = ledger_of(tmp_path / "ledgers", VICTIM).runs[0].terms.run
 
@@ -153,7 +153,7 @@ def test_no_other_server_reads_from_refusals_in_how_many_rounds_a_client_was(tmp
 
 
 def test_a_history_and_ledgers_of_before_the_secrets_are_read(tmp_path):
-    """The numbers of rounds are not compared, since a server cannot prove that such a run is its own."""
+    """Files of releases without secrets are read, but their numbers of rounds are not compared."""
     run(tmp_path / "first", EVERYBODY, grid=owners(tmp_path))
     history = json.loads((tmp_path / HISTORY_FILE).read_text())
     before = {client: dict.fromkeys(runs, 2) for client, runs in history["clients"].items()}

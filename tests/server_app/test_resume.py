@@ -1,4 +1,4 @@
-"""A stopped run goes on to where an uninterrupted one ends, and nothing is charged twice."""
+"""Tests of resuming runs: the result is that of an uninterrupted run, and nothing is charged twice."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ def paused(directory, overrides=()):
 
 
 def interrupted(directory, overrides, stage, occurrence, clients=NUM_CLIENTS):
-    """Training ends when some message of a stage is sent, counted over all clients."""
+    """Run training until a given message of a stage, counted over all clients, ends it with an error."""
     with pytest.raises(Crash):
         run(directory, overrides, grid=crashing_grid(clients, stage, occurrence))
 
@@ -157,7 +157,7 @@ def test_a_finished_run_has_nothing_to_resume(tmp_path):
 
 
 def test_a_run_is_resumed_by_one_process_at_a_time(tmp_path):
-    """Two would sum the same rounds twice and write both into one record."""
+    """A run is resumed by one process at a time, and refuses a second process."""
     directory = paused(tmp_path / "run")
     config = small_config(directory, resume=True)
     late = RunDirectory.resume(directory, config)
@@ -233,13 +233,13 @@ def test_a_state_of_another_method_is_refused(tmp_path):
     ],
 )
 def test_a_run_directory_that_was_put_back_twice_charges_no_node_twice(tmp_path, overrides):
-    """The nodes' ledgers are newer: they refuse what they have sent, and the rounds after that are summed."""
+    """A run whose folder is restored twice charges no node twice: nodes refuse rounds they have charged."""
     budgets = "privacy.budgets=[1,3]" if len(overrides) > 1 else "privacy.budgets=[1]"
     words = [*overrides, budgets, "privacy.sampling_rate=1", "run.num_rounds=3"]
     lived, backup = tmp_path / "runs" / "run", tmp_path / "backup"
 
     def resumed(*more):
-        """Put back the folder of all runs, with what lies beside their directories."""
+        """Restore the folder of all runs from the backup, and resume the run."""
         shutil.rmtree(lived.parent)
         shutil.copytree(backup, lived.parent)
         return run(lived, more, grid=owners(), resume=True)

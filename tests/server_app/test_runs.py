@@ -113,7 +113,7 @@ def test_a_run_that_goes_on_has_no_card_of_its_pause(tmp_path):
 
 
 def test_a_cohort_below_the_minimum_is_filled_up_and_charged(tmp_path):
-    """All 12 clients come at a rate of at most 0.5 with a probability below 1e-3: the others send zeros."""
+    """A cohort below the minimum is filled up with clients that send zeros, and its round is charged."""
     everybody = ["method=dp_fedavg", "privacy.sampling_rate=0.5", f"secagg.minimum_cohort={NUM_CLIENTS}"]
     records = run(tmp_path / "run", everybody)
     assert [record.survivors for record in records] == [[NUM_CLIENTS]] * 3

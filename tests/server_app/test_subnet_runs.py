@@ -1,4 +1,4 @@
-"""Subnets over messages: several sums of one round, ledgers of the nodes' own, and no edge to trust."""
+"""Tests of subnets over messages: several sums in a round, nodes' charges, and no trusted edge servers."""
 
 import json
 
@@ -83,7 +83,7 @@ def test_a_node_with_a_budget_for_clients_only_takes_no_part(tmp_path):
 
 
 def test_a_node_refuses_windows_that_are_not_convex(tmp_path, monkeypatch):
-    """A server that plans for a convex loss and orders another model gets nothing."""
+    """A node refuses the orders of a server that plans for a convex loss and orders another model."""
     monkeypatch.setattr("gdpfed.extras.h2fdp.subnet_mechanisms.record_norm", lambda config, mechanism: 1.5)
     monkeypatch.setattr("gdpfed.extras.h2fdp.subnet_mechanisms.reserved_delta", lambda config: 0.0)
     grid = owners(tmp_path / "nodes", **{"epsilon-record": 1.0})

@@ -24,7 +24,7 @@ OWNERS = [2.0] * NUM_CLIENTS
 
 @pytest.fixture(autouse=True)
 def unobserved(monkeypatch):
-    """Nothing is shown or drawn of these runs."""
+    """Turn off figures and displays of these runs, and keep the model card."""
     monkeypatch.setattr("gdpfed.report.run_observers.default_observers", only_a_card)
 
 
@@ -60,7 +60,7 @@ def test_a_run_with_budgets_goes_on_where_it_stopped_and_takes_back_what_was_add
 
 
 class AskingTwice(LocalGrid):
-    """Node 0 is asked a second time for what it takes back, with the state and files from before."""
+    """A grid that asks node 0 again for the noise it takes back, with its state and files from before."""
 
     twice: Any = None
 

@@ -1,4 +1,4 @@
-"""Rounds that cannot be: refused before anything, or waited for, and then ended without a charge."""
+"""Tests of rounds with too few nodes: the run refuses them or waits, and ends without a charge."""
 
 import json
 from types import SimpleNamespace
@@ -39,7 +39,7 @@ def owners(folder):
 
 
 def losing(grid, *clients, after=1, comes_back=False):
-    """Take nodes off the grid once so many rounds have been masked; they come back when it is asked again."""
+    """Hide nodes after so many masked rounds; with ``comes_back`` they return later."""
     everybody, asked = grid.get_node_ids, list[int]()
 
     def node_ids():
@@ -87,7 +87,7 @@ def test_fewer_nodes_than_a_sum_takes_are_refused_before_anything():
 
 
 def test_nodes_that_read_no_file_of_the_servers_refuse_before_anything(tmp_path, words, caplog):
-    """They would refuse every round, each of them charged by then."""
+    """Nodes that read no file named by the server refuse to join, before any round is charged."""
     directory = tmp_path / "run"
     with pytest.raises(RunError, match=r"; SuperNode 1000 does not join: the server names the file .*a\.npz"):
         run(directory, words, grid=LocalGrid(NODES))
@@ -99,7 +99,7 @@ def test_nodes_that_read_no_file_of_the_servers_refuse_before_anything(tmp_path,
 
 
 def test_what_cannot_be_a_sum_has_no_turn():
-    """One sum a group: a group with two of its three there waits for another round."""
+    """A group with too few clients present has no sum in the round, and its clients have no turn."""
     words = ["method=gdpfed", "privacy.against=everyone", "privacy.accountant=pld", "privacy.budgets=[1,3]"]
     plan = make_method(load([*words, "dataset.num_clients=8", "privacy.sampling_rate=0.5"])).plan
     assert not plan.one_sum
@@ -111,13 +111,13 @@ def test_what_cannot_be_a_sum_has_no_turn():
 
 
 def test_what_sums_are_configured_to_bear_counts():
-    """Where as many may be corrupt as there are members, less one, no noise is left to rely on."""
+    """Whether some clients can be summed depends also on how many of them may be corrupt."""
     assert [can_sum(SecAggConfig(), n) for n in (2, 3, 4)] == [False, True, True]
     assert not can_sum(SecAggConfig(corrupt_tolerance=0.45, minimum_cohort=2), 2)
 
 
 def test_a_round_whose_cohort_could_be_too_small_does_not_begin_where_rounds_are_drawn_ahead(tmp_path):
-    """It would be skipped, and who sees that learns of the other rounds of its block."""
+    """With rounds drawn ahead, a round does not begin if its cohort could be too small for a sum."""
     words = ["method=dp_fedavg", "privacy.against=outsiders", "privacy.sampling=allocation"]
     words += ["secagg.same_size=false"]
     plan = make_method(load([*words, "dataset.num_clients=60", "privacy.sampling_rate=0.5"])).plan
@@ -137,7 +137,7 @@ def test_a_round_whose_cohort_could_be_too_small_does_not_begin_where_rounds_are
 
 
 def test_a_round_does_not_begin_while_some_are_away_whom_a_cohort_of_a_fixed_size_may_have(tmp_path):
-    """Of those drawn who are away none adds noise, so a sum, and whether there is one, would tell the draw.
+    """With fixed-size sampling, no round begins while clients are away: its sum would tell who is drawn.
 
     Without the rule, where half of a group is away, three of five answer nearly twice as often in
     rounds for which one of them was drawn.

@@ -1,4 +1,4 @@
-"""Transformers in runs: the same over messages and in one process, and on the file that every node has."""
+"""Tests of transformers in runs: the same over messages and in one process, on a base file of each node."""
 
 import itertools
 import logging
@@ -39,7 +39,7 @@ OF_RECORDS = ("method=dp_sgd", "privacy=record_level", "privacy.budgets=[20]", "
 
 @pytest.fixture
 def plays(tmp_path):
-    """Settings of a next-token model of a text of four roles, built on a file."""
+    """Return settings of a next-token model of a text with four roles, and the path of its base model."""
     text, _ = drawn_data.play(np.random.default_rng(0), ["First", "ROMEO", "All", "Nurse"], 300)
     (tmp_path / "plays.txt").write_text(text)
     settings = (
@@ -57,7 +57,7 @@ def plays(tmp_path):
 
 
 def base_of(settings, path, seed=7):
-    """Write the numbers of a fresh model as the file that a run builds on, and return its settings."""
+    """Write a new model's parameters as the file that a run starts from, and return its settings."""
     task = task_of(small_config(path.parent / "none", [*settings, "dataset.loss=next_token"]))
     model = build_model(
         "transformer",
@@ -78,7 +78,7 @@ def simulated(directory, settings):
 
 
 def grid_of(folder, settings, **node_config):
-    """Nodes that somebody started, with data of their own."""
+    """Return a grid of nodes, each with a file of its own data."""
     grid, task = LocalGrid(CLIENTS, node_config=node_config), task_of(small_config(folder / "none", settings))
     for client in range(CLIENTS):
         part = task.client_data(client)

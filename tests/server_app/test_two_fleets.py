@@ -1,4 +1,4 @@
-"""Over Flower or in one process: the same cohorts, the same model, the same noise."""
+"""Tests of a run over Flower against one in a single process: the same cohorts, model and noise."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ from testing.small_runs import TRAINING, final_model, nothing_drawn, run, small_
 
 
 def simulated(directory, overrides=(), *, resume=False, observe=None):
-    """As ``small_runs.run``, in process."""
+    """Simulate a small run in one process, and return the records of its rounds."""
     with nothing_drawn():
         assert simulate(small_config(directory, overrides, resume=resume), observe=observe) == directory
     return read_rounds(directory)
@@ -25,7 +25,7 @@ def simulated(directory, overrides=(), *, resume=False, observe=None):
 
 @pytest.fixture
 def quiet(monkeypatch):
-    """Cohorts of private runs from a fixed key, and no noise; clipping stays."""
+    """Draw cohorts from a fixed key and add no noise, so that runs can be compared; clipping stays."""
     parameters = Fleet.parameters
 
     def without_noise(self, round_index, request, *corrections):

@@ -1,4 +1,4 @@
-"""What an order alone has wrong is refused before its round is charged, and before an example is read."""
+"""Test of orders that a node cannot carry out: it charges no round and reads no example for them."""
 
 import pytest
 from flwr.app import ConfigRecord

@@ -46,7 +46,7 @@ def entry_of(path):
 
 
 def assert_voted(directory):
-    """All four voted, and the run went on with the setting that won, of which only one learns."""
+    """Check that all four nodes voted and that the run continued with the setting that won."""
     found = VoteResult.read(directory)
     assert found is not None
     assert found.clients == 4
@@ -72,7 +72,7 @@ def test_all_nodes_vote_once_before_the_first_round_and_pay_for_it(hospitals):
 
 
 def assert_audit_names_what_was_changed(directory):
-    """Another noise of the votes, no charge, a cheaper one or a missing vote is each named in one line."""
+    """Check that the audit finds each change of files: less noise, no charge, or more settings."""
     for name, change, words in (
         ("vote.json", lambda found: found.update(noise_stddev=0.01), "below the plan's"),
         ("ledger.json", lambda ledger: ledger.update(vote_charged=False), "not the vote before them"),

@@ -1,4 +1,4 @@
-"""A simulation's SuperLink works where it was first started: a run's files do not go there unsaid."""
+"""Tests of where files go: Flower works in another folder, and the files of runs stay in the checkout."""
 
 import sys
 from typing import cast
@@ -17,7 +17,7 @@ SIMULATION, SERVERAPP = "/bin/flwr-simulation", "/bin/flwr-serverapp"
 
 @pytest.fixture
 def trained(tmp_path, monkeypatch):
-    """Have the app say which configuration it trains, in a process of Flower's that works elsewhere."""
+    """Return a function that runs the app outside the checkout, and returns its configuration."""
     checkout, elsewhere = tmp_path / "checkout", tmp_path / "elsewhere"
     checkout.mkdir()
     elsewhere.mkdir()

@@ -1,4 +1,4 @@
-"""Cohorts of the digits to train with any engine."""
+"""Helpers that make orders and cohorts of the digits, for tests of any engine."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from testing.waiting import until
 
 
 def order_of(model="mlp", *, num_clients=400, momentum=0.0, batch_size=4, learning_rate=0.5, seed=0):
-    """With 400 clients each has 3 or 4 of the 1,437 digits, with 2000 one or none."""
+    """Return an order to train on 1,437 digits: of 400 clients each has 3 or 4, of 2000 one or none."""
     task = Task(DataSource("digits"), model, "iid", num_clients, seed=seed)
     training = LocalTraining(4, batch_size, learning_rate, momentum)
     return TrainingOrder(task, training, round_index=3, device="cpu")
@@ -35,13 +35,13 @@ def cohort_of(order, size=20, *, clipping_norm=1.0, noise_multiplier=1.0):
 
 
 def held_sums(folder, engine, part):
-    """The sums of a part, once there is a file ``go`` in the folder."""
+    """Wait for a file ``go`` in the folder, then return the sums of a part of a cohort."""
     until((folder / "go").exists)
     return parallel_engines._sums_of_part(engine, part)
 
 
 def updates_by(engine, order, cohort):
-    """Client id to update in steps."""
+    """Return by client id the update of each client, in steps of the encoding."""
     found: dict[int, np.ndarray] = {}
     for clients, steps in engine.updates(order, theta_of(order), cohort):
         assert steps.dtype == np.int64

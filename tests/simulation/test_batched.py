@@ -1,4 +1,4 @@
-"""Many clients at once train to what each of them trains alone."""
+"""Tests of the batched engine: clients trained at once get the updates that each gets alone."""
 
 from dataclasses import replace
 
@@ -64,7 +64,7 @@ def test_a_client_that_diverged_sends_zero_and_stays_in_the_sum():
 
 
 def test_who_would_wrap_the_sum_is_held_to_its_range_in_both_engines():
-    """No client is missing from a sum because of its data."""
+    """Both engines limit updates that would wrap the sum, and leave no client out because of its data."""
     order = order_of("linear", learning_rate=150.0)
     cohort = cohort_of(order, clipping_norm=float("inf"), noise_multiplier=0.0)
     alone = updates_by(SequentialEngine(), order, cohort)

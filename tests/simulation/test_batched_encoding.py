@@ -1,4 +1,4 @@
-"""Rows of updates are clipped and rounded as one by one."""
+"""Tests of encoding many updates as rows: they are clipped and rounded as one at a time."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every model of the project trains many clients at once as it trains one."""
+"""Tests of every model in the batched engine: the gradients are those of each client alone."""
 
 from copy import deepcopy
 from functools import cache

@@ -1,4 +1,4 @@
-"""Works on records of many clients at once: each client's are what it computes alone from the same bits."""
+"""Tests of batched training on records: a client's result is what it computes alone from the same bits."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def bits_of(client_id):
 
 
 def told(cohort, work):
-    """Steps, rates, norms and noise of each client's own, but for some that are alike."""
+    """Give each client its number of steps, rate, norm and noise, of three different kinds."""
     parts = {}
     for client in cohort.clients:
         kind = client % 3
@@ -66,7 +66,7 @@ def test_every_client_ends_where_it_ends_alone(model, work, num_clients):
 @pytest.mark.parametrize("model", ["linear", "mlp"])
 @pytest.mark.parametrize("resident", [True, False])
 def test_an_engine_that_replays_steps_computes_what_nodes_compute(model, resident):
-    """With a stand-in for graphs, and records that lie on the device or are given to each pass."""
+    """An engine that replays recorded steps, by a stand-in for CUDA graphs, computes what nodes compute."""
     order = replace(order_of(model, num_clients=60, momentum=0.5), work="dp_sgd")
     cohort, record = cohort_for(order), CalledAgain()
     alone = updates_by(SequentialEngine(bits_of), order, cohort)

@@ -1,4 +1,4 @@
-"""One seed, one result, however the work is shared out."""
+"""Tests of determinism: one seed gives one model, however the work is divided among processes."""
 
 import pytest
 from safetensors.numpy import load_file

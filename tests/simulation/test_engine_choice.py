@@ -1,4 +1,4 @@
-"""Which engine a configuration gets, in words, and what is refused."""
+"""Tests of the engine that a configuration gets: its choice, the words about it, and refusals."""
 
 import pytest
 from torch import nn
@@ -39,7 +39,7 @@ def test_a_large_model_trains_one_client_after_the_other(monkeypatch):
 
 
 class Looking(nn.Module):
-    """Decides by the data, which one pass for many clients cannot."""
+    """A model that branches on its data, which one pass for many clients does not support."""
 
     def __init__(self):
         super().__init__()
@@ -89,14 +89,14 @@ def test_machines_of_a_cluster_train_on_no_gpu():
 
 
 class Scaled(nn.Linear):
-    """Uses a parameter outside of its layer, which one pass for many clients does not know."""
+    """A model that uses a parameter outside its layer, which one pass for many clients does not support."""
 
     def forward(self, x):
         return super().forward(x.flatten(1)) * self.bias.sum().cos()
 
 
 class Centred(nn.Linear):
-    """Its outputs depend on the whole batch."""
+    """A model whose outputs depend on the whole batch."""
 
     def forward(self, x):
         outputs = super().forward(x.flatten(1))

@@ -1,4 +1,4 @@
-"""A GPU trains what a CPU trains, up to float32 sums in another order; skipped where there is none."""
+"""Tests that a GPU trains what a CPU trains, up to the order of float32 sums; skipped without a GPU."""
 
 from copy import deepcopy
 from dataclasses import replace

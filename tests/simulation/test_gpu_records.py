@@ -1,4 +1,4 @@
-"""Steps on records as graphs of a GPU: the bits of calls, and what CPUs compute; skipped without one."""
+"""Tests of steps on records as GPU graphs: bitwise as plain calls, close to a CPU; skipped without a GPU."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Runs from a notebook, a prompt, ``python -c`` and standard input: who types is told how far they are."""
+"""Tests of runs from notebooks, prompts, ``python -c`` and standard input: what they print of progress."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ print(len(run.records), "rounds")
 
 
 def answered(tmp_path, *words, said=""):
-    """What a program prints, on data for which it need not load scikit-learn, as it does for the digits."""
+    """Run Python with these words in a folder with a small data set, and return what it prints."""
     x, y = np.arange(480, dtype=np.float32).reshape(240, 2) / 480, np.arange(240) % 2
     np.savez(tmp_path / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     done = subprocess.run([sys.executable, *words], input=said, cwd=tmp_path, capture_output=True, text=True)
@@ -45,7 +45,7 @@ def test_a_program_from_standard_input_trains_in_several_processes_and_prints_no
 
 
 def test_a_program_prints_nothing_of_ours_and_at_a_prompt_the_end_of_a_run_is_told_and_where_it_is(tmp_path):
-    """``python -i -c`` runs a program that is no file, and then there is a prompt."""
+    """With ``python -i -c`` a program's run prints nothing of ours; a prompt's run prints its progress."""
     program = TRAIN.replace("directory=run", "directory=program")
     first, *lines = answered(tmp_path, "-i", "-q", "-c", program, said=TRAIN).stdout.splitlines()
     assert first == "2 rounds"

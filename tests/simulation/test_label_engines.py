@@ -1,4 +1,4 @@
-"""Sets and pictures of labels, and times: every engine and every form of gradients computes the same."""
+"""Tests of label sets, pixel labels and event times: all engines and gradient forms compute the same."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 
 def saved(path, x, y):
-    """All but ten examples to train on."""
+    """Save examples, ten of them for testing, and return their data source."""
     np.savez(path, x_train=x[10:], y_train=y[10:], x_test=x[:10], y_test=y[:10])
     return DataSource("npz", str(path))
 
@@ -34,14 +34,14 @@ def sets(path):
 
 
 def pixels(path):
-    """Which pixels of a noisy picture were bright, or dark, or neither."""
+    """Save pictures of noise, in which each pixel has the class bright, dark or neither."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 1, 6, 5))
     return saved(path / "pixels.npz", x, (x[:, 0] > 0.4).astype(int) + 2 * (x[:, 0] < -0.4))
 
 
 def times(path):
-    """When something happened to 60 records, in one of five intervals, or until when nothing had."""
+    """Save 60 records with the time of an event, or the time until which none was seen."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, size=(60, 3))
     days, left = 40 * rng.exponential(np.exp(x[:, 0])), rng.uniform(5, 90, 60)

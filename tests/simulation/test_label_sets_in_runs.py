@@ -1,4 +1,4 @@
-"""Whole runs on sets of labels: engines, records, parties and budgets, predictions."""
+"""Tests of whole runs on sets of labels: results by party, budgets of clients and records, predictions."""
 
 import csv
 
@@ -23,7 +23,7 @@ party: {column: ward, values: [east, north, west]}
 
 @pytest.fixture(scope="module")
 def stays(tmp_path_factory):
-    """What 180 patients of three wards had: strokes by age, sepsis by score, falls by both."""
+    """Write a table of 180 patients of three wards with three labels: stroke, sepsis and fall."""
     folder, rng = tmp_path_factory.mktemp("stays"), np.random.default_rng(0)
     lines = [
         f"{age},{score},{('no', 'yes')[int(age > 60)]},{int(score > 0.3)},{int(age / 100 + score > 0.5)},"

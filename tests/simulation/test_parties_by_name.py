@@ -1,4 +1,4 @@
-"""Budgets by name: plan, assignment and card say whose they are, and nobody is planned far below its own."""
+"""Tests of budgets by party name: the run's files show the names, and a budget that is hardly used."""
 
 import json
 

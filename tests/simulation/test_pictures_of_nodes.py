@@ -1,4 +1,4 @@
-"""A run on photographs that scikit-learn ships, cut up and saved in many forms, as a user's folder may be."""
+"""Tests of runs on a folder of photographs, cut from two of scikit-learn and saved in many formats."""
 
 import shutil
 
@@ -17,7 +17,7 @@ CROPS = 60
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
-    """Crops of a temple and of a flower in class folders, of odd sizes, in every form in turn."""
+    """Save crops of two photographs in class folders, of odd sizes and in several image formats."""
     root, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
     for name, photograph in zip(("temple", "flower"), load_sample_images().images, strict=True):
         (root / name).mkdir()

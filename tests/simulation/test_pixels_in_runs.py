@@ -1,4 +1,4 @@
-"""Whole runs on pictures with a class at every pixel, and with a loss, a metric and a model of one's own."""
+"""Tests of runs on pictures with a class at every pixel, also with a user's loss, metric and model."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ PLAIN = ("secagg=off", "simulation.workers=1", "dataset=npz", "dataset.num_clien
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
-    """Bright pixels are of class 1, in pictures with noise."""
+    """Save pictures with noise, in which bright pixels are of class 1."""
     rng, path = np.random.default_rng(0), tmp_path_factory.mktemp("pictures") / "pictures.npz"
     clear = rng.integers(0, 2, (80, 1, 6, 6)).astype(float)
     x, y = clear + 0.1 * rng.normal(size=clear.shape), clear[:, 0].astype(int)
@@ -32,7 +32,7 @@ def simulate(pictures, directory, *overrides):
 
 
 def metrics_of(run):
-    """Those of the last round that are defined."""
+    """Return the metrics of the last round that are defined."""
     return {k: each for k, each in read_rounds(run)[-1].metrics.items() if each is not None}
 
 
@@ -67,7 +67,7 @@ def test_pixels_of_protected_records_are_trained_on_and_audited(pictures, tmp_pa
 
 
 def dice(outputs, targets):
-    """1 minus twice the shared ink over all ink, one figure a record."""
+    """Return the Dice loss of each record: 1 minus twice the overlap over the total of class 1."""
     inked = outputs.softmax(dim=1)[:, 1].flatten(1)
     wanted = targets.flatten(1).to(inked.dtype)
     return 1 - 2 * (inked * wanted).sum(dim=1) / (inked + wanted).sum(dim=1)

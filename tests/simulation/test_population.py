@@ -1,4 +1,4 @@
-"""What a run takes grows with its cohorts, not with the population that they are drawn from."""
+"""Tests of a run's memory: it grows with the cohorts, and not with the population."""
 
 import tracemalloc
 from math import inf
@@ -35,7 +35,7 @@ def overrides(num_clients, directory, method):
 
 @pytest.fixture
 def traced():
-    """Traces what a run allocates, but not the modules and data that it loads.
+    """Trace the memory that a run allocates, without that of modules and data.
 
     Gives back a function: by how many bytes the fullest moment since the last reset was above ``before``.
     """

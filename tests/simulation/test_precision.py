@@ -1,4 +1,4 @@
-"""A lower precision reaches the products of local training, and nothing of what privacy rests on."""
+"""Tests of lower precision: it applies to products in local training, not to clipping, noise and sums."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ CLIENTS = list(range(7, 27))
 
 
 def precision_now():
-    """What would make a product inexact at this moment."""
+    """Return the settings of PyTorch that would make products inexact now."""
     return torch.is_autocast_enabled("cpu"), torch.get_float32_matmul_precision()
 
 
@@ -63,7 +63,7 @@ def test_clipping_noise_and_sums_are_in_float64_and_integers(monkeypatch, precis
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_parameters_stay_in_float32_between_steps(precision):
-    """A step far below what bf16 can add to a parameter is not lost."""
+    """Steps that are too small for bf16 still change the parameters, which stay in float32."""
     order = order_of(learning_rate=1e-4)
     engine = BatchedEngine(order.task, torch.device("cpu"), precision=precision)
     batches = Batches.draw(order, CLIENTS)

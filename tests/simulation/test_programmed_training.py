@@ -1,4 +1,4 @@
-"""Clients by programs train to what they train by vmap, bit by bit the same whoever is beside them."""
+"""Tests of training by compiled programs: as by vmap, and bit by bit the same for any set of clients."""
 
 import math
 import subprocess
@@ -55,7 +55,7 @@ def updates_of(training, order, clients):
 
 
 def as_by_vmap(training, order, clients):
-    """The clients' updates, each within 1e-5 of its norm of what vmap makes."""
+    """Return the updates of clients; check that each is within 1e-5 of the update by vmap."""
     ours = updates_of(training, order, clients)
     theirs = updates_of(BatchedTraining(order.task.build_model(), CPU), order, clients)
     for one, other in zip(ours, theirs, strict=True):
@@ -77,7 +77,7 @@ def test_updates_are_those_of_vmap_with_clients_of_any_size(num_clients, momentu
 
 
 def normalised(task):
-    """Group normalisation and means of pictures, as a model of one's own may have them."""
+    """Return a model with group normalisation and mean pooling, as a user may write one."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(1, 8, 3, padding=1),
@@ -145,14 +145,14 @@ def test_pieces_have_few_sizes():
 
 
 class Doubled(nn.Flatten):
-    """Is no layer that programs know."""
+    """A layer that compiled programs do not support."""
 
     def forward(self, x):
         return 2 * super().forward(x)
 
 
 def wrong(order):
-    """A model with a hook, which its layers do not tell of."""
+    """Return a model with a hook, which its layers do not show."""
     model = build_model("cnn3", (1, 8, 8), 10, seed=0)
     next(model.children()).register_forward_hook(lambda layer, inputs, output: 2 * output)
     return model

@@ -1,4 +1,4 @@
-"""Private runs on tables with a column for the budget of a record: class weights, and numbers as labels."""
+"""Tests of private runs on tables with a column for each record's budget: class weights, numeric labels."""
 
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ WORDS = (
 
 
 def write_table(folder, inputs, label, declared):
-    """One row a record; every third one's holder agrees to a larger budget."""
+    """Write a table with one row for each record; a third of the holders agree to a larger budget."""
     names = [f"x{column}" for column in range(inputs.shape[1])]
     lines = [",".join([*names, "label", "site", "consent"])]
     for row, values in enumerate(inputs):
@@ -47,13 +47,13 @@ def write_table(folder, inputs, label, declared):
 
 
 def results_of(directory: Path) -> Any:
-    """The last round, and what the model is worth by party and by budget."""
+    """Return the record of the last round, and the model's results by party and by budget."""
     return read_rounds(directory)[-1], Parts.read(directory)
 
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory):
-    """The table of breast cancer, in units of published deviations as good as any."""
+    """Write the breast cancer table, scaled by its means and deviations, and return its setting."""
     x, y = load_breast_cancer(return_X_y=True)
     scaled = ((x - x.mean(axis=0)) / x.std(axis=0))[:, :10]
     folder = tmp_path_factory.mktemp("cells") / "table"

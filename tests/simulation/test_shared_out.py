@@ -1,4 +1,4 @@
-"""A cohort that processes or devices share is summed as by one, and nothing is left of them."""
+"""Tests of cohorts that processes or devices share: the sum is that of one, and no process is left."""
 
 import gc
 import os
@@ -53,7 +53,7 @@ def test_it_is_the_sum_and_the_updates_of_one_engine(make_shared, size):
 
 def test_garbage_is_freed_before_a_worker_inherits_it():
     class Garbage:
-        """In a cycle, as what an error of Ray's leaves."""
+        """An object in a reference cycle, as an error of Ray's leaves one."""
 
     garbage: Any = Garbage()
     garbage.itself = garbage
@@ -90,7 +90,7 @@ def test_a_worker_that_is_killed_ends_the_run_with_one_line():
 
 
 def said_into(file, words):
-    """``gdpfed`` in a process that has imported everything."""
+    """Run the command ``gdpfed`` in a process that has imported everything, with errors in a file."""
     with file.open("w") as stream:
         os.dup2(stream.fileno(), 2)
         sys.stderr = stream

@@ -1,4 +1,4 @@
-"""Steps that are recorded once a shape and repeated, with a stand-in that repeats by calling again."""
+"""Tests of steps that are recorded once for each shape and replayed, with a stand-in for CUDA graphs."""
 
 from contextlib import nullcontext
 from copy import deepcopy
@@ -22,7 +22,7 @@ MOST_OFF = 1e-6
 
 
 class CalledAgain:
-    """In place of a graph: the step itself, as often as a graph of CUDA has it carried out."""
+    """A stand-in for CUDA graphs that repeats a step by calling it as often as a graph runs it."""
 
     def __init__(self):
         self.recorded, self.replayed = 0, 0
@@ -45,7 +45,7 @@ class Again:
 
 
 def trainings(order):
-    """With a stand-in for graphs, and without graphs."""
+    """Return a training with a stand-in for graphs, one without graphs, and the stand-in."""
     model, loss, record = order.task.build_model(), order.task.make_loss(), CalledAgain()
     graphed = GraphedTraining(deepcopy(model), CPU, "float32", loss, record)
     return graphed, BatchedTraining(model, CPU, "float32", loss), record

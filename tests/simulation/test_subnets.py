@@ -1,4 +1,4 @@
-"""Subnets in a simulation: a wave in one call of the engine, honest files, resumption."""
+"""Tests of simulated subnets: several in one call of an engine, audits of the files, and resumption."""
 
 import json
 from dataclasses import replace

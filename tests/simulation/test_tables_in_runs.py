@@ -43,7 +43,7 @@ def stays(tmp_path_factory):
 
 
 def simulate(directory, *overrides):
-    """A run of fedavg, unless they name another method."""
+    """Simulate fedavg, or the method that the overrides name, and return the run's directory."""
     chosen = [] if any(word.startswith("method=") for word in overrides) else ["method=fedavg"]
     assert main(["simulate", *last_of_each([*PLAIN, *chosen, *overrides, f"run.directory={directory}"])]) == 0
     return directory
@@ -159,7 +159,7 @@ def test_parties_with_a_budget_are_judged_by_it(tmp_path, capsys):
 
 
 def test_groups_of_records_are_judged_by_their_budgets(tmp_path, capsys):
-    """Every third patient agrees to more: the model is judged on those of each budget."""
+    """The model is judged on the records of each budget; every third patient agrees to a larger one."""
     rng = np.random.default_rng(1)
     lines = [
         f"{age},{('yes', 'no')[int(age > 50)]},{('strict', 'open')[int(row % 3 == 0)]},{'nsw'[row % 3 - 1]}"

@@ -1,1 +1,1 @@
-"""docker-compose.yml for real, on a Docker engine: images, faults and audits. No part of pytest."""
+"""Tests of docker-compose.yml on a Docker engine, with faults and audits; pytest does not run them."""

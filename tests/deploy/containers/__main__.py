@@ -65,7 +65,7 @@ def _made(folder: Path) -> Path:
 
 
 def _hand_over(root: Path) -> None:
-    """Let the caller remove what belongs to the services' user."""
+    """Give the caller the ownership of files that containers wrote, so that the caller can delete them."""
     words = ("run", "--rm", "--network", "none", "--user", "0:0", "--volume", f"{root}:/root-of-test")
     change = f"chown -R {root.stat().st_uid}:{root.stat().st_gid} /root-of-test"
     call("docker", *words, "--entrypoint", "sh", app_image()["image"], "-c", change)

@@ -1,4 +1,4 @@
-"""A Docker engine, a Compose project of it, and the images by the names that the Compose file gives them."""
+"""Run Docker commands in tests: Compose projects, their containers, and the images that they need."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def app_image() -> Tree:
 
 
 class EngineError(Exception):
-    """A command of Docker failed; the end of what it printed."""
+    """A Docker command failed; the message has the end of what the command printed."""
 
 
 def call(*words: str, environment: Mapping[str, str] | None = None, data: bytes | None = None) -> str:
@@ -57,7 +57,7 @@ def call(*words: str, environment: Mapping[str, str] | None = None, data: bytes 
 
 
 def versions() -> dict[str, str] | None:
-    """Return what the report names; None where there is no engine or no Compose."""
+    """Return the versions that the report names; return None if there is no engine or no Compose."""
     try:
         told = json.loads(call("docker", "info", "--format", "{{json .}}"))
         compose = call("docker", "compose", "version", "--short").strip()
@@ -73,7 +73,7 @@ def versions() -> dict[str, str] | None:
 
 
 def provide_images(*, stand_ins: bool, torch_backend: str) -> str:
-    """Have every image: the real ones, or stand-ins under their names where that is asked for.
+    """Pull Flower's images, or make stand-ins for them if asked to, and build the image of the app.
 
     Returns:
         Which they are, in words.
@@ -157,7 +157,7 @@ def _make_stand_ins(names: Sequence[str]) -> None:
 
 @dataclass
 class Project:
-    """A Compose project in a directory of its own; nothing of it is left after a ``with`` block.
+    """A project of Docker Compose in a directory of its own, with methods that run commands on it.
 
     Attributes:
         name: of the project.
@@ -172,7 +172,7 @@ class Project:
     variables: dict[str, str] = field(default_factory=dict)
 
     def compose(self, *words: str) -> str:
-        """Run a command of Compose; what it prints."""
+        """Run a Compose command and return its output."""
         return call(*self._words(*words), environment=self._environment())
 
     def begin(self, *words: str) -> "Job":
@@ -185,7 +185,7 @@ class Project:
         return Job(process, log)
 
     def job(self, service: str, *words: str) -> str:
-        """Run a job to its end; what it prints."""
+        """Run a service that is a job to its end, and return its output."""
         return self.compose("run", "--rm", "--no-TTY", service, *words)
 
     def inspect(self, service: str) -> dict[str, Any]:
@@ -202,12 +202,12 @@ class Project:
         return [each["IPAddress"] for each in networks]
 
     def services(self) -> list[str]:
-        """Return the services that run on."""
+        """Return the names of the services that run all the time."""
         tree = json.loads(self.compose("config", "--format", "json"))
         return [name for name, each in tree["services"].items() if each.get("restart") != "no"]
 
     def reaches(self, service: str, host: str, port: int) -> bool:
-        """Whether a connection from a service's container opens."""
+        """Return whether a service's container can connect to this host and port."""
         said = self.compose("exec", "--no-TTY", service, "python", "-c", REACH, host, str(port)).strip()
         if said not in (OPEN, SHUT):
             raise EngineError(f"{service} does not say whether it reaches {host}:{port}: {said}")
@@ -226,7 +226,7 @@ class Project:
         )
 
     def remove(self) -> None:
-        """Take everything down, jobs too; an engine that is busy is asked again."""
+        """Remove all containers and networks of the project, and try again while the engine is busy."""
         label = f"label=com.docker.compose.project={self.name}"
 
         def gone() -> bool:
@@ -249,7 +249,7 @@ class Project:
 
 @dataclass
 class Job:
-    """A command under way.
+    """A Compose command that was started and may still run.
 
     Attributes:
         process: of the command.
@@ -264,13 +264,13 @@ class Job:
         return self.process.wait(timeout=WAIT_SECONDS)
 
     def text(self) -> str:
-        """Return what it has printed so far."""
+        """Return what the command has printed so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
 
 @contextmanager
 def removed_afterwards(project: Project) -> Iterator[Project]:
-    """Remove whatever the project has left."""
+    """Remove all containers and networks of the project at the end of a ``with`` block."""
     try:
         yield project
     finally:
@@ -278,7 +278,7 @@ def removed_afterwards(project: Project) -> Iterator[Project]:
 
 
 def until(holds: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
-    """Wait for a condition; EngineError with ``what`` if it does not come."""
+    """Wait until a condition holds; if it takes too long, raise EngineError with the text ``what``."""
     deadline = monotonic() + seconds
     while not holds():
         if monotonic() > deadline:
@@ -295,7 +295,7 @@ def read(root: Path, path: str) -> bytes:
 
 
 def put(root: Path, path: str, data: bytes) -> None:
-    """Write a file where the services' user may own the folder."""
+    """Write a file into a folder that may belong to the services' user."""
     words = (
         "run",
         "--rm",

@@ -1,4 +1,4 @@
-"""What an app gets that is sent to steal: nothing of its node, whose guard is in another container."""
+"""Check that a hostile app gets no data, ledger or key of its node, whose guard has another container."""
 
 import json
 from collections.abc import Callable
@@ -31,7 +31,7 @@ print(json.dumps(sorted(set(got))))
 
 
 def gets_nothing(project: Project, node: Node, check: Callable[[str, Callable[[], object]], bool]) -> None:
-    """Run the same code where the app runs, and where the node's guard does."""
+    """Check that hostile code gets no file of a node from the container of the app, unlike the guard's."""
     check(
         "code in a node's app gets no data, ledger, identity or guard, and cannot move the guard's socket",
         lambda: stolen(project, node.superexec) == [],
@@ -44,7 +44,7 @@ def gets_nothing(project: Project, node: Node, check: Callable[[str, Callable[[]
 
 
 def stolen(project: Project, service: str) -> list[str]:
-    """What the code says that it got in a service's container."""
+    """Run hostile code in a service's container and return the names of what it could get."""
     return list(json.loads(project.compose("exec", "--no-TTY", service, "python", "-c", STEAL)))
 
 

@@ -1,4 +1,4 @@
-"""A server and a node by files of their own, as two hosts have them; here both are on one engine."""
+"""Checks of a server and a node with separate Compose files, as on two hosts; both run on one engine."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A cloud and two edges by files of their own, as three hosts have them; here all are on one engine."""
+"""Checks of a cloud and two edges with separate Compose files, as on three hosts; all run on one engine."""
 
 import json
 import re
@@ -92,7 +92,7 @@ def scenario(root: Path, num_nodes: int, check: Check) -> None:
 
 
 def documented_words(file: str) -> list[str]:
-    """The overrides of the training that the document has for a file of "A cloud and its edges"."""
+    """Return the training overrides that docs/deployment.md gives with this Compose file."""
     (words,) = re.findall(
         rf"^    docker compose -f {re.escape(file)} run --rm train (.+)$", DOCUMENT.read_text("utf-8"), re.M
     )

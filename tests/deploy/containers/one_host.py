@@ -1,4 +1,4 @@
-"""All parties on one host, by one file: confinement, trainings, faults, rotation, sums as in one process."""
+"""Checks of all parties on one host with one Compose file: confinement, training, faults and key rotation."""
 
 import json
 import re
@@ -80,7 +80,7 @@ def _all(outcomes: Iterable[bool]) -> bool:
 
 
 def _confined(project: Project, service: str) -> bool:
-    """The user, no capability, no new privileges, nothing to write on, and limits, as the kernel has them."""
+    """Return whether a container has no privileges, cannot write to /app, and has resource limits."""
     status = project.compose("exec", "--no-TTY", service, "cat", "/proc/1/status")
     told = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
     host = project.inspect(service)["HostConfig"]
@@ -96,7 +96,7 @@ def _confined(project: Project, service: str) -> bool:
 
 
 def _confinement(project: Project, federation: Federation, check: Check) -> None:
-    """What each container may do and who reaches whom; each refusal beside a connection that opens."""
+    """Check what each container may do, and which containers can connect to which others."""
     check(
         "every container is confined as the file says",
         lambda: _all(_confined(project, each) for each in project.services()),
@@ -166,7 +166,7 @@ def _gateways(project: Project, service: str) -> list[str]:
 
 @contextmanager
 def listening() -> Iterator[tuple[int, list[Any]]]:
-    """Listen on every address of this host; gives the port and a list that grows by each who connects."""
+    """Listen on every address of this host; yield the port and a growing list of callers' addresses."""
     with socket.create_server(("0.0.0.0", 0)) as server:  # noqa: S104 - for the time of the test
         seen: list[Any] = []
 
@@ -182,7 +182,7 @@ def listening() -> Iterator[tuple[int, list[Any]]]:
 
 
 def own_address() -> str:
-    """The address of this host on the way to others; nothing is sent."""
+    """Return the address by which this host would reach other machines; no packet is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
         out.connect(("192.0.2.1", 9))
         return str(out.getsockname()[0])
@@ -193,7 +193,7 @@ def _records(project: Project, run: str) -> list[dict[str, Any]]:
 
 
 def _trained(project: Project, run: str, *overrides: str) -> bool:
-    """Train to the end; the run and every node's ledger pass their audits."""
+    """Train a run to its end, and return whether it passes its audit."""
     project.job("train", *overrides, f"run.directory={run}")
     return _audited(project, run)
 
@@ -224,7 +224,7 @@ def _trainings(project: Project, federation: Federation, check: Check) -> None:
 
 
 def _figures(project: Project, federation: Federation, check: Check) -> None:
-    """What serves figures: to this host, of files it cannot write, and without a way to the federation."""
+    """Check that metrics are served to this host, by containers that cannot reach the federation."""
     served = (f"http://127.0.0.1:{RUN_PORT}/metrics", f"http://127.0.0.1:{NODE_PORT}/metrics")
 
     def text(address: str) -> str:
@@ -256,7 +256,7 @@ def _figures(project: Project, federation: Federation, check: Check) -> None:
 
 
 def _until_stage(project: Project, service: str, stage: str, before: int) -> None:
-    """Wait for a message of a stage, beyond those that there were."""
+    """Wait until a service has received more than ``before`` messages of this stage."""
     until(lambda: _messages(project, service, stage) > before, f"{service} is in stage {stage}")
 
 
@@ -391,7 +391,7 @@ def _same_sums(project: Project, federation: Federation, check: Check) -> None:
 
 
 def _in_one_process(root: Path, federation: Federation) -> bytes:
-    """Train with the same seed and data, ServerApp and ClientApp in this process; the model's file."""
+    """Train with the same seed and data in this process, and return the content of the model's file."""
     grid = LocalGrid(len(federation.nodes))
     for node in federation.nodes:
         (root / node.superexec / DATA).mkdir(parents=True)

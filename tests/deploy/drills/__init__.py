@@ -1,1 +1,1 @@
-"""Drills of docs/operations.md on the topology as processes of this machine."""
+"""Drills that follow docs/operations.md on a whole federation, mostly as local processes."""

@@ -27,7 +27,7 @@ OF_CONTAINERS = (*OWN, UPGRADE)
 
 
 def main() -> int:
-    """Return 0 if everything holds, 1 if something does not."""
+    """Run the drills; return 0 if all checks pass, 1 if one fails, 2 if the options do not fit together."""
     options = _parser().parse_args()
     only = options.only or (OF_CONTAINERS if options.containers else PARTS)
     if options.containers and (unknown := [name for name in only if name not in OF_CONTAINERS]):

@@ -1,4 +1,4 @@
-"""Drills on what changes: nodes that come and go by name, and versions, one party after the other."""
+"""Drills on changes: nodes are added and removed by name, and parties change to a new version in turn."""
 
 import json
 import re
@@ -72,13 +72,13 @@ def names(host: Host, check: Checks) -> None:
 
 
 def listed(host: Host) -> dict[str, str]:
-    """The id of every registered node by its name; all are online."""
+    """Return the id of every node that is online, by the node's name."""
     lines = [line.split() for line in host.job("nodes", ()).splitlines()]
     return {name: node_id for name, node_id, status in lines if status == "online"}
 
 
 class Upgrading(Host):
-    """A host whose parties change to another version of the project, each when it is told to.
+    """A host with all parties, each of which changes to the next version of the project when it is told to.
 
     `pulled`: where the code is that ``git pull`` has brought. `flower`: the folder of another Flower that
     comes with it, if one does.
@@ -88,14 +88,14 @@ class Upgrading(Host):
     flower: tuple[Path, ...] = ()
 
     def bring_flower(self, version: str) -> None:
-        """Install the Flower that the next version brings, beside the packages that there are."""
+        """Install another version of Flower in a folder of its own, for the next version of the project."""
         uv, folder = shutil.which("uv") or str(PROJECT / ".uv/bin/uv"), self.folder / "flower"
         words = ("pip", "install", "--quiet", "--no-deps", "--target", str(folder), f"flwr=={version}")
         subprocess.run((uv, *words, "--python", sys.executable), check=True)
         self.flower = (folder,)
 
     def carry_out(self, command: str) -> str:
-        """Carry out one command; those of git and of single parties' files, too."""
+        """Carry out one command, also ``git pull`` and Compose commands with the file of a single party."""
         words = command.split()
         if words == ["git", "pull"]:
             self.pulled = (next_version(self.folder / NEXT, NEXT), *self.flower)
@@ -113,11 +113,11 @@ class Upgrading(Host):
 
     @abstractmethod
     def build(self, party: str) -> None:
-        """Make what a party runs next, of what was pulled."""
+        """Build the code that a party runs next, from what ``git pull`` brought."""
 
     @abstractmethod
     def change(self, party: str) -> None:
-        """Start the services of a party anew, from what was made for it."""
+        """Restart the services of a party with the code that was built for it."""
 
     @abstractmethod
     def serve(self, checkout: Path) -> None:
@@ -125,7 +125,7 @@ class Upgrading(Host):
 
 
 class Versions(Upgrading):
-    """Its parties are processes. `of_party`: from which folders each has its code."""
+    """An upgradable host whose parties are processes. `of_party`: the folders of each party's code."""
 
     def __init__(self, running: LoopbackFederation, folder: Path) -> None:
         super().__init__(running, folder)
@@ -171,7 +171,7 @@ def next_version(checkout: Path, version: str, *changes: tuple[str, str, str]) -
 
 
 def upgrade(host: Upgrading, check: Checks) -> None:
-    """Change the server's version in the middle of a run, then each node's, with a round after each."""
+    """Drill: upgrade the server and then the nodes in the middle of a run, and finish the run."""
     server, node, resume = blocks(UPGRADE)
     nodes, name = host.nodes, "upgraded"
 

@@ -1,4 +1,4 @@
-"""Drills on three nodes: keys and rosters, full disks, clocks."""
+"""Drills on a federation of three nodes: renewal of keys and rosters, full disks, and wrong clocks."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def scenario(parts: Collection[str], check: Checks) -> None:
 
 
 class Day(FaultyFederation):
-    """A federation with the words of its operators."""
+    """A running federation with methods for what its operators do."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -66,7 +66,7 @@ class Day(FaultyFederation):
 
     @property
     def words(self) -> list[str]:
-        """What every command of ``deploy.init`` has here."""
+        """The arguments of every command of ``deploy.init`` for this federation."""
         return [*federation_words(self.running.federation), "--directory", str(self.root)]
 
     @property
@@ -76,21 +76,21 @@ class Day(FaultyFederation):
 
     @property
     def roster(self) -> Path:
-        """The consortium's roster, as it is handed to all."""
+        """The path of the roster that the consortium hands to all parties."""
         return self.root / PUBLIC / ROSTER_FILE
 
     def submit(self, name: str, overrides: Collection[str]) -> FlowerRun:
-        """Submit a training with these overrides alone, or its continuation."""
+        """Submit a training with these overrides, or continue the run if it exists."""
         return self.running.train(name, list(overrides))
 
     def trained(self, name: str, overrides: Collection[str] = LITTLE) -> bool:
-        """Train to the end, or go on with a run; all are in its last sum, and it passes its audit."""
+        """Train a run to its end; return whether it passes its audit and all nodes are in its last sum."""
         self.finish(self.submit(name, overrides))
         rounds = read_rounds(self.files(name))
         return rounds[-1].survivors == [len(self.nodes)] and audit_run(self.files(name)).passed
 
     def refused(self, name: str, words: str, overrides: Collection[str] = LITTLE) -> bool:
-        """Train; the run ends with a line that holds these words, of the server or of a node."""
+        """Return whether a training fails with an error of the server or a node that matches `words`."""
         try:
             self.finish(self.submit(name, overrides))
         except LaunchError as error:
@@ -101,17 +101,17 @@ class Day(FaultyFederation):
         return False
 
     def paused(self, name: str) -> bool:
-        """Train the first round of a run of two; the run waits to be resumed."""
+        """Train the first of a run's two rounds, and return whether exactly one round is recorded."""
         self.finish(self.submit(name, PAUSED))
         return len(read_rounds(self.files(name))) == 1
 
     def finish(self, run: FlowerRun) -> str:
-        """Wait for the end of a run, also on a host that is busy; its log."""
+        """Wait for the end of a run, longer than usual if the host is busy, and return its log."""
         self.until(lambda: not run.running(), "the end of the run", BUSY_SECONDS)
         return run.check()
 
     def again(self, *names: str) -> bool:
-        """Kill services and start them, SuperNodes until they are let in."""
+        """Kill services, start them again, and wait until all nodes are online."""
         for name in names:
             self.running.kill(name)
         for name in names:
@@ -127,7 +127,7 @@ class Day(FaultyFederation):
 
 
 def _rotation(day: Day, check: Checks) -> None:
-    """Keys, certificates and the roster, by the words of the document; a run before and one after."""
+    """Drill: renew keys, certificates and the roster by the documented commands; train before and after."""
     node = day.nodes[1]
 
     def number() -> int:
@@ -179,7 +179,7 @@ def _signed_before(day: Day) -> bytes:
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Callable[[], None]]:
-    """Give a folder a file system of its own that holds little, with the files that were there.
+    """Mount a small file system on a folder during a ``with`` block; the folder keeps its files.
 
     Gives a function that fills it up. Afterwards the files are on the old file system again.
     """
@@ -247,7 +247,7 @@ def _begun(day: Day, node: Node, name: str) -> bool:
 
 
 def _clocks(day: Day, check: Checks) -> None:
-    """Clocks an hour ahead or behind: of a SuperNode, of apps, of who makes credentials."""
+    """Drill: the clock of a SuperNode, an app or an issuer of credentials is an hour ahead or behind."""
     node = day.nodes[1]
 
     library = day.root / "clock.so"

@@ -1,4 +1,4 @@
-"""Carry out the commands of a page word for word, with a Docker engine: containers in place of processes."""
+"""Carry out the commands of docs/operations.md exactly, in containers of a Docker engine."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -54,7 +54,7 @@ class InContainers(Host):
 
     @property
     def federation(self) -> Federation:
-        """As the Compose file describes it now."""
+        """The federation that the Compose file describes now."""
         return described(self.project.file)
 
     @property
@@ -62,7 +62,7 @@ class InContainers(Host):
         return self.federation.nodes
 
     def compose(self, words: Sequence[str]) -> str:
-        """Run a command of Compose as it stands in the page; what it prints.
+        """Run a Compose command as docs/operations.md has it, and return its output.
 
         Raises LaunchError: it failed.
         """
@@ -105,7 +105,7 @@ class InContainers(Host):
 
 
 class VersionsInContainers(Upgrading, InContainers):
-    """Its parties share the name of the app's image: what runs keeps the image that it has."""
+    """An upgradable host whose services are containers; a running container keeps its old image."""
 
     def build(self, party: str) -> None:
         del party
@@ -123,7 +123,7 @@ class VersionsInContainers(Upgrading, InContainers):
         self.job("init", ())
 
     def _make(self, checkout: Path) -> None:
-        """Only the code is another: the packages of the image stay."""
+        """Build the app's image with the code of another checkout and the same packages."""
         image = app_image()["image"]
         lines = f"FROM {image}\nUSER root\nCOPY . /project/\nUSER app\n"
         (checkout / "Dockerfile").write_text(lines, encoding="utf-8")
@@ -132,7 +132,7 @@ class VersionsInContainers(Upgrading, InContainers):
 
 @contextmanager
 def contained(kind: type[AnyHost]) -> Iterator[AnyHost]:
-    """Start the federation of the page's first words in containers, and take it down.
+    """Start the federation of docs/operations.md in containers, and remove it at the end.
 
     `kind`: of the host. The app's image has its name again afterwards.
     """

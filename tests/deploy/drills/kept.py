@@ -1,4 +1,4 @@
-"""Drills on what is kept: a backup of the server, a ledger that was put back, a folder that is lost."""
+"""Drills on backups: the server is restored, an older ledger is put back, and a node's folder is deleted."""
 
 import json
 import re
@@ -97,7 +97,7 @@ def ledgers(host: Host, check: Checks) -> None:
 
 
 def lost(host: Host, check: Checks) -> None:
-    """A node loses its folders, then the server."""
+    """Drill: the folders of a node are deleted, and then the folders of the server."""
     spent, again = blocks(LOST)
     node, name = host.nodes[1], "begun"
 
@@ -135,7 +135,7 @@ def lost(host: Host, check: Checks) -> None:
 
 
 def _spent(host: Host, words: str, name: str) -> bool:
-    """Whether the audit of a run shows that its one group has spent what its only round costs."""
+    """Return whether a run passes its audit, which says that one of its two rounds is charged."""
     said = host.follow(words, run=name)
     return "1 of 2 rounds charged" in said and audit_run(host.files(name)).passed
 

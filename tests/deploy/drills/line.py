@@ -1,4 +1,4 @@
-"""A slow line: packets between this machine and a network namespace, delayed, at a rate, some of them lost.
+"""Simulate a slow line between this machine and a network namespace, with delay, limited rate and losses.
 
 It stands where the kernel has no netem. Each end is a tun device, so TCP on both sides is the kernel's own,
 and sees the losses and the delay of a real line. It needs root and /dev/net/tun.
@@ -27,7 +27,7 @@ QUEUE_BYTES = 250_000
 
 @dataclass(frozen=True)
 class Line:
-    """`bits`: a second. `delay`: seconds one way. `loss`: the part of packets that is lost, each way.
+    """A slow line: `bits` per second, `delay` in seconds one way, `loss` the lost fraction of packets.
 
     `control`: of congestion, by which both ends send.
     """
@@ -55,14 +55,14 @@ class _Way:
         self.queued.append((self.free + self.line.delay, packet))
 
     def hand_over(self, now: float) -> float:
-        """Hand over what has arrived; how long until the next does."""
+        """Deliver the packets that have arrived, and return the seconds until the next one arrives."""
         while self.queued and self.queued[0][0] <= now:
             os.write(self.to, self.queued.popleft()[1])
         return self.queued[0][0] - now if self.queued else 1.0
 
 
 def here_of(number: int) -> str:
-    """The address of this machine's end."""
+    """Return the IP address of this machine's end of a line."""
     return f"{NETWORK}.{number}.1"
 
 
@@ -109,7 +109,7 @@ def _ip(*words: str) -> None:
 
 
 def _inside(number: int, command: list[str]) -> None:
-    """Become a program in the namespace of a line."""
+    """Replace this process by a program that runs in a line's network namespace."""
     with open(f"/run/netns/gdpfed-{number}", "rb") as space:  # noqa: PTH123 - a descriptor is wanted
         if ctypes.CDLL(None, use_errno=True).setns(space.fileno(), CLONE_NEWNET) != 0:
             raise OSError(ctypes.get_errno(), "setns")

@@ -1,4 +1,4 @@
-"""Every node behind a line of 10 Mbit/s with 100 ms to and fro and 3 % loss, and a model of 44 MB."""
+"""Drill: all nodes train a model of 44 MB over lines of 10 Mbit/s with 100 ms round trip and 3 % loss."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ FIRST = 21
 
 
 def drill(check: Checks) -> list[Table]:
-    """Train a round over lines of each kind; the table of its time, and of each program's memory."""
+    """Train a round over each kind of line, and return a table of its time and each program's memory."""
     figures = [_over(line, check) for line in LINES]
     (line, *_), names = LINES, list(figures[0])
     said = f"{line.bits / 1e6:g} Mbit/s, {2e3 * line.delay:g} ms to and fro, {100 * line.loss:g} % loss"
@@ -45,7 +45,7 @@ def drill(check: Checks) -> list[Table]:
 
 
 def _over(line: Line, check: Checks) -> dict[str, str]:
-    """The figures of one run."""
+    """Train a run over lines of one kind, and return the figures of the run."""
     with laid(line), LoopbackFederation(Federation.of(NODES, (8.0,))) as running:
         faulty = FaultyFederation(running)
         _move(faulty)
@@ -71,7 +71,7 @@ def _trained(faulty: FaultyFederation) -> bool:
 
 
 def _move(faulty: FaultyFederation) -> None:
-    """Let the gate listen on every address, and the nodes live at the far ends of their lines."""
+    """Let the server's gate listen on every address, and start the nodes at the far ends of their lines."""
     running = faulty.running
     lines = range(FIRST, FIRST + NODES)
     Store(running.home.path).renew("tls", [running.services[GATE]])
@@ -102,7 +102,7 @@ def _move(faulty: FaultyFederation) -> None:
 
 @contextmanager
 def laid(line: Line) -> Iterator[None]:
-    """Lay a line for each node."""
+    """Make a slow line for each node during a ``with`` block."""
     words = [str(line.bits), str(line.delay), str(line.loss), line.control]
     processes: list[subprocess.Popen[bytes]] = []
     try:

@@ -1,4 +1,4 @@
-"""The commands of docs/operations.md, section by section: what drills carry out as it stands there."""
+"""Read the commands of docs/operations.md, section by section, so that drills run them as they are."""
 
 import re
 

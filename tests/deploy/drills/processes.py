@@ -1,4 +1,4 @@
-"""Carry out the commands of a page on a federation of processes: the shell's, and Compose's on processes."""
+"""Carry out the commands of docs/operations.md on local processes, also those of Docker Compose."""
 
 import argparse
 import json
@@ -40,7 +40,7 @@ AnyHost = TypeVar("AnyHost", bound="Host")
 
 @contextmanager
 def running_from(*folders: Path) -> Iterator[None]:
-    """Let programs that are started in a ``with`` block have the code of folders, wherever they start."""
+    """Let programs that are started in a ``with`` block import their code from these folders."""
     places = os.pathsep.join(map(str, folders))
     with patch.dict(os.environ, {"PYTHONPATH": places, "PYTHONSAFEPATH": "1"}):
         yield
@@ -48,7 +48,7 @@ def running_from(*folders: Path) -> Iterator[None]:
 
 @contextmanager
 def hosted(kind: type[AnyHost], *, walled: bool = True) -> Iterator[AnyHost]:
-    """Start the federation of the page's first words on this machine, and take it down.
+    """Start the federation of docs/operations.md as processes of this machine, and stop it at the end.
 
     `kind`: of the host. `walled`: whether what runs the app is confined, as it is.
     """
@@ -63,7 +63,7 @@ def hosted(kind: type[AnyHost], *, walled: bool = True) -> Iterator[AnyHost]:
 
 
 def described(file: Path) -> Federation:
-    """The federation of a Compose file, by the words of its job ``init``."""
+    """Return the federation of a Compose file, as the arguments of its job ``init`` describe it."""
     words = yaml.safe_load(file.read_text(encoding="utf-8"))["services"]["init"]["entrypoint"]
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add_federation(parser)
@@ -71,7 +71,7 @@ def described(file: Path) -> Federation:
 
 
 def shell(command: str, folder: Path) -> str:
-    """Run a command as it stands in the page, with the programs of this environment; what it prints.
+    """Run a shell command with the programs of this Python environment, and return its output.
 
     Raises LaunchError: it failed; its last line.
     """
@@ -90,7 +90,7 @@ def shell(command: str, folder: Path) -> str:
 
 
 class Host(Day):
-    """One host of all parties, whose operators type the words of a page.
+    """One host with all parties, whose operators run the commands of docs/operations.md.
 
     `folder`: where they type them: it has the Compose file, and ``federation``, the folder of all parties.
     """
@@ -103,7 +103,7 @@ class Host(Day):
             (folder / PARTIES).symlink_to(self.root)
 
     def follow(self, block: str, **given: str) -> str:
-        """Carry out the commands of a block, one after the other; what they print.
+        """Carry out the commands of a block, one after the other, and return their output.
 
         `given`: what stands for ``<name>`` in them. Raises LaunchError: one failed.
         """
@@ -115,14 +115,14 @@ class Host(Day):
         return said
 
     def carry_out(self, command: str) -> str:
-        """Carry out one command; what it prints."""
+        """Carry out one command and return its output."""
         words = shlex.split(command, comments=True)
         if tuple(words[:2]) == COMPOSE:
             return self.compose(words[2:])
         return shell(command, self.folder)
 
     def compose(self, words: Sequence[str]) -> str:
-        """Do to the processes what Compose does to containers.
+        """Carry out a Compose command on processes instead of containers, and return its output.
 
         Raises ValueError: it is not known here how.
         """
@@ -143,7 +143,7 @@ class Host(Day):
         return ""
 
     def until_round(self, name: str, number: int, overrides: Collection[str]) -> bool:
-        """Train a run up to this round, from its beginning or from where it stands; all charge it once."""
+        """Train a run up to this round; return whether the server has charged that many rounds."""
         self.finish(self.submit(name, [*overrides, f"run.stop_after_round={number}"]))
         return self.charged(name) == number
 
@@ -156,7 +156,7 @@ class Host(Day):
         return [each.survivors for each in self.rounds(name)]
 
     def charged_by(self, node: Node) -> list[list[int]]:
-        """The rounds of each run that a node's own ledger holds, which passes its audit."""
+        """Return the rounds that a node's own ledger has for each run, after the ledger passed its audit."""
         ledger = self.running.ledger_of(node)
         if not audit_node_ledger(ledger).passed:
             raise LaunchError(f"{ledger} does not pass its audit")
@@ -164,18 +164,18 @@ class Host(Day):
         return [sorted(run["rounds"]) for run in runs]
 
     def lose(self, *folders: str) -> None:
-        """End services, and delete all that is theirs."""
+        """End services and delete their folders."""
         self.stop(*folders)
         for name in folders:
             shutil.rmtree(self.root / name)
 
     def stop(self, *names: str) -> None:
-        """End services; asked to, they may take their leave."""
+        """End services; each has time to end by itself before it is killed."""
         for name in names:
             self.running.home.end(f"{name}/home")
 
     def up(self, *names: str) -> None:
-        """Make what is missing, register new nodes, and start what does not run; all, or these and no other.
+        """Make missing files, register new nodes, and start the services in `names`, or all if none is named.
 
         It returns once every node of them is online.
         """
@@ -196,7 +196,7 @@ class Host(Day):
         self.until(self.all_online, "every node is online", BUSY_SECONDS)
 
     def all_online(self) -> bool:
-        """Whether every node is let in and online; a SuperNode that was refused and has ended starts again.
+        """Return whether all nodes are online; start each SuperNode that has ended.
 
         The SuperLink takes a node that has vanished for one that is there until its heartbeat has run out.
         """
@@ -219,7 +219,7 @@ class Host(Day):
         return process is not None and process.poll() is None
 
     def describe(self) -> None:
-        """Go by the Compose file and the variables as they are: what is no more as it was ends."""
+        """Read the Compose file and its variables again, and stop services that changed or are gone."""
         running, federation = self.running, described(self.folder / FILE)
         ports = Loopback.on_free_ports(self.root, federation).ports
         running.place = Loopback(self.root, {**ports, **running.place.ports}, self.variables())
@@ -233,13 +233,13 @@ class Host(Day):
         running.services = after
 
     def variables(self) -> dict[str, str]:
-        """What Compose reads beside its file."""
+        """Return the variables that Compose reads from a file beside the Compose file."""
         file = self.folder / VARIABLES
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
         return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
     def job(self, name: str, words: Sequence[str]) -> str:
-        """Run a job of the Compose file to its end; what it prints.
+        """Run a job of the Compose file to its end, and return its output.
 
         Raises LaunchError: it failed; ValueError: it is not known here how.
         """
@@ -259,17 +259,17 @@ class Host(Day):
         raise ValueError(f"docker compose run --rm {name} is not known on processes")
 
     def operate(self, command: str, *words: str) -> str:
-        """Run ``deploy.operate`` to its end; what it prints."""
+        """Run a command of ``deploy.operate`` to its end, and return its output."""
         _, _, module, *rest = self.running.operate_words(command, *words)
         return self.python(module, *rest)
 
     def python(self, module: str, *words: str) -> str:
-        """Run a module of the project to its end; what it prints."""
+        """Run a module of the project to its end, and return its output."""
         home = shlex.quote(str(self.root / OPERATOR))
         return shell(f"FLWR_HOME={home} python -m {module} {shlex.join(words)}", self.folder)
 
     def paths_of(self, service: str, words: Sequence[str]) -> list[str]:
-        """Words with paths as a container sees them, with the paths that they have here."""
+        """Return the words with paths in containers replaced by the paths on this machine."""
         if service in self.running.services:
             seen = {
                 f"/{each.name}": self.running.place.folder(each.of or service, each.name)

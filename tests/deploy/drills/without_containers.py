@@ -1,4 +1,4 @@
-"""``python -m tests.deploy.drills.without_containers``: that section of docs/operations.md, word for word.
+"""Run a section of docs/operations.md word for word: ``python -m tests.deploy.drills.without_containers``.
 
 All parties are on this machine. A systemd of its own runs in a copy of the machine that is thrown away, an
 overlay in memory. It needs root and systemd.
@@ -48,7 +48,7 @@ systemctl --no-pager --no-legend list-units 'gdpfed-*'
 
 
 def main() -> int:
-    """Run the section; the exit status of the first command that failed."""
+    """Run the commands of the section; return the exit status of the first that fails, or 0."""
     server, node, restart, train = blocks(SECTION)
     # On this machine the certificate is where it is to be put.
     copied = f"rm -r units\ncp {PUBLIC}/superlink-ca.crt .\nrm {PUBLIC}/superlink-ca.crt\n"
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def _systemd(parent: int) -> int:
-    """The process that is the first of the new machine, once it is up."""
+    """Wait until ``parent`` has started systemd in the new namespaces; return systemd's process id."""
     children = Path(f"/proc/{parent}/task/{parent}/children")
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Measurements with many canaries in few rounds, each sum as cheap as can be."""
+"""Settings and helpers for cheap measurements of epsilon: many canaries, few rounds, and fast sums."""
 
 from functools import lru_cache
 

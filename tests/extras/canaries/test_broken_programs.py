@@ -1,4 +1,4 @@
-"""Programs that do not do what they state: each is found, at the confidence that users measure with.
+"""Tests of programs that break their privacy statement: measurements with canaries find each fault.
 
 docs/privacy.md says with what power, by the command that measured it.
 """
@@ -35,7 +35,7 @@ def test_a_fault_of_a_stream_of_noise_is_found(fault):
 
 
 def test_canaries_that_are_asked_too_often_show_it(monkeypatch):
-    """Three of four rounds in place of two, of a server whose ledger lets everything pass."""
+    """Canaries reveal a server that asks clients in three of four rounds instead of the planned two."""
 
     def draw(self, m, group, round_index, generator):
         places = np.arange(len(group.clients))
@@ -48,7 +48,7 @@ def test_canaries_that_are_asked_too_often_show_it(monkeypatch):
 
 
 def test_a_node_that_does_not_clip_is_found(monkeypatch):
-    """Without its clip an update is not even encoded, so both checks are taken away."""
+    """Canaries reveal a node that does not clip, where the encoding does not check the update's norm."""
 
     def rounded(update, encoding):
         return (update / encoding.grid).round().long().numpy()
@@ -59,7 +59,7 @@ def test_a_node_that_does_not_clip_is_found(monkeypatch):
 
 
 def test_clients_that_add_no_noise_under_masks_are_found(monkeypatch):
-    """A session refuses noise that is none, so both are taken away."""
+    """Canaries reveal clients that add no noise under masks, where the session does not check the noise."""
 
     def silent(order, parameters, *more):
         return np.zeros(parameters.dimension, dtype=np.int64)

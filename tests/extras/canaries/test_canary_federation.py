@@ -1,4 +1,4 @@
-"""Canaries in a federation: real nodes, their messages and their noise, behind a grid in this process."""
+"""Tests of canaries in a federation of real nodes, with their messages and noise, in this process."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ OVERRIDES = ("method=dp_fedavg", "privacy.budgets=[1]", "privacy.group_shares=[1
 
 @pytest.fixture
 def trained(tmp_path, monkeypatch):
-    """Trains over real handlers, with canaries as clients, and returns what each training revealed."""
+    """Return a function that trains a federation with canaries as clients and returns what runs reveal."""
     config = small_config(tmp_path / "none", OVERRIDES)
     plan, start = make_method(config).plan, flatten(task_of(config).build_model())
     generator = np.random.default_rng(5)

@@ -1,4 +1,4 @@
-"""Loops of other programs: sound ones are not blamed, faults are found, and what cannot be is refused.
+"""Tests of audits of other programs' training loops: correct loops pass, and faulty ones are found.
 
 Each measurement but those of the false-alarm rate blames a sound loop with a probability of one in a million.
 """

@@ -1,4 +1,4 @@
-"""What is measured of an honest program: below what is stated whatever is asked, and near it."""
+"""Tests of measurements of an honest program: measured epsilon is near the stated one, and never above."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Attacks on finished models: they find what is memorised, and say what so few records could show."""
+"""Tests of attacks on trained models: they find memorised records, and say what they could detect."""
 
 import json
 import math
@@ -19,7 +19,7 @@ RECORDS = 150
 
 @pytest.fixture
 def memorised(tmp_path):
-    """A run without privacy on labels that are coins: whatever it gets right it has memorised."""
+    """Train without privacy on random labels, so that every correct answer is memorised; return the run."""
     rng = np.random.default_rng(1)
     arrays: Any = {}
     for part in ("train", "test"):
@@ -56,7 +56,7 @@ HEADER = ",".join(["ill", *(f"x{number}" for number in range(30))])
 
 
 def clinic(folder, seed):
-    """The table of a clinic whose labels are coins."""
+    """Write the table of a clinic with random labels."""
     rng = np.random.default_rng(seed)
     rows = [",".join(map(str, [rng.integers(2), *rng.integers(10, size=30)])) for _ in range(10)]
     folder.mkdir(exist_ok=True)

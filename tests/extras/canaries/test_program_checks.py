@@ -1,4 +1,4 @@
-"""Checks of a program: false alarms at the stated rate, each planted fault found, what is missing said.
+"""Tests of the checks of a program: false alarms are as rare as stated, and each planted fault is found.
 
 Noise and samples are drawn directly, from seeds that are stated, in place of whole runs where that will do.
 """
@@ -29,7 +29,7 @@ def planned_root(tap=TAP):
 
 
 def streams(seed, change=lambda new: planned_root() @ new, runs=2, coordinates=COORDINATES):
-    """The noise of some runs; ``change`` makes sums of the new noise of their rounds."""
+    """Return the noise of some runs; ``change`` maps the noise drawn for the rounds to the noise of sums."""
     generator = np.random.default_rng(seed)
     drawn = [change(generator.standard_normal((ROUNDS, coordinates))) for _ in range(runs)]
     return [noise_tests.NoiseStream(tuple(range(ROUNDS)), values, planned_root()) for values in drawn]
@@ -67,7 +67,7 @@ def drawn_samples(seed, level, draw=None, rate=0.25):
 
 @pytest.mark.parametrize("test", [amount, over_rounds, at_lags, in_common, lengths, drawn_samples])
 def test_a_correct_run_passes_at_the_stated_rate(test):
-    """Of seeds 0 to 199; that of one sum of squares and that of lengths are exact, the others rarer."""
+    """Over 200 seeds, each test of a correct run gives false alarms no more often than its level says."""
     false = sum(test(seed, LEVEL).p_value <= LEVEL for seed in range(SEEDS))
     assert false <= MOST_FALSE
     assert false >= (stats.binom.ppf(1e-6, SEEDS, LEVEL) if test in (amount, lengths) else 0)
@@ -75,7 +75,7 @@ def test_a_correct_run_passes_at_the_stated_rate(test):
 
 @pytest.mark.parametrize("test", [amount, over_rounds])
 def test_more_noise_than_planned_is_found_no_more_often(test):
-    """Of members of whom none dropped out, and with noise in one round that nothing takes back."""
+    """More noise than planned, in all rounds or in one, raises no more alarms than planned noise does."""
 
     def more(new):
         return 1.1 * planned_root() @ new
@@ -147,7 +147,7 @@ def test_longer_contributions_are_found():
 
 @pytest.mark.parametrize("test", [amount, lengths])
 def test_what_would_be_found_is_found(test):
-    """At the very size that is named: 95 in 100 times, of which 100 tries are fewer than 85 hardly ever."""
+    """A fault of the size that a test claims to find is found in at least 85 of 100 tries."""
     would_find = np.mean([test(seed, LEVEL).would_find for seed in range(20)])
     how = (
         {"mean": would_find - 1}
@@ -246,7 +246,7 @@ def test_what_is_not_computed_is_said_with_what_would_compute_it():
 
 
 def test_few_canaries_of_a_run_are_pooled_with_those_of_other_runs(monkeypatch):
-    """Ten canaries a group and eight rounds: of one run they were too few for a covariance."""
+    """Canaries of several runs are scored together where one run has too few to estimate a covariance."""
     seen = []
 
     def kept(runs, rounds):

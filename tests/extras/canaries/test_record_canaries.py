@@ -1,4 +1,4 @@
-"""Canaries among records: near what is stated of an honest program, and above it of a broken one."""
+"""Tests of records as canaries: measured epsilon is near the stated one, or above if a program is faulty."""
 
 from dataclasses import replace
 
@@ -69,7 +69,7 @@ def test_a_fault_is_found(fault):
 
 
 def test_clients_that_add_no_noise_under_masks_are_found(monkeypatch):
-    """A session refuses noise that is none, so both are taken away."""
+    """Canaries reveal clients that add no noise under masks, where the session does not check the noise."""
 
     def silent(order, parameters, *more):
         return np.zeros(parameters.dimension, dtype=np.int64)
@@ -103,7 +103,7 @@ def test_a_canary_is_one_record_of_one_group_and_its_gradient_is_three_times_the
 
 @pytest.fixture
 def patients(tmp_path):
-    """Settings of three clinics; each patient is at two of them, and every fifth has four rows there."""
+    """Write a table of three clinics with each patient at two; return a function that gives the settings."""
     rng = np.random.default_rng(0)
     names = [f"x{number}" for number in range(12)]
     lines = [

@@ -1,4 +1,4 @@
-"""Layers of federations against one flat one: the same sums and charges, and what goes wrong between them."""
+"""Tests of a cloud with edges: sums and charges equal those of a flat federation; faults of both layers."""
 
 import hashlib
 import json
@@ -71,7 +71,7 @@ def examples(tmp_path_factory):
 
 
 def devices(files, ledgers=None, told=None):
-    """A grid with a device for each file, and ledgers in a folder where one is named."""
+    """Return a grid with one device for each file, and with ledgers in the folder ``ledgers`` if given."""
     grid = LocalGrid(len(files))
     for client, file in enumerate(files):
         own = {"data": str(file)} | (told or {})
@@ -145,7 +145,7 @@ def test_devices_that_trust_their_edge_send_it_single_updates(tmp_path, examples
 
 
 def test_a_trusted_edge_goes_on_without_a_device_within_the_tolerance(tmp_path, examples):
-    """The device is charged, as for any update that is lost; the noise of the sum stays what was planned."""
+    """A trusted edge goes on with four of five devices if its dropout tolerance allows one dropout."""
     folder, ledgers = tmp_path / "mailbox", tmp_path / "ledgers"
     grid = devices(examples[:5], ledgers, {"edge-trusted": True})
     grid.vanishes = lambda kind, client: (kind, client) == ("plain", 4)
@@ -194,7 +194,7 @@ def test_a_device_without_the_word_sends_no_single_update(tmp_path, examples, to
 
 
 def test_an_edge_that_dies_in_a_window_repeats_none(tmp_path, examples):
-    """It is killed in the second window of round 1 of 2, and started again: that round has no answer."""
+    """An edge that is killed in round 1 and restarted repeats no sum of round 1, and goes on with round 2."""
     folder, ledgers = tmp_path / "mailbox", tmp_path / "ledgers"
     grid = devices(examples[:SIZE], ledgers)
     dying = crashing_grid(SIZE, "mask", SIZE + 1)
@@ -226,7 +226,7 @@ def test_an_edge_that_dies_in_a_window_repeats_none(tmp_path, examples):
 
 
 def test_a_cloud_that_is_killed_asks_for_no_interval_twice(tmp_path, examples):
-    """It dies in round 1 of 2, between the answers of its edges: one has done that round, the other not."""
+    """A cloud that is killed in round 1 and then resumed asks no edge for the same round twice."""
     folders = [tmp_path / f"mailbox-{edge}" for edge in range(EDGES)]
     edge_clients, dying = cloud_grid(folders), crashing_grid(EDGES, "plain", 2)
     dying.contexts = edge_clients.contexts
@@ -276,7 +276,7 @@ def test_an_edge_leaves_out_the_rounds_that_the_cloud_did_without_it(tmp_path, e
 
 
 def test_the_cloud_goes_on_without_an_edge_that_does_not_answer(tmp_path, examples):
-    """The edge client gives up, the cloud's log says so, and no half mean is taken for a whole one."""
+    """The cloud goes on if no edge answers in time: no mean is made, and the edge clients say why."""
     edge_clients = cloud_grid([tmp_path / "mailbox-0", tmp_path / "mailbox-1"], seconds=0.3)
     words = [*TRAINING, "method=edge_average", "secagg=off", "secagg.minimum_cohort=2"]
     records = run(
@@ -288,7 +288,7 @@ def test_the_cloud_goes_on_without_an_edge_that_does_not_answer(tmp_path, exampl
 
 
 def test_an_edge_ends_with_the_clouds_run_and_does_not_wait_for_ever(tmp_path, examples):
-    """The cloud does two rounds, the edges plan three: their devices are charged for two."""
+    """An edge that plans three rounds ends after two, together with the cloud's run."""
     grids = [devices(examples[:SIZE], tmp_path / "ledgers"), devices(examples[SIZE:])]
     words = [*PRIVATE, ONE, "run.num_rounds=3"]
     run_layers(tmp_path, grids, words, [*TRAINING])
@@ -306,7 +306,7 @@ def test_the_cloud_waits_for_an_edge_that_left_before_it_begins_a_round(tmp_path
     everybody, asked = edge_clients.get_node_ids, []
 
     def node_ids():
-        """After the first round one edge client is away for twenty questions."""
+        """Return the nodes, but leave out one edge client in twenty calls after the first round."""
         asked.append(len(edge_clients.exchanges))
         away = edge_clients.exchanges[-1:] == [{"plain"}] and asked.count(asked[-1]) <= 20
         return list(everybody())[: EDGES - away]
@@ -396,7 +396,7 @@ def test_a_folder_serves_one_run_and_one_job_a_round(tmp_path):
 
 
 def test_an_edge_client_whose_cloud_was_killed_does_not_wait_on(tmp_path):
-    """The cloud that comes back orders the next round: nobody answers the last one, nor waits for it."""
+    """An edge client stops waiting for a round's answer once the resumed cloud has ordered the next round."""
     job, later = (Job("cloud", index, ASKED, LAST) for index in range(2))
     offered = Timer(0.1, Mailbox(tmp_path).offer, [later])
     offered.start()

@@ -50,7 +50,7 @@ Observe = Callable[[RoundLogEntry], None] | None
 
 
 def final_accuracy(config: Config) -> float:
-    """Made up from method, seed and budget, so that every cell has its own."""
+    """Return a made-up accuracy from method, seed and budget, so that every cell has its own."""
     method: str = config.method.name
     smallest: float = config.privacy.budgets[0]
     return 0.3 + len(method) / 100 + config.run.seed / 50 + smallest / 1000
@@ -58,7 +58,7 @@ def final_accuracy(config: Config) -> float:
 
 @dataclass
 class StubTrainer:
-    """Writes runs.
+    """A trainer that writes the files of runs without training.
 
     Attributes:
         interrupt_after: rounds over all runs until a Ctrl-C; None for never.
@@ -93,7 +93,7 @@ class StubTrainer:
 
 
 def fail_after_a_round(config: Config, *, observe: Observe = None) -> None:
-    """Train, but of FedAvg one round alone. It is here because a launcher's processes import its module."""
+    """Train, but fail after one round of FedAvg. Processes of a launcher import it from this module."""
     most = 1 if config.method.name == "fedavg" else None
     try:
         StubTrainer(interrupt_after=most).train(config, observe=observe)

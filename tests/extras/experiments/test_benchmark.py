@@ -1,4 +1,4 @@
-"""The benchmark: entries of real runs, and ranks of made-up ones."""
+"""Tests of the benchmark: its entries are made from real runs, and its ranks from made-up entries."""
 
 import csv
 import io
@@ -54,7 +54,7 @@ ENTRY = Entry(
 
 
 def run_it(output):
-    """Two methods and one that is added, in two settings of the digits; returns what is printed."""
+    """Run the benchmark with three methods in two settings of the digits; return what is printed."""
     experiment = load_experiment("bench").with_methods(["sampled_fedavg"])
     experiment = experiment.with_rows(["fedavg", "gdpfed_star", "dp_fedavg"])
     experiment.columns = {
@@ -105,7 +105,7 @@ def test_an_entry_has_the_results_costs_and_audit_of_its_run(output):
 
 @pytest.mark.parametrize(("name", "unit"), [("eicu", "person"), ("eicu-stays", "record")])
 def test_an_entry_of_records_names_everyone(name, unit, stays):
-    """A client adds all noise itself, or shares it under masks: in neither case a sample is secret."""
+    """A method for records or persons is stated to protect against everyone; FedAvg states no protection."""
     for cell in eicu_cells("bench-records", ["dp_sum", "dp_sgd"], name, stays):
         plan = make_method(cell.config).plan
         if cell.row == "fedavg":
@@ -129,14 +129,14 @@ def stays(tmp_path_factory):
 
 
 def eicu_cells(experiment, rows, dataset, stays):
-    """Cells of some methods at one profile of budgets, with the made-up table in place of the demo."""
+    """Return the cells of some methods with medium budgets, on a made-up table in place of eICU's demo."""
     chosen = load_experiment(experiment).with_rows(["fedavg", *rows])
     chosen.columns = {name: each for name, each in chosen.columns.items() if name.startswith("medium")}
     return cells_of(chosen, Setting((dataset,), (f"dataset.path={stays}",), num_rounds=3))
 
 
 def test_groups_are_told_apart_where_their_data_differ(output):
-    """The mean over groups of equal size is the accuracy on what all of them trained on."""
+    """The accuracies of the groups differ, and their mean is within 25 points of the overall accuracy."""
     results = [float(each) for each in rows_of(output)[0]["of_groups"].split(";")]
     assert len(set(results)) > 1
     assert sum(results) / 3 == pytest.approx(float(rows_of(output)[0]["result"]), abs=25)
@@ -161,7 +161,7 @@ def test_an_edited_run_is_audited_again_and_comes_last(output):
 
 
 def test_a_kept_entry_is_not_believed_about_the_audit(output, tmp_path):
-    """Whoever sends runs may send entries with them that say of edited runs that they held."""
+    """A run with an edited ledger fails its audit even if a stored entry says that the audit passed."""
     name = next(path.stem for path in (output / "bench" / "entries").iterdir() if "gdpfed_star" in path.name)
     run, kept = shutil.copytree(output / "runs" / name, tmp_path / name), tmp_path / "entries"
     edit_json(run / "ledger.json", lambda ledger: ledger.update(charged_rounds=1))

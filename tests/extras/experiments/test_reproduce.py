@@ -1,4 +1,4 @@
-"""An experiment end to end with a stub trainer: resume, reuse, refusal, figures, files."""
+"""Tests of a whole experiment with a stub trainer: resumed and reused runs, refusals, tables and files."""
 
 import re
 import shutil
@@ -30,7 +30,7 @@ Whole = tuple[Path, StubTrainer, str]
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    """The small experiment with three seeds, to be read only: its output, its trainer and what it printed."""
+    """Run the small experiment with three seeds; return its output folder, trainer and printed text."""
     output, trainer = tmp_path_factory.mktemp("whole"), StubTrainer()
     complete, shown = run_it(output, trainer, seeds=3, pictures=True)
     assert complete
@@ -58,7 +58,7 @@ def test_mean_and_deviation_over_the_seeds_beside_the_published_figure(whole):
 
 @pytest.mark.parametrize("experiment", [EXPERIMENT, SWEEP])
 def test_differences_to_one_row_stand_below_the_accuracies(tmp_path, experiment):
-    """Made-up accuracies: each seed has 0.02 more, and a method's name of two letters more has as much."""
+    """A table below the accuracies shows the differences of all other rows to the row Plus."""
     _, shown = run_it(tmp_path, StubTrainer(), experiment=replace(experiment, compared_with="plus"))
     assert shown.count("Differences to Plus, by seed, Digits") == max(len(experiment.columns), 1)
     table = (tmp_path / experiment.name / "table.md").read_text().partition("**Differences to Plus")[2]
@@ -67,7 +67,7 @@ def test_differences_to_one_row_stand_below_the_accuracies(tmp_path, experiment)
 
 
 def test_differences_to_one_column_have_a_row_for_each_method(tmp_path):
-    """Made-up accuracies: a budget of 20 more has 2.0 points more."""
+    """A table of the differences between two columns has a row for each method."""
     large = SWEEP.columns | {"large": Choice(label="21", scale={"privacy.budgets": 21.0})}
     experiment = replace(SWEEP, columns=large, compared_column="one")
     run_it(tmp_path, StubTrainer(), experiment=experiment)

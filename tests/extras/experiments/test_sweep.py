@@ -1,4 +1,4 @@
-"""``gdpfed simulate --multirun``: each combination of values is a run, by own processes or a launcher."""
+"""Tests of ``gdpfed simulate --multirun``: a run for each combination of values, and runs that fail."""
 
 import io
 from pathlib import Path
@@ -23,7 +23,7 @@ PAIR = ("method=dp_fedavg,fedavg", "run.seed=0,1")
 
 
 def sweep_it(output: Path, *overrides: str, train=None, jobs: int | None = 1) -> tuple[bool, str]:
-    """Sweep with a stub; returns whether all is there, and what was printed."""
+    """Run a sweep with a stub trainer; return whether all runs are complete, and what is printed."""
     shown = io.StringIO()
     trainer = Trainer(lambda config: None, train or StubTrainer().train)
     console = Console(file=shown, width=200)
@@ -55,7 +55,7 @@ def test_a_real_sweep_trains_each_run_once_and_report_reads_its_directory(tmp_pa
 
 @pytest.fixture
 def no_worker_left():
-    """Joblib keeps its processes for the next call."""
+    """Stop joblib's worker processes after the test; joblib would keep them for later calls."""
     yield
     get_reusable_executor().shutdown(kill_workers=True)
 

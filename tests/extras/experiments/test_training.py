@@ -1,4 +1,4 @@
-"""Several runs of an experiment at a time: what is computed, and what is left when something ends early."""
+"""Tests of parallel runs of an experiment: what they compute, and what remains if one ends early."""
 
 import os
 import signal

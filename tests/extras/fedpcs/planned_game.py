@@ -1,4 +1,4 @@
-"""Runs of FedPCS as they are planned, and what a round of them asks for."""
+"""Helpers for tests of FedPCS: the method of a planned run, and the requests of a round."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""method=fedpcs: what is planned, asked and noised, and the line that refuses what cannot be had."""
+"""Tests of method=fedpcs: plans, requests, noise, charges and payments, and refused settings."""
 
 import json
 import re
@@ -91,7 +91,7 @@ def summed(total):
 
 @pytest.mark.parametrize("secagg", ["pairwise", "off"])
 def test_the_noise_of_a_real_sum_is_that_of_every_clients_own_budget(tmp_path, secagg):
-    """At budgets so small gradients are next to nothing, and a round's change is the noise alone."""
+    """With tiny budgets, a round's change has the variance of the noise that the clients' budgets ask for."""
     budgets = [0.01 * (1 + client) for client in range(12)]
     config = load(
         [
@@ -160,7 +160,7 @@ def test_the_plan_in_json_has_paths_chances_and_totals():
 
 
 def test_who_is_drawn_for_no_sum_is_neither_asked_nor_charged(tmp_path):
-    """Own noise hides each client, whoever is drawn: the one that is left costs nothing, and is not asked."""
+    """A client that would be alone in a sum is neither asked nor charged."""
     words = [*TWELVE, "dataset.num_clients=6", "privacy.sampling_rate=0.83", "privacy.accountant=pld"]
     words += ["method.draws=without_replacement", "method.max_participations=1", "method.budget_scale=0.01"]
     # In so many rounds the one that is left is drawn, but for a rare chance.
@@ -190,7 +190,7 @@ def test_the_plan_is_shown_in_few_lines():
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A run that began over messages and was resumed in this process; nobody takes part in all rounds."""
+    """Start a run through Flower messages, resume it in this process, and return its directory."""
     directory = tmp_path_factory.mktemp("fedpcs") / "run"
     words = [*TWELVE, "method.budget_scale=0.01", "method.max_participations=3", "privacy.delta=1e-5"]
     run(directory, [*words, "privacy.accountant=pld", "run.stop_after_round=2"])
@@ -215,7 +215,7 @@ def test_a_run_is_charged_by_client_audited_and_paid(finished):
 
 
 def twice(taken):
-    """Count a client's first round in place of its second."""
+    """Edit a ledger: replace a client's second round by its first round."""
     rounds = next(each for each in taken.values() if len(each) > 1)
     rounds[1] = rounds[0]
 

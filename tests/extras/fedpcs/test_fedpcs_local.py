@@ -116,7 +116,7 @@ def test_two_updates_under_the_same_noise_are_no_further_apart_than_the_bound():
 
 @pytest.mark.parametrize(("secagg", "engine"), [("pairwise", "batched"), ("off", "sequential")])
 def test_the_noise_of_a_real_sum_of_updates_is_that_of_every_clients_budget(tmp_path, secagg, engine):
-    """At budgets so small updates are next to nothing, and a round's change is the noise alone."""
+    """With tiny budgets, a round's change has the variance of the noise that the clients' budgets ask for."""
     budgets = [0.01 * (1 + client) for client in range(10)]
     config = load(
         [
@@ -221,7 +221,7 @@ def test_a_ledger_refuses_other_steps_than_planned():
 
 @pytest.fixture(scope="module", params=["update", "dp_sgd"])
 def finished(request, tmp_path_factory):
-    """A run that began over messages and was resumed in this process."""
+    """Start a run through Flower messages, resume it in this process; return its kind and directory."""
     directory = tmp_path_factory.mktemp(request.param) / "run"
     words = UPDATE if request.param == "update" else STEPS
     run(directory, [*words, "method.max_participations=3", "run.stop_after_round=1"])

@@ -1,4 +1,4 @@
-"""The game: best responses, mean field, server and welfare, each against a second computation."""
+"""Tests of the game: best responses, mean field, rewards and welfare equal a second computation."""
 
 import math
 import re
@@ -25,7 +25,7 @@ ROUNDS = 31
 
 
 def game_of(seed, *, num_clients=100, cohort_size=20, num_rounds=ROUNDS):
-    """The paper's setting: c ~ U(0, 1), rho_0 ~ U(0.01, 12)."""
+    """Return the paper's game: aversions uniform from 0 to 1, first budgets uniform from 0.01 to 12."""
     rng = np.random.default_rng(seed)
     return Game(
         aversions=rng.uniform(0, 1, num_clients),
@@ -46,7 +46,7 @@ def played():
 
 
 def utility(game, means, rewards, client, corrections):
-    """What a client's corrections are worth, written out from the paper's (14)."""
+    """Return the utility of a client's corrections, computed term by term from equation (14) of the paper."""
     n, c, rho, total = game.num_clients, game.aversions[client], game.first_budgets[client], 0.0
     for t, a in enumerate([*corrections, 0.0]):
         chance = 1 - (1 - rho / (n * means[t])) ** game.cohort_sizes[t]
@@ -94,7 +94,7 @@ def test_a_best_response_is_not_worse_than_twenty_random_starts(played):
 
 
 def test_sweeping_the_closed_form_ends_in_worse_optima_than_dynamic_programming():
-    """The spec's counterexample: rho_0 4.05, phi_0 6.15, c 0.68, R 5: 18.7 where 33.4 is possible."""
+    """In a counterexample, dynamic programming finds over 1.2 times the utility of closed-form sweeps."""
     clients = game_of(0)
     budgets = clients.first_budgets.copy()
     aversions = clients.aversions.copy()
@@ -260,7 +260,7 @@ def test_theorem_seven_is_the_least_cost_of_a_cap_that_is_spent_in_full():
     best = adaptive_budget(float(cost.noise(2)[0]), 0.3, 0.4)
 
     def of_budget(rho):
-        """K (g v / rho + (1 - g) R rho), K = B / rho, R = (rho - H) / G."""
+        """Return the cost of equal clients that spend a cap in full, as a function of their budget."""
         return 10 / rho * (0.3 * cost.noise(2)[0] / rho + 0.7 * (rho - 0.1) / 0.4 * rho)
 
     numeric = optimize.minimize_scalar(of_budget, bounds=(0.11, 20), method="bounded").x

@@ -1,4 +1,4 @@
-"""Posted prices: answers that nobody can better, the plan that comes of them, and the pictures of games."""
+"""Tests of posted prices: the best answers of clients, plans that follow from them, and pictures of games."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""method=fedpcs under Fed-CBS and DELTA, from what clients have released: chances, charges, files."""
+"""Tests of method=fedpcs with draws by Fed-CBS and DELTA: probabilities, charges, and edited files."""
 
 import json
 import re
@@ -52,7 +52,7 @@ def method_of(*overrides):
 
 
 def test_fed_cbs_draws_by_noised_counts_that_are_clipped_at_0():
-    """One of three is drawn in the first round, with chance ~ 1 / QCID."""
+    """Fed-CBS draws a client with a chance inverse to the imbalance of its noised counts, cut at zero."""
     spending = ClientBudgets(
         budgets=np.ones((1, 3)),
         draw_probabilities=np.full((1, 3), 1 / 3),
@@ -94,7 +94,7 @@ def test_delta_draws_by_the_distances_of_the_last_participation():
 
 
 def test_a_step_of_delta_weighs_each_gradient_that_was_read_alone():
-    """By the chances that it was drawn with, also where it moves those of the next round."""
+    """DELTA weighs each client's gradient inversely to the probability that the client was drawn."""
     method, clients = method_of(*DELTA), np.array([1, 4, 7])
     values = np.random.default_rng(0).normal(size=(12, 650)) * np.arange(12)[:, None]
 
@@ -130,7 +130,7 @@ def test_draws_of_delta_go_on_where_they_stopped():
 
 
 def test_the_noise_that_is_taken_out_is_that_of_real_gradients(tmp_path, monkeypatch):
-    """At budgets so small gradients are next to nothing: their squares are those of noise, within 4 %."""
+    """With tiny budgets, squared gradients are within 4 % of the noise variance that DELTA subtracts."""
     squares = []
 
     def noted(gradients, sigmas):
@@ -216,7 +216,7 @@ def test_an_update_is_read_alone_only_under_its_own_noise_and_without_secure_sum
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """By rule, a run that was stopped and resumed; nobody takes part in all rounds."""
+    """Train, stop and resume a run for each rule of draws; return the runs' directories by rule."""
     directories = {rule: tmp_path_factory.mktemp(rule) / "run" for rule in RULES}
     for rule, directory in directories.items():
         words = [*TWELVE, *RULES[rule], "method.max_participations=2", f"run.directory={directory}"]
@@ -257,7 +257,7 @@ def true_counts(data):
 
 
 def asked_another(data):
-    """Have another client in the round of one of those that were asked."""
+    """Edit a ledger: replace a client of the first round by a client that was not asked."""
     taken, (counts,) = data["taken"], data["participations"]
     client = next(each for each in taken if 0 not in taken[each])
     drawn = next(each for each in taken if 0 in taken[each])

@@ -1,4 +1,4 @@
-"""AOCS, Fed-CBS and DELTA: their chances from the formulae, and real rounds without privacy."""
+"""Tests of AOCS, Fed-CBS and DELTA: their sampling probabilities, and rounds without privacy."""
 
 import json
 
@@ -32,7 +32,7 @@ TWELVE = (
 
 
 def exact(lengths, size):
-    """The optimum as the paper states it: l is the largest with K + l - n <= sum_{j <= l} u_(j) / u_(l)."""
+    """Return the optimal sampling probabilities of AOCS, by the closed formula of its paper."""
     n, order = len(lengths), np.argsort(lengths)
     ascending = lengths[order]
     sums = np.cumsum(ascending)

@@ -1,4 +1,4 @@
-"""Theorems of the game in closed form, by which what is computed is checked.
+"""Theorems of the game in closed form, with which tests compare what the game computes.
 
 Theorem 1, corrected:
 
@@ -17,7 +17,7 @@ from gdpfed.extras.fedpcs.game.server_cost import Reaction, ServerCost, marginal
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Conditions:
-    """Theorem 1 evaluated at given budget schedules, each of shape (num_rounds, n).
+    """Multipliers and corrections of Theorem 1 at given budgets, of shape (num_rounds, num_clients) each.
 
     Attributes:
         multipliers: lambda(t).
@@ -31,7 +31,7 @@ class Conditions:
 def conditions(
     game: Game, budgets: Floats, corrections: Floats, mean_budgets: Floats, rewards: Floats
 ) -> Conditions:
-    """Return multipliers and corrections of Theorem 1 along given paths."""
+    """Return multipliers and corrections of Theorem 1 at the given budgets and corrections of all rounds."""
     worth, cost = marginals(game, budgets, corrections, mean_budgets)
     sensitivity = worth * rewards[:, None] + cost
     multipliers = np.empty_like(budgets)
@@ -50,7 +50,7 @@ NUM_REWARDS = 2_001
 
 
 def adaptive_budget(noise: float, weight: float, slope: float) -> float:
-    """Return rho* = (2 G g v / (1 - g))^(1/3), the budget of equal clients that spend a cap in full.
+    """Return rho* of Theorem 7, the budget of equal clients that spend the server's cap in full.
 
     It is where K (g v / rho + (1 - g) R rho) is least under K rho = B and rho = G R + H, whatever B and H
     are; `noise` is v and `slope` G.
@@ -68,7 +68,7 @@ def adaptive_budget(noise: float, weight: float, slope: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """The best reward under a cap that is spent in full, and its results.
+    """The best reward for a round whose cap is spent in full, with its cohort size and cost.
 
     Attributes:
         reward: R.
@@ -82,9 +82,10 @@ class Ratio:
 
 
 def best_ratio(cost: ServerCost, round_index: int, reaction: Reaction, cap: float) -> Ratio:
-    """Return R and K = B / (sum rho^2 / sum rho) at which the round costs least; K is at most n.
+    """Return the reward and the cohort size at which a round costs least, if its cap is spent in full.
 
-    The reward is found on a grid, from 0 to where no budget moves any more, and then on a finer one.
+    The cohort size is K = B / (sum rho^2 / sum rho), at most n. The reward is found on a grid, from 0 to
+    where no budget moves any more, and then on a finer one.
     """
     moving = reaction.slopes > 0
     if not moving.any():

@@ -1,4 +1,4 @@
-"""H2FDP's control: the radio model, the choice by looking at all, and a run under it."""
+"""Tests of H2FDP's control: the radio model, the search for the best settings, and runs with them."""
 
 import math
 from dataclasses import replace
@@ -58,7 +58,7 @@ PLANNED = (*BASE, "method.control=planned")
 
 
 def round_cost(dimension, sizes, windows, metres, *, together=False):
-    """A round with J sums of every subnet, of s_c devices each in turns, and the average of all at its end.
+    """Return energy and time of a round: sums of every subnet in turns, then the average of the edges.
 
     Of a sum sum_c s_c d Q / R; edges to the cloud and back: E = S p d Q / R, D = 2 S d Q / R.
     """
@@ -143,7 +143,7 @@ def test_choices_are_those_of_a_search_by_hand(weights, power, tau, trusted, unt
 
 
 def test_the_best_steps_are_where_costs_and_noise_grow_alike():
-    """tau* = sqrt(R (a1 E + a2 D) phi / (a3 nu / tau)) at fixed sizes, rounded either way."""
+    """The chosen number of local steps is the closed-form optimum, rounded up or down."""
     one = replace(problem((1, 1, 4)), sizes={"trusted": [8], "untrusted": [15]})
     a_round = round_cost(7840, [8] * 5 + [15] * 5, 4, 50.0)
     a_step = noise_of_source()(1, {"trusted": np.asarray([8.0]), "untrusted": np.asarray([15.0])})[0]
@@ -268,7 +268,7 @@ def test_participants_that_are_not_chosen_are_refused():
 
 @pytest.mark.parametrize("mode", ["curious", "off"])
 def test_the_noise_that_is_shown_is_that_of_the_sum(mode):
-    """Masked sums of five with one colluder and one dropout allowed have noise of sqrt(5 / 3) times."""
+    """The noise that a plan shows is that of a sum, with masks and without."""
     overrides = [
         f"secagg.mode={mode}",
         "dataset.num_clients=10",

@@ -1,4 +1,4 @@
-"""Subnets: who is in which, who is trusted, what a round asks and makes of it, and what is refused."""
+"""Tests of H2FDP's subnets: their clients, trust, requests, sums and charges, and refused settings."""
 
 from dataclasses import replace
 from functools import cache
@@ -77,7 +77,7 @@ def test_trust_is_a_word_for_each_subnet_or_a_share(overrides, trust):
     ],
 )
 def test_what_a_round_is_charged_for(mechanism, windows, steps, work):
-    """J windows of m steps: T tau steps of DP-SGD, or T J ends of windows."""
+    """Each mechanism is charged for four steps in each of two rounds, in two or in four windows."""
     aggregations = 4 if mechanism == "step_sum" else 2
     method = made(
         "method=h2fdp", f"method.mechanism={mechanism}", f"method.local_aggregations={aggregations}"
@@ -132,7 +132,7 @@ def test_a_step_that_could_expand_distances_is_refused_with_one_that_cannot():
 
 
 def test_clients_are_protected_by_sums_of_updates():
-    """mechanism=auto of clients: L = T J Gaussian releases, as many sums a round as windows."""
+    """With two sums in each of two rounds, a client's noise is planned for four Gaussian releases."""
     method = made("method=h2fdp", "privacy=client_level", "method.local_aggregations=2", "privacy.delta=1e-5")
     plan = method.plan
     assert (plan.works, plan.unit, plan.sums_per_round) == (("update",), "client", 2)
@@ -156,7 +156,7 @@ def test_observers_of_a_trusted_edge_and_of_others():
 
 
 class Answers:
-    """Answers sums with what a test says, and keeps what was asked."""
+    """A stand-in for a fleet: it answers requests for sums by a given function and records them."""
 
     def __init__(self, answer):
         self.answer, self.asked = answer, []
@@ -171,7 +171,7 @@ def cohorts_of(plan):
 
 
 def test_windows_go_on_from_the_subnets_own_models_and_the_round_averages_them():
-    """hier_fedavg: subnet c moves by c + 1 in each of two windows; the mean of 2, 4 and 6 is 4."""
+    """A subnet's second window starts from that subnet's model, and a round ends with the subnets' mean."""
     method = made("method=hier_fedavg", "method.local_aggregations=2")
 
     def answer(request):
@@ -211,7 +211,7 @@ def seeded_bits(client_id):
 
 
 def one_wave(method, config, requests, secagg):
-    """The sums of requests, of devices whose batches are always the same."""
+    """Return the sums of the requests; the devices draw their batches from fixed keys."""
     task = task_of(config)
     engine = BatchedEngine(task, choose_device("cpu"), bits=seeded_bits)
     ledger = new_ledger(method)
@@ -267,7 +267,7 @@ def test_the_ledger_lets_pass_what_is_planned_and_nothing_cheaper():
 
 
 def test_the_ledger_lets_no_work_pass_whose_windows_the_plan_charges_by_another_bound():
-    """Windows of clipped steps cost less than those of a convex loss, whose ends a record moves further."""
+    """The ledger refuses work on a convex loss if the plan charges by the bound of clipped windows."""
     method = made(*CONVEX)
     cohorts = cohorts_of(method.plan)
     requests = method.requests(np.zeros(650, np.float32), 0, cohorts)

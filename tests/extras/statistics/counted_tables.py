@@ -21,7 +21,7 @@ SEED = 5
 
 
 def drawn_rows(count=400):
-    """Rows of four sites: a third of the ages lies beyond the range or is missing."""
+    """Yield random rows of four sites; a fifth of the ages lies outside the range or is missing."""
     draws = np.random.default_rng(SEED)
     ages = draws.normal(50, 25, count)
     for number in range(count):
@@ -47,7 +47,7 @@ def settings(table, *more, unit="record", model="statistics"):
 
 
 def released(table, directory, *more, **chosen):
-    """Run statistics in this process, and return what they say."""
+    """Run statistics in this process; return the released statistics."""
     config = load([*settings(table, *more, **chosen), f"run.directory={directory}"])
     prepared = PreparedRun.of(config)
     simulate_prepared(prepared, make_observers=lambda run, _: run.method.observers(run.path))
@@ -55,7 +55,7 @@ def released(table, directory, *more, **chosen):
 
 
 def audited_run(directory, words):
-    """A run of statistics with the files that an audit looks at."""
+    """Run statistics and write the files that an audit reads; return the run's directory."""
     prepared = PreparedRun.of(load([*words, f"run.directory={directory}"]))
     simulate_prepared(
         prepared, make_observers=lambda run, _: [*run.method.observers(run.path), ModelCard(run)]
@@ -64,5 +64,5 @@ def audited_run(directory, words):
 
 
 def near(figure, value):
-    """Whether a value is within six standard deviations of the noise of a figure."""
+    """Return whether a value is within six standard deviations of noise from a figure."""
     return abs(figure.value - value) <= 3.1 * (figure.high - figure.value)

@@ -1,4 +1,4 @@
-"""Statistics before a model: what is counted, how far one record moves it, and what is said of it."""
+"""Tests of statistics before a model: the rows counted, the bound on a record, and the intervals."""
 
 import json
 import logging
@@ -49,7 +49,7 @@ def table(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def nearly_exact(table, tmp_path_factory):
-    """Statistics by group and crossed, under so large a budget that noise is well below one record."""
+    """Release statistics by group and crossed, with a budget so large that the noise is negligible."""
     return released(
         table,
         tmp_path_factory.mktemp("runs") / "exact",
@@ -180,7 +180,7 @@ def test_a_person_with_all_its_rows_moves_counts_no_further(table, asked):
 
 
 def ordered(table, unit, most_rows, *more, **model):
-    """What a node is ordered to count, the sum that it is for, and C."""
+    """Return an order to count rows, the encoding of the sum, and the clipping norm."""
     config = resolve(load(settings(table, *more, unit=unit, **model)))
     task = task_of(config)
     bound = config.privacy.clipping_norm
@@ -207,7 +207,7 @@ def ordered(table, unit, most_rows, *more, **model):
 
 
 def own_table(table, lines):
-    """A node's table of these lines, beside the declaration."""
+    """Write a node's own table with these lines, and its declaration; return the table's path."""
     own = table.parent / "own" / "data.csv"
     own.parent.mkdir(exist_ok=True)
     own.write_text("\n".join([*lines, ""]))
@@ -216,7 +216,7 @@ def own_table(table, lines):
 
 
 def sent(table, rows, unit, share=0.0):
-    """What a node sends of some rows of its own, in the unit of the sum, and what it may send at most."""
+    """Return what a node sends for its own rows, and the bound on what it may send."""
     order, encoding, bound = ordered(table, unit, len(rows))
     own = OwnData(own_table(table, [HEADER, *rows]), None, share)
     theta = np.zeros(order.task.dimension, np.float32)
@@ -260,7 +260,7 @@ def test_a_node_counts_among_its_own_partys_cells_alone(table):
     "lines", [[HEADER, "a,x,old,no,train,1"], ["ward,age", "x,40"], ["nothing"], [HEADER], None]
 )
 def test_a_table_that_cannot_be_used_is_not_seen_in_a_round(table, unit, lines, caplog):
-    """The node answers with as many numbers as any other, and counts nothing; its own log says why."""
+    """A node whose table cannot be used sends only zeros, and reports the error once to its operator."""
     caplog.set_level(logging.CRITICAL)
     order, encoding, _ = ordered(table, unit, 24)
     own = own_table(table, lines or [])
@@ -322,7 +322,7 @@ def test_persons_count_once_in_equal_parts(tmp_path, parties):
 
 
 def test_intervals_hold_what_would_be_said_without_noise():
-    """Of 400 draws of the noise at least 92 % for each figure: 95 % less three standard deviations."""
+    """The 95 % interval of each figure contains the value without noise in at least 92 % of 400 draws."""
     column = Cells.of_numbers(Numeric("age", 0, 100), Asked(bins=20))
     ages = np.random.default_rng(3).normal(55, 18, 3000)
     counts = np.bincount(column.of_number(ages), minlength=len(column)).astype(float)
@@ -410,7 +410,7 @@ def test_a_client_that_is_protected_as_a_whole_has_no_table_of_its_own(table):
 
 @pytest.mark.parametrize("weight", [1.1, 10.0, 300.0])
 def test_no_weight_lets_a_record_count_for_more(table, weight):
-    """A weight w with a norm C / w is within C, and counts, which are not clipped, leave w times as large."""
+    """A node refuses an order whose weight is above 1, even if its clipping norm is divided by the weight."""
     order, encoding, bound = ordered(table, "record", 20)
     theta = np.zeros(order.task.dimension, np.float32)
     check(order, theta, encoding, 0)

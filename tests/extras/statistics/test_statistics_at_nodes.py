@@ -1,4 +1,4 @@
-"""Statistics at nodes: their own tables, their own budgets and ledgers, and what their operators refuse."""
+"""Tests of statistics at nodes: own tables, budgets and ledgers, and requests that operators refuse."""
 
 import json
 from dataclasses import replace
@@ -199,7 +199,7 @@ categorical: {ward: [a, b]}
 
 
 def test_nodes_count_survival_and_their_operators_refuse_it(hospitals, monkeypatch):
-    """At one of four nodes nothing happened to anybody."""
+    """Nodes count survival, also if one has no event, and an operator can refuse such statistics."""
     for client in range(NODES):
         lines = [f"{5 * day},{('alive', 'dead')[client > 0 and day % 2]},30,a" for day in range(8)]
         path = hospitals / str(client) / "own.csv"

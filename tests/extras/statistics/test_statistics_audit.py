@@ -1,4 +1,4 @@
-"""The audit of statistics: it computes the same by code of its own, and names what was edited."""
+"""Tests of the audit of statistics: it recomputes them by its own code, and finds edited values."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""`gdpfed stats`: what follows from what is given, what it shows, and the declaration that it fills."""
+"""Tests of `gdpfed stats`: implied settings, printed counts, the declaration that it fills, and refusals."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Survival curves and the log-rank test: their formulas, what noise does to them, and whole runs."""
+"""Tests of survival curves and the log-rank test: formulas, the effect of noise, and whole runs."""
 
 import json
 import math
@@ -31,7 +31,7 @@ NORMAL = 1.959963984540054
 
 
 def counted(times, events, intervals=WEEKS):
-    """Cells of times that are ends of intervals 1, 2, ..."""
+    """Return counts of events and of exits by interval, for times given as numbers of intervals."""
     times, events = np.asarray(times, int), np.asarray(events, bool)
     by_event = np.bincount(times[events] - 1, minlength=intervals)
     return np.concatenate([by_event, np.bincount(times[~events], minlength=intervals + 1)]).astype(float)
@@ -71,7 +71,7 @@ ENDS = (10.0, 20.0, 30.0, 40.0, 50.0, 60.0)
 
 
 def drawn(draws, rates, size):
-    """Counts of groups whose hazard is the same in each of six intervals, and who leave evenly."""
+    """Draw the counts of groups with a constant hazard in six intervals and with uniform exits."""
     rows = []
     for rate in rates:
         happens = draws.geometric(rate, size)
@@ -161,7 +161,7 @@ test: {column: part, values: [test]}
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """Times of 320 records; at site a nothing happens to anybody."""
+    """Write a table of 320 times to an event at four sites, without events at site a; return its path."""
     folder, draws = tmp_path_factory.mktemp("followed"), np.random.default_rng(7)
     lines = ["site,age,arm,days,status,part"]
     for number in range(320):

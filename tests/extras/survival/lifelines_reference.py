@@ -1,4 +1,4 @@
-"""Write lifelines_reference.json, figures of another program that tests compare ours with.
+"""Write lifelines_reference.json: results of the program lifelines, with which tests compare ours.
 
 It runs outside of the project's environment, since lifelines asks for an older pandas::
 
@@ -45,7 +45,7 @@ def figures(times, events, groups, expected):
 
 
 def drawn():
-    """120 records of three groups at whole times, so that many are at one time."""
+    """Draw 120 records of three groups, with whole numbers as times, so that many times are equal."""
     draws = np.random.default_rng(11)
     groups = np.repeat([0, 1, 2], 40)
     happens = np.ceil(draws.exponential(6 + 3 * groups))

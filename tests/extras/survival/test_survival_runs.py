@@ -1,4 +1,4 @@
-"""Whole runs on times to an event: clients, records and persons with budgets, nodes, predictions."""
+"""Tests of runs on times to an event: budgets of clients, records and persons, nodes, and predictions."""
 
 import csv
 from itertools import pairwise
@@ -23,7 +23,7 @@ EDGES = "intervals: 6, horizon: 60"
 
 
 def patients(count=240, seed=0):
-    """The old die earlier, and those with the new treatment later; one in three leaves before."""
+    """Yield patients: the old die earlier, the newly treated die later, and one in three is censored."""
     draws = np.random.default_rng(seed)
     for number in range(count):
         age, arm = draws.uniform(0, 100), number // 3 % 2
@@ -128,7 +128,7 @@ def own_settings(folder):
 
 
 def test_nodes_train_on_times_of_their_own(tmp_path):
-    """One of three sites has no event at all, and none learns so from what is sent."""
+    """Nodes train on their own times to a finite model, also if one of three sites has no event."""
     rows = [*patients(90)]
     write(tmp_path / "public", rows[:30], "purpose: x\n")
     grid = LocalGrid(3)

@@ -1,4 +1,4 @@
-"""Times to an event as labels: what a table declares and holds, the loss, concordance and the Brier score."""
+"""Tests of times to an event as labels: declarations, tables, the loss, concordance, the Brier score."""
 
 import json
 from pathlib import Path
@@ -170,7 +170,7 @@ def test_parquet_says_the_same_with_nan_and_booleans(tmp_path):
 
 
 def hazards_by_hand(logits, place, event):
-    """The likelihood of one record, interval by interval."""
+    """Return the negative log-likelihood of one record, summed interval by interval."""
     total, chances = 0.0, 1 / (1 + np.exp(-logits))
     for interval, chance in enumerate(chances):
         if (event and interval < place <= interval + 1) or (event and interval == place == 0):
@@ -194,7 +194,7 @@ def test_the_loss_is_the_likelihood_of_the_intervals_at_risk():
 
 @pytest.mark.parametrize("name", ["remissions", "drawn"])
 def test_hazards_that_fit_best_are_those_of_kaplan_meier(name):
-    """Where each time is the end of an interval, nothing is lost by the intervals."""
+    """If each time is the end of an interval, the loss is least at the hazards of Kaplan and Meier."""
     said, weeks = REFERENCE[name], 35
     times, events = np.array(said["times"], float), np.array(said["events"])
     intervals = TimesToEvent("t", "e", ("0",), ("1",), tuple(float(each) for each in range(1, weeks + 1)))
@@ -217,7 +217,7 @@ def test_hazards_that_fit_best_are_those_of_kaplan_meier(name):
 
 
 def scores(expected):
-    """Outputs of a model with one interval that expects these orders."""
+    """Return outputs of a model with one interval, in which a larger ``expected`` means a later event."""
     return -np.asarray(expected, dtype=float)[:, None]
 
 
@@ -245,7 +245,7 @@ def test_concordance_is_not_known_without_a_pair():
 
 
 def brier_by_hand(curves, times, event):
-    """Graf's score at each end, with every weight worked out for itself."""
+    """Return Graf's Brier score, averaged over the interval ends, with weights computed in plain loops."""
 
     def seen_before(moment):
         chance = 1.0

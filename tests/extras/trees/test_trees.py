@@ -1,4 +1,4 @@
-"""Random trees: splits that follow from public numbers alone, one leaf a tree, and what a record can move."""
+"""Tests of random trees: splits from public numbers alone, one leaf per tree, and a record's influence."""
 
 import json
 import math

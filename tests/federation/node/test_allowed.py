@@ -1,4 +1,4 @@
-"""A node takes part only in runs whose overrides its operator allows; what it does not know is refused."""
+"""Tests of the overrides that a node's operator allows: runs with others or unknown ones are refused."""
 
 import pytest
 

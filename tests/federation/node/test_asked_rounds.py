@@ -1,4 +1,4 @@
-"""A node compares how often it is asked with the sampling rates that its terms are cheap by."""
+"""Tests that a node compares how often it is asked with the sampling rates that its terms state."""
 
 import json
 from contextlib import suppress
@@ -83,7 +83,7 @@ def order_to(*, fill=False, may_fill=True) -> Any:
 
 
 def asked_in_turn(node, terms, indices, *, fill=False):
-    """In which rounds a node answers, of those that it is asked in, from its keys on."""
+    """Begin a run, ask the node for these rounds in order, and return the rounds that it answers."""
     answered, parameters = [], parameters_of(terms)
     order = order_to(fill=fill, may_fill=terms.event(0).sampling == "poisson")
     budget.begin(node, terms)
@@ -108,7 +108,7 @@ def node(tmp_path):
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])
 def test_a_node_that_is_asked_in_every_round_of_a_low_rate_answers_few(node, sampling, caplog):
-    """The terms cost nearly nothing, since draws would leave it out."""
+    """A node whose terms state a sampling rate of 1e-6 answers only once if it is asked in all 100 rounds."""
     answered = asked_in_turn(node, terms_with(charge(1e-6, 100, sampling=sampling)), range(100))
     assert answered == [0]
     assert "asked so often at the sampling rates of the terms" in caplog.text
@@ -123,7 +123,7 @@ def test_the_order_of_the_rounds_makes_no_room(node):
 
 
 def test_many_runs_of_few_rounds_make_no_room(node):
-    """One round of each run would be likely enough, were it the only run."""
+    """A node that is asked in nine runs of one round at rate 1e-5 answers in the first run only."""
     answered = [asked_in_turn(node, terms_with(charge(1e-5, 1), run=f"run {k}"), [0]) for k in range(9)]
     assert answered == [[0]] + 8 * [[]]
 
@@ -161,7 +161,7 @@ def test_the_chance_is_not_below_that_of_rates_that_differ():
 
 @pytest.mark.parametrize("rate", [0.002, 0.1, 0.5, 1.0])
 def test_a_node_that_is_drawn_at_the_rate_is_not_refused(rate):
-    """200 draws of 40 rounds each: one of 125 such tests may refuse, were the seed another each time."""
+    """In 200 simulated runs of 40 rounds, a node that is sampled at its terms' rate is never refused."""
     generator, terms = np.random.default_rng(7), terms_with(charge(rate, 40))
     for _ in range(200):
         drawn = np.flatnonzero(generator.random(40) < rate).tolist()
@@ -173,7 +173,7 @@ def test_a_node_that_is_drawn_at_the_rate_is_not_refused(rate):
 @pytest.mark.parametrize("rate", [0.05, 1.0])
 @pytest.mark.parametrize("fill", [True, False])
 def test_others_may_send_zeros_only_where_clients_are_drawn_by_poisson_sampling(node, sampling, rate, fill):
-    """At rate 1 too, as a group that always takes part may be in one sum with groups that do not."""
+    """A node refuses sums whose members may send zeros, unless clients are sampled by Poisson sampling."""
     terms = terms_with(charge(rate, 4, noise=9.0, sampling=sampling))
     budget.begin(node, terms)
     ask = partial(budget.charge, node, RoundOfRun("run", 0), parameters_of(terms))
@@ -209,7 +209,7 @@ def test_nor_in_a_sum_beside_the_rounds(node):
     ],
 )
 def test_who_was_drawn_as_often_as_it_may_be_still_fills_and_is_asked_for_keys(tmp_path, rate, limit):
-    """A node that failed to fill would show that it was drawn before; keys tell nothing."""
+    """A node that refuses further updates still sends zeros ("fills") and still answers requests for keys."""
     node = node_with(tmp_path, **limit)
     terms = terms_with(charge(rate, 20, noise=6.0))
     assert asked_in_turn(node, terms, [4, 6, 7], fill=True) == [4, 6, 7]

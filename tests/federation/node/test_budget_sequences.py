@@ -1,4 +1,4 @@
-"""A node's budget under any sequence of runs, rounds, refusals and crashes: kept, and never refilled."""
+"""Tests that no random sequence of runs, rounds, refusals and crashes exceeds a node's budget."""
 
 from collections import Counter
 from contextlib import suppress
@@ -82,7 +82,7 @@ NODES = {
 
 
 def asked(terms: Any, index: int, noise: float, steps: int) -> tuple[SumParameters, Any]:
-    """The sum and the order that keep the terms, or have less noise."""
+    """Return a sum and an order that follow the terms, with the noise of the terms times `noise`."""
     norm, multiplier, records = inf, 0.0, None
     if terms.unit == "client":
         event = terms.event(index)
@@ -114,7 +114,7 @@ def asked(terms: Any, index: int, noise: float, steps: int) -> tuple[SumParamete
 
 
 class Node(RuleBasedStateMachine):
-    """A node, and the updates that have left it."""
+    """A state machine of a node's budget, which counts in `sent` the updates that were charged."""
 
     runs: ClassVar[dict[str, Terms]]
     epsilon: ClassVar[float]
@@ -159,7 +159,7 @@ class Node(RuleBasedStateMachine):
 
     @rule(run=RUNS, index=INDICES, steps=STEPS)
     def crash_after_a_round_is_written(self, run: str, index: int, steps: int) -> None:
-        """It stays spent, though nothing has left."""
+        """Charge a round and send nothing, as in a crash: the charge stays."""
         if self._charge(run, index, 1.0, steps):
             self.sent[run, index] += 1
 
@@ -202,7 +202,7 @@ def test_any_sequence_stays_within_the_budget(machine):
 
 
 def test_the_budgets_here_bind(machine):
-    """Some run or round of these is refused by the budget alone, so the sequences above come to it."""
+    """The budgets of this module are so small that a node refuses some of its runs or rounds."""
     node = machine()
     for run in node.runs:
         node.begin_a_run(run, 0)
@@ -214,7 +214,7 @@ def test_the_budgets_here_bind(machine):
 
 @pytest.mark.parametrize("factor", [1.0, 1.001])
 def test_a_client_clips_to_no_more_than_the_terms_say(factor, tmp_path):
-    """The noise is that of the terms, so a longer update is hidden less."""
+    """A node accepts the clipping norm of its terms, and refuses a larger one."""
     budgets: Budgets = {"client": Budget(epsilons=(1.5,), delta=DELTA, ledger=tmp_path / "ledger.json")}
     budget.begin(budgets, CLIENT)
     parameters, order = asked(CLIENT, 0, 1.0, 1)
@@ -264,7 +264,7 @@ def test_a_run_whose_turns_break_the_clients_own_limits_is_refused_before_it_beg
 
 @pytest.mark.parametrize("corrupt", [2, 3])
 def test_a_sum_stands_as_many_corrupt_members_as_the_terms_say(corrupt, tmp_path):
-    """Half of six members may be: their noise is not relied on."""
+    """If the terms tolerate corrupt members up to one half, a sum of six members must tolerate three."""
     own: Budgets = {"client": Budget(epsilons=(1.5,), delta=DELTA, ledger=tmp_path / "ledger.json")}
     budget.begin(own, replace(CLIENT, corrupt_tolerance=0.5))
     parameters, order = asked(CLIENT, 0, 1.0, 1)

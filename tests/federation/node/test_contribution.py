@@ -1,4 +1,4 @@
-"""From an order to residues: the decoded sum is the sum of clipped updates, to the grid's bound."""
+"""Tests of a client's contribution to a sum: the decoded sum is that of clipped updates, up to rounding."""
 
 from dataclasses import replace
 from typing import Any
@@ -47,7 +47,7 @@ def parameters(**changes):
 
 
 def encoded_update(order, theta, numbers, num_contributors, client_id):
-    """What a client contributes to a sum, its noise included, as residues."""
+    """Return a client's contribution to a sum, its noise included, as residues."""
     encoding = numbers.encoding(num_contributors)
     noise = noise_steps(order, numbers, num_contributors) if numbers.noise_multiplier else 0
     return encoding.to_residues(update_steps(Job(order, theta, encoding, client_id)) + noise)
@@ -155,7 +155,7 @@ def test_the_context_tells_models_and_orders_apart():
 @pytest.mark.parametrize("field", ["local_steps", "batch_size"])
 @pytest.mark.parametrize("value", [0, 2**31, 1.0, True])
 def test_an_order_to_train_without_end_is_refused(field, value):
-    """It would keep the node busy, or take its memory, for as long as the server likes."""
+    """A node refuses an order whose number of local steps or batch size is zero, huge or no integer."""
     ordered = {**ORDER.to_scalars(), field: value}
     with pytest.raises(OrderError, match=f"the order's {field} is {value!r}: it must be from 1 to"):
         checked_order(ordered, THETA, parameters())

@@ -1,4 +1,4 @@
-"""A node goes on with a run by the examples that it began with, or says no before anything is charged."""
+"""Tests of nodes whose examples changed during a run: such a node refuses before it is charged."""
 
 import shutil
 
@@ -15,7 +15,7 @@ CHANGED = 3
 
 
 def grid(folder):
-    """Nodes with a budget, a ledger and a file of examples of their own."""
+    """Return a grid of nodes, each with a budget, a ledger and a file of its own examples."""
     made = grid_of_owners(folder, [9.0] * NUM_CLIENTS)
     for client in range(NUM_CLIENTS):
         made.contexts[FIRST_NODE_ID + client].node_config["data"] = str(folder / f"{client}.npz")
@@ -24,7 +24,7 @@ def grid(folder):
 
 @pytest.fixture(scope="module")
 def paused(tmp_path_factory):
-    """A run after its first round, and the folder of its nodes; one then has all its labels turned over."""
+    """Stop a run after its first round, change the labels in one node's file, and return the folder."""
     parent = tmp_path_factory.mktemp("paused")
     folder = parent / "nodes"
     folder.mkdir()
@@ -40,7 +40,7 @@ def paused(tmp_path_factory):
 
 @pytest.fixture
 def begun(paused, tmp_path):
-    """The nodes of a copy of all that."""
+    """Copy the folder that `paused` returns, and return the folder of the nodes in the copy."""
     shutil.copytree(paused, tmp_path, dirs_exist_ok=True)
     return tmp_path / "nodes"
 

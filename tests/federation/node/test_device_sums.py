@@ -1,4 +1,4 @@
-"""A client's part in a sum on a device, byte by byte that of a CPU; on a stand-in here, or on a GPU."""
+"""Tests of a client's part in a sum on a device (a GPU or a stand-in): its bytes are those of a CPU."""
 
 from dataclasses import replace
 from functools import partial
@@ -44,7 +44,7 @@ NUMBERS = {"dimension": len(THETA), "suite": "chacha20"}
     ]
 )
 def there(request):
-    """What computes on a CPU that stands in for a device, or on a GPU."""
+    """Return a `DeviceSum` on a GPU, or on a CPU that stands in for a device."""
     on_gpu = request.param == "cuda"
     return DeviceSum(DeviceMasks(torch.device("cuda")) if on_gpu else masks_on_cpu())
 
@@ -162,7 +162,7 @@ def vector_on(kernel, saved):
 
 
 def half_masked(error):
-    """A kernel that masks the first half of a vector and fails."""
+    """Return a kernel that changes the first half of a vector and then raises an error."""
 
     class Kernel:
         def __getitem__(self, grid):

@@ -1,4 +1,4 @@
-"""What a node's examples decide before a charge is one bit, the same whatever a message says."""
+"""Tests of a node's checks before it joins a run: its examples, data sources and installed packages."""
 
 import json
 from dataclasses import replace
@@ -50,7 +50,7 @@ REFUSED = "data cannot be used, see the log of this client"
 
 
 def answer(path, question, query=JOIN, **settings):
-    """What a node with these examples says, in a run that protects records."""
+    """Return how a node with the examples at `path` answers a question of a record-level run."""
     content = RecordDict({CLIENT_RECORD: ConfigRecord({**said_here(), UNIT: "record", **question})})
     return ask(f"query.{query}", content, make_context(3, {"data": str(path), **settings}))
 
@@ -69,7 +69,7 @@ def test_examples_that_no_run_could_use_are_refused_whatever_is_asked(tmp_path, 
 
 
 def test_what_examples_hold_is_no_answer_to_what_a_server_asks(tmp_path):
-    """Of two files of one form each question has the same answer, whatever they hold."""
+    """A node's answers are the same for two files of examples that differ in their values only."""
     odd = np.where(np.arange(12) == 5, 2**40, -Y)
     for name, x, y in (("one", X, Y), ("other", X * -1e30, odd)):
         np.savez(tmp_path / f"{name}.npz", x_train=x, y_train=y)
@@ -91,7 +91,7 @@ def test_what_examples_hold_is_no_answer_to_what_a_server_asks(tmp_path):
     ],
 )
 def test_a_node_without_data_joins_no_run_whose_data_it_cannot_read(tmp_path, source, said):
-    """Each of its rounds would be charged, and then refused."""
+    """A node without data of its own joins only runs whose data set it can load."""
     question = {SOURCE: source.to_json()}
     content = RecordDict({CLIENT_RECORD: ConfigRecord({**said_here(), **question})})
     answered = ask(f"query.{JOIN}", content, make_context(3))
@@ -109,7 +109,7 @@ def test_a_node_without_data_reads_no_file_of_owners_that_a_run_names(tmp_path):
 
 @pytest.mark.parametrize(("entry", "known"), [(MODEL, "linear"), (LOSS, "cross_entropy")])
 def test_a_node_joins_no_run_whose_model_or_loss_is_in_a_package_that_it_lacks(tmp_path, entry, known):
-    """Each of its rounds would be charged, and then refused."""
+    """A node refuses to join a run whose model or loss is not installed at the node."""
     np.savez(tmp_path / "own.npz", x_train=X, y_train=Y)
     assert RECORDS in answer(tmp_path / "own.npz", {**FORM, entry: known})[CLIENT_RECORD]
     reason = answer(tmp_path / "own.npz", {**FORM, entry: "theirs"})[REFUSAL_RECORD]["reason"]
@@ -146,7 +146,7 @@ def test_what_a_node_cuts_of_its_table_is_said_in_its_own_log_alone(tmp_path, ca
 
 @pytest.mark.parametrize("label_dtype", ["int64", "float32"])
 def test_a_run_does_not_choose_by_its_types_which_examples_are_held_out(tmp_path, label_dtype):
-    """Else a record is trained on in one run and counted in another, and pays for one of both."""
+    """A node holds out the same examples, whether a run reads the inputs as float32 or as int64."""
     x = np.arange(400).reshape(200, 2)
     np.savez(tmp_path / "own.npz", x_train=x, y_train=x[:, 0] % 2)
     own, rows = OwnData(tmp_path / "own.npz", None, 0.3), set()

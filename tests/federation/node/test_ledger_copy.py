@@ -1,4 +1,4 @@
-"""A ledger in two places: what is put back in one of them is noticed, and nothing is forgotten."""
+"""Tests of a ledger with a copy in a second place: old versions are noticed, and no charge is lost."""
 
 import json
 from collections import Counter
@@ -129,7 +129,7 @@ def test_a_write_that_breaks_off_between_the_two_counts(places, monkeypatch):
 
 @pytest.mark.parametrize("opened", ["at once", "after it was opened with a lock of before"])
 def test_an_empty_folder_in_place_of_the_copy_is_refused_until_its_operator_accepts(places, opened):
-    """A disk that is not mounted; else an old ledger and an old lock would forget what was spent."""
+    """A node refuses an empty folder in place of the copy; it may be the mount point of a missing disk."""
     charge(places, 0)
     if opened != "at once":
         lock = places[0].with_name(f"{places[0].name}.lock")
@@ -167,7 +167,7 @@ def test_a_ledger_from_before_gets_its_copy_at_the_first_use(places):
 
 @pytest.mark.parametrize("free_first", [True, False])
 def test_the_terms_that_were_paid_for_stay_and_not_those_that_cost_nothing(tmp_path, free_first):
-    """A run without a turn is forgotten after many others, and may begin again under other terms."""
+    """A merge of two ledgers that hold different terms of a run keeps the terms that were charged."""
     paths = (tmp_path / "ledger.json", tmp_path / "state")
     paths[1].mkdir()
 
@@ -241,7 +241,7 @@ def test_neither_of_two_is_no_ledger(places, capsys):
 
 
 def test_the_larger_spend_has_every_update_of_both():
-    """A round may have several updates, and a step more of one of them counts."""
+    """A merge of ledgers keeps the larger number of updates in a round, and the larger numbers of steps."""
 
     def body(*updates):
         taken = {"rounds": [index for index, _ in updates], "steps": [steps for _, steps in updates]}

@@ -1,4 +1,4 @@
-"""The ledger on a node's disk: whole, locked, never from zero."""
+"""Tests of a node's ledger file: its lock, several processes, and damaged, lost or old files."""
 
 import json
 import os
@@ -177,7 +177,7 @@ def test_a_damaged_lock_is_no_clean_slate(tmp_path):
 @pytest.mark.parametrize("name", ["ledger.json", "ledger.json.lock"])
 @pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "folder"])
 def test_a_ledger_is_one_file_with_one_name(tmp_path, name, kind):
-    """By a second name it would be a second ledger, and a pipe would never answer."""
+    """A node refuses a ledger, or a lock beside it, that is a link, a hard link, a pipe or a folder."""
     real = tmp_path / "real.json"
     begin(real)
     before = real.read_bytes()

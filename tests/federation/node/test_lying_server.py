@@ -53,7 +53,7 @@ LIES = (
 
 @cache
 def honest(tolerance: float) -> tuple[ScheduledTerms, TurnSchedule, TrainingOrder, int]:
-    """The terms, schedule, instruction to train and number of parameters of a run that tells the truth."""
+    """Return the terms, schedule, training order and number of parameters that an honest server states."""
     config = load(
         [
             *("dataset=digits", f"dataset.num_clients={CLIENTS}", "method=dp_fedavg", "privacy.budgets=[8]"),
@@ -80,7 +80,7 @@ def honest(tolerance: float) -> tuple[ScheduledTerms, TurnSchedule, TrainingOrde
 
 
 def other_terms(terms: ScheduledTerms, lies: Collection[str], lot: Random) -> ScheduledTerms:
-    """Change what the server says the run is; a change that no terms may have is left out."""
+    """Return the terms with the changes that `lies` names; changes that make them invalid are left out."""
     event = terms.event
     try:
         if "other noise" in lies:
@@ -148,7 +148,7 @@ class Attack:
                 self.ask(index, updates, correctors)
 
     def members(self, index: int) -> Iterator[tuple[list[int], list[int]]]:
-        """Yield the members of each sum of a round: those with an update, and those that only take back."""
+        """Yield each sum's members in a round: those with an update, and those that only remove noise."""
         schedule, lot = honest(self.tolerance)[1], self.lot
         updates = sorted(schedule.due(index))
         if self.tells("a stranger"):
@@ -174,7 +174,7 @@ class Attack:
             yield updates[part::2], others if self.tells("back again") else others[part::2]
 
     def ask(self, index: int, updates: list[int], correctors: list[int]) -> None:
-        """Ask for one sum, with the least that its members have agreed to, and some lies."""
+        """Ask for one sum with the least noise that its members' terms allow, and with some of the lies."""
         truth, schedule, order, dimension = honest(self.tolerance)
         theirs = [self.agreed[each] for each in (*updates, *correctors) if each in self.agreed]
         if not theirs or len(updates) < 2:
@@ -240,7 +240,7 @@ class Attack:
 
 
 def attack(folder: Path, seed: int, lies: Collection[str] = ()) -> tuple[float, bool]:
-    """Run an attack; return the largest mu learned / mu paid, and whether colluders could unmask alone.
+    """Run an attack; return the largest mu learned per mu charged, and whether colluders can unmask alone.
 
     Only honest clients count whose terms tolerate as many colluders as there are.
     """
@@ -260,7 +260,7 @@ def server_in(folder: Path, colluders: Collection[int] = (), feared: float = 0.0
 
 
 def learned(told: Attack) -> tuple[float, bool]:
-    """Return what `attack` does, of an attack that is over."""
+    """Return the two values that `attack` returns, for an attack that has already run."""
     tolerance = told.tolerance
     promised = [client for client, terms in told.agreed.items() if terms.corrupt_tolerance >= tolerance]
     ratios = [0.0]
@@ -305,14 +305,14 @@ def test_without_a_check_of_the_nodes_such_servers_are_found(tmp_path, check):
 
 
 class Always(Random):
-    """A lot that always falls on the first of all."""
+    """A random generator that always returns 0, and therefore always chooses the first element."""
 
     def random(self) -> float:
         return 0.0
 
 
 def test_terms_do_not_change_between_two_stages_of_a_sum(tmp_path):
-    """A node may forget a run that has cost nothing, and begin it again on other terms; not within a sum.
+    """A server that offers other terms between two stages of a sum learns no more than nodes are charged.
 
     Without the check the clients of round 0 are charged mu 0.5, and a server learns 100 of it: those of
     round 1 send keys under the terms of all, and their noise back in a sum with 1,000 times less of it.

@@ -1,4 +1,4 @@
-"""The settings of a node: an unknown one or a wrong value is refused, before anything is charged."""
+"""Tests of a node's settings: unknown settings and wrong values are refused before any charge."""
 
 from contextlib import nullcontext
 from dataclasses import fields
@@ -100,7 +100,7 @@ def test_a_value_that_a_setting_does_not_take_is_refused(key, value, wanted):
 
 @pytest.mark.parametrize("setting", [{"minimum-chort": 3}, {"minimum-cohort": "3"}])
 def test_such_a_node_joins_nothing_and_answers_no_stage(tmp_path, setting):
-    """Neither its ledger nor a session is touched."""
+    """A node with a wrong setting refuses to join and to answer, and writes neither ledger nor session."""
     own = {"epsilon": 3.0, "ledger": str(tmp_path / "ledger.json"), **setting}
     context = make_context(0, own)
     (refusal,) = ask(f"query.{JOIN}", RecordDict({CLIENT_RECORD: ConfigRecord()}), context).values()

@@ -1,4 +1,4 @@
-"""A server that asks members of an honest sum for their noise alone: what each kind of node lets it have.
+"""Tests of a server that asks nodes to take back their noise from a past sum: how much each kind does.
 
 Round 0 is over, and the clients with even numbers have added noise to its sum. In round 1 the server asks
 them for what they take back, in a sum whose other members are its own: made up, or colluders with a turn.
@@ -81,7 +81,7 @@ def sum_of(members, correctors, *, mode="active", corrupt=0, label="run/1234/rou
 
 @dataclass
 class Attack:
-    """Nodes that have had their turn in round 0, and a server with members of its own."""
+    """Nodes that sent an update in round 0, and a server that controls all further members of a sum."""
 
     nodes: dict[int, Node]
     noise: dict[int, np.ndarray]
@@ -113,7 +113,7 @@ class Attack:
         return cls(nodes, noise, Roster(keys_of(CLIENTS)))
 
     def noise_left(self, parameters, own, *, tap):
-        """What is left of round 0's noise, in that of the plan, once all nodes have sent what they take back.
+        """Return what is left of round 0's noise, relative to the plan's, after all nodes have removed noise.
 
         Members of the server's own add zeros, and noise that it knows.
         """
@@ -155,7 +155,7 @@ class Attack:
 
 
 def test_in_curious_mode_a_server_that_lies_leaves_nothing_and_the_node_says_that_it_trusts_it(tmp_path):
-    """The limit that plan and documents state: where members may be made up no check of one node can help."""
+    """In curious mode a dishonest server can have all noise removed; nodes say that they trust the server."""
     agreed = terms(told=False, corrupt=0.0)
     attack = Attack.after_round_0(tmp_path, mode="curious", own_terms=agreed, fears=0.0)
     own = tuple(range(1_000, 1_005))
@@ -182,7 +182,7 @@ def test_a_node_that_wants_signatures_takes_no_noise_back_among_members_that_wer
     ],
 )
 def test_members_of_one_sum_cannot_be_told_other_rounds_or_runs_than_it_is_of(tmp_path, label):
-    """Else noise would be taken back in another sum than the accounting has: epsilon 5.2 in place of 3."""
+    """A node removes no noise in a sum whose label names another round or run than the node was told."""
     attack = Attack.after_round_0(tmp_path, mode="active", own_terms=terms(corrupt=0.0), fears=0.0)
     parameters = sum_of(len(VICTIMS) + len(COLLUDERS), len(VICTIMS), label=label)
     with pytest.raises(RemoteProtocolError, match="is not of round 1 of run run"):
@@ -200,7 +200,7 @@ def test_members_of_one_sum_cannot_be_told_other_rounds_or_runs_than_it_is_of(tm
     ids=["the operator's word", "the terms", "nobody fears any"],
 )
 def test_colluders_who_are_all_that_bring_an_update_get_no_noise_back(tmp_path, fears, tolerated, match):
-    """Signed and real members, t > c and 2 t > n + c: c counts all of them, and may be all with an update."""
+    """If operator or terms expect colluders, no node removes noise where only colluders send an update."""
     agreed = terms(corrupt=tolerated)
     attack = Attack.after_round_0(tmp_path, mode="active", own_terms=agreed, fears=fears)
     parameters = sum_of(
@@ -222,7 +222,7 @@ def test_colluders_who_are_all_that_bring_an_update_get_no_noise_back(tmp_path, 
     ids=["rounds", "noise", "taps", "colluders", "none"],
 )
 def test_members_sign_for_no_other_terms_than_those_that_they_have_agreed_to(changes):
-    """Else a server agrees on 1,000 times less noise with nodes of later rounds: epsilon 14,533 for 3."""
+    """A node refuses a sum whose label states other terms than those that the node has agreed to."""
     agreed = terms().stream
     other = replace(agreed, **changes).digest if changes else ""
     for digest, own, match in (
@@ -240,7 +240,7 @@ def test_members_sign_for_no_other_terms_than_those_that_they_have_agreed_to(cha
 
 
 def test_terms_are_refused_that_tolerate_fewer_colluders_than_the_operator_fears():
-    """Other nodes follow the terms: noise that they take back later would uncover this node's update."""
+    """A node refuses terms that tolerate fewer colluders than its operator expects."""
     check_feared(terms(corrupt=0.2), 0.2)
     check_feared(terms(told=False, corrupt=0.0), 0.2)
     with pytest.raises(BudgetRefusedError, match=r"run with secagg\.corrupt_tolerance=0\.3"):
@@ -293,7 +293,7 @@ def test_no_schedule_is_asked_for_where_nobody_signs():
 
 
 def test_a_sum_without_signatures_is_refused_where_a_schedule_was_agreed_to():
-    """A node is silent about such a run, as its members sign; a server that lies must not ask for less."""
+    """A node that has agreed to a schedule refuses a sum that asks for no signatures."""
     assert not trusted_with(terms())
     with pytest.raises(BudgetRefusedError, match="this sum asks for no signatures"):
         checked(terms(), sum_of(CLIENTS, 8, mode="curious", corrupt=3), NEXT)

@@ -1,4 +1,4 @@
-"""What a node takes back of its noise: what is due, once, whatever the server asks and whoever kills it."""
+"""Tests of a node that later removes part of its noise: once only, even after repeats and crashes."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def node(request, tmp_path):
 
 
 def with_turn(node, index=0):
-    """A node that has begun the run and had a turn, and its share."""
+    """Record that a node began the run and sent in one round; return the noise that the node stores."""
     own = node.settings.budgets
     if own:
         with locked_ledger(next(iter(own.values())).ledger) as file:
@@ -95,7 +95,7 @@ def test_every_part_is_given_out_once_and_in_its_round(node):
 
 
 def kept_of(node):
-    """All that the node keeps, as text."""
+    """Return all that the node stores, as text."""
     file = node.settings.session_file
     return (file.read_text() if file is not None and file.exists() else "") + repr(node.state)
 
@@ -128,7 +128,7 @@ def owner(tmp_path):
 
 
 def test_a_node_that_is_killed_in_between_takes_back_once_from_whatever_copy(owner):
-    """Its Context is lost, or the session file is a copy from before: the ledger has the mark."""
+    """A node removes its noise only once, even if the node is killed or its session file is an old copy."""
     share, own, sessions = with_turn(owner), owner.settings.budgets, owner.settings.session_file
     assert own
     assert sessions is not None
@@ -217,7 +217,7 @@ class _Task:
 
 
 class _Order:
-    """The part of an order that terms are about."""
+    """The fields of an order that a node compares with its terms."""
 
     records, work, noise, weight, announced, task = None, "update", "gaussian", 1.0, "", _Task
     clipping_norm, fills, may_fill = NORM, False, False

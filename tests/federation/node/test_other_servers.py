@@ -1,4 +1,4 @@
-"""A server that has not begun a run is told nothing of it, nor of the rounds that the client was in."""
+"""Tests of servers that did not begin a run: they learn nothing of it, nor of a client's rounds."""
 
 import json
 from unittest.mock import patch
@@ -63,7 +63,7 @@ def test_the_runs_own_server_is_answered(settings):
 @pytest.mark.parametrize("secret", ["", "f" * 16])
 @pytest.mark.parametrize("stage", [ADVERTISE, PLAIN])
 def test_another_server_gets_one_line_for_every_round_and_for_a_run_that_never_began(settings, secret, stage):
-    """From "has had its update already" it read the rounds of a secret sample: epsilon 12.2 for 8."""
+    """A server without the run's secret gets the same error for every round and for unknown runs."""
     if stage == PLAIN:
         settings = NodeSettings({**settings.config, "secagg-mode": "off"})
     for run, index in (("run", 0), ("run", 1), ("unknown", 0)):

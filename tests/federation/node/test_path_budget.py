@@ -1,4 +1,4 @@
-"""A path in a node's ledger: each round is charged once, at its own zCDP, and none beyond path or budget."""
+"""Tests of runs with a path, which is a zCDP cost for each round: charges, limits, and the ledger file."""
 
 import json
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ NO_TOLERANCE: Any = {"dropout_tolerance": 0.0, "corrupt_tolerance": 0.0}
 
 
 def path_terms(run="run", path=PATH, most_rounds=None, first_round=0):
-    """The terms of client 1 of three."""
+    """Return the terms of client 1 of three; `path` is the zCDP cost of each round."""
     budgets = np.column_stack([np.full(len(path), 1.0), path, np.full(len(path), 2.0)])
     spending = ClientBudgets(
         budgets=budgets,
@@ -142,7 +142,7 @@ def test_a_run_takes_no_more_rounds_than_its_terms_say(own):
 
 
 def test_runs_side_by_side_fit_round_by_round(own, caplog):
-    """Each fits by itself, when nothing was taken yet; both do not."""
+    """A node charges two runs to one budget, round by round, and refuses a round that no longer fits."""
     budgets = own(epsilon_record=epsilon_of_total(0.1, 1e-5) * 1.0001)
     for name in ("run", "other"):
         budget.begin(budgets, path_terms(name))

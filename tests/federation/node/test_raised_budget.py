@@ -1,4 +1,4 @@
-"""A budget above that of the ledger's last run needs a word: another command may have started the node."""
+"""Tests of a node whose budget was raised since the ledger's last run: its operator must confirm that."""
 
 import re
 from dataclasses import replace

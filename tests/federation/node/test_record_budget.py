@@ -1,4 +1,4 @@
-"""A node's budget for its records: apart from the one for itself, and kept in every order."""
+"""Tests of a node's budget for its records, which is separate from the budget for the client itself."""
 
 import json
 from dataclasses import replace
@@ -73,7 +73,7 @@ FIRST = RoundOfRun("run", 0)
 
 @pytest.fixture
 def own(tmp_path):
-    """The budgets of a node with these settings, in one ledger."""
+    """Return a function that makes a node's budgets from settings, with one ledger."""
 
     def make(**settings):
         told = {name.replace("_", "-"): value for name, value in settings.items()}
@@ -112,7 +112,7 @@ def order(work="dp_sgd", noise="gaussian", weight=1.0, **steps) -> Any:
 
 
 def replaced(**changes) -> Any:
-    """An order with other fields."""
+    """Return an order with some fields changed."""
     return SimpleNamespace(**vars(order()) | changes)
 
 
@@ -215,7 +215,7 @@ def test_records_that_are_all_alike_have_to_fit_the_smallest_budget(own):
 
 @pytest.mark.parametrize(("shares", "seed"), [((0.7, 0.2, 0.1), 1), ((0.2, 0.7, 0.1), 0), ((), 0)])
 def test_records_stay_in_the_groups_that_were_agreed(own, shares, seed):
-    """Else a server could move a record with a small budget to the group that is drawn most often."""
+    """A node refuses an order that assigns its records to other groups than the terms do."""
     budgets = own(epsilon_record="0.5,1,2")
     budget.begin(budgets, GROUPED)
     asked = order(batch_rates=GROUPED.records.batch_rates, noise_multiplier=GROUPED.step_noise)
@@ -248,7 +248,7 @@ ROWS = np.random.default_rng(3).random((40, 2)).astype(np.float32)
 def test_a_second_run_over_records_that_were_dealt_otherwise_counts_at_the_largest_rate(
     tmp_path, caplog, x, client, fits
 ):
-    """Else a strict record could have been a generous one in the first run, and pay more than its budget."""
+    """If a node's rows, their order or its number changed, a second run costs more and is refused."""
     begun = query("begin", offered(GROUPED), node_with(tmp_path, ROWS))
     assert REFUSAL_RECORD not in begun
     again = query("offer", offered(replace(GROUPED, run="again")), node_with(tmp_path, x, client))
@@ -257,7 +257,7 @@ def test_a_second_run_over_records_that_were_dealt_otherwise_counts_at_the_large
 
 
 def offered(terms):
-    """The records of a message with terms in which the server says itself how records are dealt out."""
+    """Return a message with terms in which the server itself sets the field `dealt_by`."""
     return {TERMS_RECORD: ConfigRecord(dict(replace(terms, dealt_by="the same").to_scalars()))}
 
 

@@ -1,4 +1,4 @@
-"""The keys of open sessions on a node's disk: only what was sealed last opens, and nothing that has ended."""
+"""Tests of a node's file of session keys: only the last sealed state opens, and no ended session."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def test_only_what_was_sealed_last_opens(file):
 
 
 def test_of_two_processes_that_end_a_session_one_answers(tmp_path, monkeypatch):
-    """Flower may start a process for each message: both read the keys of a session before one ends it."""
+    """If two processes of a node read one session and end it, one of them gets an error."""
     monkeypatch.setattr(ClientSession, "from_bytes", classmethod(lambda *data, **own: "session"))
     settings = NodeSettings({"partition-id": 0, "session-file": str(tmp_path / "sessions")})
     session: Any = SimpleNamespace(to_bytes=lambda: b"keys", stage="masked")
@@ -99,7 +99,7 @@ def test_the_file_does_not_grow_without_end(file):
     ["", "[]", "{", '{"sessions": 3}', '{"sessions": {"a": {"key": 1}}}', '{"sessions": {"a": {"odd": 1}}}'],
 )
 def test_a_damaged_or_lost_file_is_begun_anew_without_the_sessions(file, damage):
-    """Keys may always go: what they sealed is lost, and nothing more can be answered."""
+    """A damaged or deleted session file is replaced by an empty one, and no old session can be opened."""
     sealed = file.seal(b"session", "shared", ROUND, None)
     file.path.write_text(damage)
     with pytest.raises(LocalProtocolError, match=ENDED):

@@ -1,4 +1,4 @@
-"""A node's budget over runs with turns: each is paid for when it is taken, and mu^2 adds up."""
+"""Tests of a node's budget over scheduled runs: a round with an update (a turn) is charged when taken."""
 
 from dataclasses import replace
 from math import sqrt
@@ -35,7 +35,7 @@ def terms(run):
 
 
 def mu2(*turns):
-    """mu^2 of turns with all rows to T, from matrices."""
+    """Return the square of the Gaussian parameter mu for updates in these rounds, from a matrix."""
     rows = np.linalg.inv(
         np.eye(ROUNDS) - sum(tap * np.eye(ROUNDS, k=-lag) for lag, tap in enumerate(TAPS, start=1))
     )[:, list(turns)]
@@ -127,7 +127,7 @@ def test_a_node_refuses_by_itself_what_its_turns_do_not_pay_for(tmp_path):
 
 
 def test_runs_that_cost_nothing_do_not_fill_the_disk(tmp_path):
-    """Under turns beginning is free, so a server begins as many as it likes; each message reads them all."""
+    """A ledger keeps a limited number of runs without a charge, and forgets the oldest of them first."""
     ledger = tmp_path / "ledger.json"
     own: Budgets = {"client": Budget((9.0,), DELTA, ledger)}
     budget.begin(own, terms("paid"))

@@ -1,4 +1,4 @@
-"""What a submitter of a run may name: values, no references, and files below the operator's folders."""
+"""Tests of what a run's submitter may set: no references, and only files in the operator's folders."""
 
 import os
 
@@ -22,7 +22,7 @@ from gdpfed.runs.paths import FOLDERS, check_paths
     ],
 )
 def test_a_value_refers_to_nothing(monkeypatch, override):
-    """A reference would put the server's environment into the run's files and logs."""
+    """A submitted override that refers to another value or to an environment variable is refused."""
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
     with pytest.raises(ConfigError, match="refers to another value: write what it stands for") as error:
         load([override])
