@@ -207,7 +207,7 @@ def _deviation(sigma: float, rounds: int) -> float:
 
 @lru_cache(maxsize=64)
 def _mean_ratio(sigma: float, rounds: int, interval: float) -> _Ratio:
-    """Return the distribution of a block's likelihood ratio, combined from those of its two parts."""
+    """Return the distribution of a block's mean likelihood ratio, from those of its two parts."""
     if rounds == 1:
         return _one_ratio(sigma, interval)
     first = rounds // 2 if rounds % 2 == 0 else rounds - 1

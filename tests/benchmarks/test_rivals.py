@@ -92,8 +92,9 @@ def test_the_programs_are_those_that_another_python_runs():
         if ".venv" in path.parts:
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            name = node.module if isinstance(node, ast.ImportFrom) else None
-            if name and (top := name.partition(".")[0]) in PROGRAMS.values():
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for top in {name.partition(".")[0] for name in names} & {*PROGRAMS.values()}:
                 importing[".".join(path.relative_to(PROJECT).with_suffix("").parts)] = top
     assert importing == PROGRAMS
     for python in (PFL_PYTHON, OPACUS_PYTHON):

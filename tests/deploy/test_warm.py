@@ -123,7 +123,7 @@ def test_without_the_warm_process_a_message_starts_the_command(monkeypatch, tmp_
 
 
 def test_every_flower_that_the_project_takes_is_known():
-    """The project's requirement on flwr allows only minor versions that the warm process works with."""
+    """The project requires versions of flwr for which a SuperNode's waiting process was tested."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (taken,) = (each for each in map(Requirement, project["dependencies"]) if each.name == "flwr")
     assert all(known in taken.specifier for known in KNOWN_FLOWER)

@@ -1,4 +1,4 @@
-"""Tests of `gdpfed check`: all faults of a table at once with their causes, and a first declaration."""
+"""Tests of `gdpfed check`: it lists all faults of a table, or proposes a declaration of its columns."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Tests of weighted draws and of zCDP totals, against simulations and published figures."""
+"""Tests of unequal sampling probabilities and of total zCDP, by simulation and published figures."""
 
 import re
 

@@ -47,7 +47,7 @@ COLUMNS = {
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch, tmp_path):
-    """Forget all given Python objects and enter an empty directory, as a new process does."""
+    """Forget all models and data sets that were passed as Python objects; enter an empty directory."""
     for registry in REGISTRIES:
         monkeypatch.setattr(
             registry,

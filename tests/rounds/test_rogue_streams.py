@@ -1,4 +1,4 @@
-"""Tests of servers that break the limits of turns and noise: each node refuses, and the audit finds it."""
+"""Tests of servers that ask in unscheduled rounds or for less noise: nodes refuse, the audit finds it."""
 
 import re
 

@@ -55,7 +55,7 @@ def test_unmask_twice_is_refused() -> None:
 def test_two_lists_never_reveal_both_secrets_of_one_client() -> None:
     """A server that divides the clients between two lists of survivors gets one secret of a client at most.
 
-    Neither half reaches the threshold, for any split of the holders.
+    For every split of the holders, at most one of the two secrets gets as many shares as the threshold.
     """
     for told_survived in range(6):
         joined, _, request = joined_at(Stage.UNMASK, dropout_tolerance=2)

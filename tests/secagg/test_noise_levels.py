@@ -130,7 +130,7 @@ def test_noise_of_the_released_sum(lost: int) -> None:
     assert abs(noise.mean()) < 5 / 200 * noise.std()
 
 
-def test_kept_parts_stay_secret() -> None:
+def test_a_seed_gives_the_seeds_of_later_parts() -> None:
     """Each seed of a noise part gives the seeds of the later parts by hashing, and all seeds differ."""
     seeds = noise_seeds(b"a" * 32, 4)
     assert len(set(seeds)) == 4

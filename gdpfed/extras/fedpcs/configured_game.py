@@ -106,7 +106,7 @@ def played(config: Config, declared: Declared) -> SolvedGame:
 
 
 def spending_of(config: Config, found: Equilibrium, declared: Declared) -> ClientBudgets:
-    """Return clients' budgets in each round, from the game's equilibrium, and how clients are sampled.
+    """Return how clients are sampled, and each client's budget in each round, at the game's equilibrium.
 
     Under spending=equal every client's expected total is that of the game, in equal parts by round. Where
     samples follow from what clients have released, it is that if all chances are K / n. Raises ConfigError:

@@ -235,7 +235,7 @@ class RecordStatistics(DPSum):
 
 
 class ClientStatistics(DPFedAvg):
-    """Sums fractions of each client's records in B blocks of cells; a client adds L2 norm sqrt(B) at most."""
+    """Sums B histograms of fractions of each client's records: vectors of L2 norm sqrt(B) or less."""
 
     name: ClassVar[str] = "client_statistics"
     label: ClassVar[str] = "statistics of clients"

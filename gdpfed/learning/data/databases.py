@@ -99,7 +99,7 @@ class Database:
 
 
 def database_of(own: FileForm, folder: Path, place: str) -> Database:
-    """Return the database that the site's ``files.yaml`` names for its query.
+    """Return the database that ``files.yaml`` names for the query in this folder.
 
     Raises LearningError: none is named, none is there, or it is of another kind.
     """

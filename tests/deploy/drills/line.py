@@ -67,7 +67,7 @@ def here_of(number: int) -> str:
 
 
 def lay(number: int, line: Line) -> None:
-    """Make a namespace with one line to this machine, and carry packets until somebody ends this process."""
+    """Make a network namespace linked to this machine, and carry its packets until the process ends."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     space, names = f"gdpfed-{number}", (f"gd{number}a", f"gd{number}b")
     _ip("netns", "add", space)
