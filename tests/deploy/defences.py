@@ -134,8 +134,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/federation/node/budget.py",
-                "        if not own_noise and (terms.sums_hidden or not edge_trusted):\n",
-                "        if not own_noise and not edge_trusted:\n",
+                "and (terms.sums_hidden or not edge_trusted):\n",
+                "and not edge_trusted:\n",
             ),
         ),
     ),
@@ -719,6 +719,7 @@ DEFENCES = (
         (
             ("gdpfed/federation/node/budget.py", "    if len(laws) > MOST_LAWS:\n", "    if False:\n"),
             ("gdpfed/federation/node/budget.py", "    if longest > MOST_WINDOW_STEPS:\n", "    if False:\n"),
+            ("gdpfed/federation/node/budget.py", "    if steps > MOST_STEPS:\n", "    if False:\n"),
         ),
     ),
     Defence(
@@ -1214,6 +1215,18 @@ DEFENCES = (
                 "gdpfed/federation/node/sum_stages.py",
                 "        check_server(own, request.round_of_run.run, request.secret)\n        checked",
                 "        checked",
+            ),
+        ),
+    ),
+    Defence(
+        "clear-update-on-other-terms",
+        "federation/node/test_record_budget.py::"
+        "test_an_update_in_clear_is_judged_by_the_terms_that_are_charged",
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                "order, partial(check_in_clear, budgets, round_of_run.index))",
+                "order)",
             ),
         ),
     ),

@@ -9,6 +9,7 @@ A budget is for a client or for each of its records, and a run counts against th
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from logging import ERROR
 from math import ceil, inf, isinf
 from pathlib import Path
@@ -51,6 +52,8 @@ LEAST_CHANCE = 1e-6
 # Of releases whose epsilon has no closed form. Each takes a tenth of a second, while the ledger is locked.
 MOST_LAWS = 100
 MOST_WINDOW_STEPS = 1000
+# A power of so many releases takes seconds; their number, not their kinds, decides.
+MOST_STEPS = 10**7
 
 
 class BudgetRefusedError(PrivacyError):
@@ -130,20 +133,16 @@ def check_sum(budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParamet
     return terms
 
 
-def check_in_clear(budgets: Budgets, round_of_run: RoundOfRun) -> None:
+def check_in_clear(budgets: Budgets, index: int, terms: Terms) -> None:
     """Raise BudgetRefusedError for an unmasked update without client noise, unless it goes to a trusted edge.
 
     A trusted edge server may receive such an update if the terms say so, which the ledger records: it owes
-    the noise of the terms, which `charge` checks.
+    the noise of the terms, which `charge` checks. `index`: of the round.
     """
     edge_trusted = any(budget.edge_trusted for budget in budgets.values())
-    if not edge_trusted and "record" not in budgets:
+    noised_here = (edge_trusted or "record" in budgets) and private_by_itself(terms)
+    if not (noised_here and not once_in(terms, index)) and (terms.sums_hidden or not edge_trusted):
         raise BudgetRefusedError(VISIBLE_UPDATES)
-    with locked_ledger(*places_of(budgets)) as file:
-        terms = file.ledger.terms(round_of_run.run)
-        own_noise = private_by_itself(terms) and not once_in(terms, round_of_run.index)
-        if not own_noise and (terms.sums_hidden or not edge_trusted):
-            raise BudgetRefusedError(VISIBLE_UPDATES)
 
 
 def charge(
@@ -177,6 +176,13 @@ def charge(
         file.save()
 
 
+def charge_in_clear(
+    budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters, order: "TrainingOrder"
+) -> None:
+    """As `charge`, of an update without masks, which the terms that are charged must allow to leave."""
+    charge(budgets, round_of_run, parameters, order, partial(check_in_clear, budgets, round_of_run.index))
+
+
 def places_of(budgets: Budgets) -> tuple[Path, Path | None]:
     """Return the paths of the node's ledger and of its copy; all budgets of the node share this ledger."""
     return next(iter(budgets.values())).places
@@ -193,6 +199,12 @@ def _refuse_long_accounting(terms: Terms) -> None:
         raise BudgetRefusedError(
             f"the terms of run {terms.run} have {len(laws)} kinds of releases, and this node accounts for "
             f"{MOST_LAWS} at most"
+        )
+    releases = (each for each in terms.charges if not isinstance(each.event, Gaussian))
+    steps = sum(each.count * getattr(each.event, "num_steps", 1) for each in releases)
+    if steps > MOST_STEPS:
+        raise BudgetRefusedError(
+            f"terms of run {terms.run} have {steps} steps, and this node accounts for at most {MOST_STEPS}"
         )
     longest = max((each.window_steps for each in events if isinstance(each, LocalWindows)), default=0)
     if longest > MOST_WINDOW_STEPS:

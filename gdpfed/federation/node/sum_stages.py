@@ -200,14 +200,13 @@ def plain(request: StageRequest, node: Node) -> bytes:
     own = node.settings.budgets
     if own:
         check_server(own, request.round_of_run.run, request.secret)
-        budget.check_in_clear(own, request.round_of_run)
     parameters = SumParameters.from_bytes(request.data)
     node.settings.policy.check(parameters)
     order, theta = _order_and_model(request, node, parameters)
     who = _contributor(request, node, PLAIN)
     who.check(order, theta, parameters.encoding(parameters.num_clients))
     if own:
-        budget.charge(own, request.round_of_run, parameters, order)
+        budget.charge_in_clear(own, request.round_of_run, parameters, order)
     return update_in_clear(order, theta, parameters, who).tobytes()
 
 

@@ -58,14 +58,15 @@ class Losses:
         """Return the privacy loss distribution of `count` independent releases with this distribution.
 
         The n-fold convolution is one power of a Fourier transform. Chernoff's bound says where all but CUT
-        of it lies; what is beyond wraps around, so as much is counted as infinite.
+        of it lies; what is beyond wraps around, so as much is counted as infinite. So is what the power may
+        have lost by rounding: a transform errs by a unit in the last place, and the power `count` times that.
         """
         if count == 1:
             return self
         low, high = self._ends(count)
         length = fft.next_fast_len(max(high - low + 1, len(self.chances)), real=True)
         whole = fft.irfft(fft.rfft(self.chances, length) ** count, length)
-        infinite = CUT - math.expm1(count * math.log1p(-self.infinite))
+        infinite = CUT + count * 2.0**-52 - math.expm1(count * math.log1p(-self.infinite))
         kept = np.roll(whole, -low)[: high - low + 1]
         return Losses(self.interval, self.lowest * count + low, kept, infinite)
 

@@ -20,7 +20,7 @@ from gdpfed.clients.messages import (
     RoundOfRun,
 )
 from gdpfed.errors import PrivacyError
-from gdpfed.federation.node import budget
+from gdpfed.federation.node import budget, sum_stages
 from gdpfed.federation.node.known_data import dealt_by
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_config import NodeConfigError, check_settings
@@ -373,10 +373,32 @@ def test_a_limit_against_the_server_counts_the_steps_that_were_taken(own, caplog
 def test_only_steps_that_are_private_by_themselves_leave_in_clear(own):
     budgets = own(epsilon_record=2.0)
     budget.begin(budgets, IN_CLEAR)
-    budget.check_in_clear(budgets, FIRST)
-    budget.charge(budgets, FIRST, parameters(), order())
+    budget.charge_in_clear(budgets, FIRST, parameters(), order())
     with pytest.raises(PrivacyError, match="the server would see single updates"):
-        budget.check_in_clear(own(epsilon=2.0), FIRST)
+        budget.check_in_clear(own(epsilon=2.0), 0, IN_CLEAR)
+
+
+def test_an_update_in_clear_is_judged_by_the_terms_that_are_charged(own, monkeypatch):
+    """A run that is forgotten and begun again, with masked sums, while a node prepares an update in clear."""
+    budgets = own(epsilon_record=2.0)
+    settings = SimpleNamespace(budgets=budgets, policy=SimpleNamespace(check=lambda _: None))
+    budget.begin(budgets, IN_CLEAR)
+
+    def prepare_slowly(*_):
+        with locked_ledger(budgets["record"].ledger) as file:
+            del file.ledger._runs["run"]
+            file.save()
+        budget.begin(budgets, DP_SUM)
+        return order("gradient_sum"), None
+
+    monkeypatch.setattr(sum_stages, "_order_and_model", prepare_slowly)
+    monkeypatch.setattr(sum_stages, "_contributor", lambda *_: SimpleNamespace(check=lambda *_: None))
+    monkeypatch.setattr(sum_stages, "update_in_clear", lambda *_: pytest.fail("an update has left in clear"))
+    asked = sum_stages.StageRequest(parameters(**NOISED).to_bytes(), FIRST)
+    with pytest.raises(PrivacyError, match="the server would see single updates"):
+        sum_stages.plain(asked, SimpleNamespace(settings=settings))
+    with locked_ledger(budgets["record"].ledger) as file:
+        assert not any(run.rounds for run in file.ledger.runs)
 
 
 def test_terms_that_a_ledger_could_not_read_again_are_not_agreed_to(own):
@@ -390,9 +412,10 @@ def test_an_edge_that_is_trusted_sees_updates_only_if_the_terms_and_so_the_ledge
     budgets = own(epsilon_record=2.0, edge_trusted=True)
     budget.begin(budgets, DP_SUM)
     with pytest.raises(PrivacyError, match="the server would see single updates"):
-        budget.check_in_clear(budgets, FIRST)
+        budget.check_in_clear(budgets, 0, DP_SUM)
     budget.begin(budgets, replace(DP_SUM, run="in clear", sums_hidden=False))
-    budget.check_in_clear(budgets, RoundOfRun("in clear", 0))
+    with locked_ledger(budgets["record"].ledger) as file:
+        budget.check_in_clear(budgets, 0, file.ledger.terms("in clear"))
 
 
 def test_a_sum_of_gradients_in_clear_is_never_agreed_to(own):
@@ -473,7 +496,11 @@ def test_terms_that_take_minutes_to_account_are_refused_before_the_ledger_is_loc
     wide: Any = SimpleNamespace(
         unit="record", run="run", charges=(Charge(event=window, count=1, unit="record"),)
     )
+    steps: Any = replace(window, num_steps=10**7 + 1, window_steps=1)
+    long: Any = SimpleNamespace(**vars(wide) | {"charges": (Charge(event=steps, count=1, unit="record"),)})
     for act in (budget.consider, budget.begin):
+        with pytest.raises(budget.BudgetRefusedError, match="have 10000001 steps, .* at most 10000000"):
+            act(budgets, long)
         with pytest.raises(budget.BudgetRefusedError, match="have 101 kinds of releases, .* 100 at most"):
             act(budgets, replace(OF_CLIENTS, charges=many))
         with pytest.raises(budget.BudgetRefusedError, match="have windows of 1001 steps, .* 1000 at most"):
