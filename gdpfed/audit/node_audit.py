@@ -20,11 +20,12 @@ from gdpfed.audit.event_kinds import check_charges
 from gdpfed.audit.mechanisms import NODE_ENTRIES
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
-from gdpfed.json_files import read_json
+from gdpfed.json_files import WRONG_FORM, read_json
 
 SENT = {"vote": "voted", "norm_histogram": "norm_counted"}
 """The ledger field that says whether the client contributed to a one-time sum, by the sum's name."""
 SENT_WORDS = {"vote": "a vote", "norm_histogram": "a norm"}
+MOST_READS = 20
 
 
 @dataclass(frozen=True)
@@ -227,10 +228,14 @@ def node_entry(saved: Mapping[str, Any]) -> NodeEntry:
 
 @dataclass(frozen=True)
 class NodeAudit:
-    """The result of auditing a node's ledger: numbers for each run, and a line for each contradiction."""
+    """The result of auditing a node's ledger: numbers for each run, and a line for each contradiction.
+
+    `not_computed`: a line for each check that the files at hand do not allow.
+    """
 
     runs: tuple[NodeRunAudit, ...]
     findings: tuple[str, ...]
+    not_computed: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -251,13 +256,23 @@ def audit_node_ledger(path: Path, client: int | None = None, directories: Sequen
     AuditError: it is missing, cannot be read, or is no such ledger.
     """
     with _reading(path):
-        intact, entries = _entries(path)
+        data, last = _ledger_and_lock(path)
+        intact, entries = _entries(data)
         runs = tuple(run for end in range(len(entries)) for run in _runs(entries[: end + 1]))
         findings = [] if intact else [f"{path} was changed: its checksum is another one"]
+        if intact and last is not None and data["sha256"] not in last:
+            findings += [
+                f"{path} is not the ledger that was written last, as {path.name}.lock says: a copy forgets "
+                "what was spent since; put its newest copy back"
+            ]
         findings += [line for entry in entries for line in entry.check()]
         known = {entry.terms["run"] for entry in entries}
         findings += [each for directory in directories for each in _lacking(known, client, directory)]
-    return NodeAudit(runs, tuple(findings))
+    unknown = (
+        f"whether {path} is the ledger that was written last: {path.name}.lock, which says so, is not "
+        "beside it"
+    )
+    return NodeAudit(runs, tuple(findings), (unknown,) if last is None else ())
 
 
 @dataclass(frozen=True)
@@ -282,7 +297,7 @@ def node_standing(path: Path, budgets: Mapping[str, tuple[Sequence[float], float
     run. Raises AuditError: as `audit_node_ledger`.
     """
     with _reading(path):
-        _, entries = _entries(path)
+        _, entries = _entries(_ledger_and_lock(path)[0])
         figures = []
         for unit in dict.fromkeys(entry.protects for entry in entries):
             *before, last = (entry for entry in entries if entry.protects == unit)
@@ -309,9 +324,26 @@ def _reading(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _entries(path: Path) -> tuple[bool, list[NodeEntry]]:
-    """Read a ledger file; return whether its checksum is right, and its runs."""
-    data = read_json(path.read_text(encoding="utf-8"))
+def _ledger_and_lock(path: Path) -> tuple[Any, list[str] | None]:
+    """Read a ledger file, and from its lock the hashes that it may have; None if there is no such lock.
+
+    The node may write meanwhile: both belong together if the lock is the same before and after.
+    """
+    lock, before = path.with_name(f"{path.name}.lock"), b""
+    for _ in range(MOST_READS):
+        data = read_json(path.read_text(encoding="utf-8"))
+        after = lock.read_bytes() if lock.exists() else b""
+        if before == after:
+            break
+        before = after
+    try:
+        return data, [str(each) for each in read_json(after)["ledger"]] if after else None
+    except WRONG_FORM:
+        raise ValueError(f"{lock.name}, which says what was written last, is damaged") from None
+
+
+def _entries(data: Any) -> tuple[bool, list[NodeEntry]]:
+    """Return whether the checksum in a ledger file is right, and its runs."""
     if not isinstance(data, dict) or not {"ledger", "sha256"} <= data.keys():
         raise ValueError("it holds no ledger with its checksum")
     body = data["ledger"]

@@ -117,7 +117,7 @@ def _show(console: "Console", audit: "RunAudit | NodeAudit") -> None:
     console.print(table.to_rich())
     for finding in audit.findings:
         console.print(f"wrong: {finding}", soft_wrap=True, highlight=False)
-    for line in audit.not_computed if isinstance(audit, RunAudit) else ():
+    for line in audit.not_computed:
         console.print(f"not computed: {line}", soft_wrap=True, highlight=False)
     if isinstance(audit, RunAudit) and audit.seal is not None:
         console.print(f"seal.json {audit.seal}", soft_wrap=True, highlight=False)

@@ -199,6 +199,8 @@ def _show(status: "NodeStatus") -> None:
     console.print(status.last_line, soft_wrap=True, highlight=False)
     for finding in status.audit.findings:
         console.print(f"wrong: {finding}", soft_wrap=True, highlight=False)
+    for line in status.audit.not_computed:
+        console.print(f"not computed: {line}", soft_wrap=True, highlight=False)
 
 
 COMMAND = Command(

@@ -121,6 +121,7 @@ class NodeStatus:
             "ledger": str(self.ledger),
             "passed": self.passed,
             "findings": list(self.audit.findings),
+            "not_computed": list(self.audit.not_computed),
             "budgets": [self._standing(each) for each in self.standing.now] or self._unspent(),
             "limits": {
                 unit: {"max_participations": own.max_participations, "min_separation": own.min_separation}

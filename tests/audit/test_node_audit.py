@@ -49,12 +49,13 @@ def test_an_honest_ledger_passes(ledger, capsys):
 
 
 def rewritten(path, change):
-    """Change the content of a ledger file and store a checksum that fits, as a forger would."""
+    """Change the content of a ledger file; store a checksum and a lock that fit, as a forger would."""
     with locked_ledger(path) as file:
         body = file.ledger.to_dict()
     change(body)
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     path.write_text(json.dumps({"ledger": body, "sha256": digest}))
+    path.with_name(f"{path.name}.lock").write_text(json.dumps({"ledger": [digest]}))
 
 
 def recharge(terms, change):
@@ -144,6 +145,31 @@ def test_terms_with_events_that_no_program_writes_are_refused(ledger, change):
 def test_a_changed_file_is_found_by_its_checksum(ledger):
     ledger.write_text(ledger.read_text().replace('"accountant": "pld"', '"accountant": "rdp"'))
     assert "its checksum is another one" in audit_node_ledger(ledger).findings[0]
+
+
+def test_an_older_ledger_is_found_by_the_lock_beside_it(ledger, capsys):
+    old = ledger.read_text()
+    with locked_ledger(ledger) as file:
+        file.ledger.charge("two", 1)
+        file.save()
+    assert audit_node_ledger(ledger).passed
+    ledger.write_text(old)
+    for command in (["audit", "--node-ledger"], ["node", "status"]):
+        assert main([*command, str(ledger)]) == 1
+        assert "wrong: " in (shown := capsys.readouterr().out)
+        assert "is not the ledger that was written last, as ledger.json.lock says" in shown
+
+
+def test_a_ledger_without_its_lock_is_said_to_be_of_unknown_age(ledger, capsys):
+    lock = ledger.with_name("ledger.json.lock")
+    assert audit_node_ledger(ledger).not_computed == ()
+    lock.write_text("{}")
+    with pytest.raises(AuditError, match=r"ledger\.json\.lock, which says what was written last, is damaged"):
+        audit_node_ledger(ledger)
+    lock.unlink()
+    for command in (["audit", "--node-ledger"], ["node", "status"]):
+        assert main([*command, str(ledger)]) == 0
+        assert "not computed: whether " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"ledger": {"runs": [{}]}, "sha256": ""}'])
