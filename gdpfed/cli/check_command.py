@@ -7,6 +7,9 @@ from gdpfed.cli.command import Command, busy, cli_path
 from gdpfed.errors import ConfigError, printable
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from gdpfed.learning.data.table_check import Finding
 
 EXAMPLES = """\
@@ -31,6 +34,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> int:
     from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns
     from gdpfed.learning.data.party_files import not_read, tables_in
+    from gdpfed.learning.data.persons import shared_person_words
     from gdpfed.learning.data.table_check import check_table
 
     path = options.table
@@ -38,15 +42,17 @@ def _execute(options: argparse.Namespace) -> int:
         raise ConfigError(f"{path} does not exist: name a CSV or Parquet file, or a folder of them")
     folder = path if path.is_dir() else path.parent
     columns = read_columns(options.columns or folder / COLUMNS_FILE)
-    faults = 0
+    faults, persons = 0, list["npt.NDArray[np.int64]"]()
     for table in tables_in(path):
         with busy(printable(f"reading {table} ...")):
-            rows, found = check_table(table, columns)
+            rows, found = check_table(table, columns, persons)
         refused = sum(each.refused for each in found)
         faults += refused
         _say(f"{table}: {rows} rows, {refused or 'no'} fault{'s' if refused > 1 else ''}")
         for each in found:
             _say(f"  {_place(each)}{each.words}")
+    if path.is_dir() and (shared := shared_person_words(persons, columns)):
+        _say(f"{path}: note: {shared}")
     for name in not_read(path) if path.is_dir() else ():
         _say(f"{path / name}: this is not a table, and it is not read")
     return 1 if faults else 0

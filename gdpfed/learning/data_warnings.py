@@ -49,13 +49,8 @@ def data_warnings(task: Task) -> Iterator[str]:
     yield from _parties_left_out(task, data)
     if task.source.name == "csv" and (column := undeclared_persons(task.source)):
         yield REPEATED_PERSONS.format(column)
-    beyond, most = beyond_parties(load_dataset(task.source)) if task.by_person else (0, 0)
-    if beyond:
-        yield (
-            f"{beyond} persons have rows at more parties than are declared, one of them at {most}: epsilon "
-            f"is not what is stated of them. Declare this number, as in person: {{column: patient, parties: "
-            f"{most}}}, unless parties use the same numbers for different persons"
-        )
+    if task.by_person and (shared := beyond_parties(load_dataset(task.source))):
+        yield shared
     if task.partition == "iid" and num_clients > len(data.train):
         yield (
             f"dataset.num_clients={num_clients} for {len(data.train)} training examples: "

@@ -10,6 +10,7 @@ import torch
 
 from conf.load import load
 from gdpfed.audit.run_audit import audit_run
+from gdpfed.cli import main
 from gdpfed.clients.configured import order_of, record_counts, task_of
 from gdpfed.clients.order import ClientPart, OrderError
 from gdpfed.clients.record_forms import gradients_of
@@ -281,6 +282,29 @@ def test_persons_at_more_parties_than_are_declared_are_a_warning(settings, tmp_p
     (warned,) = [line for line in data_warnings(task_of(load(told))) if "more parties" in line]
     assert "one of them at 2" in warned
     assert "person: {column: patient, parties: 2}" in warned
+
+
+def test_the_check_notes_persons_at_more_parties_than_are_declared(settings, tmp_path, capsys):
+    """The check says of a shared table, and of a folder with a table a party, what a training warns of."""
+    said = "12 persons have rows at more parties than are declared, one of them at 2: epsilon"
+    assert main(["check", str(tmp_path / "data.csv")]) == 0
+    assert "more parties" not in capsys.readouterr().out
+    at_two_clinics(tmp_path)
+    assert main(["check", str(tmp_path / "data.csv")]) == 0
+    assert "more parties" not in capsys.readouterr().out
+    (tmp_path / "columns.yaml").write_text(DECLARATION)
+    assert main(["check", str(tmp_path / "data.csv")]) == 0
+    assert f"  note: {said}" in capsys.readouterr().out
+    header, *lines = (tmp_path / "data.csv").read_text().splitlines()
+    folder = tmp_path / "clinics"
+    folder.mkdir()
+    without_party = [line for line in DECLARATION.splitlines() if not line.startswith("party")]
+    (folder / "columns.yaml").write_text("\n".join(without_party))
+    for clinic in ("east", "west", "south"):
+        own = [line for line in lines if line.startswith(clinic)]
+        (folder / f"{clinic}.csv").write_text("\n".join([header, *own, ""]))
+    assert main(["check", str(folder)]) == 0
+    assert f"{folder}: note: {said}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("key", ["parties", "rows"])

@@ -5,7 +5,7 @@ gradient is clipped as a whole, and its influence is what a budget is for.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -142,14 +142,37 @@ def beyond_person_words(count: int) -> str:
     )
 
 
-def beyond_parties(data: Dataset) -> tuple[int, int]:
-    """Return how many persons have more data owners than declared, and the most owners of any person."""
+def beyond_parties(data: Dataset) -> str:
+    """Return a warning if persons have more data owners than declared; "" if none has."""
     train, columns = data.train, data.columns
     if not isinstance(train, Split) or train.persons is None or data.owners is None or columns is None:
-        return 0, 0
-    pairs = np.unique(np.stack([train.persons, data.owners]), axis=1)
-    _, parties = np.unique(pairs[0], return_counts=True)
-    return int((parties > columns.person_parties).sum()), int(parties.max(initial=0))
+        return ""
+    return beyond_party_words(np.stack([train.persons, data.owners]), columns)
+
+
+def beyond_party_words(persons: npt.NDArray[np.int64], columns: Columns) -> str:
+    """Say how many persons have more data owners than declared; "" if none has.
+
+    `persons`: each row's person and its data owner, shape (2, N).
+    """
+    _, parties = np.unique(np.unique(persons, axis=1)[0], return_counts=True)
+    beyond, most = int((parties > columns.person_parties).sum()), int(parties.max(initial=0))
+    if not beyond:
+        return ""
+    return (
+        f"{beyond} persons have rows at more parties than are declared, one of them at {most}: epsilon "
+        f"is not what is stated of them. Declare this number, as in person: {{column: {columns.person}, "
+        f"parties: {most}}}, unless parties use the same numbers for different persons"
+    )
+
+
+def shared_person_words(tables: Sequence[npt.NDArray[np.int64]], columns: Columns) -> str:
+    """Say how many persons are in the tables of more parties than declared; "" if none is.
+
+    `tables`: of each party, the ids of its persons, each once.
+    """
+    each = [np.stack([ids, np.full_like(ids, number)]) for number, ids in enumerate(tables)]
+    return beyond_party_words(np.concatenate([np.zeros((2, 0), np.int64), *each], axis=1), columns)
 
 
 def refuse_shared(train: Split, test: Split, place: str) -> None:

@@ -15,7 +15,13 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import Columns
-from gdpfed.learning.data.persons import PERSON, REPEATED_PERSONS, beyond_person_words, rows_beyond
+from gdpfed.learning.data.persons import (
+    PERSON,
+    REPEATED_PERSONS,
+    beyond_party_words,
+    beyond_person_words,
+    rows_beyond,
+)
 from gdpfed.learning.data.table_rows import Rows
 from gdpfed.learning.data.text_cells import texts_of
 
@@ -66,8 +72,10 @@ class Repeats:
         if not len(rows):
             return
         if rows.persons is not None:
-            known = rows.persons >= 0 if rows.for_testing is None else (rows.persons >= 0) & ~rows.for_testing
             owners = np.zeros_like(rows.persons) if rows.parties is None else rows.parties
+            known = (rows.persons >= 0) & (owners >= 0)
+            if rows.for_testing is not None:
+                known &= ~rows.for_testing
             self._persons.append(np.stack([rows.persons, owners])[:, known])
         parts = [np.ascontiguousarray(rows.x).view(np.uint32), _as_numbers(rows.y)]
         if rows.parties is not None:
@@ -100,14 +108,17 @@ class Repeats:
             hashes = np.array([hash(text) for text in found.distinct if text], dtype=np.int64)
             texts.append(hashes.view(np.uint64))
 
+    @property
+    def persons(self) -> npt.NDArray[np.int64]:
+        """Each row's person and its data owner, shape (2, N), where both are known; none for testing."""
+        return np.concatenate([np.zeros((2, 0), np.int64), *self._persons], axis=1)
+
     def notes(self) -> Iterator[str]:
         """Yield notes on repeated rows and on columns that look like ids of persons, one line each."""
         rows = np.concatenate(self._rows) if self._rows else np.zeros(0, np.uint64)
         repeated = len(rows) - len(np.unique(rows))
         if self.columns.person is not None:
-            persons = np.concatenate([np.zeros((2, 0), np.int64), *self._persons], axis=1)
-            if count := rows_beyond(persons[0], persons[1], self.columns.person_rows):
-                yield beyond_person_words(count)
+            yield from self._notes_on_persons()
             return
         # Where most rows are like others, columns say too little to tell records apart.
         if 0 < repeated < len(rows) / 2:
@@ -133,6 +144,13 @@ class Repeats:
                     f"column '{name}' looks like an id and is an input: a model learns nothing of a number "
                     f"that names; declare person: {name} if rows of one person repeat, or leave it out"
                 )
+
+    def _notes_on_persons(self) -> Iterator[str]:
+        persons = self.persons
+        if count := rows_beyond(persons[0], persons[1], self.columns.person_rows):
+            yield beyond_person_words(count)
+        if shared := beyond_party_words(persons, self.columns):
+            yield shared
 
 
 def _as_numbers(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint32]:

@@ -59,21 +59,25 @@ class Finding:
     refused: bool = True
 
 
-def check_table(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
+def check_table(
+    path: Path, columns: Columns, persons: list[npt.NDArray[np.int64]] | None = None
+) -> tuple[int, list[Finding]]:
     """Return the number of rows of a table, and its faults and oddities by line.
+
+    `persons`: a list that gets the ids of the table's persons, each once, where a folder has a table a party.
 
     Raises LearningError: there is no such file.
     """
     if not path.exists():
         raise LearningError(f"{path} cannot be read: No such file or directory")
     try:
-        return _checked(path, columns)
+        return _checked(path, columns, [] if persons is None else persons)
     except LearningError as error:
         words = str(error).removeprefix(f"{path}: ").removeprefix(f"{path} ")
         return 0, [Finding((), words)]
 
 
-def _checked(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
+def _checked(path: Path, columns: Columns, persons: list[npt.NDArray[np.int64]]) -> tuple[int, list[Finding]]:
     """Return a table's number of rows and its faults; raise LearningError if it cannot be read to its end."""
     place = str(path)
     file = open_declared(path, columns, place)
@@ -89,6 +93,7 @@ def _checked(path: Path, columns: Columns) -> tuple[int, list[Finding]]:
     wanted = [*check.present, *check.repeats.look_at(file.names)]
     for batch in file.batches(wanted, lambda line, values: check.uneven(file, line, values)):
         check.batch(file, batch)
+    persons.append(np.unique(check.repeats.persons[0]))
     if not check.rows:
         return 0, [*found, *check.found, Finding((), "there are no rows with data")]
     found += [Finding((), words, refused=False) for words in file.found.notes()]
