@@ -4,6 +4,8 @@ import json
 from collections.abc import Collection, Mapping
 from copy import copy
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +28,7 @@ WHOLE_UPDATE = "train.default"
 """Under which Flower keeps the function of ``@app.train()``."""
 FLOWERS = ("train", "evaluate", "query")
 """Flower's types of messages; an app may have functions for more, as in ``query.status``."""
+OUR_FOLDER = str(Path(__file__).parents[1])
 OURS = frozenset({f"query.{name}" for name in (JOIN, ASK, CARRY, OFFER, BEGIN, END)})
 OURS |= {f"train.{stage}" for stage in STAGES}
 
@@ -149,9 +152,8 @@ class OwnFunction:
             arrays = self._trained(layout, theta, {**told, SERVER_ROUND: order.round_index + 1})
             return (layout.vector(arrays) - theta).astype(np.float32)
         except (Exception, SystemExit) as error:
-            raise LearningError(
-                f"the app's train function failed ({type(error).__name__}: {error}): correct it"
-            ) from error
+            said = f"{_place_of(error)} ({type(error).__name__}: {error})"
+            raise LearningError(f"the app's train function failed{said}: correct it") from error
 
     def end(self, run: str) -> None:
         """Do nothing when a run ends, since the app's function keeps nothing open."""
@@ -162,13 +164,22 @@ class OwnFunction:
         asked.__dict__["_metadata"] = copy(self.message.metadata)
         asked.metadata.message_type = "train"
         asked.content = RecordDict({ARRAYS: arrays, CONFIG: ConfigRecord(dict(told))})
-        answer = self.app(asked, self.context)
+        answer: object = self.app(asked, self.context)
+        if not isinstance(answer, Message):
+            raise LearningError(f"it returned {answer!r:.60}: return a Message")
         if answer.has_error():
             raise LearningError(answer.error.reason)
         records = list(answer.content.array_records.values())
         if len(records) != 1:
             raise LearningError(f"its answer has {len(records)} records of arrays: give one")
         return {name: each.numpy() for name, each in records[0].items()}
+
+
+def _place_of(error: BaseException) -> str:
+    """Return in which line the user's code failed, as " in FILE, line N"; "" if it was not that code."""
+    frames = [each for each in extract_tb(error.__traceback__) if not each.filename.startswith(OUR_FOLDER)]
+    own = [each for each in frames if "site-packages" not in each.filename] or frames
+    return f" in {own[-1].filename}, line {own[-1].lineno}" if own else ""
 
 
 def _asked_of(order: "TrainingOrder") -> "tuple[Layout, dict[str, Any]]":

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from conf.limits import MOST_BATCH, MOST_STEPS
 from gdpfed.clients.keyed_noise import KeyedNoise
 from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD, one_line
+from gdpfed.errors import LearningError
 from gdpfed.federation import log
 from gdpfed.federation.node.stand_ins import StandIn, StandInError, Vector
 from gdpfed.late_import import loaded_for_good
@@ -152,15 +153,13 @@ class Contributor:
                 update = update_of(job)
             else:
                 update = torch.from_numpy(self.stand_in.change(self.run, order, theta)).double()
+            if not update.isfinite().all():
+                raise LearningError("the update holds NaN or infinity: train with a smaller learning rate")
             return steps_of(order, update, encoding)
         except StandInError:
             raise
         except Exception as error:
-            log(
-                ERROR,
-                "%s: zeros are sent in place of what comes of this client's examples",
-                one_line(str(error)),
-            )
+            log(ERROR, "%s: zeros are sent in place of this client's own update", one_line(str(error)))
             self.unusable(error)
             return steps_of(order, update_without_examples(job), encoding)
 

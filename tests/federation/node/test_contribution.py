@@ -16,7 +16,7 @@ from gdpfed.clients.noise import noise_steps
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.update import update_steps
 from gdpfed.clients.works import Job
-from gdpfed.federation.node.contribution import MOST, checked_order
+from gdpfed.federation.node.contribution import MOST, Contributor, checked_order
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.data.dataset import ExampleForm
 from gdpfed.learning.models import flatten
@@ -107,6 +107,17 @@ def test_a_diverged_update_is_sent_as_zero_under_its_noise(learning_rate):
     assert not encoded_update(order, THETA, parameters(), 10, 0).any()
     noised = encoded_update(order, THETA, parameters(noise_multiplier=1.0), 10, 0)
     assert np.count_nonzero(noised) > 600
+
+
+def test_a_node_says_in_its_own_log_that_its_update_diverged(caplog):
+    order, told = replace(ORDER, training=LocalTraining(5, 4, 3e38, 0.0)), list[Exception]()
+    steps = Contributor(0, "run", unusable=told.append).steps(order, THETA, parameters().encoding(10))
+    assert not steps.any()
+    assert [str(each) for each in told] == [
+        "the update holds NaN or infinity: train with a smaller learning rate"
+    ]
+    (line,) = caplog.messages
+    assert line == f"{told[0]}: zeros are sent in place of this client's own update"
 
 
 def test_two_rounds_never_reuse_noise():
