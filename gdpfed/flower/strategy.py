@@ -13,13 +13,15 @@ from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from conf.schema import Config
+from conf.load import given_value
+from conf.schema import CLIENTS, Config
 from gdpfed.clients.messages import one_line
 from gdpfed.errors import ConfigError, InputError, LearningError, PrivacyError, RunError
 from gdpfed.flower.arrays import DATASET, Layout, Numbers, place_start, tied
 from gdpfed.learning.training.evaluate import Evaluation
 from gdpfed.methods import METHODS, methods_with
 from gdpfed.methods.base import Theta
+from gdpfed.python_objects.objects import budgets_value
 from gdpfed.rounds.extensions.base import Extension
 from gdpfed.rounds.observers import RoundEnded, RunOpened
 from gdpfed.rounds.run import OpenRun
@@ -28,8 +30,6 @@ from gdpfed.runs.resume import load_run
 from server_app.train import train
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
-CLIENTS = "clients"
-ROUNDS_SAID = ("run.num_rounds=", "run.resume=")
 
 
 class GDPFed(Strategy):
@@ -47,19 +47,20 @@ class GDPFed(Strategy):
             ``"run.resume=DIR"``.
         budgets: epsilon of each group of equal size, in the order of client numbers; None or "clients": each
             node says its own.
-        num_clients: N, clients from 0 to N - 1.
+        num_clients: N, clients from 0 to N - 1. It, budgets and method may be left out of a run that goes
+            on (``run.resume``), which has them already.
         num_rounds: of the plan; None leaves it to `start`.
         method: whose work is a whole update, such as gdpfed_star, gdpfed or fedavg; None is gdpfed_plus.
         against: whom epsilon holds against, as ``privacy.against``; None for what the method usually has.
 
-    Raises ConfigError: a setting that is not a text, or budgets that are one number.
+    Raises ConfigError: a setting that is not a text, budgets that are no numbers or one, or no num_clients.
     """
 
     def __init__(
         self,
         *settings: str,
         budgets: Sequence[float] | str | None = None,
-        num_clients: int,
+        num_clients: int | None = None,
         num_rounds: int | None = None,
         method: str | None = None,
         against: str | None = None,
@@ -68,20 +69,22 @@ class GDPFed(Strategy):
             raise ConfigError(f"GDPFed({wrong[0]!r}): settings are texts, as in 'privacy.clipping_norm=0.5'")
         if isinstance(budgets, int | float):
             raise ConfigError(f"budgets={budgets} is one number: give one for each group, as in [{budgets}]")
-        if not (budgets is None or isinstance(budgets, str)):
-            budgets = f"[{','.join(map(str, budgets))}]"
-        resumed = _are_given(settings, "run.resume")
-        if budgets is None and not _are_given(settings, "privacy.budgets"):
+        if num_clients is None and not _have(settings, "dataset.num_clients"):
+            raise ConfigError(
+                "num_clients is not given: say how many clients there are, as in num_clients=100"
+            )
+        if budgets is None and not _have(settings, "privacy.budgets"):
             budgets = CLIENTS
-        # Of a run that goes on, what nodes have said is written down as numbers.
-        if resumed and budgets == CLIENTS:
-            budgets = None
-        if method is None and not _are_given(settings, "method"):
+        if method is None and not _have(settings, "method"):
             method = "gdpfed_plus"
-        arguments = {"method": method, "privacy.budgets": budgets, "privacy.against": against}
+        said = None if budgets is None else budgets_value(budgets)
+        # Of a run that goes on, what nodes have said is written down as numbers.
+        if said == CLIENTS and _have(settings, "run.resume"):
+            said = None
+        arguments = {"dataset.num_clients": num_clients, "method": method}
+        arguments |= {"privacy.budgets": said, "privacy.against": against}
         self._settings = (
             f"dataset={DATASET}",
-            f"dataset.num_clients={num_clients}",
             *(f"{name}={value}" for name, value in arguments.items() if value is not None),
             *settings,
         )
@@ -108,7 +111,8 @@ class GDPFed(Strategy):
             initial_arrays: of real numbers; theta holds them as float32.
             num_rounds: of the plan, unless the strategy has them.
             timeout: seconds that one exchange waits; by default run.timeout_seconds.
-            train_config: what the clients' function is told, besides ``server-round``.
+            train_config: what the clients' function is told, besides ``server-round``; None leaves it to the
+                run that goes on.
             evaluate_config: none: what clients find on their own records would leave outside of a charge.
             evaluate_fn: evaluates the initial arrays of a new run, then those that every round releases, on
                 what is public here; it must see nothing of the clients. Of its metrics
@@ -148,7 +152,12 @@ class GDPFed(Strategy):
             raise ConfigError(
                 f"num_rounds={num_rounds} is given to start, and {self._num_rounds} to the strategy: give one"
             )
-        if not said and not any(setting.startswith(ROUNDS_SAID) for setting in self._settings):
+        in_settings = given_value(self._settings, "run.num_rounds")
+        if said and in_settings not in (None, *said):
+            raise ConfigError(
+                f"num_rounds={said.pop()} and the setting run.num_rounds={in_settings} are given: give one"
+            )
+        if not said and not _have(self._settings, "run.num_rounds"):
             raise ConfigError(
                 "num_rounds is given neither to start nor to the strategy, and a plan needs it: give it "
                 "to one"
@@ -168,7 +177,8 @@ class GDPFed(Strategy):
                 *pair,
             )
         try:
-            words = json.dumps(dict(told or {}), allow_nan=False)
+            begun = told is None and config.run.resume is not None and config.dataset.model_options
+            words = str(begun["told"]) if begun else json.dumps(dict(told or {}), allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ConfigError(
                 f"train_config cannot be written as JSON ({error}): give numbers and text"
@@ -202,8 +212,9 @@ class GDPFed(Strategy):
         _refuse_steps()
 
 
-def _are_given(settings: Sequence[str], name: str) -> bool:
-    return any(setting.startswith(f"{name}=") for setting in settings)
+def _have(settings: Sequence[str], name: str) -> bool:
+    """Whether settings give a value, or name the run that goes on and has one."""
+    return any(setting.startswith((f"{name}=", "run.resume=")) for setting in settings)
 
 
 def _refuse_steps() -> NoReturn:

@@ -214,9 +214,8 @@ def _of_tables(said: Collection[str]) -> list[str]:
 
 def _budgets(budgets: Any, data: "Dataset | None", objects: Mapping[str, Any]) -> list[str]:
     """Convert the user's budgets into settings; raise ConfigError for non-numbers or wrong party names."""
-    plain = budgets.tolist() if hasattr(budgets, "tolist") and not hasattr(budgets, "items") else budgets
-    if hasattr(plain, "items"):
-        named = {str(name): _number(each, f"budgets of {name}") for name, each in plain.items()}
+    if hasattr(budgets, "items"):
+        named = {str(name): _number(each, f"budgets of {name}") for name, each in budgets.items()}
         if data is None or data.owners is None or "clients" in objects:
             raise ConfigError(
                 f"budgets names {', '.join(named)}: names need owners= beside data=, and no clients=; "
@@ -225,10 +224,19 @@ def _budgets(budgets: Any, data: "Dataset | None", objects: Mapping[str, Any]) -
         names = data.owner_names or [str(number) for number in range(int(data.owners.max()) + 1)]
         listed = ",".join(map(repr, budgets_in_order(names, named)))
         return [f"privacy.budgets={CLIENTS}", f"privacy.client_budgets=[{listed}]"]
+    return [f"privacy.budgets={budgets_value(budgets)}"]
+
+
+def budgets_value(budgets: Any) -> str:
+    """Return the value of `privacy.budgets` for numbers, one a group, or for the word "clients".
+
+    Raises ConfigError: others than numbers above 0.
+    """
+    plain = budgets.tolist() if hasattr(budgets, "tolist") else budgets
     if plain == CLIENTS:
-        return [f"privacy.budgets={CLIENTS}"]
+        return CLIENTS
     numbers = plain if isinstance(plain, list | tuple) else [plain]
-    return [f"privacy.budgets=[{','.join(repr(_number(number, 'budgets')) for number in numbers)}]"]
+    return f"[{','.join(repr(_number(number, 'budgets')) for number in numbers)}]"
 
 
 def _number(value: Any, place: str) -> float:

@@ -216,6 +216,19 @@ def test_a_run_does_not_go_on_from_other_arrays(tmp_path):
     assert audit_run(directory).passed
 
 
+def test_a_run_goes_on_with_its_directory_alone(tmp_path):
+    grid = grid_of_owners(tmp_path / "ledgers", [3.0] * NUM_CLIENTS)
+    directory = tmp_path / "run"
+    trained(directory, "run.stop_after_round=1", grid=grid, method="gdpfed_star")
+    with nothing_drawn():
+        GDPFed(f"run.resume={directory}", "run.stop_after_round=2").start(as_grid(grid), INITIAL)
+        again = GDPFed(f"run.resume={directory}", budgets=[3.0], num_clients=NUM_CLIENTS)
+        result = again.start(as_grid(grid), INITIAL)
+    assert len(read_rounds(directory)) == 3
+    assert list(result.arrays) == list(INITIAL)
+    assert audit_run(directory).passed
+
+
 @pytest.mark.parametrize(
     "failure", ["raises", "exits", "other arrays", "no arrays", "nothing", "not finite", "an error"]
 )
@@ -280,6 +293,8 @@ def wrong(value: object) -> Any:
             lambda: GDPFed(budgets=wrong(1.0), num_clients=4),
             "budgets=1.0 is one number: give one for each",
         ),
+        (lambda: GDPFed(budgets="1,3", num_clients=4), "budgets holds '1,3': give numbers above 0"),
+        (lambda: GDPFed(budgets=[1.0, 3.0]), "num_clients is not given: say how many clients there are"),
         (lambda: GDPFed(wrong(3), num_clients=4), r"GDPFed\(3\): settings are texts"),
         (lambda: private_client(wrong(None)), "app is a NoneType: give the ClientApp"),
         (
@@ -353,6 +368,11 @@ REFUSED = [
     ({"method": "sampled_fedavg"}, ConfigError, "method=sampled_fedavg asks for other work"),
     ({"num_rounds": None}, ConfigError, "num_rounds is given neither"),
     ({"num_rounds": 4}, ConfigError, "num_rounds=3 is given to start, and 4 to the strategy"),
+    (
+        {"settings": ["run.num_rounds=5"]},
+        ConfigError,
+        "num_rounds=3 and the setting run.num_rounds=5 are given: give one",
+    ),
     ({"evaluate_config": ConfigRecord({"a": 1})}, ConfigError, "evaluate_config is given"),
     ({"train_config": ConfigRecord({"a": b"x"})}, ConfigError, "train_config cannot be written as JSON"),
     ({"arrays": [np.ones(2, np.int64)]}, LearningError, "array '0' holds int64"),
@@ -423,7 +443,7 @@ def test_an_app_that_nobody_wrapped_is_named_as_the_cause(tmp_path):
     ("arguments", "settings", "asked"),
     [
         ({}, (), ("method=gdpfed_plus", "privacy.budgets=clients")),
-        ({"method": "gdpfed", "budgets": [1, 3.5]}, (), ("method=gdpfed", "privacy.budgets=[1,3.5]")),
+        ({"method": "gdpfed", "budgets": [1, 3.5]}, (), ("method=gdpfed", "privacy.budgets=[1.0,3.5]")),
         ({}, ("method=gdpfed_star", "privacy.budgets=[2]"), ("method=gdpfed_star", "privacy.budgets=[2]")),
     ],
 )
