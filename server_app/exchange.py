@@ -14,7 +14,7 @@ from flwr.common.constant import ErrorCode
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 
-from gdpfed.clients.messages import JOINED, JOINED_BYTES, REFUSAL_RECORD, STAGES, one_line
+from gdpfed.clients.messages import JOINED, JOINED_BYTES, REFUSAL_RECORD, STAGES, cause_in_line, one_line
 from gdpfed.federation.server.questions import NodeReply, Records, patience
 
 # A pause between two questions for replies, as a part of the time waited so far: each question costs the
@@ -170,7 +170,7 @@ def leading_stage(asked: Container[str]) -> str:
 def failure_of(reply: Message) -> str | None:
     """Return in one line why a node's reply contains no answer; None if it does contain one."""
     if reply.has_error():
-        return one_line(reply.error.reason)
+        return cause_in_line(reply.error.reason)
     if not reply.has_content():
         return "the reply is empty"
     refusal = reply.content.get(REFUSAL_RECORD)

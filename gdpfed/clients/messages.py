@@ -6,6 +6,7 @@ records does only in a run that protects records, in which it is public; and ste
 private by themselves, may.
 """
 
+import re
 from dataclasses import dataclass
 
 from gdpfed.errors import printable
@@ -102,3 +103,14 @@ def one_line(said: object) -> str:
     text = said if isinstance(said, str) else f"a {type(said).__name__} where a text should be"
     line = " ".join(printable(text[: 4 * MOST_CHARACTERS]).split())
     return line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 3]}..."
+
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+CAUSE = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception): .+", re.MULTILINE)
+
+
+def cause_in_line(reason: object) -> str:
+    """Say in one line why a node's app failed: the first cause, where Flower or Ray sent a traceback."""
+    text = COLOURS.sub("", reason) if isinstance(reason, str) else reason
+    first = CAUSE.search(text) if isinstance(text, str) and "\n" in text else None
+    return one_line(first.group() if first else text)

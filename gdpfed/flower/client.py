@@ -107,9 +107,10 @@ class PrivateClientApp(ClientApp):
         if kind in self._public:
             return self._app(message, context)
         if kind not in OURS:
+            public = "" if kind == "train" else ", or name it in public= if all that it tells is public"
             raise StandInError(
                 f"{one_line(kind)} is asked of a private client, whose answer no budget would pay for: use "
-                "the strategy gdpfed.flower.GDPFed, or name it in public= if all that it tells is public"
+                f"the strategy gdpfed.flower.GDPFed{public}"
             )
         if GUARD_KEY in context.node_config:
             raise StandInError(

@@ -271,8 +271,9 @@ def test_what_no_budget_pays_for_is_refused_unless_it_is_called_public():
         asked = Message(RecordDict(), FIRST_NODE_ID, kind)
         with pytest.raises(
             StandInError, match=f"^{kind} is asked of a private client, whose answer no budget"
-        ):
+        ) as caught:
             private_client(own_app(moved_by(1.0)))(asked, context)
+        assert ("name it in public=" in str(caught.value)) == (kind != "train")
     asked = Message(RecordDict(), FIRST_NODE_ID, "evaluate")
     answer = private_client(own_app(moved_by(1.0)), public=["evaluate"])(asked, context)
     assert answer.content["metrics"]["secret"] == 7
@@ -433,7 +434,8 @@ def test_an_app_that_nobody_wrapped_is_named_as_the_cause(tmp_path):
     grid = LocalGrid(NUM_CLIENTS)
     grid.app = own_app(moved_by(1.0))
     strategy = GDPFed(f"run.directory={tmp_path}/run", budgets=[3.0], num_clients=NUM_CLIENTS, num_rounds=3)
-    with pytest.raises(RunError, match=r"name 'join': is its ClientApp private_client\(app\)\?$") as caught:
+    words = r"its app is not wrapped, write app = private_client\(app\) \(.*name 'join'\)$"
+    with pytest.raises(RunError, match=words) as caught:
         strategy.start(as_grid(grid), INITIAL)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()

@@ -84,7 +84,9 @@ def test_every_node_keeps_a_ledger_that_agrees_with_the_servers(tmp_path):
     ("epsilons", "words"),
     [
         ([None] * 12, r"client 0 \(12 of 12\) says no budget of its own: start its node with --node-config"),
+        ([None] * 12, r"; 0 nodes are left and 12 are needed$"),
         ([*EPSILONS[:8], *[None] * 4], r"client 8 \(4 of 12\) says no budget of its own"),
+        ([*EPSILONS[:8], *[None] * 4], r"12 are needed: run.minimum_nodes=8 goes on without them$"),
     ],
 )
 def test_nodes_that_say_no_budget_are_named_before_anything_is_written(tmp_path, epsilons, words):

@@ -300,3 +300,12 @@ def test_an_error_of_a_nodes_process_is_one_line_too(tmp_path):
     assert reason is not None
     assert reason.isprintable()
     assert len(reason) <= MOST_CHARACTERS
+    rays = (
+        "<class 'ray.exceptions.RayTaskError(ClientAppException)'>:<'\x1b[36mray::ClientAppActor\x1b[39m "
+        f"(pid=1, {'x' * 400})\n  File \"client_app.py\", line 163, in __call__\n    raise ValueError('No')\n"
+        "ValueError: No query function registered with name 'join'\n\nThe above exception was the direct "
+        "cause of the following exception:\n\nClientAppException: it failed\n'>"
+    )
+    cause = "ValueError: No query function registered with name 'join'"
+    assert failure_of(Message(Error(code=1, reason=rays), reply_to=question)) == cause
+    assert failure_of(Message(Error(code=1, reason="\x1b[36mred\x1b[0m"), reply_to=question)) == "red"

@@ -136,16 +136,16 @@ class Joined:
 
         Raises RunError: too few stay; it says why the last one does not.
         """
+        left = len(self.nodes.keys() - refusals.keys())
+        without = "it" if len(refusals) == 1 else "them"
+        remedy = f": run.minimum_nodes={left} goes on without {without}" if left else ""
         for client_id, reason in refusals.items():
             self.refused[self.nodes.pop(client_id)] = reason
             self.roster.pop(client_id, None)
             self.budgets.pop(client_id, None)
             self.records.pop(client_id, None)
-            if (left := len(self.nodes)) < enough:
-                raise RunError(
-                    f"{reason}; {left} nodes are left and {enough} are needed: "
-                    f"run.minimum_nodes={left} goes on without it"
-                )
+            if len(self.nodes) < enough:
+                raise RunError(f"{reason}; {left} nodes are left and {enough} are needed{remedy}")
             log(WARNING, "%s", reason)
 
     def take(self, replies: Mapping[int, NodeReply], num_clients: int, questions: Questions) -> None:
@@ -209,9 +209,10 @@ def _reached(replies: Mapping[int, NodeReply]) -> dict[int, NodeReply]:
 
 
 def _in_words(error: str) -> str:
-    """Say what a node's app has failed with, and what may be wrong if it does not know the question."""
-    hint = ": is its ClientApp private_client(app)?" if WITHOUT_AN_ANSWER in error else ""
-    return f"the app of a node fails: {error}{hint}"
+    """Say what a node's app has failed with, and what is wrong if it does not know the question."""
+    if WITHOUT_AN_ANSWER in error:
+        return f"its app is not wrapped, write app = private_client(app) ({error})"
+    return f"the app of a node fails: {error}"
 
 
 def _asked_which_clients(
