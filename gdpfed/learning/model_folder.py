@@ -201,14 +201,29 @@ def _check_sizes(description: ModelDescription, weights: Mapping[str, Any]) -> N
         )
 
 
+def _damaged(folder: Path, error: Exception) -> LearningError:
+    said = " ".join(str(error).split())
+    return LearningError(f"{folder} is a damaged model: {said}; restore it from a copy")
+
+
+def _built(folder: Path, description: ModelDescription, weights: Mapping[str, Any]) -> nn.Module:
+    """Build the model; raise LearningError if it is damaged, or cannot be built in this program."""
+    try:
+        return description.build(weights)
+    except LearningError as error:
+        raise LearningError(f"{folder} cannot be used here: {error}") from None
+    except DAMAGED as error:
+        raise _damaged(folder, error) from None
+
+
 def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]:
     """Read a model with its description and the declaration of its table columns (None if it takes no table).
 
     `path`: the folder, or that of its run.
 
     Raises:
-        LearningError: there is none, it predicts nothing, it is damaged, or one of its files was changed or
-            is of another model.
+        LearningError: there is none, it predicts nothing, it is damaged or cannot be built here, or one of
+            its files was changed or is of another model.
     """
     folder = path / FOLDER if (path / FOLDER / DESCRIPTION_FILE).is_file() else path
     try:
@@ -222,11 +237,9 @@ def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]
         description = ModelDescription.from_json(text)
         weights = load_tensors(_bound_weights(folder, text))
         _check_sizes(description, weights)
-        model = description.build(weights)
     except DAMAGED as error:
-        raise LearningError(
-            f"{folder} is a damaged model: {' '.join(str(error).split())}; restore it from a copy"
-        ) from None
+        raise _damaged(folder, error) from None
+    model = _built(folder, description, weights)
     if predicts_nothing(model):
         raise LearningError(
             f"{folder} holds the counts of a run of statistics, which predict nothing: name the model of a "

@@ -117,8 +117,8 @@ class LoadedModel:
         """Predict for the rows of a table file; return the columns named in `keep`, and the predictions.
 
         `say`: told of columns that are not read, of values that the model does not know, and of rows that are
-        left out, one line each. `skip`: whether rows that are not as declared are left out; else the file is
-        refused for them, with their lines.
+        left out, one line each. `skip`: whether rows that are not as declared are left out, if there are
+        others; else the file is refused for them, with their lines.
 
         Raises LearningError: as in `predict`, or a model that takes no tables, or a file that cannot be read.
         """
@@ -145,8 +145,10 @@ class LoadedModel:
             for name in keep:
                 texts = texts_of(batch.cells[name], name, str(path), exact=False).texts
                 kept[name].append(texts[fits])
-        if faults and not skip:
-            raise LearningError(f"{path}: {_first_faults(faults)}")
+        fitting = sum(map(len, inputs))
+        if faults and not (skip and fitting):
+            hint = " (--skip predicts the others)" if fitting else ": no row is left to predict"
+            raise LearningError(f"{path}: {_first_faults(faults)}{hint}")
         notes += [*unfamiliar.words(), *_skipped(faults)]
         if say is not None:
             for note in notes:
@@ -305,7 +307,7 @@ def _first_faults(faults: Mapping[int, str]) -> str:
         if others
         else ""
     )
-    return f"line {first}: {faults[first]}{more} (--skip predicts the others)"
+    return f"line {first}: {faults[first]}{more}"
 
 
 def _skipped(faults: Mapping[int, str]) -> list[str]:

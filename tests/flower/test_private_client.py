@@ -18,6 +18,7 @@ from gdpfed.clients.configured import task_of
 from gdpfed.errors import ConfigError, InputError, LearningError, PrivacyError, RunError
 from gdpfed.federation.node.stand_ins import StandInError
 from gdpfed.flower import GDPFed, private_client
+from gdpfed.learning.prediction import load_model
 from gdpfed.privacy.ledgers.charged import ChargedSum
 from gdpfed.rounds.fleet import Fleet
 from gdpfed.runs.resume import load_run
@@ -473,9 +474,13 @@ def test_nobody_else_trains_in_an_apps_place(tmp_path, monkeypatch):
     with pytest.raises(LearningError, match="a run of it is begun and resumed by the app's own strategy"):
         simulate(load(["dataset=flower_app", f"run.directory={tmp_path / 'new'}"]))
     trained(tmp_path / "run", "run.stop_after_round=1", grid=LocalGrid(NUM_CLIENTS))
+    finished = tmp_path / "finished"
+    trained(finished, grid=LocalGrid(NUM_CLIENTS))
     monkeypatch.setattr("gdpfed.flower.arrays._STARTS", {})
     config = load_run([f"run.resume={tmp_path / 'run'}"])
     assert task_of(config).described().dimension == 9
     with pytest.raises(LearningError, match="is trained by the functions of a Flower app alone"):
         task_of(config).build_model()
+    with pytest.raises(LearningError, match=r"model cannot be used here: .* and use its arrays there$"):
+        load_model(finished)
     assert not (tmp_path / "new").exists()

@@ -176,6 +176,17 @@ def test_all_rows_that_do_not_fit_are_left_out_by_their_lines(run, tmp_path, cap
     assert lines[-1] == "4 more rows are left out"
 
 
+def test_a_table_of_which_no_row_fits_is_refused_and_nothing_is_written(run, tmp_path, capsys):
+    (tmp_path / "new.csv").write_text(NEW.replace(";a\n", ";c\n").replace(";b\n", ";c\n"))
+    words = ["predict", str(run), str(tmp_path / "new.csv"), "--output", str(tmp_path / "p.csv")]
+    for more in ([], ["--skip"]):
+        assert main([*words, *more]) == 2
+        said = capsys.readouterr().err
+        assert "so are 1 more rows, in lines 3: no row is left to predict" in said
+        assert said.count("\n") == 1
+    assert not (tmp_path / "p.csv").exists()
+
+
 def test_a_number_comes_in_its_own_unit(tmp_path):
     (tmp_path / "all.csv").write_text("age,days\n50,5\n60,6\n70,7\n80,8\n")
     (tmp_path / "columns.yaml").write_text(
@@ -300,6 +311,13 @@ def test_what_is_predicted_takes_the_place_of_no_file(run, tmp_path, capsys, opt
         said = f"gdpfed: {given} exists: name another file with {option}, or remove it [config]\n"
         assert capsys.readouterr().err == said
         assert given.read_text() == NEW
+
+
+def test_what_is_no_ordinary_file_is_not_said_to_be_one_that_may_be_removed(run, capsys):
+    for given in ("/dev/full", str(run)):
+        assert main(["predict", str(run), str(run / "new.csv"), "--output", given]) == 2
+        said = f"gdpfed: {given} is no ordinary file: name a new file with --output, or leave --output out"
+        assert said in capsys.readouterr().err
 
 
 def test_a_declaration_that_is_written_is_read_as_the_same(run, tmp_path):
