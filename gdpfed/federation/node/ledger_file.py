@@ -200,9 +200,11 @@ def accept_ledger(path: Path, copy: Path) -> ClientLedger:
     """Merge a ledger and its copy: keep every run, round and step that either of them holds.
 
     Raises:
-        LedgerError: neither can be read, neither is the one that was written last, a run has cost something
-            under other terms in each, or one cannot be written.
+        LedgerError: the copy's folder is none, neither can be read, neither is the one that was written last,
+            a run has cost something under other terms in each, or one cannot be written.
     """
+    if not copy.is_dir():
+        raise LedgerError(f"{copy} is not a folder: name that of {COPY_FILE}, or make it")
     files = (_file(path), _copy_in(copy))
     unread = LedgerError(f"neither ledger={path} nor its copy in {copy} can be read: put one back")
     if not any(each.path.exists() for each in files):

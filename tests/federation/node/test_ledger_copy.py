@@ -240,6 +240,14 @@ def test_neither_of_two_is_no_ledger(places, capsys):
     assert list(places[0].parent.glob("*.lock")) == []
 
 
+def test_a_file_or_nothing_in_place_of_the_folder_of_the_copy_is_named(places, capsys):
+    charge(places, 0)
+    for given in (places[1] / COPY_FILE, places[1] / "none"):
+        assert main(["node", "accept-ledger", str(places[0]), "--copy", str(given)]) == 2
+        said = f"gdpfed: {given} is not a folder: name that of {COPY_FILE}, or make it"
+        assert said in capsys.readouterr().err
+
+
 def test_the_larger_spend_has_every_update_of_both():
     """A merge of ledgers keeps the larger number of updates in a round, and the larger numbers of steps."""
 
