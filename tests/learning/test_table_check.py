@@ -79,6 +79,15 @@ def test_all_faults_come_at_once_by_line_with_likely_causes(tmp_path):
         ("a;b\n1;2\n", "utf-8", "there is no column 'stays'"),
         ("PK\x03\x04", "latin-1", "(an Excel file or a ZIP archive? save it as CSV, or unpack it)"),
         (TABLE, "utf-32", "this text is in UTF-32, which is not read: save it in UTF-8"),
+        *(
+            (TABLE.replace(";", mark), "utf-8", "(names must be separated by ',', ';', '\\t' or '|')")
+            for mark in (" ", "#")
+        ),
+        (
+            TABLE.replace("Age", "\u200bage"),
+            "utf-8",
+            "(there is 'age' with the invisible character U+200B: take",
+        ),
         ("", "utf-8", "the file is empty"),
         (TABLE.splitlines()[0], "utf-8", "there are no rows with data"),
         (TABLE.replace("id", "stays"), "utf-8", "the column 'stays' is there twice"),
@@ -109,6 +118,7 @@ def test_a_file_of_another_form_is_named_as_such(tmp_path, table, encoding, faul
         ),
         ("walk", "31.02.2001", "which is not a date of the form ISO 8601 (there is no such day)"),
         ("walk", "2001-02-31", "(there is no such day)"),
+        ("walk", "45000", "(Excel's number of a day? give the column the format of a date, and save"),
         ("walk", "04.13.2001", "which is not a date of the form ISO 8601 (say dates of the file"),
     ],
 )

@@ -19,10 +19,15 @@ def held(text: str) -> str:
     if not text:
         return "is empty"
     shown = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
-    hidden = next((each for each in text if not each.isprintable()), None)
-    if hidden is not None:
-        return f"holds '{shown}' (with the invisible character U+{ord(hidden):04X})"
+    if hidden := invisible(text):
+        return f"holds '{shown}' ({hidden})"
     return f"holds '{shown}'" + ("" if is_normalized("NFC", text) else " (in another Unicode form than NFC)")
+
+
+def invisible(text: str) -> str:
+    """Name the first character of a text that cannot be seen; "" if all can."""
+    hidden = next((each for each in text if not each.isprintable()), None)
+    return "" if hidden is None else f"with the invisible character U+{ord(hidden):04X}"
 
 
 @dataclass(frozen=True)

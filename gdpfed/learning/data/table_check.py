@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.cells import Table, table_of
 from gdpfed.learning.data.columns import Columns, Numeric, without_tests
-from gdpfed.learning.data.faults import Fault, Where, held
+from gdpfed.learning.data.faults import Fault, Where, held, invisible
 from gdpfed.learning.data.file_form import FILES_FILE, SEPARATORS
 from gdpfed.learning.data.number_cells import marks_that_are_numbers, no_numbers
 from gdpfed.learning.data.repeats import Repeats
@@ -42,6 +42,9 @@ MARKS = frozenset(
 )
 """Texts that often mean that a value is missing."""
 DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}", re.ASCII)
+
+SERIAL = re.compile(r"[1-9]\d{4}(\.\d+)?", re.ASCII)
+"""How Excel counts days: 45000 is in the year 2023."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def _checked(path: Path, columns: Columns, persons: list[npt.NDArray[np.int64]])
     """Return a table's number of rows and its faults; raise LearningError if it cannot be read to its end."""
     place = str(path)
     file = open_declared(path, columns, place)
-    if (only := _one_column(file)) is not None:
+    if (only := _one_column(file, columns)) is not None:
         return 0, [only]
     found = list[Finding]()
     twice = sorted({name for name in file.names if file.names.count(name) > 1} & {*columns.names()})
@@ -104,16 +107,19 @@ def _checked(path: Path, columns: Columns, persons: list[npt.NDArray[np.int64]])
     return check.rows, sorted(found, key=lambda each: (not each.refused, each.lines[:1]))
 
 
-def _one_column(file: TableFile) -> Finding | None:
-    """Return a finding if the separator does not split the line of column names; else return None."""
+def _one_column(file: TableFile, columns: Columns) -> Finding | None:
+    """Return a finding if no separator splits the line of column names; else return None."""
     (first, *others) = file.names
-    separators = [each for each in SEPARATORS if each in first]
-    if others or not separators:
+    if others:
         return None
-    words = (
-        f"there is one column, '{first[:60]}' (separated by {separators[0]!r}? say separator in {FILES_FILE})"
-    )
-    return Finding((1,), words)
+    separators = [each for each in SEPARATORS if each in first]
+    if separators:
+        cause = f"separated by {separators[0]!r}? say separator in {FILES_FILE}"
+    elif sum(name in first for name in columns.names()) > 1:
+        cause = f"names must be separated by {', '.join(map(repr, SEPARATORS[:-1]))} or {SEPARATORS[-1]!r}"
+    else:
+        return None
+    return Finding((1,), f"there is one column, '{first[:60]}' ({cause})")
 
 
 @dataclass
@@ -274,7 +280,7 @@ def _columns_found(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
         if name in names:
             continue
         near = folded.get(name.casefold()) or next(iter(get_close_matches(name, others, n=1)), None)
-        hint = f" (did you mean '{near}'?)" if near else ""
+        hint = _hint(near) if near else ""
         if name == party:
             only = "; a node's own table needs none, one that is shared out does"
             yield Finding((1,), f"there is no column '{name}'{hint or only}", refused=False)
@@ -283,6 +289,14 @@ def _columns_found(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
     if others:
         shown = ", ".join(name or "one without a name" for name in others)
         yield Finding((), f"not declared, and not read: {shown}", refused=False)
+
+
+def _hint(near: str) -> str:
+    """Say which column may be meant, and what in its name cannot be seen."""
+    if hidden := invisible(near):
+        shown = "".join(each for each in near if each.isprintable())
+        return f" (there is '{shown}' {hidden}: take it out of the name)"
+    return f" (did you mean '{near}'?)"
 
 
 def _cause(name: str, text: str, words: str, columns: Columns, said: str | None) -> str:
@@ -306,6 +320,8 @@ def _cause(name: str, text: str, words: str, columns: Columns, said: str | None)
         return f" (did you mean '{values[near[0]]}'?)" if near else ""
     if number.dated is not None and names_no_day(text):
         return " (there is no such day)"
+    if number.dated is not None and SERIAL.fullmatch(text):
+        return " (Excel's number of a day? give the column the format of a date, and save the file again)"
     if DATE.fullmatch(text):
         if number.dated is None:
             return " (a date? declare age_on or days_since)"
