@@ -78,9 +78,10 @@ def require_runs(paths: Sequence[Path]) -> None:
     require_folders(paths)
     for path in paths:
         if not (path / CONFIG_FILE).is_file() and next(path.glob(f"*/{CONFIG_FILE}"), None) is None:
+            deeper = next(path.glob(f"*/*/{CONFIG_FILE}"), None)
+            named = "the directory of a run" if deeper is None else f"{deeper.parents[1]}, which holds runs"
             raise ReportError(
-                f"{path} is not a run: it holds no {CONFIG_FILE} with a run's settings; name the "
-                "directory of a run"
+                f"{path} is not a run: it holds no {CONFIG_FILE} with a run's settings; name {named}"
             )
 
 

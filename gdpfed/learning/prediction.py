@@ -16,7 +16,7 @@ from gdpfed.learning.data.arrays import as_numbers
 from gdpfed.learning.data.cells import Table, arrow_table, table_of
 from gdpfed.learning.data.columns import DROP, Columns
 from gdpfed.learning.data.dataset import scaled
-from gdpfed.learning.data.faults import Fault, Where
+from gdpfed.learning.data.faults import Fault, Where, uneven_words
 from gdpfed.learning.data.features import transform_of
 from gdpfed.learning.data.table_file import TableFile, listed
 from gdpfed.learning.data.table_rows import inputs_of, num_rows, open_declared
@@ -131,7 +131,7 @@ class LoadedModel:
             faults.setdefault(found.row, found.of_value)
 
         def uneven(line: int, values: int) -> None:
-            faults[line] = f"{values} values, and the header has {len(file.names)}"
+            faults[line] = uneven_words(values, len(file.names))
 
         for batch in file.batches([*dict.fromkeys([*columns.inputs, *keep])], uneven):
             cells = {name: batch.cells[name] for name in columns.inputs}
@@ -302,11 +302,11 @@ def _not_read(table: Sequence[str], columns: Columns, keep: Sequence[str]) -> li
 def _first_faults(faults: Mapping[int, str]) -> str:
     """Describe the first invalid row of a table by its line number, and how many more there are."""
     first, *others = sorted(faults)
-    more = (
-        f"; so are {len(others)} more rows, in lines {listed([*map(str, others)], MOST_LINES)}"
-        if others
-        else ""
-    )
+    if len(others) == 1:
+        more = f"; so is 1 more row, in line {others[0]}"
+    else:
+        shown = listed([*map(str, others)], MOST_LINES)
+        more = f"; so are {len(others)} more rows, in lines {shown}" if others else ""
     return f"line {first}: {faults[first]}{more}"
 
 

@@ -110,8 +110,11 @@ def require_unused(path: Path, *, setting: str = "run.directory") -> None:
     try:
         # Some file systems take no file whatever their permissions say.
         tempfile.TemporaryDirectory(dir=nearest).cleanup()
-    except OSError:
-        raise RunError(f"{setting}={path} cannot be made: {nearest} is not yours to write in") from None
+    except OSError as error:
+        raise RunError(
+            f"{setting}={path} cannot be made: {nearest} is not yours to write in ({error.strerror}): name "
+            "another directory"
+        ) from None
 
 
 FOLDERS = "GDPFED_FOLDERS"

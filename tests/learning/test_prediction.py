@@ -182,7 +182,7 @@ def test_a_table_of_which_no_row_fits_is_refused_and_nothing_is_written(run, tmp
     for more in ([], ["--skip"]):
         assert main([*words, *more]) == 2
         said = capsys.readouterr().err
-        assert "so are 1 more rows, in lines 3: no row is left to predict" in said
+        assert "so is 1 more row, in line 3: no row is left to predict" in said
         assert said.count("\n") == 1
     assert not (tmp_path / "p.csv").exists()
 

@@ -28,7 +28,7 @@ no;34;120;walk;2;2001-02-01
 
 Yes;3o;1.2.2001;wak;3;2001-03-01
 no;25;?;walk;4;01/04/2001
-no;1
+no
 ;66;150;unknown;6;x
 """
 
@@ -52,7 +52,10 @@ def test_all_faults_come_at_once_by_line_with_likely_causes(tmp_path):
         ((5,), "for all that is not declared (did you mean 'walk'?)"),
         ((5,), "holds 'Yes', which is not one of no, yes: correct it, or declare it (did you mean 'yes'?)"),
         ((6,), "'born' holds '01/04/2001', which may be two days: say dates of the file in files.yaml"),
-        ((7,), "2 values, and the header has 6"),
+        (
+            (7,),
+            "1 value, and the header has 6 (no row of the table, or a line break in a text without quotes",
+        ),
         ((8,), "'born' holds 'x', which is not a date"),
         ((8,), "'arrival' holds 'unknown', which is not one of walk, ambulance"),
         (

@@ -222,6 +222,13 @@ def test_what_is_no_finished_run_is_one_line(runs, capsys, name, message):
     assert not output.exists()
 
 
+def test_a_folder_of_folders_of_runs_leads_to_these(tmp_path, capsys):
+    (tmp_path / "out" / "runs" / "one").mkdir(parents=True)
+    (tmp_path / "out" / "runs" / "one" / "config.yaml").write_text("")
+    assert main(["report", str(tmp_path / "out")]) == 2
+    assert f"settings; name {tmp_path / 'out' / 'runs'}, which holds runs" in capsys.readouterr().err
+
+
 def test_a_run_that_goes_on_is_left_out_of_the_others(runs, capsys):
     assert main(["report", str(runs / "dp"), str(spoil(runs, "unfinished")), "--markdown"]) == 0
     captured = capsys.readouterr()

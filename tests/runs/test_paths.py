@@ -1,5 +1,6 @@
 """Tests of run directories without a given name: each run has its own, even within one second."""
 
+import errno
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
@@ -9,7 +10,7 @@ import gdpfed.methods  # noqa: F401 - hands the methods to conf
 from conf.load import load
 from gdpfed.errors import RunError
 from gdpfed.runs import paths
-from gdpfed.runs.paths import as_of_run, reserved, run_path
+from gdpfed.runs.paths import as_of_run, require_unused, reserved, run_path
 
 
 class Noon(datetime):
@@ -44,6 +45,16 @@ def test_a_place_where_none_can_be_made_is_named(tmp_path):
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(RunError, match=r"run.directory=.*/runs/a cannot be made: "):
         reserved(tmp_path / "runs" / "a")
+
+
+def test_a_disk_that_takes_no_file_is_named_with_the_systems_reason(tmp_path, monkeypatch):
+    def refused(dir):
+        raise OSError(errno.EROFS, "Read-only file system", dir)
+
+    monkeypatch.setattr("tempfile.TemporaryDirectory", refused)
+    words = r"is not yours to write in \(Read-only file system\): name another directory$"
+    with pytest.raises(RunError, match=words):
+        require_unused(tmp_path / "run")
 
 
 def test_relative_paths_of_a_run_begin_where_it_began(tmp_path, monkeypatch):

@@ -24,6 +24,11 @@ def held(text: str) -> str:
     return f"holds '{shown}'" + ("" if is_normalized("NFC", text) else " (in another Unicode form than NFC)")
 
 
+def uneven_words(values: int, columns: int) -> str:
+    """Say how many values a line has, where that is not the number of columns."""
+    return f"{values} value{'' if values == 1 else 's'}, and the header has {columns}"
+
+
 def invisible(text: str) -> str:
     """Name the first character of a text that cannot be seen; "" if all can."""
     hidden = next((each for each in text if not each.isprintable()), None)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.cells import Table, table_of
 from gdpfed.learning.data.columns import Columns, Numeric, without_tests
-from gdpfed.learning.data.faults import Fault, Where, held, invisible
+from gdpfed.learning.data.faults import Fault, Where, held, invisible, uneven_words
 from gdpfed.learning.data.file_form import FILES_FILE, SEPARATORS
 from gdpfed.learning.data.number_cells import marks_that_are_numbers, no_numbers
 from gdpfed.learning.data.repeats import Repeats
@@ -156,9 +156,14 @@ class _Check:
 
     def uneven(self, file: TableFile, line: int, values: int) -> None:
         """Record a row whose number of values differs from the number of columns."""
-        comma = self.columns.separator == "," and values > len(file.names)
-        cause = " (decimal comma? a comma in a text without quotes?)" if comma else ""
-        self.found.append(Finding((line,), f"{values} values, and the header has {len(file.names)}{cause}"))
+        width = len(file.names)
+        if values < width:
+            cause = "no row of the table, or a line break in a text without quotes? mend it, or take it out"
+        elif self.columns.separator == ",":
+            cause = "decimal comma? a comma in a text without quotes?"
+        else:
+            cause = "a separator in a text without quotes? put the text in quotes"
+        self.found.append(Finding((line,), f"{uneven_words(values, width)} ({cause})"))
 
     def batch(self, file: TableFile, batch: Batch) -> None:
         """Check some rows exactly as training reads them."""
