@@ -1,5 +1,7 @@
 """Tests of named data sets and of tasks that use them: the resulting arrays, and what is refused."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -159,3 +161,32 @@ def test_a_loader_from_outside_is_a_data_set_like_any_other(monkeypatch):
     assert evaluate(
         task.build_model(), np.zeros(14, dtype=np.float32), task.load().test, device=torch.device("cpu")
     ).loss == pytest.approx(np.log(2), rel=1e-6)
+
+
+X, Y = np.eye(6, dtype=np.float32), np.arange(6) % 2
+LISTS: Any = X.tolist()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (Dataset(Split(X, Y[:4]), Split(X, Y), 2), "train has 6 examples and 4 labels"),
+        (Dataset(Split(X[:4], Y), Split(X, Y), 2), "train has 4 examples and 6 labels"),
+        (Dataset(Split(X, Y), Split(X, Y[:5]), 2), "test has 6 examples and 5 labels"),
+        (
+            Dataset(Split(X * np.float32("nan"), Y), Split(X, Y), 2),
+            "x of train holds values that are not finite",
+        ),
+        (Dataset(Split(X, Y + 1), Split(X, Y), 2), "label 1 of train is 2, and the labels are 2 classes"),
+        (Dataset(Split(X, Y - 1), Split(X, Y), 2), "label 0 of train is -1, and the labels are 2 classes"),
+        (Dataset(Split(X, Y.astype(float)), Split(X, Y), 2), "type float64, and .* type int64: convert"),
+        (Dataset(Split(X, Y), Split(X[:, :2], Y), 2), r"train have shape \(6,\), and those of test \(2,\)"),
+        (Dataset(Split(LISTS, Y), Split(X, Y), 2), "x of train is of type list: give an array"),
+        ((X, Y, X, Y), "its loader returns a tuple: return a gdpfed.learning.data.Dataset"),
+    ],
+)
+def test_a_data_set_of_a_loader_from_outside_is_checked(data, words, monkeypatch):
+    monkeypatch.setattr(DATASETS, "_items", dict(DATASETS._items))
+    register("foreign", lambda source: data)
+    with pytest.raises(LearningError, match=f"^dataset=foreign: .*{words}"):
+        load_dataset(DataSource("foreign"))

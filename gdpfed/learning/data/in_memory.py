@@ -16,7 +16,8 @@ import yaml
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.arrays import NPZ_KEYS, dataset_of_arrays
 from gdpfed.learning.data.cells import arrow_table
-from gdpfed.learning.data.dataset import Dataset, Split
+from gdpfed.learning.data.dataset import Dataset
+from gdpfed.learning.data.dataset_check import check_dataset
 from gdpfed.learning.data.declaration import columns_of, read_columns
 from gdpfed.learning.data.file_form import FileForm, Found
 from gdpfed.learning.data.source import DataSource
@@ -59,7 +60,7 @@ def dataset_of(
     if isinstance(data, Dataset):
         _refuse(columns, "columns", "a data frame")
         found = data
-        _check(found)
+        check_dataset(found, PLACE)
     elif isinstance(data, tuple | list):
         _refuse(columns, "columns", "a data frame")
         if len(data) != len(NPZ_KEYS):
@@ -94,33 +95,6 @@ def _array(name: str, part: Any) -> npt.NDArray[Any]:
     except (ValueError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise LearningError(f"{PLACE}: {name} is not an array of numbers: {reason}") from None
-
-
-def _check(data: Dataset) -> None:
-    """Raise LearningError if the parts of a `Dataset` contradict each other."""
-    for name, part in (("train", data.train), ("test", data.test)):
-        if isinstance(part, Split):
-            if len(part.x) != len(part.y):
-                raise LearningError(
-                    f"{PLACE}: {name} has {len(part.x)} examples and {len(part.y)} labels: give one a label"
-                )
-            if part.x.dtype.kind == "f" and not np.isfinite(part.x).all():
-                raise LearningError(f"{PLACE}: x of {name} holds values that are not finite")
-        wrong = np.flatnonzero(data.labels.unfit(part.y))
-        # Where numbers are tested on, some may lie beyond their range.
-        if len(wrong) and not (data.target_range is not None and name == "test"):
-            raise LearningError(
-                f"{PLACE}: label {wrong[0]} of {name} is {part.y[wrong[0]]}, and the labels are "
-                f"{data.labels.words}"
-            )
-    for name, owners, part in (
-        ("owners", data.owners, data.train),
-        ("test_owners", data.test_owners, data.test),
-    ):
-        if owners is not None and np.shape(owners) != (len(part),):
-            raise LearningError(
-                f"{PLACE}: {name} has shape {np.shape(owners)} for {len(part)} examples: give one for each"
-            )
 
 
 def _owned(data: Dataset, owners: Any) -> Dataset:

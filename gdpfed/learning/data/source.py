@@ -9,6 +9,7 @@ from typing import Any
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.dataset import Dataset
+from gdpfed.learning.data.dataset_check import loaded
 from gdpfed.learning.data.encoded import FILE, Encoder, Values
 from gdpfed.learning.data.features import with_features
 from gdpfed.learning.weights_file import WeightsFile
@@ -157,9 +158,8 @@ def load_dataset(source: DataSource) -> Dataset:
     """
     if source in _PLACED:
         return _PLACED[source]
-    encoder = source.file_encoder
-    plain = source.without_features
-    data = _PLACED[plain] if plain in _PLACED else DATASETS.get(source.name)(plain)
+    encoder, plain = source.file_encoder, source.without_features
+    data = _PLACED[plain] if plain in _PLACED else loaded(DATASETS.get(source.name), plain)
     if source.features is None:
         return data
     return replace(with_features(data, source.features, encoder), read_as=data.fingerprints)
