@@ -198,6 +198,12 @@ def _planned(method: type[Method], config: Config) -> Method:
 
 def _refuse_with_plan(config: Config, plan: PrivacyPlan) -> None:
     """Raise ConfigError or PrivacyError if a setting does not work with the plan's mechanism or sampling."""
+    if config.privacy.against == "everyone" and plan.private and not plan.mechanism.against_everyone:
+        raise ConfigError(
+            f"method={config.method.name} has 'turns' in its goes_with, and its plan holds against outsiders "
+            "alone: its from_config must take the plan of planned(config), which calls its make_turn_plan; "
+            "or use privacy.against=outsiders"
+        )
     if config.privacy.norm_histogram_share is not None:
         refuse_unplanned(config, plan)
     if config.privacy.sampling == "allocation" and plan.mechanism.kind != "allocated_sums":

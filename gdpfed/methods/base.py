@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.schema import Config, MethodConfig
+from gdpfed.errors import ConfigError
 from gdpfed.methods.weighting import Weighting
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.mechanism_options import taps_of
@@ -217,7 +218,7 @@ class Method(ABC):
     @classmethod
     def make_turn_plan(cls, config: Config) -> PrivacyPlan:
         """Return a plan with scheduled rounds for each client (turns); its epsilon holds against everyone."""
-        raise TypeError(f"{cls.name} plans no turns under {config.privacy.against}")
+        raise ConfigError(f"{cls.name} has no make_turn_plan: write it, or use privacy.against=outsiders")
 
     @classmethod
     def make_weighting(cls, config: Config, plan: PrivacyPlan) -> Weighting:
@@ -264,10 +265,9 @@ class Method(ABC):
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
         """Return the next round's requests ahead of time, so that clients can agree on their keys early.
 
-        Clients agree on the keys of these sums while the round before is still running, which saves two of
-        four exchanges. If the request of the next round differs, its clients agree on new keys. A method that
-        asks for its sums one after the other returns the first ones, or []. ``theta`` is not the next round's
-        model: only its length is right. ``draw`` draws the next round's cohorts ahead of time.
+        They do so while the round before is still running, which saves two of four exchanges. If the next
+        round's request differs, its clients agree on new keys. A method that asks for one sum after the other
+        returns the first ones, or []. Of ``theta`` only the length is right. ``draw`` draws the next cohorts.
         """
         return self.requests(theta, round_index, draw())
 

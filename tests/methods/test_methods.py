@@ -237,3 +237,34 @@ def test_the_step_of_the_rule_brings_all_rounds_together_the_same_noise(name):
     step = step_of_noise(v, 30)
     assert step * np.sqrt(30 * np.sum(np.square(stddevs))) / 2.0 == pytest.approx(0.12, rel=1e-9)
     assert step < 1 == step_of_noise(v / 100, 30) == step_of_noise(0.0, 30)
+
+
+class OutsidersAlone(GDPFed):
+    """A method that says that it goes with turns, and plans for a secret sample whatever it is asked."""
+
+    @classmethod
+    def from_config(cls, config):
+        plan = cls.make_plan(config)
+        return cls(plan, cls.make_weighting(config, plan), server_learning_rate=1.0)
+
+
+class NoTurnPlan(GDPFed):
+    """A method that says that it goes with turns, and has no plan of turns."""
+
+    @classmethod
+    def make_turn_plan(cls, config):
+        return super(GDPFed, cls).make_turn_plan(config)
+
+
+@pytest.mark.parametrize(
+    ("kind", "match"),
+    [
+        (OutsidersAlone, "plan holds against outsiders alone: its from_config must take the plan of planned"),
+        (NoTurnPlan, "gdpfed has no make_turn_plan: write it, or use privacy.against=outsiders"),
+    ],
+)
+def test_a_plan_against_outsiders_is_not_one_against_everyone(kind, match, monkeypatch):
+    monkeypatch.setattr(METHODS, "get", lambda name: kind)
+    assert make_method(load(["method=gdpfed", "privacy.against=outsiders"])).plan.against == "outsiders"
+    with pytest.raises(ConfigError, match=match):
+        make_method(load(["method=gdpfed", "privacy.against=everyone"]))
