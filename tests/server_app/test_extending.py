@@ -1,5 +1,6 @@
 """Tests of the package in docs/extending.md, copied word for word: it plans, trains and resumes."""
 
+import importlib
 import re
 import tomllib
 
@@ -85,6 +86,20 @@ def test_it_plans_and_steps():
     for expected in (one_step, one_step * 2.5, one_step * 4.25):
         theta = method.step(theta, sums)
         np.testing.assert_allclose(theta, expected, rtol=1e-5)
+
+
+def test_it_plans_against_everyone_with_the_lines_of_the_page(extension, monkeypatch):
+    settings = [*MINE, "privacy.against=everyone", "run.num_rounds=10"]
+    with pytest.raises(ConfigError, match="privacy.against=everyone does not go with method=server_momentum"):
+        make_method(load(settings))
+    page = PAGE.read_text(encoding="utf-8").partition("## A plan against everyone")[2]
+    lines = page.partition("```python\n")[2].partition("```")[0]
+    (extension / "of_the_page.py").write_text(lines)
+    kind = importlib.import_module("of_the_page").ScheduledMomentum
+    monkeypatch.setattr(METHODS, "get", lambda name: kind)
+    method = make_method(load(settings))
+    assert (type(method), method.plan.against) == (kind, "everyone")
+    assert [group.epsilon for group in method.plan.groups] == [1.0, 3.0, 6.0]
 
 
 @pytest.mark.usefixtures("extension")

@@ -26,6 +26,7 @@ from gdpfed.report.plots import (
 
 EVERY = "all settings"
 PICTURE_WIDTH_INCHES = 6.0
+AGAINST = "privacy.against="
 INTERVALS = "Mean ± half of its 95 % interval over the seeds (Student's t)."
 
 Place = tuple[str, str, int]
@@ -62,7 +63,7 @@ class Ranking:
                 ranks = _ranks([(each, found.get((dataset, setting, each.cell.row, seed))) for each in here])
                 if ranks:
                     by_place[dataset, setting, seed] = ranks
-        return cls(by_place, adversaries_of(entries))
+        return cls(by_place, adversaries_of(outcomes, entries))
 
     @property
     def methods(self) -> list[str]:
@@ -84,20 +85,28 @@ class Ranking:
         return Spread.of([math.fsum(each) / len(each) for each in by_seed.values()])
 
 
-def adversaries_of(entries: Sequence[Entry]) -> Mapping[str, str]:
-    """Return, for each setting of a benchmark, the adversary that its epsilon holds against."""
-    return {each.setting: each.against for each in entries if each.against is not None}
+def adversaries_of(outcomes: Sequence[Outcome], entries: Sequence[Entry]) -> Mapping[str, str]:
+    """Return, for each setting of a benchmark, the adversary that its epsilon holds against.
+
+    It is the one of the experiment's column. Where the column names none, as with records, the runs say it.
+    """
+    found = {each.setting: each.against for each in entries if each.against is not None}
+    for each in outcomes:
+        values = [word.partition("=")[2] for word in each.cell.overrides if word.startswith(AGAINST)]
+        if each.cell.column in found and values and values[-1] != "auto":
+            found[each.cell.column] = values[-1]
+    return found
 
 
 def _ranks(tried: Sequence[tuple[Outcome, Entry | None]]) -> Mapping[str, float]:
-    """Rank methods for one data set, setting and seed; {} if a run is missing or fewer than two are valid."""
+    """Rank methods for one data set, setting and seed; {} if a run is missing, or none is valid."""
     if any(entry is None and _expected(outcome) for outcome, entry in tried):
         return {}
     scores = [
         entry.result if entry is not None and entry.valid and not math.isnan(entry.result) else -math.inf
         for _, entry in tried
     ]
-    if sum(map(math.isfinite, scores)) < 2:
+    if len(scores) < 2 or not any(map(math.isfinite, scores)):
         return {}
     ranks = rankdata([-each for each in scores]).tolist()
     return {outcome.cell.row: rank for (outcome, _), rank in zip(tried, ranks, strict=True)}
@@ -148,7 +157,7 @@ def _result_tables(
     experiment: Experiment, dataset: str, outcomes: Sequence[Outcome], entries: Sequence[Entry]
 ) -> Iterator[Table]:
     """Yield tables of results by method and setting, one table for each adversary."""
-    shown, adversaries = MetricDisplay.of(entries[0].metric), adversaries_of(entries)
+    shown, adversaries = MetricDisplay.of(entries[0].metric), adversaries_of(outcomes, entries)
     for against in dict.fromkeys(adversaries.values()):
         settings = [name for name in experiment.columns if adversaries.get(name) == against]
         footnotes = Footnotes()
@@ -182,16 +191,19 @@ def _result(
 
 
 def _cost_table(experiment: Experiment, dataset: str, entries: Sequence[Entry]) -> Table:
-    """Return a table of methods with the worst group's result and the cost, averaged over settings."""
-    rows = []
+    """Return a table of methods with the worst group's result and the cost, averaged over its settings."""
+    rows, settings, fewer = [], len(experiment.columns) or 1, ""
     for row, choice in experiment.rows.items():
         own = [each for each in entries if each.method == row]
         if own:
+            tried = len({each.setting for each in own})
+            over = f", over {tried} of {settings} settings" if tried < settings else ""
+            fewer = fewer or (over and " A method without results in some settings says over how many.")
             worst = [each.worst_group for each in own if each.worst_group is not None]
             held = sum(each.valid for each in own)
             rows.append(
                 [
-                    choice.label,
+                    f"{choice.label}{over}",
                     f"{math.fsum(worst) / len(worst):.1f}" if worst else ABSENT,
                     *(
                         f"{math.fsum(figures) / len(own):{form}}"
@@ -210,7 +222,7 @@ def _cost_table(experiment: Experiment, dataset: str, entries: Sequence[Entry]) 
         f"{dataset_label(dataset)}: worst group and cost",
         (experiment.row_heading, "worst group", "messages", "MB a client", "seconds", "audits passed"),
         rows,
-        f"Of a whole run, the mean over all settings and seeds.{where}",
+        f"Of a whole run, the mean over all settings and seeds.{fewer}{where}",
     )
 
 

@@ -55,10 +55,11 @@ def _execute(options: argparse.Namespace) -> int:
         num_rounds=options.rounds,
         client_factor=options.scale,
     )
+    added, rows = (tuple(filter(None, names.split(","))) for names in (options.add, options.rows))
     request = Reproduction(
         experiment=load_experiment(options.experiment)
-        .with_methods(tuple(filter(None, options.add.split(","))))
-        .with_rows(tuple(filter(None, options.rows.split(",")))),
+        .with_methods(added)
+        .with_rows((*rows, *added) if rows else ()),
         setting=setting,
         num_seeds=options.seeds,
         output=output,

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from conf.errors import ConfigError
-from gdpfed.extras.experiments.benchmark import Ranking
+from gdpfed.extras.experiments.benchmark import Ranking, _cost_table
 from gdpfed.extras.experiments.benchmark_entries import (
     FORMAT_VERSION,
     HELD,
@@ -188,9 +188,11 @@ def test_methods_that_are_not_there_or_have_a_row_cannot_be_added():
         bench.with_methods(["gdpfed_star"])
 
 
-def outcome(method, *, seeds=1, reason=None):
+def outcome(method, *, seeds=1, reason=None, overrides=()):
     """A cell with finished runs, or with the reason why there is none."""
-    cell = SimpleNamespace(place=("digits", method, "strict"), row=method)
+    cell = SimpleNamespace(
+        place=("digits", method, "strict"), row=method, column="strict", overrides=overrides
+    )
     return SimpleNamespace(
         cell=cell, runs=[SimpleNamespace(seed=seed) for seed in range(seeds)], reason=reason
     )
@@ -224,3 +226,36 @@ def test_who_refuses_or_fails_the_audit_comes_last_and_an_open_place_has_no_rank
     assert ranks == {"good": 1, "same": 2, "edited": 3.5, "refusing": 3.5}
     waiting = [*map(outcome, names), outcome("waiting", reason=NOT_YET)]
     assert not Ranking.of(waiting, entries).by_place
+
+
+def test_a_setting_that_one_private_method_alone_accepts_is_ranked():
+    outcomes = [outcome("good"), *(outcome(name, reason="no accounting") for name in ("other", "third"))]
+    assert Ranking.of(outcomes, [ENTRY]).by_place["digits", "strict", 0] == {
+        "good": 1,
+        "other": 2.5,
+        "third": 2.5,
+    }
+    assert not Ranking.of(outcomes[1:], []).by_place
+    assert not Ranking.of(outcomes[:1], [ENTRY]).by_place
+
+
+def test_the_adversary_of_a_setting_is_that_of_the_column():
+    """An entry of another adversary than its column's does not move the other methods to it."""
+    entries = [ENTRY, replace(ENTRY, method="other", against="outsiders")]
+    named = [outcome(name, overrides=("privacy.against=everyone",)) for name in ("good", "other")]
+    assert Ranking.of(named, entries).adversaries == ["everyone"]
+    unnamed = [outcome(name) for name in ("good", "other")]
+    alike = [ENTRY, replace(ENTRY, method="other")]
+    assert Ranking.of(unnamed, alike).adversaries == ["everyone"]
+
+
+def test_a_mean_over_some_settings_alone_says_so():
+    experiment = load_experiment("bench").with_rows(["gdpfed_star", "dp_fedavg"])
+    everywhere = [replace(ENTRY, method="gdpfed_star", setting=each) for each in experiment.columns]
+    table = _cost_table(experiment, "digits", everywhere)
+    assert [row[0] for row in table.rows] == ["GDPFed*"]
+    assert "says over how many" not in table.note
+    some = [replace(ENTRY, method="dp_fedavg", setting=each) for each in list(experiment.columns)[:2]]
+    table = _cost_table(experiment, "digits", [*everywhere, *some])
+    assert [row[0] for row in table.rows] == ["GDPFed*", "DP-FedAvg, over 2 of 6 settings"]
+    assert "says over how many" in table.note

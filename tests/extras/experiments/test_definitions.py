@@ -8,7 +8,7 @@ from matplotlib.image import imread
 from conf.load import load, options
 from gdpfed.cli import main
 from gdpfed.errors import ConfigError
-from gdpfed.extras.experiments import definitions
+from gdpfed.extras.experiments import definitions, reproduction
 from gdpfed.extras.experiments.cells import Setting, cells_of
 from gdpfed.extras.experiments.definitions import experiments, load_experiment
 from gdpfed.extras.experiments.reproduction import PLANNED
@@ -263,3 +263,23 @@ def test_the_list_names_them_all(capsys):
     assert main(["reproduce", "--list"]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in experiments())
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        ("fedavg,gdpfed_star", ["fedavg", "gdpfed_star", "sampled_fedavg"]),
+        ("fedavg,sampled_fedavg", ["fedavg", "sampled_fedavg"]),
+    ],
+)
+def test_an_added_method_has_a_row_beside_the_chosen_ones(rows, found, monkeypatch):
+    asked = []
+
+    def note(request, console):
+        asked.append(request)
+        return True
+
+    monkeypatch.setattr(reproduction, "reproduce", note)
+    words = ["--rows", rows, "--add", "sampled_fedavg", "--datasets", "digits"]
+    assert main(["reproduce", "bench", *words]) == 0
+    assert list(asked[0].experiment.rows) == found
