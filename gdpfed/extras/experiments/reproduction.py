@@ -103,7 +103,9 @@ def _train(request: Reproduction, cells: Sequence[Cell], console: Console, train
     cell_runs = runs_of(cells, request.num_seeds, request.output)
     runs = distinct(cell_runs)
     try:
-        errors = train_missing(runs, trainer, request.launch, console, request.command)
+        errors, before = train_missing(
+            runs, trainer, request.launch, console, request.command, request.output
+        )
     except KeyboardInterrupt:
         if any(run.finished for run in runs):
             _write_outcomes(request, outcomes_of(cells, cell_runs, {}), console)
@@ -115,6 +117,8 @@ def _train(request: Reproduction, cells: Sequence[Cell], console: Console, train
             raise ExperimentError(f"{request.experiment.name} has no run that can start: {error}")
         raise error
     _write_outcomes(request, outcomes, console)
+    if before:
+        console.print(before, soft_wrap=True)
     return not errors
 
 

@@ -12,6 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +24,7 @@ from gdpfed.child_process import can_fork, fork_context, serve_only
 from gdpfed.errors import ExperimentError, GDPFedError, InputError, LearningError, RunError
 from gdpfed.extras.experiments.progress import TrainingProgress
 from gdpfed.extras.experiments.runs import Run
+from gdpfed.extras.experiments.trained_data import Loaded, TrainedData
 from gdpfed.runs.round_log import RoundLogEntry
 
 PROGRESS_INTERVAL_SECONDS = 0.5
@@ -44,19 +46,22 @@ def train_by_simulation(config: Config, *, observe: Callable[[RoundLogEntry], No
     return simulate(config, observe=observe)
 
 
-def load_data(config: Config) -> None:
-    """Load a run's data before processes are forked, so that they share it."""
+def load_data(config: Config) -> str:
+    """Load a run's data before processes are forked, so that they share it; return its SHA-256."""
     import gdpfed.simulation  # noqa: F401
     from gdpfed.clients.configured import task_of
 
-    task_of(config).load()
+    return sha256("".join(task_of(config).load().fingerprints).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """The functions that load a run's data and train the run; tests replace them."""
+    """The functions that load a run's data and train the run; tests replace them.
 
-    load_data: Callable[[Config], object]
+    `load_data`: returns the SHA-256 of the data, or None if they are not to be compared.
+    """
+
+    load_data: Callable[[Config], str | None]
     train: Train
 
 
@@ -70,32 +75,51 @@ class Launch(Protocol):
 
 
 def train_missing(
-    runs: Sequence[Run], trainer: Trainer, launch_all: Launch, console: Console, command: str
-) -> Errors:
-    """Train all unfinished runs; return the errors of failed runs.
+    runs: Sequence[Run], trainer: Trainer, launch_all: Launch, console: Console, command: str, output: Path
+) -> tuple[Errors, str]:
+    """Train all unfinished runs; return the errors of failed runs, and a line about those finished before.
 
-    `runs`: all of them, each directory once. `command`: the command line, to say how to continue.
+    `runs`: all of them, each directory once. `command`: the command line, to say how to continue. `output`:
+    their directory, which keeps what data they were trained on.
 
     Raises:
-        ExperimentError, ReportError: a directory that a run cannot use; before anything is trained.
+        ExperimentError, ReportError: a directory that a run cannot use, or a finished run of other data;
+            before anything is trained.
         KeyboardInterrupt: with a line that says how to continue.
     """
     for run in runs:
         run.check()
-    missing = [run for run in runs if not run.finished]
+    finished = [run for run in runs if run.finished]
+    missing = [run for run in runs if run not in finished]
+    known = TrainedData(output)
     try:
         with TrainingProgress(console, runs) as progress:
-            errors = _load_data(missing, trainer)
+            loaded = _load_data([*filter(known.knows, finished), *missing], trainer)
+            said = _finished_before(len(finished), len(runs), known.compared(finished, loaded))
+            known.keep(missing, loaded)
+            errors: Errors = {}
             for run in missing:
-                if run.path in errors:
-                    progress.done(run, errors[run.path])
+                if isinstance(refusal := loaded[run.path], LearningError):
+                    errors[run.path] = refusal
+                    progress.done(run, refusal)
             usable = [run for run in missing if run.path not in errors]
-            return errors | (launch_all(usable, trainer.train, progress) if usable else {})
+            return errors | (launch_all(usable, trainer.train, progress) if usable else {}), said
     except KeyboardInterrupt:
-        finished = sum(run.finished for run in runs)
+        ended = sum(run.finished for run in runs)
         raise KeyboardInterrupt(
-            f"interrupted after {finished} of {len(runs)} runs; the same command continues: {command}"
+            f"interrupted after {ended} of {len(runs)} runs; the same command continues: {command}"
         ) from None
+
+
+def _finished_before(number: int, num_runs: int, num_compared: int) -> str:
+    """Say how many runs an earlier command has finished, and what of them is not compared; "" for none."""
+    if not number:
+        return ""
+    data = f", nor are the data of {number - num_compared} of them" if num_compared < number else ""
+    return (
+        f"{number} of {num_runs} runs were finished before and are shown as they are; code of packages is "
+        f"not compared{data}"
+    )
 
 
 def chosen_launch(overrides: Sequence[str], num_jobs: int | None, output: Path) -> tuple[Launch, list[str]]:
@@ -115,25 +139,20 @@ def chosen_launch(overrides: Sequence[str], num_jobs: int | None, output: Path) 
     return HydraLauncher(tuple(words), output), others
 
 
-def _load_data(runs: Iterable[Run], trainer: Trainer) -> Errors:
-    """Load every data set once; return errors for the runs whose data cannot be loaded.
+def _load_data(runs: Sequence[Run], trainer: Trainer) -> Loaded:
+    """Load every data set once; return the hash of each run's data, or the error if they cannot be loaded.
 
     Processes that are forked afterwards share the data: none downloads a data set or holds a copy.
     """
-    by_dataset: dict[str, LearningError | None] = {}
-    errors: Errors = {}
+    by_dataset: dict[str, str | LearningError | None] = {}
     for run in runs:
         settings = repr(run.config.dataset)
         if settings not in by_dataset:
-            by_dataset[settings] = None
             try:
-                trainer.load_data(run.config)
+                by_dataset[settings] = trainer.load_data(run.config)
             except LearningError as error:
                 by_dataset[settings] = error
-        refusal = by_dataset[settings]
-        if refusal is not None:
-            errors[run.path] = refusal
-    return errors
+    return {run.path: by_dataset[repr(run.config.dataset)] for run in runs}
 
 
 @dataclass(frozen=True)

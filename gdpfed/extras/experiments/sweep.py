@@ -40,7 +40,7 @@ def sweep(
     launch, others = chosen_launch(overrides, num_jobs, output)
     runs = _runs(others, output)
     with lock_output(output):
-        errors = train_missing(runs, trainer, launch, console, command)
+        errors, before = train_missing(runs, trainer, launch, console, command, output)
     finished = [read_run(run.path) for run in runs if run.finished]
     if not finished:
         raise next(iter(errors.values()))
@@ -51,6 +51,8 @@ def sweep(
     for run in runs:
         if run.path in errors:
             console.print(f"missing: {run.label}: {errors[run.path]}", soft_wrap=True, markup=False)
+    if before:
+        console.print(before, soft_wrap=True)
     console.print(f"The runs are in {output}, as 'gdpfed report {output}' shows them", soft_wrap=True)
     return not errors
 

@@ -1,6 +1,7 @@
 """Tests of ``gdpfed simulate --multirun``: a run for each combination of values, and runs that fail."""
 
 import io
+import stat
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from rich.console import Console
 from conf.errors import ConfigError
 from conf.sweeps import jobs_of
 from gdpfed.cli import main
-from gdpfed.errors import RunError
+from gdpfed.errors import ExperimentError, RunError
 from gdpfed.extras.experiments.run_training import Trainer
 from gdpfed.extras.experiments.sweep import sweep
 from gdpfed.report.finished_run import read_run
@@ -49,7 +50,8 @@ def test_a_real_sweep_trains_each_run_once_and_report_reads_its_directory(tmp_pa
     assert main(["report", str(tmp_path)]) == 0
     # Of a run that has learnt nothing a report says so, which depends on its noise.
     reported = [line for line in capfd.readouterr().out.splitlines() if "is not above chance" not in line]
-    assert again.splitlines() == [*reported, first.splitlines()[-1]]
+    before_it = "4 of 4 runs were finished before and are shown as they are; code of packages is not compared"
+    assert again.splitlines() == [*reported, before_it, first.splitlines()[-1]]
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("digits-*/*")}
 
 
@@ -166,3 +168,35 @@ def test_what_cannot_be_swept_is_one_line_and_leaves_nothing(tmp_path, capsys, w
 def test_several_runs_need_multirun(capsys, words):
     assert main(["simulate", *words]) == 2
     assert "--multirun" in capsys.readouterr().err
+
+
+def test_finished_runs_of_other_data_are_refused(tmp_path):
+    """The hash of their data is kept beside the runs, for their owner alone; an earlier output has none."""
+    hashes = {"data": "a" * 64}
+    trained = StubTrainer()
+
+    def again(*overrides):
+        shown = io.StringIO()
+        trainer = Trainer(lambda config: hashes["data"], trained.train)
+        words = [*SMALL, "method=dp_fedavg,fedavg", *overrides]
+        console = Console(file=shown, width=200)
+        assert sweep(words, tmp_path, console, "the command", num_jobs=1, trainer=trainer)
+        return shown.getvalue()
+
+    assert "finished before" not in again()
+    assert again().count("2 of 2 runs were finished before and are shown as they are; code of pack") == 1
+    file = tmp_path / ".data.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    hashes["data"] = "b" * 64
+    with pytest.raises(
+        ExperimentError, match=r"^dataset=digits is not what .* \(.* b{12}, then a{12}\): put it"
+    ):
+        again()
+    with pytest.raises(ExperimentError, match="dataset=digits is not what"):
+        again("run.seed=0,1")
+    assert len(trained.trained) == 2
+    file.write_text("{}")
+    with pytest.raises(ExperimentError, match="cannot be read .*: restore it from a copy, or name another"):
+        again()
+    file.unlink()
+    assert "code of packages is not compared, nor are the data of 2 of them" in again()
