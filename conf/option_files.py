@@ -23,6 +23,7 @@ from hydra import compose, initialize_config_dir
 from hydra.conf import HydraConf
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from conf.errors import ConfigError, not_known
@@ -233,7 +234,10 @@ def _tree(chosen: Choices, directories: tuple[Path, ...], methods: Methods) -> D
         unread = (*_groups_of_hydra(), *groups()) if alone else ()
         left_out = (f"~{group}" for group in unread if group not in asked)
         with initialized(methods):
-            made = compose("config", overrides=[f"hydra.searchpath=[{searched}]", *choices, *left_out])
+            try:
+                made = compose("config", overrides=[f"hydra.searchpath=[{searched}]", *choices, *left_out])
+            except HydraException as error:
+                raise ConfigError(_refusal(str(error), directories, dict(methods))) from None
         known |= dict.fromkeys(asked.values(), made)
         if len(asked) == len(parts):
             return made
@@ -241,6 +245,32 @@ def _tree(chosen: Choices, directories: tuple[Path, ...], methods: Methods) -> D
     for part in (each for each in others if known[each] is not known[first]):
         tree[part[0]] = known[part][part[0]]
     return tree
+
+
+_IN_FILE = re.compile(r"In '(\w+)/([\w-]+)': (?:\w+ raised while composing config:)?(.*)", re.DOTALL)
+_UNKNOWN_KEY = re.compile(r"Key '\w+' not in '(\w+)'")
+_NOT_LOADED = re.compile(r"Could not load '\w+/([^']+)'")
+
+
+def _refusal(text: str, directories: tuple[Path, ...], methods: Mapping[str, type[MethodConfig]]) -> str:
+    """Turn what Hydra says of an option file into one line that names the file and what is wrong in it."""
+    found = _IN_FILE.search(text)
+    if found is None:
+        return f"an option file cannot be used: {' '.join(text.split())}"
+    group, name, said = found.groups()
+    places = (directory / group / f"{name}.yaml" for directory in directories)
+    place = next((str(path) for path in places if path.exists()), f"{group}={name}")
+    reason, _, key = said.partition("full_key: ")
+    setting = key.split()[0] if key else group
+    if (missing := _NOT_LOADED.search(reason)) is not None:
+        names = _table("methods").names() if group == "method" else []
+        schemas = [f"{SCHEMA}{each}" for each in names] or ["schema"]
+        return not_known(f"{place}: among its defaults '{missing[1]}'", schemas)
+    if (unknown := _UNKNOWN_KEY.search(reason)) is not None:
+        kinds = [*methods.values(), *(cast("type[Any]", field.type) for field in fields(Config))]
+        known = [each.name for kind in kinds if kind.__name__ == unknown[1] for each in fields(kind)]
+        return not_known(f"{place}: setting '{setting}'", known)
+    return f"{place}: {setting}: {' '.join(reason.split())}"
 
 
 def _groups_of_hydra() -> list[str]:

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import sys
 import tomllib
 
 import numpy as np
@@ -136,5 +137,37 @@ def test_what_cannot_be_used_is_told_in_one_line(tmp_path, monkeypatch, entry_po
     install(tmp_path, monkeypatch, entry_points)
     with pytest.raises(ConfigError) as raised:
         load(overrides)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+RINGS, MOMENTUM = "dataset/rings.yaml", "method/server_momentum.yaml"
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "message"),
+    [
+        (RINGS, "momentum: 0.0", "sampling_ratio: 2", "'dataset.sampling_ratio' is not known; did you mean"),
+        (MOMENTUM, "server_momentum: 0.9", "momentum: 1", "'method.momentum' is not known"),
+        (RINGS, "- schema", "- scheme", "among its defaults 'scheme' is not known: use schema"),
+        (
+            MOMENTUM,
+            "- schema_server_momentum",
+            "- schema_server_momentu",
+            "among its defaults 'schema_server_momentu' is not known; did you mean schema_server_momentum?",
+        ),
+        (MOMENTUM, "server_momentum: 0.9", "server_momentum: x", "method.server_momentum: Value 'x' of type"),
+    ],
+)
+def test_an_option_file_that_does_not_fit_is_one_line(extension, monkeypatch, file, before, after, message):
+    for name in [each for each in sys.modules if each.partition(".")[0] == "my_extension"]:
+        monkeypatch.delitem(sys.modules, name)  # Its folder was that of another test.
+    path = extension / "my_extension" / "conf" / file
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+    with pytest.raises(ConfigError) as raised:
+        load([*MINE, "run.seed=1"])
+    assert str(raised.value).startswith(f"{path}: ")
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
