@@ -80,9 +80,8 @@ class RoundLoop:
             RunError: the loss of the model is not finite, or too few clients can be reached for a round; such
                 a round is not charged.
         """
-        first = self.state.completed_rounds
+        first, end = self.state.completed_rounds, min(num_rounds, last_round)
         self.announce(f"{self.method.name} from round {first + 1}, files in {self.files.path}")
-        end = min(num_rounds, last_round)
         for index in range(first, end):
             try:
                 theta, record = self._round(index, theta, end)
@@ -112,10 +111,8 @@ class RoundLoop:
                 "round is charged. Begin a new run with a smaller training.learning_rate (in an app of your "
                 "own: its learning rate) or method.server_learning_rate"
             )
-        seconds = self.fleet.seconds | {
-            "evaluate": perf_counter() - trained,
-            "total": perf_counter() - started,
-        }
+        now = perf_counter()
+        seconds = self.fleet.seconds | {"evaluate": now - trained, "total": now - started}
         record = self._record(index, evaluation, outcome, seconds)
         self.state.completed_rounds = index + 1
         ended = RoundEnded(index, theta, released, outcome.sums, record)
@@ -140,11 +137,12 @@ class RoundLoop:
             left_out, present = str(reason), frozenset()
         cohorts = self._cohorts(index, present)
         sizes = [len(cohort) for cohort in cohorts]
+        reachable = reachable_by_group(self.method.plan, present)
         ledger.open_round(index, cohorts)
         self.files.save_ledger(ledger)
         if left_out:
             ledger.close_round()
-            return theta, _Outcome(sizes, {WHOLE_ROUND: left_out}, self._reachable(present))
+            return theta, _Outcome(sizes, {WHOLE_ROUND: left_out}, reachable)
         sums = list[ClientSum]()
 
         def upcoming() -> Sequence[ExpectedSum[SumRequest]]:
@@ -165,16 +163,23 @@ class RoundLoop:
             sums.extend(taken)
             return taken
 
-        replacing = extensions.replacing(index)
-        if replacing is not None:
+        if (replacing := extensions.replacing(index)) is not None:
             replacing.round(start, index, cohorts, sum_updates)
             theta = start
         else:
-            theta, _ = self.method.round(start, index, cohorts, sum_updates)
+            theta = self._next_model(self.method.round(start, index, cohorts, sum_updates)[0], start)
         ledger.close_round()
         failures = {result.name: result.failure for result in sums if result.failure is not None}
-        reachable, noted = self._reachable(present), self.method.noted(index)
+        noted = self.method.noted(index)
         return theta, _Outcome(sizes, failures, reachable, sums, extensions.record(), noted)
+
+    def _next_model(self, found: object, start: Theta) -> Theta:
+        """Return what a method has made of a model as float32[d]; raise RunError if it is not d numbers."""
+        moved = np.asarray(found)
+        if moved.shape == start.shape and moved.dtype.kind in "fiu":
+            return moved.astype(np.float32, copy=False)
+        said = f"step returned shape {moved.shape} of {moved.dtype}, not {start.shape} of float32"
+        raise RunError(f"method={self.method.name}: {said}; the round is charged. Mend it, then resume")
 
     def released(self, theta: Theta) -> Theta:
         """Return the model to release after the last round, shape (d,)."""
@@ -194,8 +199,7 @@ class RoundLoop:
         fixed_size sampling it stays, since the accounting assumes cohorts of the full size; if records are
         protected it leaves there too. The returned arrays are read-only.
         """
-        ledger = self.state.ledger
-        plan = ledger.plan
+        ledger, plan = self.state.ledger, self.state.ledger.plan
         by_key = sampling_rule(plan.mechanism) is None
         drawn = draw_cohorts(plan, index, self.state.sampling_key) if by_key else self.method.sample(index)
         cohorts: Cohorts = ledger.with_steps_left(drawn, index)
@@ -207,10 +211,6 @@ class RoundLoop:
         for cohort in cohorts:
             cohort.flags.writeable = False
         return cohorts
-
-    def _reachable(self, present: frozenset[int] | None) -> list[int]:
-        """Return how many clients of every group can be reached."""
-        return reachable_by_group(self.method.plan, present)
 
     def _order_for(self, index: int) -> TrainingOrder:
         return replace(self.order, training=self.training_of(index), round_index=index)

@@ -188,3 +188,42 @@ def test_an_averaged_model_is_released_and_survives_a_pause(tmp_path, monkeypatc
         for path in (tmp_path / "whole", parts)
     ]
     assert figures[0] == figures[1]
+
+
+class OwnStep(FedAvg):
+    """Trains as fedavg, and returns from step what a test says."""
+
+    returned = staticmethod(lambda theta: theta)
+
+    def step(self, theta, sums):
+        return self.returned(super().step(theta, sums))
+
+
+def own_step(returned):
+    class Returning(OwnStep):
+        pass
+
+    Returning.returned = staticmethod(returned)
+    return Returning.from_config
+
+
+def test_a_step_in_double_precision_trains_as_one_in_single_precision(tmp_path, monkeypatch):
+    simulate(config(f"run.directory={tmp_path / 'single'}"))
+    monkeypatch.setattr("gdpfed.rounds.run.make_method", own_step(lambda theta: theta.astype(np.float64)))
+    simulate(config(f"run.directory={tmp_path / 'double'}"))
+    np.testing.assert_array_equal(final_model(tmp_path / "double"), final_model(tmp_path / "single"))
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (lambda theta: None, r"shape \(\) of object"),
+        (lambda theta: theta[:-1], r"shape \(\d+,\) of float32"),
+        (lambda theta: theta.astype(str), r"shape \(\d+,\) of <U32"),
+    ],
+)
+def test_a_step_that_returns_no_model_is_one_line(tmp_path, monkeypatch, returned, words):
+    monkeypatch.setattr("gdpfed.rounds.run.make_method", own_step(returned))
+    message = rf"method=fedavg: step returned {words}, not \(\d+,\) of float32; the round is charged. Mend it"
+    with pytest.raises(RunError, match=message):
+        simulate(config(f"run.directory={tmp_path / 'run'}"))
