@@ -215,6 +215,10 @@ class SecondKey(SumsBesides):
     key = "clipping.mine"
 
 
+def typed(project: str):
+    raise AssertionError(f"called with {project!r}, which is no text")
+
+
 @pytest.mark.parametrize(
     ("overrides", "error", "line"),
     [
@@ -225,6 +229,17 @@ class SecondKey(SumsBesides):
             ConfigError,
             "option 'patiense' is not known.* use patience$",
         ),
+        (
+            ["run.extensions={early_stop: {patience: x}}"],
+            ConfigError,
+            "early_stop: .*: option 'patience' is 'x': give a number$",
+        ),
+        (
+            ["run.extensions={early_stop: {patience: true}}"],
+            ConfigError,
+            "'patience' is True: give a number$",
+        ),
+        (["run.extensions={typed: {project: 3}}"], ConfigError, "option 'project' is 3: give a text$"),
         (["run.extensions={none: {days: 3}}"], ConfigError, "it takes no options: leave days out$"),
         (["run.extensions={needs: {}}"], ConfigError, "option 'project' is missing: give it$"),
         (
@@ -248,6 +263,7 @@ def test_what_is_not_an_extension_is_one_line(tmp_path, named, overrides, error,
         noise=lambda: CorrelatedNoise(prepared.method.plan),
         none=of_page("BestRound")[0],
         needs=lambda project: stop(),
+        typed=typed,
     )
     with pytest.raises(error, match=line):
         simulate(config(*overrides, f"run.directory={tmp_path / 'run'}"))

@@ -88,8 +88,31 @@ def _wrong_options(made: "type[Extension]", options: Mapping[str, object]) -> st
     return f"option '{missing[0]}' is missing: give it" if missing else ""
 
 
+KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int, float), "a number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "a text"),
+}
+"""What an option may be whose annotation or default has the type, and how errors call it."""
+
+
+def _wrong_type(made: "type[Extension]", options: Mapping[str, object]) -> str:
+    """Say which option has another kind of value than its annotation or default; "" if there is none."""
+    for each in signature(made).parameters.values():
+        named = (kind for kind in KINDS if each.annotation in (kind, kind.__name__))
+        fitting, words = KINDS.get(next(named, type(each.default)), ((object,), ""))
+        value = options.get(each.name)
+        is_truth = isinstance(value, bool) and words != KINDS[bool][1]
+        if words and value is not None and (is_truth or not isinstance(value, fitting)):
+            return f"option '{each.name}' is {value!r}: give {words}"
+    return ""
+
+
 def _named(name: str, options: dict[str, object]) -> Extension:
     made = EXTENSIONS.get(name)
+    if wrong := _wrong_type(made, options):
+        raise ConfigError(f"run.extensions={{{name}: {options}}}: {wrong}")
     try:
         extension = made(**options)
     except TypeError as error:
