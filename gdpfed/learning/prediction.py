@@ -168,7 +168,11 @@ class LoadedModel:
         file = open_declared(path, self.columns, str(path))
         absent = [name for name in keep if name not in file.names]
         if absent:
-            raise LearningError(f"{path} has no column '{absent[0]}' to keep; it has {_listed(file.names)}")
+            parts = absent[0].split(",")
+            remedy = f"it has {_listed(file.names)}"
+            if {*parts} <= {*file.names}:
+                remedy = f"name each by itself, as in --keep {' --keep '.join(parts)}"
+            raise LearningError(f"{path} has no column '{absent[0]}' to keep; {remedy}")
         _check_columns(file.names, self.columns, str(path))
         return self.columns, file
 

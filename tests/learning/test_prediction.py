@@ -67,6 +67,15 @@ def finished(folder, *overrides):
     return folder
 
 
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [("patient,age", "; name each by itself, as in --keep patient --keep age"), ("patient,bed", "; it has ")],
+)
+def test_columns_to_keep_are_named_one_by_one(run, capsys, kept, words):
+    assert main(["predict", str(run / "model"), str(run / "new.csv"), "--keep", kept]) == 2
+    assert f"new.csv has no column '{kept}' to keep{words}" in capsys.readouterr().err
+
+
 def test_files_frames_and_arrays_get_the_answer_of_the_weights(run, capsys):
     assert main(["predict", str(run / "model"), str(run / "new.csv"), "--keep", "patient"]) == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))

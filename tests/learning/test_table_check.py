@@ -101,6 +101,13 @@ def test_a_file_of_another_form_is_named_as_such(tmp_path, table, encoding, faul
     assert any(fault in words for _, words in faults)
 
 
+def test_faults_come_before_notes_where_there_are_no_rows(tmp_path):
+    (tmp_path / "table.csv").write_text("id;stays;age;pressure;arrival;born\n")
+    (tmp_path / "columns.yaml").write_text(COLUMNS)
+    _, found = check_table(tmp_path / "table.csv", read_columns(tmp_path / "columns.yaml"))
+    assert [each.words for each in found] == ["there are no rows with data", "not declared, and not read: id"]
+
+
 @pytest.mark.parametrize(
     ("arrival", "born", "words"),
     [

@@ -77,7 +77,7 @@ def _list() -> "Table":
     rows = [
         [
             each.name,
-            each.title.partition(": ")[2],
+            each.title.partition(": ")[2] or each.title,
             "trained" if each.trained else "computed",
             ", ".join(each.datasets),
         ]

@@ -98,13 +98,18 @@ def _checked(path: Path, columns: Columns, persons: list[npt.NDArray[np.int64]])
         check.batch(file, batch)
     persons.append(np.unique(check.repeats.persons[0]))
     if not check.rows:
-        return 0, [*found, *check.found, Finding((), "there are no rows with data")]
+        found += [*check.found, Finding((), "there are no rows with data")]
+        return 0, sorted(found, key=_faults_first)
     found += [Finding((), words, refused=False) for words in file.found.notes()]
     found += [*check.found, *check.grouped(file.own.dates), *check.odd()]
     if check.left_out:
         words = f"{check.left_out} of {check.rows} rows are left out, as declared"
         found.append(Finding((), words, refused=False))
-    return check.rows, sorted(found, key=lambda each: (not each.refused, each.lines[:1]))
+    return check.rows, sorted(found, key=_faults_first)
+
+
+def _faults_first(finding: Finding) -> tuple[bool, tuple[int, ...]]:
+    return not finding.refused, finding.lines[:1]
 
 
 def _one_column(file: TableFile, columns: Columns) -> Finding | None:

@@ -263,6 +263,8 @@ def test_the_list_names_them_all(capsys):
     assert main(["reproduce", "--list"]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in experiments())
+    rows = [[cell.strip() for cell in line.split("│")] for line in shown.splitlines()]
+    assert [row[1] for row in rows if len(row) == 6 and row[1] and not row[2]] == []
 
 
 @pytest.mark.parametrize(
