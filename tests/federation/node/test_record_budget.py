@@ -394,9 +394,10 @@ def test_an_update_in_clear_is_judged_by_the_terms_that_are_charged(own, monkeyp
     monkeypatch.setattr(sum_stages, "_order_and_model", prepare_slowly)
     monkeypatch.setattr(sum_stages, "_contributor", lambda *_: SimpleNamespace(check=lambda *_: None))
     monkeypatch.setattr(sum_stages, "update_in_clear", lambda *_: pytest.fail("an update has left in clear"))
+    node: Any = SimpleNamespace(settings=settings)
     asked = sum_stages.StageRequest(parameters(**NOISED).to_bytes(), FIRST)
     with pytest.raises(PrivacyError, match="the server would see single updates"):
-        sum_stages.plain(asked, SimpleNamespace(settings=settings))
+        sum_stages.plain(asked, node)
     with locked_ledger(budgets["record"].ledger) as file:
         assert not any(run.rounds for run in file.ledger.runs)
 
