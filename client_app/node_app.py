@@ -63,7 +63,7 @@ from gdpfed.federation.node.journal import JournalEntry
 from gdpfed.federation.node.known_data import dealt_by, keep_data, refuse_other_data
 from gdpfed.federation.node.node_config import NodeConfigError, check_settings
 from gdpfed.federation.node.node_sides import NODE_SIDES
-from gdpfed.federation.node.schedule_checks import check_readable, trusted_with
+from gdpfed.federation.node.schedule_checks import check_offered, trusted_with
 from gdpfed.federation.node.sessions import MASKED_SLOT, erase_session
 from gdpfed.federation.node.signing import prove
 from gdpfed.federation.node.stand_ins import StandInError
@@ -174,7 +174,7 @@ def _terms(message: Message, context: Context) -> Terms:
     terms = node.own_terms(terms, dealt_by(node, terms))
     own = budget.of_unit(node.budgets, terms.unit)
     check_feared(terms, node.policy.corrupt_fraction)
-    check_readable(terms)
+    check_offered(terms, node.trains_by)
     check_history(own, values_in(message.content, HISTORY_RECORD))
     for name, side in NODE_SIDES.items().items():
         side().check_terms(told.get(name), node.player, own, terms)

@@ -1219,6 +1219,42 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "records-dealt-anew-within-a-run",
+        "federation/node/test_record_budget.py::"
+        "test_records_that_are_dealt_anew_within_a_run_have_the_least_rate[rows1]",
+        (
+            (
+                "gdpfed/federation/node/sum_stages.py",
+                "        order = known_data.dealt_as_begun(own, request.round_of_run.run, order)\n",
+                "        pass\n",
+            ),
+        ),
+    ),
+    Defence(
+        "asked-by-the-rate-of-the-plan",
+        "privacy/test_client_ledger.py::"
+        "test_how_often_a_client_is_asked_is_judged_by_the_rate_that_is_charged",
+        (
+            (
+                "gdpfed/privacy/mechanisms/sampled/terms.py",
+                '    if event.sampling == "fixed_size":\n',
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "own-functions-under-a-sampling-without-proof",
+        "federation/node/test_noise_asked_back.py::"
+        "test_an_apps_own_function_is_not_asked_under_a_sampling_without_proof[offered0]",
+        (
+            (
+                "gdpfed/federation/node/schedule_checks.py",
+                "    if own_function is not None and secret & NO_STATES:\n",
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Defence(
         "clear-update-on-other-terms",
         "federation/node/test_record_budget.py::"
         "test_an_update_in_clear_is_judged_by_the_terms_that_are_charged",

@@ -44,6 +44,14 @@ def charges_with(**changes):
     return json.dumps([entry])
 
 
+def test_how_often_a_client_is_asked_is_judged_by_the_rate_that_is_charged():
+    """A server's terms may state a rate at which 1.498 of 20 clients are drawn, and one of 20 is charged."""
+    (charge,) = TERMS.charges
+    event = replace(charge.event, sampling="fixed_size", sampling_rate=0.0749)
+    ((_, rate, _),) = replace(TERMS, charges=(replace(charge, event=event),)).draws()
+    assert rate == 1 / 20
+
+
 def test_terms_are_the_plans_and_survive_a_message():
     assert TERMS.charges == PLAN.charges(1)
     assert TERMS.event(5) == PLAN.charges(1)[0].event

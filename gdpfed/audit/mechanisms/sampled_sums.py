@@ -167,6 +167,9 @@ class SampledSumsRule(ChargedGroups):
     def _chance(self, index: int, number: int) -> float:
         """Return an upper bound on the probability with which a round asked a client of this group."""
         rate, rounds = self._rate(index, number), self.files.rounds
+        if self.plan["sampling"] == "fixed_size":
+            size = int(self.plan["groups"][index]["clients"])
+            return round(rate * size) / size
         if not counts_on_secret_draws(self.plan):
             return rate
         if number >= len(rounds) or "round" in rounds[number]["failures"]:

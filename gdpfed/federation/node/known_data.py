@@ -6,8 +6,10 @@ is offered, before anything is charged; a round that is charged is answered what
 """
 
 import json
-from logging import ERROR
+from dataclasses import replace
+from logging import ERROR, WARNING
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gdpfed.errors import LearningError
 from gdpfed.federation import log
@@ -24,6 +26,9 @@ from gdpfed.learning.data.own_files import read_own
 from gdpfed.learning.data.tabular import own_columns
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.ledgers.terms_options import num_budgets
+
+if TYPE_CHECKING:
+    from gdpfed.clients.order import TrainingOrder
 
 SUFFIX = ".data"
 VERSION = 1
@@ -100,6 +105,30 @@ def dealt_by(settings: NodeSettings, terms: Terms) -> str:
     if train.groups is None:
         return fingerprint("shares", settings.client_id, train)
     return fingerprint("column", own_columns(own.path).record_group if is_table(own.path) else None)
+
+
+def dealt_as_begun(settings: NodeSettings, run: str, order: "TrainingOrder") -> "TrainingOrder":
+    """Return the order, with its least batch rate for all records if the data changed after the run began.
+
+    Where shares deal records out to groups of budgets, one row more deals all of them out anew. A record that
+    pays for the strictest group's steps could be in the most generous one. The least rate costs every record
+    what it has paid, or less.
+
+    Raises PrivacyError: the run has not begun.
+    """
+    steps = order.records
+    if steps is None or len(set(steps.batch_rates)) == 1:
+        return order
+    with locked_ledger(*places_of(settings.budgets)) as file:
+        terms = file.ledger.terms(run)
+    try:
+        if dealt_by(settings, terms) == terms.dealt_by:
+            return order
+    except DataRefusedError:
+        pass  # The cause is in the log.
+    log(WARNING, "data have changed since run %s began: all records have the least batch rate", run)
+    least = (min(steps.batch_rates),) * len(steps.batch_rates)
+    return replace(order, records=replace(steps, batch_rates=least))
 
 
 def _name_of(own: OwnData) -> str:

@@ -9,12 +9,14 @@ among all the members that the schedule has (docs/privacy.md has the proof).
 from math import ceil
 
 from gdpfed.federation.node.budget import BudgetRefusedError
+from gdpfed.privacy.allocation import AllocatedGaussian
 from gdpfed.privacy.ledgers.terms import Terms
 from gdpfed.privacy.ledgers.terms_options import noise_taps, once_in
 from gdpfed.privacy.mechanisms.scheduled.terms import ScheduledTerms
 from gdpfed.privacy.mechanisms.scheduled.turns import TurnSchedule
 from secagg import ClientSession
 
+NO_STATES = {"fixed_size", AllocatedGaussian.kind}
 UNSIGNED = "the members of a sum by an agreed schedule must sign, and this sum asks for no signatures"
 
 
@@ -42,12 +44,26 @@ def check_schedule(terms: Terms, round_index: int, session: ClientSession, corru
         raise BudgetRefusedError(f"{broken}, against the terms of run {terms.run}")
 
 
-def check_readable(terms: Terms) -> None:
-    """Raise PrivacyError if the run's schedule has another form, or names a client twice.
+def check_offered(terms: Terms, own_function: object | None) -> None:
+    """Raise PrivacyError for terms whose schedule or sampling this node cannot rely on.
 
     This is checked when the run is offered, and not for every message that reads the ledger: it takes long
     for many clients. A schedule that is not valid is refused in each of its sums, too.
+
+    Args:
+        terms: of the run that is offered.
+        own_function: the train function of a user's app, which may keep something between rounds; or None.
+
+    Raises:
+        BudgetRefusedError: an app's own function is asked for under a sampling that has no proof for it.
+        PrivacyError: the schedule has another form, or names a client twice.
     """
+    secret = {getattr(charge.event, "sampling", charge.event.kind) for charge in terms.charges}
+    if own_function is not None and secret & NO_STATES:
+        raise BudgetRefusedError(
+            f"run {terms.run} samples clients by a law that has no proof where they keep something between "
+            "rounds, as an app's own function may: use privacy.sampling=poisson"
+        )
     if isinstance(terms, ScheduledTerms) and terms.schedule:
         TurnSchedule.from_text(terms.schedule)
 

@@ -19,7 +19,7 @@ from gdpfed.clients.messages import (
     RoundOfRun,
     one_line,
 )
-from gdpfed.federation.node import budget, journal
+from gdpfed.federation.node import budget, journal, known_data
 from gdpfed.federation.node.agreed_terms import agreed_in_label, check_agreed
 from gdpfed.federation.node.allowed import check_by_party, check_named_file, check_refused, check_weights
 from gdpfed.federation.node.contribution import (
@@ -230,6 +230,8 @@ def _order_and_model(
     if (weights := order.task.weights) is not None:
         check_weights(own, weights.sha256, weights.path)
     check_named_file(own, source, order.task.owners_file)
+    if own.budgets:
+        order = known_data.dealt_as_begun(own, request.round_of_run.run, order)
     return order, theta
 
 

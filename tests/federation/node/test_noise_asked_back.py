@@ -23,11 +23,16 @@ from gdpfed.federation.node.budget import BudgetRefusedError
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_settings import Node, NodeSettings
 from gdpfed.federation.node.noise_shares import keep_share
-from gdpfed.federation.node.schedule_checks import check_readable, check_schedule, trusted_with
+from gdpfed.federation.node.schedule_checks import check_offered, check_schedule, trusted_with
 from gdpfed.federation.node.sum_stages import StageRequest, answer_stage
 from gdpfed.learning.training.secret_draws import gaussian_noise
 from gdpfed.methods import make_method
+from gdpfed.privacy.allocation import AllocatedGaussian
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import SampledGaussian
 from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.mechanisms.allocated.terms import AllocatedTerms
+from gdpfed.privacy.mechanisms.sampled.terms import SumTerms
 from gdpfed.privacy.mechanisms.scheduled.mechanism import ScheduledSums
 from secagg import (
     ClientPolicy,
@@ -309,6 +314,33 @@ def test_a_sum_without_signatures_is_refused_where_a_schedule_was_agreed_to():
     ],
 )
 def test_a_schedule_that_is_none_is_refused_when_the_run_is_offered(schedule, match):
-    check_readable(terms())
+    check_offered(terms(), None)
     with pytest.raises(PrivacyError, match=match):
-        check_readable(replace(terms(), schedule=schedule))
+        check_offered(replace(terms(), schedule=schedule), None)
+
+
+OF_RUN: Any = {
+    "run": "run",
+    "group": 0,
+    "epsilon": 9.0,
+    "delta": 1e-5,
+    "accountant": "rdp",
+    "sums_hidden": True,
+}
+FIXED = SampledGaussian(
+    sampling="fixed_size", sampling_rate=0.1, group_size=20, noise_stddev=6.0, clipping_norm=1.0
+)
+ALLOCATED = AllocatedGaussian(block_rounds=10, noise_stddev=6.0, clipping_norm=1.0)
+
+
+@pytest.mark.parametrize(
+    "offered",
+    [
+        SumTerms(charges=(Charge(event=FIXED, count=20),), **OF_RUN),
+        AllocatedTerms(charges=(Charge(event=ALLOCATED, count=2),), **OF_RUN),
+    ],
+)
+def test_an_apps_own_function_is_not_asked_under_a_sampling_without_proof(offered):
+    check_offered(offered, None)
+    with pytest.raises(BudgetRefusedError, match="something between rounds, as an app's own function may"):
+        check_offered(offered, object())

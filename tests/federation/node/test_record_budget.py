@@ -7,24 +7,35 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from client_app.carried import settings_of
 from gdpfed.clients.messages import (
     CLIENT_RECORD,
+    DATA,
     JOIN,
+    ORDER_RECORD,
+    PLAIN,
     RECORDS,
     REFUSAL_RECORD,
+    ROUND,
+    RUN,
     TERMS_RECORD,
+    THETA_RECORD,
     UNIT,
     RoundOfRun,
 )
+from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import budget, sum_stages
 from gdpfed.federation.node.known_data import dealt_by
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_config import NodeConfigError, check_settings
 from gdpfed.federation.node.node_settings import NodeSettings
+from gdpfed.learning.data import DataSource
+from gdpfed.learning.data.dataset import ExampleForm
+from gdpfed.learning.task import Task
+from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import LocalWindows
 from gdpfed.privacy.ledgers.terms import terms_of
@@ -226,10 +237,10 @@ def test_records_stay_in_the_groups_that_were_agreed(own, shares, seed):
     budget.charge(budgets, FIRST, parameters(), asked)
 
 
-def node_with(folder, x, client=0):
+def node_with(folder, x, client=0, **more):
     np.savez(folder / "own.npz", x_train=x, y_train=np.arange(len(x)) % 2)
     settings = {"data": str(folder / "own.npz"), "epsilon-record": "0.9,1.8,3.6"}
-    return make_context(client, settings | {"ledger": str(folder / "ledger.json")})
+    return make_context(client, settings | {"ledger": str(folder / "ledger.json")} | more)
 
 
 ROWS = np.random.default_rng(3).random((40, 2)).astype(np.float32)
@@ -254,6 +265,38 @@ def test_a_second_run_over_records_that_were_dealt_otherwise_counts_at_the_large
     again = query("offer", offered(replace(GROUPED, run="again")), node_with(tmp_path, x, client))
     assert (REFUSAL_RECORD not in again) == fits
     assert ("above its own budget of 0.9" in caplog.text) != fits
+
+
+@pytest.mark.parametrize("rows", [ROWS, np.vstack([ROWS, ROWS[:1]]), None])
+def test_records_that_are_dealt_anew_within_a_run_have_the_least_rate(tmp_path, monkeypatch, rows):
+    """One row more deals all records out anew; from then on each is drawn at the strictest group's rate."""
+    form, shares = ExampleForm((2,), "float32", 2), (0.7, 0.2, 0.1)
+    task = Task(DataSource("npz"), "linear", "iid", 4, seed=0, form=form, record_shares=shares)
+    node, rates = node_with(tmp_path, ROWS, **{"secagg-mode": "off"}), GROUPED.records.batch_rates
+    terms = replace(GROUPED, sums_hidden=False, task=task.digest)
+    assert REFUSAL_RECORD not in query("begin", offered(terms), node)
+    steps = RecordSteps(num_steps=5, batch_rates=rates, clipping_norm=1.0, noise_multiplier=terms.step_noise)
+    asked = TrainingOrder(
+        task, LocalTraining(1, 4, 0.5, 0.0), round_index=0, device="cpu", work="dp_sgd", records=steps
+    )
+    trained: list[Any] = []
+
+    def update(done, *_):
+        trained.append(done)
+        return np.zeros(1)
+
+    monkeypatch.setattr(sum_stages, "update_in_clear", update)
+    node_with(tmp_path, rows) if rows is not None else (tmp_path / "own.npz").write_bytes(b"broken")
+    theta = np.zeros(task.dimension, np.float32)
+    numbers = parameters(clipping_norm=float("inf"), noise_multiplier=0.0, dimension=len(theta)).to_bytes()
+    content: Any = {
+        PLAIN: ConfigRecord({DATA: numbers, RUN: "run", ROUND: 0}),
+        ORDER_RECORD: ConfigRecord(dict(asked.to_scalars())),
+        THETA_RECORD: ArrayRecord({THETA_RECORD: Array(theta)}),
+    }
+    answer = ask(f"train.{PLAIN}", RecordDict(content), node)
+    assert DATA in answer[PLAIN], answer
+    assert trained[0].records.batch_rates == (rates if rows is ROWS else (min(rates),) * len(rates))
 
 
 def offered(terms):

@@ -50,10 +50,10 @@ class SumTerms(Terms, SampledTerms):
         return self.event(round_index).num_sums
 
     def draws(self) -> tuple[tuple[range, float, float], ...]:
-        """Return each range of rounds with the client's sampling rate and the noise multiplier."""
+        """Return each range of rounds with the sampling rate that is charged and the noise multiplier."""
         ends = [*accumulate(charge.count for charge in self.charges)]
         return tuple(
-            (range(end - charge.count, end), charge.event.sampling_rate, charge.event.noise_multiplier)
+            (range(end - charge.count, end), _rate_of(charge.event), charge.event.noise_multiplier)
             for end, charge in zip(ends, self.charges, strict=True)
             if isinstance(charge.event, SampledGaussian)
         )
@@ -94,3 +94,10 @@ class SumTerms(Terms, SampledTerms):
             f"{self.num_rounds - self.first_round} rounds at rate {event.sampling_rate:.4g} with noise "
             f"multiplier {event.noise_multiplier:.4g}"
         )
+
+
+def _rate_of(event: SampledGaussian) -> float:
+    """Return the probability that a round draws a client, as charged: a fixed cohort is a whole number."""
+    if event.sampling == "fixed_size":
+        return event.cohort_size / event.group_size
+    return event.sampling_rate
