@@ -7,6 +7,7 @@ from pathlib import Path
 
 from scipy.stats import rankdata
 
+from gdpfed.decimal_numbers import counted
 from gdpfed.extras.experiments.benchmark_entries import NOT_PRIVATE, SCHEMA, Entry
 from gdpfed.extras.experiments.definitions import Experiment
 from gdpfed.extras.experiments.presentation import Footnotes, Presentation
@@ -148,8 +149,8 @@ def _rank_table(experiment: Experiment, ranking: Ranking) -> Table:
         f"{experiment.title}: mean rank",
         (experiment.row_heading, EVERY, *(f"against {each}" for each in several)),
         rows,
-        f"1 is the best of {len(rows)}, over {len(settings)} settings. {INTERVALS} The settings are fixed: "
-        "the interval says nothing of others. A method that refuses a setting comes last there.",
+        f"1 is the best of {len(rows)}, over {counted(len(settings), 'setting')}. {INTERVALS} The settings "
+        "are fixed: the interval says nothing of others. A method that refuses a setting comes last there.",
     )
 
 
