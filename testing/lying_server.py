@@ -229,7 +229,7 @@ class LyingServer:
             for row in self.sums
         ]
         keys = sorted({key for row in rows for key in row})
-        loads = np.array([[row.get(key, 0.0) for key in keys] for row in rows]).reshape(len(rows), -1)
+        loads = np.array([[row.get(key, 0.0) for key in keys] for row in rows]).reshape(len(rows), len(keys))
         norms = np.array([row[client].norm if client in row else 0.0 for row in self.sums])
         turns = np.flatnonzero(norms)
         if not len(turns):

@@ -288,6 +288,10 @@ def test_a_server_that_lies_learns_no_more_than_its_nodes_have_charged(tmp_path,
     assert is_held(tmp_path, seed)
 
 
+def test_a_server_without_any_sum_learns_nothing(tmp_path):
+    assert server_in(tmp_path).mu(0) == 0.0
+
+
 REMOVED = {
     "terms of all members": (sum_stages, "check_agreed", 0, "other noise"),
     "schedule": (sum_stages, "check_schedule", 7, "colluders who correct"),
