@@ -26,6 +26,7 @@ SENT = {"vote": "voted", "norm_histogram": "norm_counted"}
 """The ledger field that says whether the client contributed to a one-time sum, by the sum's name."""
 SENT_WORDS = {"vote": "a vote", "norm_histogram": "a norm"}
 MOST_READS = 20
+"""Of a ledger that its node writes meanwhile."""
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,9 @@ def refuse_existing(path: Path, option: str) -> None:
     `option`: of the command, which names the file.
     """
     if path.exists() and not path.is_file():
-        raise ConfigError(f"{path} is no ordinary file: name a new file with {option}, or leave {option} out")
+        raise ConfigError(
+            f"{path} is not an ordinary file: name a new file with {option}, or leave {option} out"
+        )
     if path.exists():
         raise ConfigError(f"{path} exists: name another file with {option}, or remove it")
 

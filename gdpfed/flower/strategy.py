@@ -53,7 +53,7 @@ class GDPFed(Strategy):
         method: whose work is a whole update, such as gdpfed_star, gdpfed or fedavg; None is gdpfed_plus.
         against: whom epsilon holds against, as ``privacy.against``; None for what the method usually has.
 
-    Raises ConfigError: a setting that is not a text, budgets that are no numbers or one, or no num_clients.
+    Raises ConfigError: a setting that is not a text, budgets other than numbers, or one, or no num_clients.
     """
 
     def __init__(

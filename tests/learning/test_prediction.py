@@ -325,8 +325,8 @@ def test_what_is_predicted_takes_the_place_of_no_file(run, tmp_path, capsys, opt
 def test_what_is_no_ordinary_file_is_not_said_to_be_one_that_may_be_removed(run, capsys):
     for given in ("/dev/full", str(run)):
         assert main(["predict", str(run), str(run / "new.csv"), "--output", given]) == 2
-        said = f"gdpfed: {given} is no ordinary file: name a new file with --output, or leave --output out"
-        assert said in capsys.readouterr().err
+        said = f"{given} is not an ordinary file: name a new file with --output, or leave --output out"
+        assert f"gdpfed: {said}" in capsys.readouterr().err
 
 
 def test_a_declaration_that_is_written_is_read_as_the_same(run, tmp_path):

@@ -200,8 +200,8 @@ def accept_ledger(path: Path, copy: Path) -> ClientLedger:
     """Merge a ledger and its copy: keep every run, round and step that either of them holds.
 
     Raises:
-        LedgerError: the copy's folder is none, neither can be read, neither is the one that was written last,
-            a run has cost something under other terms in each, or one cannot be written.
+        LedgerError: the copy's path is not a folder, neither can be read, neither is the one written last, a
+            run has cost something under other terms in each, or one cannot be written.
     """
     if not copy.is_dir():
         raise LedgerError(f"{copy} is not a folder: name that of {COPY_FILE}, or make it")
