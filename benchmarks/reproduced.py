@@ -1,6 +1,9 @@
 """Writes the tables of an experiment of `gdpfed reproduce` into a document; trains only missing runs.
 
-python -m benchmarks.reproduced EXPERIMENT [OVERRIDE ...] [--datasets A,B] [--rows A,B] [--seeds 3] [--jobs 1]
+python -m benchmarks.reproduced EXPERIMENT [OVERRIDE ...] [--datasets A,B] [--rows A,B] [--rounds N] [--seeds 3]
+    [--jobs 1]
+
+`--rounds`: in place of the experiment's own.
 """
 
 import sys
@@ -33,13 +36,15 @@ def tables_of(markdown: str) -> str:
 def main() -> None:
     """Reproduce one experiment, print its tables, and write them into a document if one is given."""
     options = read_options(
-        __doc__, overrides=True, datasets="", rows="", seeds=3, jobs=1, output="runs/reproduce"
+        __doc__, overrides=True, datasets="", rows="", rounds=0, seeds=3, jobs=1, output="runs/reproduce"
     )
     names = [word for word in options.overrides if "=" not in word]
     if len(names) != 1:
         sys.exit("name one experiment, as in h2fdp-figure5; gdpfed reproduce --list names them all")
     (name,), output = names, Path(options.output)
     chosen = [f"--{key}={getattr(options, key)}" for key in ("datasets", "rows", "seeds", "jobs", "output")]
+    if options.rounds:
+        chosen.append(f"--rounds={options.rounds}")
     status = gdpfed(["reproduce", *options.overrides, *chosen])
     if status:
         sys.exit(status)
