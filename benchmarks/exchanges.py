@@ -92,7 +92,7 @@ def resident_mb(federation: LoopbackFederation) -> float:
 
 
 def with_cost(contender: Callable[[], Measured], federation: LoopbackFederation, processes: str) -> Measured:
-    """Measure one kind of exchange: seconds per round, CPU seconds per message, and a node's memory."""
+    """Measure one way to train: seconds per round, CPU seconds per message, and the memory of a node."""
     seconds, messages = handled(federation)
     measured = contender()
     after = handled(federation)
@@ -103,7 +103,7 @@ def with_cost(contender: Callable[[], Measured], federation: LoopbackFederation,
 def contenders(
     nodes: int, rounds: int, overrides: Sequence[str], processes: str, brief: bool
 ) -> list[Measured]:
-    """Measure gdpfed with mask keys agreed ahead and in the round, and Flower's SecAgg+.
+    """Measure gdpfed with mask keys agreed before the round, gdpfed with keys agreed in it, and SecAgg+.
 
     `brief`: measure SecAgg+ only.
     """

@@ -120,7 +120,7 @@ READINGS = {
 
 
 def one_each(labels: npt.NDArray[np.int64], num_clients: int) -> npt.NDArray[np.int64]:
-    """Deal the pictures of each class to the clients in turn; return each picture's client, shape (n,)."""
+    """Assign the pictures of each class to the clients in turn; return each picture's client, shape (n,)."""
     owners = np.empty(len(labels), dtype=np.int64)
     for number in np.unique(labels):
         (places,) = np.nonzero(labels == number)
@@ -186,7 +186,7 @@ def _load(path: str | None) -> None:
 def runs_of(
     cells: Sequence[tuple[str, str, int]], words: tuple[str, ...], path: str | None, jobs: int
 ) -> Iterator[Iterable[FinishedRun]]:
-    """Return a context that gives one trained run for each triple of settings, method and seed, in order."""
+    """Return a context manager that gives a trained run for each triple of settings, method and seed."""
     if jobs == 1:
         _load(path)
         yield map(_trained_there, cells, repeat(words))

@@ -1,7 +1,7 @@
 """Writes the tables of an experiment of `gdpfed reproduce` into a document; trains only missing runs.
 
-python -m benchmarks.reproduced EXPERIMENT [OVERRIDE ...] [--datasets A,B] [--rows A,B] [--rounds N] [--seeds 3]
-    [--jobs 1]
+python -m benchmarks.reproduced EXPERIMENT [OVERRIDE ...] [--datasets A,B] [--rows A,B] [--rounds N]
+    [--seeds 3] [--jobs 1]
 
 `--rounds`: in place of the experiment's own.
 """

@@ -59,7 +59,7 @@ class Step:
     weights: Floats
 
     def lean(self, shares: Floats) -> float:
-        """Return a step's bias: half the sum over clients of |expected weight E w_i - share theta_i|."""
+        """Return a step's bias: half the sum over clients of |expected weight E w_i - target theta_i|."""
         return float(np.abs(self.weights - shares).sum() / 2)
 
 

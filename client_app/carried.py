@@ -79,13 +79,13 @@ def node_of(context: Context) -> Node:
 
 
 def values_in(content: RecordDict, name: str) -> Mapping[str, Any] | None:
-    """Return the values of a message's record with this name, or None if the message lacks it."""
+    """Return the values of the Flower config record with this name in a message, or None if there is none."""
     record = content.get(name)
     return record if isinstance(record, ConfigRecord) else None
 
 
 def parted(content: RecordDict) -> RecordDict:
-    """Undo the server's joining of small records in a message; return the original records.
+    """Split up the small Flower records that the server joined in a message; return the original records.
 
     Raises an exception of any type if the records do not have the form that a server gives them.
     """

@@ -35,7 +35,7 @@ def not_known(value: str, known: Iterable[str]) -> str:
 
 
 def _nearest(word: str, known: Sequence[str]) -> str:
-    """Return which of several known words is nearest to a word; "" if none is near, or two are as near."""
+    """Return which known word is nearest to a word; "" if none is near, or if two are equally near."""
     near = get_close_matches(word, known, n=2, cutoff=0.65) if len(known) > 1 else []
     how_near = [SequenceMatcher(None, each, word).ratio() for each in near]
     return near[0] if near and how_near.count(how_near[0]) == 1 else ""

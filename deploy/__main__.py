@@ -37,7 +37,7 @@ Change docker-compose.yml or the words above, not this file. How to use it: docs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a Compose file or Helm values, or write a file for each host with edge servers; return 0 or 2.
+    """Print a Compose file or Helm values, or write one file per host; return the exit status, 0 or 2.
 
     The status 2 is that of bad input.
     """
@@ -66,7 +66,7 @@ def _write(options: argparse.Namespace, words: Sequence[str]) -> None:
 
 
 def text_of(options: argparse.Namespace, words: Sequence[str]) -> str:
-    """Return the text of the Compose file that the command-line options describe.
+    """Return the text of the Compose file or Helm values that the command-line options describe.
 
     Raises TopologyError: options that describe none.
     """
@@ -97,7 +97,7 @@ def _tree(options: argparse.Namespace) -> Tree:
 
 
 def _place(options: argparse.Namespace, superlink: str) -> Containers:
-    """Return where the containers find the SuperLink and, for a single node's host, its budget and data."""
+    """Return the SuperLink's address for containers and, for a node on its own host, budget and data."""
     alone = options.party if options.party not in (None, SERVER) else None
     for name in (BUDGET, DATA_FOLDER):
         if alone is None and getattr(options, name.lower()) is not None:

@@ -1,4 +1,4 @@
-"""Derive Compose files from ``docker-compose.yml``: for other nodes or limits, one party, or edge servers.
+"""Derive Compose files from ``docker-compose.yml``, such as for other nodes, one party or one edge server.
 
 On one host all parties' files lie side by side under ``$FEDERATION_DIR``; a host of one party holds that
 party's services only, and finds the SuperLink under its public name. Of a cloud and its edges, an edge's host
@@ -81,7 +81,7 @@ def compose_file(
     cuda: bool = False,
     project: Project | None = None,
 ) -> Tree:
-    """Return the Compose file of one host, for all parties together, for the server alone or for one node.
+    """Return the Compose file of one host, which runs all parties, only the server, or only one node.
 
     Args:
         federation: of them all.
@@ -228,7 +228,7 @@ def _say_resources(service: Tree, federation: Federation, *, cuda: bool) -> None
 
 
 def _of_party(tree: Tree, party: str, nodes: Sequence[Node], place: Containers) -> Tree:
-    """Reduce a Compose file to one party's services; other hosts are reached by the SuperLink's proxy."""
+    """Reduce a Compose file to one party's services; the SuperLink's proxy connects the parties' hosts."""
     server = party == SERVER
     outside = {f"{node.supernode}-{GATE}" for node in nodes}
     kept: Tree = {}

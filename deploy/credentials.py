@@ -191,7 +191,7 @@ class Store:
             self._write(files / CA_FILE, authority.certificate_pem)
 
     def awaited(self, services: Sequence[Service]) -> list[str]:
-        """List the files that this host's services still need from the consortium (all parties together)."""
+        """Return a list, empty or of one line: how to get missing files from the consortium (all parties)."""
         public = self.root / PUBLIC
         missing = [name for name in (ROSTER_FILE, CONSORTIUM_FILE) if not (public / name).exists()]
         if not missing:
@@ -212,7 +212,7 @@ class Store:
         return authority
 
     def _secret(self, services: Iterable[Service], party: str) -> bytes:
-        """Return a party's secret, shared by its SuperExec and SuperLink or SuperNode; draw a missing one."""
+        """Return the secret that a party's SuperExec shares with its SuperLink or SuperNode, or a new one."""
         for service in services:
             path = credentials_of(self.root, service.name) / SECRET_FILE
             if service.party == party and path.exists():

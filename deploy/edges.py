@@ -120,7 +120,7 @@ class Layers:
         return (*SHARED, *OF_EDGES, *(OF_TRUSTED if self.edges[host].trusts_edge else ()))
 
     def words(self, host: str, given: Sequence[str]) -> list[str]:
-        """Return all settings (key=value) of one host's run: the host's own, then those for all hosts."""
+        """Return all settings (key=value) of one host's run: defaults, the host's own, and given ones."""
         if host == CLOUD:
             given = [word for word in given if word.partition(".")[0] in SHARED_GROUPS]
         federation = self.cloud if host == CLOUD else self.edges[host]

@@ -58,7 +58,7 @@ logger = logging.getLogger("uvicorn.error")
 
 @dataclass(frozen=True)
 class Share:
-    """The limits of one sender at the SuperLink's proxy (gate): open requests, bytes per request, and time.
+    """The share of the SuperLink's proxy (gate) that one sender may use: open requests, bytes and time.
 
     Attributes:
         at_once: requests that are answered at the same time.
@@ -75,7 +75,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Shares:
-    """The limits of the SuperLink's proxy (gate) for nodes and for unknown callers.
+    """The shares of the SuperLink's proxy (gate) that each node and all unknown callers may use.
 
     Attributes:
         of_key: what each known key has.

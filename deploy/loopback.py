@@ -64,7 +64,7 @@ VARIABLES = (
 
 @dataclass(frozen=True)
 class Named:
-    """The files, ports and environment variables that a ServerApp needs by the settings of its training.
+    """The files, ports and environment variables that a ServerApp needs under the settings of a training.
 
     `reads`, `writes`: files. `connects`: ports. `variables`: of the environment, by which a tracker is used.
     """

@@ -103,7 +103,7 @@ def federation_overrides(federation: Federation) -> tuple[str, ...]:
 
 
 def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:
-    """Return a training's settings (key=value): `overrides`, and defaults for few nodes where none is given.
+    """Return a training's settings (key=value): `overrides`, and defaults for settings that these leave out.
 
     A run that is resumed has all its settings, so nothing is added.
     """

@@ -110,7 +110,7 @@ def _folder(name: str, volume: Tree) -> Folder:
 
 
 def _placed(service: Service, place: Placement, reader: Service) -> Service:
-    """Adapt a service to where it runs: replace its container paths, hosts and ports by those there.
+    """Return a service with its container's paths, hosts and ports replaced by those of where it will run.
 
     `reader`: who reads its settings: what a SuperNode is told is for the app that it starts.
     """

@@ -115,7 +115,7 @@ def user_of(name: str) -> str:
 
 
 def unit(service: Service, place: Units, checkout: Path, data: str | None) -> str:
-    """Return a service's systemd unit, which sees only its own credentials and folders."""
+    """Return a service's systemd unit, by which the service sees only its own credentials and folders."""
     program, *arguments = service.command
     programs, folders = checkout / PROGRAMS, _folders(service, place, data)
     named = ":".join([*(path for _, path in folders), *_server_files(service, place)])
@@ -245,7 +245,7 @@ cd {checkout} && FLWR_HOME=${{FLWR_HOME:-$HOME/.gdpfed-flower}} exec .venv/bin/p
 
 
 def users(mine: Sequence[Service], root: Path) -> str:
-    """Return the file from which systemd-sysusers makes the services' users."""
+    """Return the content of the file from which systemd-sysusers makes the services' users and groups."""
     groups = "".join(f"g {user_of(party)} -\n" for party in sorted({each.party for each in mine}))
     return groups + "".join(f'u {user_of(each.name)} - "GDPFed+ {each.name}" {root}\n' for each in mine)
 

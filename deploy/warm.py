@@ -108,7 +108,7 @@ class Launcher:
         self._server: socket.socket | None = server
 
     def start(self, arguments: Sequence[str], **options: Any) -> "subprocess.Popen[Any] | None":
-        """Start a program as a fork of the preloaded process and return None, or else return a Popen."""
+        """Fork the preloaded process to run a program, and return None; if impossible, return a new Popen."""
         if arguments[0] == PROGRAM and not options and self._server is not None:
             with suppress(OSError):
                 self._server.send("\0".join(arguments[1:]).encode())

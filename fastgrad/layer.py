@@ -172,7 +172,7 @@ class Outer:
     inputs: torch.Tensor
 
     def measure(self, squares: Doubles, unscaled: Doubles) -> Call:
-        """Return a call to add ||g_i^T a_i||^2 to ``squares``, and to lift ``unscaled`` to >= ||a_i||^2."""
+        """Return a call that adds ||g_i^T a_i||^2 to `squares` and makes `unscaled` at least ||a_i||^2."""
         return partial(add_outer_squares, flat(self.outputs), flat(self.inputs), squares, unscaled)
 
     def add(self, factors: Doubles, total: torch.Tensor) -> list[Call]:

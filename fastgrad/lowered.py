@@ -44,7 +44,7 @@ class LoweredLayer(ABC):
     @property
     @abstractmethod
     def floats(self) -> int:
-        """About how many floats one record needs in a layer's buffers, also for a convolution's gradient."""
+        """About how many floats one record needs in a layer's buffers, including a convolution's gradient."""
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ class _Reader:
 
     @property
     def _is_rearranged(self) -> bool:
-        """Whether the present result has its features in another order than the model."""
+        """Whether the features of the present result are in another order than in the model."""
         return not np.array_equal(self.result.features, np.arange(self.result.shape[2]))
 
     @property

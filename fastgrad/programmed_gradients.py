@@ -53,7 +53,7 @@ class ClippedProgram:
         self._add = [call for part in self._parts for call in part.add(self._factors, total)]
 
     def add(self, x: torch.Tensor, y: torch.Tensor, absent: Absent, most: float) -> None:
-        """Add the records' clipped gradients to the sum; skip absent records and infinite or huge norms."""
+        """Add clipped gradients to the sum, but not those of absent records or of infinite or huge norm."""
         self._clip(x, y, absent, most, LONGEST * most)
         for call in self._add:
             call()

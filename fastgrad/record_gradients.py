@@ -176,7 +176,7 @@ class RecordGradients:
         return max(1, self.memory_budget() // max(self.record_bytes, least_bytes))
 
     def steady_width(self, expected: float, least_bytes: int = 0, rows: int = 0) -> int:
-        """Return how many records to compute at once: no record's gradient may depend on the other records.
+        """Return how many records a pass may have so that no record's gradient depends on the other records.
 
         A library multiplies matrices of one row, of three and of four with other kernels, whose float32 sums
         differ in their last bits. Under a model whose large terms cancel, these bits are the whole gradient.

@@ -10,7 +10,7 @@ from conf.errors import ConfigError, GDPFedError, InputError, either, not_known
 
 
 def line_of(error: GDPFedError) -> str:
-    """Return an error's text for users, followed by its kind in brackets, a heading in docs/refusals.md."""
+    """Return an error's text for users, with its kind (a heading in docs/refusals.md) in brackets."""
     public = next(each for each in type(error).__mro__ if not each.__name__.startswith("_"))
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", public.__name__.removesuffix("Error"))
     shown = "\n".join(map(printable, str(error).split("\n")))

@@ -25,7 +25,7 @@ RecordIs = Literal["record", "person"]
 
 
 def person_words(parties: int) -> str:
-    """Return "" if `parties` is 0, "person" if it is 1, or "person at up to 3 parties" if it is 3."""
+    """Return words for a protected record that is a person: "person at up to 3 parties" for 3, "" for 0."""
     several = f" at up to {parties} parties" if parties > 1 else ""
     return f"person{several}" if parties else ""
 

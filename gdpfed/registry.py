@@ -117,7 +117,7 @@ class Registry(Generic[T]):
 
 @lru_cache(maxsize=32)
 def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
-    """Return one group's entry points of all installed packages; results are cached for each module path."""
+    """Return one group's entry points of all installed packages, cached for each value of ``sys.path``."""
     return entry_points(group=group)
 
 

@@ -25,7 +25,7 @@ def write_pictures(tables: Mapping[str, Measured], folder: Path) -> None:
 
 
 def figures_in(cell: str) -> list[float]:
-    """The numbers of a cell such as ``89.7 ± 1.0``."""
+    """Return the numbers in a table cell such as ``89.7 ± 1.0``."""
     return [float(each.replace(",", "")) for each in FIGURE.findall(cell)]
 
 

@@ -33,7 +33,7 @@ class Measured:
 
 
 def measured_tables(project: Path = PROJECT) -> Mapping[str, Measured]:
-    """All tables of the documents that a command has written, by name."""
+    """Return, by name, all tables of measured results that a command has written into docs/."""
     tables: dict[str, Measured] = {}
     for path in sorted((project / "docs").glob("*.md")):
         for table in _tables_of(path.read_text(encoding="utf-8")):

@@ -82,7 +82,7 @@ class LedgerAccountant:
         return math.exp(high)
 
     def get_privacy_spent(self, delta: float | None = None) -> PrivacySpent:
-        """Return epsilon and the number of releases at delta; None means the configuration's delta."""
+        """Return epsilon at this delta (None: the configuration's delta), and the number of releases."""
         delta = self._config.target_delta if delta is None else delta
         filter_of = "gaussian" if self._is_exact else "renyi"
         return PrivacySpent(self.get_epsilon(delta), delta, self.num_releases, f"gdpfed {filter_of} filter")

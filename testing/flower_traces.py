@@ -36,6 +36,6 @@ class FlowerTraces:
         return found
 
     def left(self) -> list[str]:
-        """Return the processes and files that a test has left behind."""
+        """Return the Flower folders of processes that still run, and the directories that a test left."""
         directories = [*self.homes.glob("tmp*"), *self.home.iterdir()]
         return [*self.running(), *(str(path) for path in directories)]

@@ -1,4 +1,4 @@
-"""A server that lies to real nodes, with colluding clients, and exactly what it learns from the sums.
+"""A lying server, with colluding clients, that asks real nodes for sums; computes what sums reveal to it.
 
 The server asks for any sum that it likes, and the nodes answer or refuse as in a deployment. For each masked
 vector of an honest node the noise in it is noted, by its key. So all sums that were unmasked are one Gaussian
@@ -108,12 +108,12 @@ class LyingServer:
         return True
 
     def agreed(self, client: int, run: str) -> Terms | None:
-        """Return the terms on which an honest client has begun a run, or None if it has not or forgot it."""
+        """Return the terms of a run from a client's ledger; None if the ledger does not have the run."""
         with locked_ledger(*budget.places_of(self.nodes[client].settings.budgets)) as file:
             return next((each.terms for each in file.ledger.runs if each.terms.run == run), None)
 
     def begin_again(self, client: int, terms: Terms) -> bool:
-        """Begin another run, so that an honest client forgets this one if it can; then begin this one."""
+        """Begin another run, so that a client may forget the run with `terms`; then begin this run again."""
         with patch.object(ClientLedger, "forget_free", partialmethod(ClientLedger.forget_free, most=1)):
             self.begin(client, replace(terms, run="another run"))
             return self.begin(client, terms)

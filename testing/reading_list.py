@@ -136,7 +136,7 @@ class Watch:
 
 
 def called() -> tuple[list[str], list[str]]:
-    """Return the files that a round calls, and all files that the whole run calls."""
+    """Return the files whose functions one round calls, and those whose functions the whole run calls."""
     with TemporaryDirectory() as folder:
         run(Path(folder) / "first", [*SETTINGS, "run.seed=1", "dataset.num_rounds=2"])
         watch = Watch()

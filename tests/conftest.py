@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Collect garbage again from here on, and only among what tests make."""
+    """Turn garbage collection on again, but only for objects made after pytest has collected the tests."""
     gc.freeze()
     gc.enable()
 
@@ -99,7 +99,7 @@ def _place(item):
 
 @pytest.fixture(autouse=True)
 def small_runs_are_cheap(request):
-    """Leave pictures out where no test looks at one, and train in one process but where engines are tested.
+    """For tests in UNDRAWN: draw no picture that no test looks at, and use one process (not in simulation/).
 
     To draw, and to fork two processes, takes each as long as to train.
     """

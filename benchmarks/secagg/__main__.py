@@ -130,7 +130,7 @@ def round_rows(num_clients: int, dimension: int) -> list[Row]:
 
 
 def steps_table(num_clients: int, dimension: int, repeats: int) -> Table:
-    """Make a table of the milliseconds of each step: from update to message, and from message to sum."""
+    """Make a table of the milliseconds of a secure sum's steps: update to message, and message to sum."""
     parameters = parameters_for(num_clients, dimension)
     encoding, bits = parameters.encoding(num_clients), parameters.modulus_bits
     update = np.full(dimension, 0.9 / np.sqrt(dimension), dtype=np.float32)

@@ -193,7 +193,7 @@ def _gaussian(mu: float) -> Any:
 
 
 def _thresholds() -> dict[str, Any]:
-    """Return a test case: scores of 40 canaries, with the expected guesses and rates of alarms.
+    """Return a test case: scores of 40 canaries, expected guesses, and rates of true and false alarms.
 
     A guess says whether a canary was in a run. The rates are those of true and of false alarms.
     """

@@ -1,4 +1,4 @@
-"""Test vectors of a client's privacy ledger: for given runs and rounds, their cost and what is refused."""
+"""Test vectors of a client's privacy ledger: steps of runs, whether each is allowed, and epsilon after it."""
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,7 +134,7 @@ _KEYS = ("do", "run", "round", "in_round")
 
 
 def _in_numbers(terms: Terms) -> dict[str, Any]:
-    """Return what a ledger records of a run as plain numbers: privacy event, rounds, and limits on them."""
+    """Return a run's conditions (terms) as plain values: privacy event, rounds, limits on participation."""
     (charge,) = terms.charges
     event = charge.event.to_dict()
     numbers = {key: each for key, each in event.items() if key not in ("turns", "num_rounds", "num_sums")}

@@ -1,4 +1,4 @@
-"""Checks that several groups of settings use."""
+"""Functions that check settings, for use by several setting groups."""
 
 from conf.errors import ConfigError
 

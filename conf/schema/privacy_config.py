@@ -179,7 +179,7 @@ class PrivacyConfig:
 
     @property
     def record_shares(self) -> tuple[float, ...]:
-        """The share of a client's records under each budget; empty if budgets are those of whole clients."""
+        """The fraction of a client's records under each budget; empty if budgets are of whole clients."""
         if self.budgets_of == "clients":
             return ()
         return tuple(self.group_shares or [1 / len(self.budgets)] * len(self.budgets))

@@ -100,7 +100,7 @@ class MethodConfig:
     average: Annotated[str, one_of("auto", "none", "polynomial")] = "auto"
 
     def validate(self) -> None:
-        """Check the options of a method; a subclass with more options extends this.
+        """Check the options of a method; a subclass with more options extends this check.
 
         Raises ConfigError: one line that names the value and the remedy.
         """

@@ -163,7 +163,7 @@ def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[
 
 
 def event_in(saved: Sequence[Mapping[str, Any]], round_index: int) -> Mapping[str, Any]:
-    """Return the privacy event of a round, counted from 0; rounds after the plan have the last event."""
+    """Return a round's privacy event (rounds from 0); rounds after the plan's end have the last event."""
     event: Mapping[str, Any] = {}
     end = 0
     for charge in saved:

@@ -177,7 +177,7 @@ def _chunked(price: Callable[[Floats], Floats], places: Floats, size: int = 500)
 
 @lru_cache(maxsize=64)
 def block_divergences(sigma: float, rounds: int) -> dict[int, float]:
-    """Return a block's Renyi divergence at each order 2, 3, ...: the larger for adding or removing a client.
+    """Return a block's Renyi divergence at orders 2, 3, ...: the larger of adding and of removing a client.
 
     Removed: the moments of a sum of one ratio more are those of the sum and of the ratio, by the binomial
     theorem. Added: R is at least its geometric mean.

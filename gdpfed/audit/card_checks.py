@@ -126,7 +126,7 @@ def _fields(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Field
 
 
 def _rounds(files: RunFiles) -> Expected:
-    """Return what the model card must say of how many rounds are done, and of why they are fewer."""
+    """Return what the model card must say: how many rounds are done and, if fewer than planned, why."""
     done, planned = len(files.rounds), files.plan["num_rounds"]
     early, pause = str((files.end or {}).get("early", "")), files.config["run"]["stop_after_round"]
     if done >= planned:

@@ -27,7 +27,7 @@ def result_sections(files: RunFiles) -> set[str]:
 
 
 def chosen_figures(files: RunFiles) -> Mapping[str, Any]:
-    """Return accuracy and metrics of a released model that is not the last round's; {} of any other."""
+    """Return accuracy and metrics of the released model if it is not the last round's; else {}."""
     end = files.end or {}
     figures = {name: end.get(name) for name in ("accuracy", "metrics")}
     return figures if figures["accuracy"] is not None or figures["metrics"] else {}
@@ -168,7 +168,7 @@ def _results(files: RunFiles) -> list[Fields]:
 
 
 def _last(files: RunFiles) -> Mapping[str, Any]:
-    """Return the last round's log entry, with the figures of the released model if it is another one."""
+    """Return the last round's log entry, in which accuracy and metrics are those of the released model."""
     return {**files.rounds[-1], **chosen_figures(files)}
 
 
@@ -181,7 +181,7 @@ def _shown(value: float | None) -> Expected:
 
 
 def _votes(vote: Mapping[str, Any] | None) -> list[Fields]:
-    """List the settings that clients voted on, most votes first; equal votes keep the order."""
+    """List the settings that clients voted on, most votes first; ties keep the order of the settings."""
     if vote is None:
         return []
     settings: Sequence[Sequence[float]] = vote["settings"]

@@ -1,4 +1,4 @@
-"""Compute the noise that hides a client from other members of a secure sum: all noise except theirs.
+"""Compute the noise that hides a client from colluding members of a secure sum, who know their own noise.
 
 A sum of r survivors, each with noise of standard deviation s in it, hides a client from c of its members
 behind s sqrt(r - c). Nobody needs a colluder to know its own share, so c is 1 at least; of n members, those

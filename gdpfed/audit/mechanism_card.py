@@ -49,7 +49,7 @@ class MechanismCard(ABC):
         return None
 
     def inference_row(self, index: int, number: int) -> Fields:
-        """Return what else the model card's row on membership inference must say, such as the budget."""
+        """Return the mechanism's own values in the card's row on membership inference, such as the budget."""
         return {}
 
     def fields(self) -> Fields:

@@ -326,7 +326,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _ledger_and_lock(path: Path) -> tuple[Any, list[str] | None]:
-    """Read a ledger file, and from its lock the hashes that it may have; None if there is no such lock.
+    """Read a ledger file and, from its lock file, the hashes that the ledger may have (None: no lock file).
 
     The node may write meanwhile: both belong together if the lock is the same before and after.
     """
@@ -344,7 +344,7 @@ def _ledger_and_lock(path: Path) -> tuple[Any, list[str] | None]:
 
 
 def _entries(data: Any) -> tuple[bool, list[NodeEntry]]:
-    """Return whether the checksum in a ledger file is right, and its runs."""
+    """Return whether the checksum in a ledger file is right, and the runs in the ledger."""
     if not isinstance(data, dict) or not {"ledger", "sha256"} <= data.keys():
         raise ValueError("it holds no ledger with its checksum")
     body = data["ledger"]

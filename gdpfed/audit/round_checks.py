@@ -207,7 +207,7 @@ def _check_falls(files: RunFiles, index: int) -> Iterator[str]:
 
 
 def check_budgets(files: RunFiles, groups: tuple[GroupAudit, ...]) -> Iterator[str]:
-    """Check that each group is within its budget, and that recorded epsilons equal the recomputed ones."""
+    """Check that each group is within its budget, and that recorded epsilons agree with recomputed ones."""
     for group in groups:
         if not group.within_budget:
             whose = "" if group.records is None else f", records {group.records.number},"

@@ -24,7 +24,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class RecordAudit:
-    """Audit results for one group of records: its share of the records, batch rate, and DP-SGD steps.
+    """Audit results for one group of records: its fraction of the records, batch rate, and DP-SGD steps.
 
     Attributes:
         number: of this group of records.
@@ -153,7 +153,7 @@ class AuditRule(ABC):
 
     @property
     def asked_budgets(self) -> Any:
-        """The configured privacy.budgets; if a list, the groups have these in order, or all the smallest."""
+        """The configured privacy.budgets; a list has one per group, or all groups have its smallest."""
         return self.files.config["privacy"]["budgets"]
 
     @property

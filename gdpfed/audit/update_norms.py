@@ -59,7 +59,7 @@ def shares_of(found: Mapping[str, Any]) -> list[list[float]]:
 
 
 def norm_sections(files: RunFiles) -> set[str]:
-    """Return the names of the lines about update norms that the model card of this run must contain."""
+    """Return the conditions on update norms that a run meets, to select the model card lines that apply."""
     if "norm_histogram" not in files.plan:
         return set()
     if files.norms is None:

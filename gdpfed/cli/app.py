@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_nowhere() -> None:
-    """Let what is left in the buffer of standard output go nowhere when the process ends."""
+    """Discard what is left in the buffer of standard output when the process ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

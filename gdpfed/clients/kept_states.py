@@ -24,7 +24,7 @@ def state_file(folder: Path, client_id: int, round_index: int) -> Path:
 
 @dataclass(frozen=True, eq=False)
 class KeptStates:
-    """The states that clients kept from earlier rounds, and the folder for the next ones.
+    """The states that simulated clients kept from earlier rounds, and the folder of their state files.
 
     Attributes:
         kind: of the state, by name.

@@ -39,7 +39,7 @@ from secagg import Encoding
 
 @dataclass(frozen=True, eq=False)
 class RecordJobs:
-    """What one or several clients compute from their records, in training steps that run together.
+    """The instructions, model and records of clients whose training steps are computed together.
 
     Attributes:
         orders: each client's own, all of one work.
@@ -261,7 +261,7 @@ def taken_from(data: Split, device: torch.device) -> Take:
 
 
 def checked_model(order: TrainingOrder) -> nn.Module:
-    """Return the order's model; raise OrderError if the DP-SGD steps in the order are out of range."""
+    """Build and return the order's model; raise OrderError if the order's DP-SGD steps are invalid."""
     model = built_gradients(order.task, choose_device(order.device)).model
     checked_steps(order)
     return model
@@ -275,7 +275,7 @@ def check_window(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding:
 
 
 def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch.Tensor:
-    """Return clients' model changes by a window of local steps, scaled to the sensitivities `jobs.bounds`."""
+    """Run local steps; return clients' model changes, scaled so that the sensitivities are `jobs.bounds`."""
     convex, bounds, eta = bound == "convex", jobs.bounds, jobs.orders[0].training.learning_rate
     for order, holder in zip(jobs.orders, jobs.holders, strict=True):
         check_rounding(order, jobs.theta, holder.batches.expected_size)
@@ -291,7 +291,7 @@ def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch
 
 
 def record_bound(order: TrainingOrder, dimension: int, grid: float) -> float:
-    """Return how far a record may move a result: C (2 C m in m steps of work window_steps) minus rounding.
+    """Return how far a record may move a result: clipping norm C (window_steps: 2 C a step), less rounding.
 
     Let S and S' be the sums with a record and without. They differ by C - grid sqrt(d) / w at most, exactly.
     Weighing makes that w C - grid sqrt(d). Clipping to the ball of the encoding, and clamping to its range,

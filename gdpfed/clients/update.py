@@ -40,7 +40,7 @@ def update_of(job: Job) -> torch.Tensor:
 
 
 def filling_steps(encoding: Encoding) -> npt.NDArray[np.int64]:
-    """Return integer zeros, shape (d,), for a client that was not drawn but sends all the same.
+    """Return integer zeros, shape (d,), for a client that was not sampled but must send a contribution.
 
     They hold nothing of the client, not even an indicator of its norm. The sum's noise is added as usual.
     """

@@ -28,7 +28,7 @@ def said_here() -> dict[str, str | int]:
 
 
 def foreign_wire(said: Mapping[str, object]) -> str | None:
-    """Return why messages of the other side cannot be read, or None if they can."""
+    """Return why the messages of a server or node with these versions cannot be read; None if they can."""
     theirs = said.get(WIRE, WIRE_VERSION)
     if theirs == WIRE_VERSION:
         return None

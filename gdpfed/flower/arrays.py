@@ -121,7 +121,7 @@ class Layout:
 
 
 def tied(arrays: Mapping[str, Numbers]) -> tuple[str, str] | None:
-    """Return the names of two arrays that begin with the same values, as tied ones do; None if none do.
+    """Return the names of two arrays that start with equal values, as shared weights do; None if none do.
 
     Constant arrays, such as biases of zero, are equal by chance and do not count.
     """

@@ -213,7 +213,7 @@ class GDPFed(Strategy):
 
 
 def _have(settings: Sequence[str], name: str) -> bool:
-    """Whether settings give a value, or name the run that goes on and has one."""
+    """Whether settings give ``name`` a value, or resume an earlier run, which has a value for it."""
     return any(setting.startswith((f"{name}=", "run.resume=")) for setting in settings)
 
 
@@ -259,7 +259,7 @@ def _refuse_other_work(config: Config) -> None:
 
 
 def _numbers(initial: ArrayRecord) -> dict[str, Numbers]:
-    """Return the initial arrays by name; raise LearningError for what is not a record of arrays."""
+    """Return the initial arrays by name; raise LearningError unless they are an ArrayRecord with numbers."""
     if not isinstance(initial, ArrayRecord):
         raise LearningError(
             f"initial_arrays is a {type(initial).__name__}: give an ArrayRecord, as in "
@@ -309,11 +309,11 @@ class _Watch(Extension):
         self._round = ended.record.round
 
     def after_rounds(self, run: OpenRun) -> None:
-        """Let figures of a model that another extension chose take the place of the last round's."""
+        """Step the round number back, so that a model chosen after training replaces the last result."""
         self._round = run.loop.state.completed_rounds - 1
 
     def _evaluated(self, arrays: ArrayRecord) -> Evaluation:
-        """Call the app's function and keep what it returns; raise ConfigError for what is no evaluation."""
+        """Call the app's function and keep its result; raise ConfigError if it is not a valid evaluation."""
         found = self.evaluate_fn(self._round, arrays) if self.evaluate_fn else None
         if found is None:
             return Evaluation(None, None)
@@ -332,7 +332,7 @@ class _Watch(Extension):
 
 
 def _number(name: str, value: object) -> float | None:
-    """Return a metric of the app's own function as a number; None stays; raise ConfigError for others."""
+    """Return a metric of the app's function as a float, or None for None; raise ConfigError otherwise."""
     if value is None or (isinstance(value, Real) and not isinstance(value, bool)):
         return None if value is None else float(value)
     raise ConfigError(f"evaluate_fn returned {name}={one_line(repr(value))}: return a number, as in 0.85")

@@ -77,7 +77,7 @@ def resolve(config: Config) -> Config:
 
 
 def _usual_against(config: Config, method: type[Method]) -> str:
-    """Return privacy.against: "everyone" if method or data ask for it and a run allows it, else "outsiders".
+    """Return the attacker: "everyone" if method or data ask for it and settings allow it, else "outsiders".
 
     An edge's clients are in more than one federation, and counts on held-out records are not an update.
     """

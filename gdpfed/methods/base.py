@@ -276,7 +276,7 @@ class Method(ABC):
         raise TypeError(f"{self.name}, round {round_index}: the plan's sampling draws the cohorts")
 
     def take_counts(self, counts: npt.NDArray[np.float64]) -> None:
-        """Receive the noised class counts that every client released before the first round, shape (n, B)."""
+        """Receive all clients' noised class counts before the first round, shape (clients, classes)."""
         raise TypeError(
             f"{self.name} does not use class counts, and was given those of {len(counts)} clients"
         )

@@ -9,7 +9,7 @@ from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 
 
 def noise_of_share(share: float, epsilons: Sequence[float], delta: float) -> float:
-    """Return the noise multiplier of a release whose mu^2 is ``share`` times the mu^2 of the smallest budget.
+    """Return the noise multiplier of a release that costs ``share`` of the smallest budget's squared GDP mu.
 
     mu is the parameter of one Gaussian release that costs the whole budget, of which squares add up.
     """

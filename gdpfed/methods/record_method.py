@@ -199,7 +199,7 @@ class RecordMethod(ConfiguredMethod):
         return getattr(self.config.method, "client_weights", "") == "batches"
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """Return the request for one sum over all drawn clients that have DP-SGD steps in this round."""
+        """Return the request for one sum over all sampled clients that have DP-SGD steps in this round."""
         asked = [
             index
             for index, (group, cohort) in enumerate(zip(self.plan.groups, cohorts, strict=True))

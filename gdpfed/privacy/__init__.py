@@ -1,1 +1,1 @@
-"""Privacy plans (client groups, sampling and noise), the epsilon they guarantee, and ledgers of its use."""
+"""Privacy plans (client groups, sampling, noise), their epsilon, and ledgers of the privacy cost so far."""

@@ -1,4 +1,4 @@
-"""Random allocation: each client takes part in one round of every block of rounds, drawn in secret.
+"""Random allocation: each client takes part in one round, drawn in secret, of every block of rounds.
 
 Source: after the idea of Feldman and Shenfeld, "Privacy Amplification by Random Allocation",
 arXiv:2502.08202, and "Efficient Privacy Loss Accounting for Subsampling and Random Allocation",
@@ -89,7 +89,7 @@ class AllocatedGaussian(Event):
         return self.noise_stddev > 0.0
 
     def for_members(self) -> Gaussian:
-        """Return the event of one Gaussian sum, which holds for attackers who know the client's round."""
+        """Return the event of one Gaussian sum: the cost against attackers who know the client's round."""
         return Gaussian(noise_stddev=self.noise_stddev, clipping_norm=self.clipping_norm)
 
 
@@ -207,7 +207,7 @@ def _deviation(sigma: float, rounds: int) -> float:
 
 @lru_cache(maxsize=64)
 def _mean_ratio(sigma: float, rounds: int, interval: float) -> _Ratio:
-    """Return the distribution of a block's mean likelihood ratio, from those of its two parts."""
+    """Return the distribution of a block's mean likelihood ratio, computed from two parts of the block."""
     if rounds == 1:
         return _one_ratio(sigma, interval)
     first = rounds // 2 if rounds % 2 == 0 else rounds - 1

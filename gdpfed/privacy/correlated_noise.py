@@ -220,7 +220,7 @@ def power_taps(power: float, num_taps: int) -> tuple[float, ...]:
 def best_taps(
     figure: Callable[[Sequence[float]], float], num_taps: int, num_rounds: int
 ) -> tuple[float, ...]:
-    """Search decreasing taps (parts of noise that later rounds subtract) at which `figure` is smallest.
+    """Search decreasing taps (parts of noise to subtract later) that minimise the function `figure`.
 
     The search begins at taps that halve and, if there are several, at the best ones in closed form too: among
     many taps it does not find these by itself.

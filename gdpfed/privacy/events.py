@@ -316,7 +316,7 @@ class LocalWindows(Event):
 
     @property
     def mixture(self) -> GaussianMixture:
-        """A release after m steps as a Gaussian mixture: a record's possible moves, and their chances."""
+        """A window's release as a Gaussian mixture: how far one record shifts it, with which probability."""
         q, m = self.batch_rate, self.window_steps
         if self.bound == "convex":
             moves = [float(met) for met in range(1, m + 1)]

@@ -127,7 +127,7 @@ class DrawsAhead(ABC):
 
     @abstractmethod
     def drawn_at(self, group: GroupPlan, round_index: int) -> int:
-        """Return the first round of this round's block. The cohorts of a block are drawn together."""
+        """Return the first of those rounds whose cohorts are drawn together with the cohort of this round."""
 
 
 class HasEdges(ABC):

@@ -203,7 +203,7 @@ def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str
 
 
 def _of_tables(said: Collection[str]) -> list[str]:
-    """Return default settings of tables that arrays do not share, except those that the user set."""
+    """Return settings whose defaults for tables differ from those for arrays, except those the user set."""
     tables, others = (compose_options([f"dataset={name}"]).dataset for name in ("csv", DATASET))
     return [
         f"dataset.{key}={tables[key]}"

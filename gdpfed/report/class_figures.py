@@ -33,7 +33,7 @@ class Figure:
 
     @classmethod
     def mean(cls, figures: "Sequence[Figure]") -> "Figure":
-        """Average a metric and its interval over runs; add the standard deviation between runs."""
+        """Return a metric and its interval, averaged over runs, with the standard deviation between runs."""
         if len(figures) == 1:
             return figures[0]
         value, low, high = np.mean([(each.value, each.low, each.high) for each in figures], axis=0).tolist()
@@ -109,7 +109,7 @@ def specificity(scores: Scores, labels: Labels) -> Figure:
 
 
 def calibration(scores: Scores, labels: Labels) -> Figure:
-    """Return calibration in the large: the mean predicted probability of class 1 minus its share of rows."""
+    """Return calibration in the large: class 1's mean predicted probability minus its share of the rows."""
     gaps = softmax(scores, axis=1)[:, 1] - (labels == 1)
     if len(gaps) < 2:
         return NOT_DEFINED

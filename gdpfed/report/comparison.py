@@ -155,7 +155,7 @@ def _order(key: str) -> int:
 
 
 def _causes(differing: Sequence[str]) -> list[str]:
-    """Return the differing settings, without a ``dataset.x`` if an ``x`` of another section differs too."""
+    """Return the settings that differ; omit ``dataset.x``, a default, if the ``x`` that uses it differs."""
     elsewhere = {_short(key) for key in differing if not key.startswith("dataset.")}
     return [key for key in differing if not key.startswith("dataset.") or _short(key) not in elsewhere]
 

@@ -203,7 +203,7 @@ def _budget_rows(line: Line) -> list[list[str]]:
 
 
 def whom_it_holds_against(plan: Mapping[str, Any]) -> str:
-    """Return against whom the epsilon of a saved plan holds: everyone, outsiders, or all but the server.
+    """Return against whom a saved plan's epsilon holds, such as everyone; a dash for no privacy.
 
     Batches of records are drawn on the clients, unknown to everybody, and noise of a client's own hides its
     contribution from whoever sees it: there it needs no secret sample of clients.

@@ -155,7 +155,7 @@ def _like(table: rich.table.Table, *, first: bool, last: bool) -> rich.table.Tab
 
 @dataclass(frozen=True)
 class Table:
-    """A table of texts with headings; the first column names the row, others contain figures.
+    """A table of texts with headings; the first column names each row, and the other columns hold values.
 
     `title`: what it shows, one line. `headings`: one a column, units included. `rows`: as many cells each as
     there are headings. `note`: what must be known to read it.

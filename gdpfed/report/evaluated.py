@@ -29,7 +29,7 @@ class Result:
 
     @classmethod
     def of(cls, directory: Path, record: RoundLogEntry) -> Self:
-        """Return the result of a run, measured by the server or counted by clients.
+        """Return a run's metric as the server measured it or, failing that, from clients' held-out records.
 
         `record`: of its last round. If this round was not evaluated, the metric after an earlier one counts.
         A released model that is not that of the last round has figures of its own.

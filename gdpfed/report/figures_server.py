@@ -229,7 +229,7 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 def is_for(host: str, names: Collection[str]) -> bool:
-    """Whether a Host header is one of `names`, or an IP address; this check keeps foreign web pages out.
+    """Whether a Host header is one of `names`, or an IP address; this check stops DNS rebinding.
 
     A page of somebody else's may have its own name lead to this machine, and its script may then read what a
     browser gets from here. An address is not a name that anybody could lead elsewhere.

@@ -80,7 +80,7 @@ def holdings(task: Task) -> Holdings:
 
 
 def partition_table(held: Holdings) -> Table:
-    """Return a table of the smallest, median and largest number of examples that a client has."""
+    """Return a table of how many examples and classes a client has: minimum, median and maximum."""
     several = {"class": "classes", "label": "labels"}[held.weighed]
     counted = [("examples", held.examples), (several, held.classes)]
     if held.characters is not None:
@@ -141,7 +141,7 @@ def _draw_sizes(axes: Axes, held: Holdings) -> None:
 
 
 def _ticks_between(axes: Axes, cells: Sequence[int]) -> None:
-    """Label about ten clients and classes on the axes, each in the middle of its cell."""
+    """Label about ten clients and ten classes of a heat map on its axes, each in the middle of its cell."""
     for axis, count in zip((axes.xaxis, axes.yaxis), cells, strict=True):
         positions = np.arange(0, count, max(1, count // 10))
         axis.set_ticks(positions + 0.5, [str(position) for position in positions])

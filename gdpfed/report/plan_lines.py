@@ -129,7 +129,7 @@ def inference_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
 
 
 def _protected(plan: PrivacyPlan) -> Iterator[tuple[int, int, str]]:
-    """Yield (client group, record group, label) for each budget of a plan; 0 stands for no record groups."""
+    """Yield (client group, record group, label) for each budget; the record group is 0 if there are none."""
     for index in range(len(plan.groups)):
         for number, records in enumerate(record_groups(plan.mechanism, index)):
             yield index, number, f"{index}, records of budget {records.epsilon:g}"
@@ -228,7 +228,7 @@ def plan_details(plan: PrivacyPlan, config: Config) -> list[Fact]:
 
 
 def plan_warnings(plan: PrivacyPlan, config: Config, least_members: int | None = None) -> Iterator[str]:
-    """Yield warnings about a plan: large delta, trust, unspent budgets, rounds without sums, and others.
+    """Yield warnings about a plan, such as on a large delta, a lying server, or cohorts that are too small.
 
     `least_members`: of whatever is read; None for `secagg.minimum_cohort`.
     """

@@ -184,7 +184,7 @@ def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
 
 
 def _compared(row: ComparedPlan, reasons: Sequence[str]) -> tuple[str, ...]:
-    """Return table cells: noise; most rounds or, against outsiders, epsilon against the server; messages.
+    """Return three table cells: noise; a client's most rounds, or epsilon against the server; and messages.
 
     A client's most rounds are shown if the plan's epsilon holds against everyone.
     """

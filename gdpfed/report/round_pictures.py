@@ -44,7 +44,7 @@ class TurnRow:
 
 @dataclass(frozen=True)
 class TurnGroup:
-    """A group in the picture of scheduled rounds: its clients, epsilon, and what noise they subtract later.
+    """A group in the picture of scheduled rounds: clients, epsilon, and the parts of noise subtracted later.
 
     `clients`: their ids. `epsilon`: its budget. `taps`: which parts of its noise a client takes back in the
     next rounds.

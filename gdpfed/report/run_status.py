@@ -222,7 +222,7 @@ def _run_in(path: Path) -> Path:
 
 
 def _is_held(path: Path) -> bool:
-    """Whether a process has locked the run, as each does that works on it, or whether that cannot be said."""
+    """Whether a process may be working on the run: the run's lock is taken, or it cannot be tested."""
     try:
         folder = os.open(path, os.O_RDONLY)
     except OSError:

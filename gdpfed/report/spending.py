@@ -17,7 +17,7 @@ ADDED_UP = (
 
 @dataclass(frozen=True)
 class Step:
-    """What one run cost a party: epsilon before and after the run, and the party's budget."""
+    """One party's total epsilon before and after a run, and its limit: the first plus the run's budget."""
 
     before: float
     after: float

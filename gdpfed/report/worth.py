@@ -1,4 +1,4 @@
-"""The result of comparing models: metrics of each in total and by party, and the errors of single rows."""
+"""The result of a comparison of models: metrics in total and by party, and each row's sampling error term."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

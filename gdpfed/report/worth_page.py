@@ -24,7 +24,7 @@ METRICS = {AREA: "auc"}
 
 
 def draw_worth(compared: Sequence[tuple[Line, Worth]], directory: Path) -> Path | None:
-    """Draw accuracy or AUC against epsilon, and a line for each other model; None if no run has privacy.
+    """Draw accuracy or AUC against epsilon, with a line for each compared model; None if no run has privacy.
 
     Bars, and the band of each party alone, are the 95 % intervals that follow from the test rows.
     """

@@ -69,7 +69,7 @@ class Fleet(ABC):
 
     @property
     def has_edges(self) -> bool:
-        """Whether there are edge servers between clients and server, which may be trusted with updates."""
+        """Whether a trusted edge server can add a sum's noise in place of the clients."""
         return False
 
     @property

@@ -174,7 +174,7 @@ class RoundLoop:
         return theta, _Outcome(sizes, failures, reachable, sums, extensions.record(), noted)
 
     def _next_model(self, found: object, start: Theta) -> Theta:
-        """Return what a method has made of a model as float32[d]; raise RunError if it is not d numbers."""
+        """Return the model that a method computed, as float32[d]; raise RunError unless it is d numbers."""
         moved = np.asarray(found)
         if moved.shape == start.shape and moved.dtype.kind in "fiu":
             return moved.astype(np.float32, copy=False)

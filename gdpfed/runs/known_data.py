@@ -76,7 +76,7 @@ def _hashes(task: Task) -> dict[str, str]:
 
 
 def _place(task: Task, setting: str) -> str:
-    """Return the data file that a setting names; if it names no file, return another name for the data."""
+    """Return the data file of a setting or, without a file, the setting (key=value) that chooses the data."""
     source = task.source
     if setting == PARTITION_OPTIONS:
         return task.owners_file or f"dataset.partition={task.partition}"

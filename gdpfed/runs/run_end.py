@@ -1,4 +1,4 @@
-"""How a run ended: why before its last planned round, and the figures of a model that an extension chose."""
+"""The end of a run: the reason for an early end, and metrics of a released model that an extension chose."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -11,7 +11,7 @@ from gdpfed.runs.round_log import RoundLogEntry
 
 @dataclass(frozen=True)
 class RunEnd:
-    """The end of a run; it says nothing if all planned rounds are done and the last model is released.
+    """The end of a run; its fields are empty if all planned rounds are done and the last model is released.
 
     Attributes:
         early: before which round the run ended, and why; empty if all planned rounds are done.
@@ -32,7 +32,7 @@ class RunEnd:
         return read_result(directory / END_FILE, "the end of a run", lambda values: cls(**values)) or cls()
 
     def save(self, directory: Path) -> None:
-        """Write the end of a run into its directory, unless it says nothing."""
+        """Write the end of a run into the run's directory; if all fields are empty, delete the file."""
         path = directory / END_FILE
         if self.early or self.evaluated:
             save_result(path, asdict(self))
@@ -41,11 +41,11 @@ class RunEnd:
 
     @property
     def evaluated(self) -> bool:
-        """Whether it has figures of the released model, since the last round has those of another one."""
+        """Whether the released model has its own metrics, because it is not the model of the last round."""
         return self.accuracy is not None or bool(self.metrics)
 
     def judged(self, record: RoundLogEntry) -> RoundLogEntry:
-        """Return the log entry of the last evaluated round, with the figures of the released model."""
+        """Return a round's log entry, with the released model's own metrics if there are any."""
         if not self.evaluated:
             return record
         return replace(record, accuracy=self.accuracy, metrics=dict(self.metrics), loss=None)

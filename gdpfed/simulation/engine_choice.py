@@ -88,7 +88,7 @@ def choose_engine(
 
 
 def usual_workers() -> int:
-    """Return the default number of worker processes: one for each core."""
+    """Return the default number of worker processes: one for each core, or 1 if processes cannot fork."""
     return len(os.sched_getaffinity(0)) if can_fork() else 1
 
 

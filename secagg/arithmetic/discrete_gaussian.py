@@ -50,7 +50,7 @@ Integers = NDArray[np.int64]
 
 
 class Tables(NamedTuple):
-    """Tables for drawing discrete Gaussian noise: a direct table, and an alias table for remaining draws.
+    """Lookup tables of a discrete Gaussian: a direct table and, where that has no value, an alias table.
 
     An entry -2**15 of `direct` means to use the alias table.
 
@@ -190,7 +190,7 @@ def _span(cells: int) -> range:
 
 
 def shape_of(integer_stddev: float) -> tuple[int, int, int]:
-    """Look up the table parameters sigma, k and number of cells for noise of this standard deviation."""
+    """Look up sigma, scale factor k and number of table cells for noise of this standard deviation."""
     if integer_stddev not in _SHAPES:
         raise ValueError(f"integer_stddev is {integer_stddev!r}: use one of {', '.join(map(str, _SHAPES))}")
     return _SHAPES[integer_stddev]

@@ -129,7 +129,7 @@ class Encoding:
 
     @property
     def clip_bound(self) -> float:
-        """The norm to which updates are clipped: a little below C, so that rounded updates stay within C.
+        """The bound to which updates are clipped, so that rounded updates stay within the clipping norm.
 
         Rounding adds at most grid sqrt(d) / 2. The factor 1 - 2**-36 covers the errors of float64.
         """

@@ -1,4 +1,4 @@
-"""Noise in several parts, some of which the server removes after a sum; and the bits that a sum needs.
+"""Noise in parts, some of which the server removes after a sum, and the number of bits for a sum.
 
 XNoise (Jiang et al., Dordis, EuroSys 2024): each client adds one part of noise that always stays, and L
 further parts. Each further part is meant for a larger number of dropouts; if fewer clients dropped out, the
@@ -212,19 +212,19 @@ class Contributors:
 
     @property
     def noisy(self) -> int:
-        """n2 - D - c: the smallest number of members whose noise is in the sum and unknown to colluders."""
+        """The fewest members whose noise counts: all (n2) minus tolerated dropouts (D) and colluders (c)."""
         return self.number - self.dropout_tolerance - self.corrupt_tolerance
 
     @property
     def staying(self) -> int:
-        """n', the number of members among whom the permanent noise is divided.
+        """n', the number of members that divide the noise which always stays in the sum.
 
         It is n2 - c with noise levels, and n2 - D - c without.
         """
         return self.noisy + (self.dropout_tolerance if self.most_noise_levels else 0)
 
     def norm_in_noise(self, noise_multiplier: float) -> float:
-        """Return sqrt(n') / sigma, the ratio of the clipping norm to one client's permanent noise."""
+        """Return sqrt(n') / sigma, the clipping norm divided by one client's noise that always stays."""
         return math.sqrt(self.staying) / noise_multiplier
 
     def levels(self, base_stddev: float) -> NoiseLevels:

@@ -221,7 +221,7 @@ class PublicKeys:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "PublicKeys":
-        """Read public keys that `to_bytes` wrote; raise DecodeError if the last byte is neither 0 nor 1."""
+        """Read keys that `to_bytes` wrote; raise DecodeError unless the last byte (a flag) is 0 or 1."""
         first, second, third = SECRET_BYTES, 2 * SECRET_BYTES, 3 * SECRET_BYTES
         if data[third:] not in (b"\0", b"\1"):
             raise DecodeError(

@@ -83,7 +83,7 @@ def check_sid(state: ClientState, stage: Stage, sid: bytes) -> None:
 
 
 def check_contributors(state: ClientState, request: MaskRequest) -> None:
-    """Raise RemoteProtocolError for too few contributors, or if not exactly the neighbours sent shares.
+    """Raise RemoteProtocolError for too few contributors, or for missing shares or shares of non-neighbours.
 
     The client computes its neighbours itself, so a server that used another graph is refused.
     """

@@ -175,7 +175,7 @@ class ClientSession:
             return deal_shares(state, self._random_bytes).encode()
 
     def accept_shares(self, data: bytes) -> int:
-        """Stage 3, first half: decrypt the shares that other members sent to this one.
+        """Stage 3, first half: decrypt members' secret shares; return how many members send an update.
 
         If a member's shares cannot be decrypted or do not fit their commitments, this client goes on without
         them and names the member in its answer (`complaints`). Returns n2, the number of members that

@@ -193,7 +193,7 @@ class SumParameters:
 
     @property
     def known_shares(self) -> int:
-        """How many members' noise adversaries may know: the tolerated corrupt members; with masks at least 1.
+        """The number of members whose noise an adversary may know: corrupt ones, but at least 1 with masks.
 
         An adversary that is a member knows its own noise, and up to c colluding members know their noise
         together; all of them may send an update. In a sum in clear no member adds noise.
@@ -202,7 +202,7 @@ class SumParameters:
 
     @property
     def lost_members(self) -> int:
-        """How many members of a sparse graph may drop out: n D / num_updates, rounded up."""
+        """How many of n members of a sparse graph may drop out: n D / num_updates; D: tolerated dropouts."""
         return -(-self.dropout_tolerance * self.num_clients // self.num_updates)
 
     @property
@@ -289,7 +289,7 @@ class SumParameters:
         return _encoding(self, num_contributors)
 
     def noise_level(self, num_contributors: int, num_dropped: int) -> tuple[NoiseLevels | None, int]:
-        """Return the noise levels, and the one that suffices after this many dropouts; (None, 0) if none."""
+        """Return noise levels and the lowest that suffices after these dropouts; (None, 0) without levels."""
         levels = self.encoding(num_contributors).levels if self.noise_levels else None
         return levels, levels.level_of(num_dropped) if levels else 0
 

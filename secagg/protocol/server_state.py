@@ -33,7 +33,7 @@ from secagg.sum_errors import Cause, RemoteProtocolError
 
 @dataclass(repr=False, eq=False)
 class ServerState:
-    """What the server's session of one secure sum knows so far; empty: not known yet, or erased.
+    """What the server's session of one secure sum knows so far; an empty value is unknown yet, or erased.
 
     Attributes:
         parameters: the sum's public parameters.

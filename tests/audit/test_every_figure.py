@@ -1,4 +1,4 @@
-"""Tests of the audit: a changed figure in plan, ledger or rounds is found, and so is any changed file."""
+"""Tests of the audit, which must find changed values in plan, ledger and round log, and changed files."""
 
 import copy
 import json
@@ -124,7 +124,7 @@ def holds(directory):
 
 
 def test_every_figure_of_plan_and_ledger_is_computed_again(tmp_path, honest):
-    """An audit finds a changed figure in plan or ledger, also if the ledger has the changed plan's hash."""
+    """An audit finds a changed value in plan or ledger, even if the ledger names the changed plan's hash."""
     directory = as_unfinished(honest, tmp_path / "run")
     assert audit_run(directory).passed
     believed, free = [], (*FREE, *ALSO_FREE[honest.name])

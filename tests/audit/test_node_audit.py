@@ -1,4 +1,4 @@
-"""A node's own ledger under audit: honest ones pass, changed ones are named."""
+"""Tests of the audit of a node's own ledger: honest ledgers pass, and each change is named."""
 
 import hashlib
 import json
@@ -49,7 +49,7 @@ def test_an_honest_ledger_passes(ledger, capsys):
 
 
 def rewritten(path, change):
-    """Change the content of a ledger file; store a checksum and a lock that fit, as a forger would."""
+    """Change a ledger's content, and store a matching checksum and lock file, as a forger would."""
     with locked_ledger(path) as file:
         body = file.ledger.to_dict()
     change(body)
@@ -182,7 +182,7 @@ def test_no_ledger_is_one_line(tmp_path, text, capsys):
 
 
 def test_of_a_block_of_rounds_a_node_sends_one_update_and_pays_for_each_that_is_left(tmp_path):
-    """The audit charges a run one update per block of rounds left; its epsilon agrees with the ledger's."""
+    """The audit charges a run one update per block of rounds that ends in or after the run's first round."""
     plan = make_allocated_plan(
         groups=groups_from_shares(40, (1.0,)),
         num_rounds=7,

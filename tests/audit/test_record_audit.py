@@ -1,4 +1,4 @@
-"""An audit of runs that protect records: honest ones pass, and what was changed is named."""
+"""Tests of the audit of runs that protect records: honest runs pass, and each changed value is named."""
 
 import hashlib
 import json
@@ -51,7 +51,7 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory):
-    """Run each configuration in METHODS once; return the files of all runs as text, by name."""
+    """Run each configuration in METHODS once; return the text of each run's files, by run and file name."""
     runs = {}
     for name, overrides in METHODS.items():
         directory = tmp_path_factory.mktemp("records") / name
@@ -361,7 +361,7 @@ def test_a_record_that_may_have_changed_its_group_pays_for_the_dearest(tmp_path,
 
 
 def rewritten(path, change):
-    """Change the second run in a ledger file and store a checksum that fits, as a forger would."""
+    """Change the second run of a ledger, and store a checksum that matches, as a forger would."""
     data = json.loads(path.read_text())["ledger"]
     change(data["runs"][1])
     digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()

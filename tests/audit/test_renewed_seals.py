@@ -1,4 +1,4 @@
-"""Tests of changed files whose hashes are all renewed: the audit computes figures again and finds changes."""
+"""Tests of forged runs whose hashes match their files: the audit finds changes by recomputing values."""
 
 import json
 import shutil
@@ -68,7 +68,7 @@ def at(*path, factor=None, to=None):
 
 
 def at_a_tenth_of_the_norm_later(plan):
-    """Charge the second round at a tenth of the clipping norm, which makes its epsilon small."""
+    """Change a plan so that the second round is charged at a tenth of the clipping norm, to lower epsilon."""
     (charge,) = plan["groups"][0]["charges"]
     event = {**charge["event"], "clipping_norm": charge["event"]["clipping_norm"] / 10}
     plan["groups"][0]["charges"] = [{**charge, "count": 1}, {**charge, "count": 1, "event": event}]
@@ -92,7 +92,7 @@ def at_a_third_of_the_norms(plan):
 
 
 def charged(kinds, **entries):
-    """Return a function that changes all charged events; `kinds` makes them events of steps on records."""
+    """Return a function that sets `entries` in all charged events; if `kinds`, it makes them DP-SGD steps."""
 
     def change(data):
         groups = [group["charges"] for group in data["groups"]] if "groups" in data else data["charges"]
@@ -309,7 +309,7 @@ def test_charges_are_compared_with_a_plan_and_settings_that_agree(copy, name, ke
 
 @pytest.mark.parametrize("tested", ["about 90 records, by noised counts", "0 records", ""])
 def test_a_result_at_chance_that_nobody_tested_is_a_finding(copy, tested):
-    """An audit finds a file that calls the result chance level although the server tested nothing."""
+    """An audit finds a claim of a chance-level result without a count of records that the server tested."""
     directory = copy("records")
     config = yaml.safe_load((directory / "config.yaml").read_text())
     at("run", "evaluation", to="server")(config)
@@ -421,7 +421,7 @@ def test_a_card_without_a_seal_is_compared(copy):
 
 
 def test_a_field_without_a_figure_is_refused(tmp_path):
-    """The list of lines in model cards may name only fields whose expected value the audit knows."""
+    """The audit refuses a model-card line if it knows no value for a field, or if the line has no name."""
     with pytest.raises(AuditError, match="this audit has no expected value: more"):
         list(compare("epsilon in all: 3", [Form("a", "epsilon in all: {more}", frozenset())], (), {}, {}))
     (tmp_path / "lines.txt").write_text("[]\nno name here\n")
@@ -430,7 +430,7 @@ def test_a_field_without_a_figure_is_refused(tmp_path):
 
 
 def test_an_audit_cannot_know_what_no_other_file_says(copy):
-    """A learning rate changed in both files that hold it passes the audit; only the seal's hash differs."""
+    """An audit passes if a learning rate was changed in both files that hold it and the seal was renewed."""
     directory = copy("turns")
     before = audit_run(directory).seal
     config = yaml.safe_load((directory / "config.yaml").read_text())

@@ -1,4 +1,4 @@
-"""Tests of the audit's checks of whole runs: participations that are likely per round but not in total."""
+"""Tests of the audit's checks over all rounds: participations, cohort sizes, and clients that send zeros."""
 
 import json
 from collections import Counter
@@ -51,7 +51,7 @@ def files_of(
 
 
 def cohorts_with(total: int) -> list[list[int]]:
-    """Return ROUNDS cohorts of nearly equal size, with `total` members together; clients take turns."""
+    """Return ROUNDS cohorts of nearly equal size that have `total` members together, each client in turn."""
     members, sizes = (
         iter(range(total)),
         [(t + 1) * total // ROUNDS - t * total // ROUNDS for t in range(ROUNDS)],
@@ -66,13 +66,13 @@ def favouring(times: int) -> list[list[int]]:
 
 
 def two_sided(total: int) -> float:
-    """Twice the smaller tail of Binomial(ROUNDS CLIENTS, RATE), added up from its probabilities."""
+    """Return twice the smaller tail of Binomial(ROUNDS CLIENTS, RATE) at `total`, summed term by term."""
     chances = stats.binom.pmf(np.arange(ROUNDS * CLIENTS + 1), ROUNDS * CLIENTS, RATE)
     return float(2 * min(chances[: total + 1].sum(), chances[total:].sum()))
 
 
 def last_that_passes(step: int) -> int:
-    """Return the largest total that the audit accepts or, for a step of -1, the smallest."""
+    """Return the largest total of participations that the audit accepts; for step -1, the smallest."""
     total = round(RATE * ROUNDS * CLIENTS)
     while two_sided(total + step) >= UNLIKELY:
         total += step
@@ -220,7 +220,7 @@ def filled_files(drawn: Counts, filled: Counts) -> RunFiles:
 
 
 def test_a_round_without_a_sum_and_a_fill_that_no_sum_needs_are_named():
-    """The audit names a round with too few clients for a sum, and one with more added clients than needed."""
+    """The audit names a round with too few members for a sum, and one where too many clients send zeros."""
     drawn = np.random.default_rng(1).binomial(CLIENTS, RATE, ROUNDS)
     filled = 10 - drawn
     assert list(check_rounds(filled_files(drawn, filled))) == []

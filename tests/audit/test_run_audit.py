@@ -1,4 +1,4 @@
-"""An audit passes an honest run and names whatever was changed in its files."""
+"""Tests of the audit of a run: an honest run passes, and each change of its files is named."""
 
 import json
 import math
@@ -18,7 +18,7 @@ FILES = ("config.yaml", "plan.json", "assignment.json", "ledger.json", "rounds.j
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory):
-    """The files of one run with budgets 1, 3 and 6."""
+    """Run a training with budgets 1, 3 and 6; return the text of each of its files, by name."""
     directory = tmp_path_factory.mktemp("audit") / "run"
     run(directory, ["method=gdpfed", "privacy.accountant=pld"])
     return {name: (directory / name).read_text() for name in FILES}

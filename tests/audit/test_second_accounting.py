@@ -1,4 +1,4 @@
-"""The auditor's figures against closed forms and against the project's accountants, which share no code."""
+"""Tests of the auditor's accounting, against closed forms and against the project's separate accountants."""
 
 import math
 from dataclasses import replace
@@ -189,7 +189,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("kind", "changed"), WRONG)
 def test_an_event_that_no_program_writes_is_refused(kind, changed):
-    """The auditor refuses an event with wrong or missing entries, which could make a release too cheap."""
+    """The auditor refuses an event with wrong or missing entries, since such an event may cost too little."""
     event = {"kind": kind, **SAVED[kind]}
     assert epsilon_after(charges_of([{"event": event, "count": 2}]), DELTA) > 0
     with pytest.raises(ValueError, match="wrong entries|whole windows"):

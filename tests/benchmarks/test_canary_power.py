@@ -1,4 +1,4 @@
-"""Tests of the benchmark that measures after how many runs canaries find a fault, at its smallest size."""
+"""Tests, at tiny size, of the benchmark that measures how many runs canaries need to find a fault."""
 
 import benchmarks.canary_power as power
 from benchmarks.canary_power import HEADINGS, fault_row, power_table

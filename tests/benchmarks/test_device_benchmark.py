@@ -1,4 +1,4 @@
-"""The benchmark of masks on a device runs to its end where a CPU stands in for the device."""
+"""Tests of the benchmark of masks on a device (a GPU), with a CPU that stands in for the device."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The harness of the benchmarks: a command writes only its own tables, and all or none of them."""
+"""Tests of the benchmarks' harness: how tables are written into documents, and programs compared."""
 
 import pytest
 

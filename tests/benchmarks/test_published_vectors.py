@@ -1,4 +1,4 @@
-"""Tests of the published test vectors: the files can be made again exactly, and other formulas agree."""
+"""Tests of the published test vectors: their files are reproducible, and a second computation agrees."""
 
 import json
 import math
@@ -33,7 +33,7 @@ def read(kind: str) -> dict[str, Any]:
 
 
 def cases(kind: str, beginning: str = "") -> list[Any]:
-    """Return pytest parameters of all test vectors of a kind whose names begin with these letters."""
+    """Return pytest parameters of all test vectors of a kind whose names start with `beginning`."""
     found = [each for each in read(kind)["cases"] if each["name"].startswith(beginning)]
     assert found
     return [pytest.param(each["given"], each["expected"], id=each["name"]) for each in found]
@@ -318,7 +318,7 @@ class SecondLedger:
         return True
 
     def epsilon(self, also: str = "", *, seen: bool = False) -> float:
-        """Return the epsilon of all runs, with `also` of one more run that takes part as often as it may."""
+        """Return the epsilon of all runs and of a further run `also`, charged for all updates it may send."""
         if any("most_turns" in each for each in self.runs.values()):
             return epsilon_against_server(
                 [each for run in {*self.turns, also} - {""} for each in self._turns_of(run, run == also)],

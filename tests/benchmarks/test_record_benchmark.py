@@ -1,4 +1,4 @@
-"""Tests of the speed benchmark of steps on records, at tiny size: our steps, and tables with Opacus."""
+"""Tests, at tiny size, of the benchmark that compares the speed of our private steps with Opacus's."""
 
 import json
 import sys

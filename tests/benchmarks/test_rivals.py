@@ -1,4 +1,4 @@
-"""Tests of benchmarks that run in a rival library's environment: they import only packages that it has.
+"""Tests of benchmarks of other libraries: each benchmark imports only packages of that library's environment.
 
 Such an environment has the rival, torch and what torch needs. Here the rival is a stand-in, and every other
 package is out of reach, so an import that the environment cannot have fails.
@@ -76,7 +76,7 @@ print("done")
 
 
 def test_a_rivals_program_imports_of_us_what_its_environment_has():
-    """A benchmark of a rival imports only modules whose packages the rival's environment has."""
+    """A benchmark of another library imports only packages that the library's own environment contains."""
     asked = (" ".join([*PROGRAMS, "safetensors"]), " ".join(PROGRAMS.values()), " ".join(MODELS))
     done = subprocess.run(
         [sys.executable, "-c", WALLED, *asked], cwd=PROJECT, capture_output=True, text=True, check=False

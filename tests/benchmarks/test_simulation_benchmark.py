@@ -1,4 +1,4 @@
-"""Tests of the benchmark of simulation speed: which options it refuses, busy machines, and random data."""
+"""Tests of the benchmark of simulation speed: a busy machine, a missing rival, table rows, random data."""
 
 import sys
 from types import SimpleNamespace

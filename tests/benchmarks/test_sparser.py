@@ -19,7 +19,7 @@ OPTIONS = (("hidden_units", 12), ("num_layers", 1))
 
 @pytest.fixture(autouse=True)
 def own_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models that a test registers are gone when it ends."""
+    """Forget, at the end of each test, the models that the test has registered."""
     monkeypatch.setattr(MODELS, "_items", dict(MODELS._items))
 
 
@@ -55,7 +55,7 @@ def test_convolutions_of_low_rank_start_as_the_same_network_with_fewer_parameter
 
 
 def test_a_step_in_one_factor_is_the_full_step_projected() -> None:
-    """One step of B changes the map by the gradient of W times the projection on the rows of A."""
+    """A gradient step in B changes the map B A by the gradient of W, projected on the row space of A."""
     torch.manual_seed(0)
     full = nn.Linear(6, 3)
     low = LowRank(full, 2, both=False)
@@ -67,7 +67,7 @@ def test_a_step_in_one_factor_is_the_full_step_projected() -> None:
 
 
 class Models(Observer):
-    """Keeps the models of a run."""
+    """An observer that keeps the model of each round of a run."""
 
     def __init__(self) -> None:
         self.models: list[np.ndarray] = []
@@ -92,5 +92,5 @@ def test_a_masked_round_moves_the_coordinates_of_its_mask_alone(tmp_path: Path) 
 
 
 def test_every_rank_has_a_name_of_its_own() -> None:
-    """Models are found by name, so variants may not share one."""
+    """Each low-rank variant has a model name of its own, since models are looked up by their names."""
     assert len({lowered("lstm", variant) for variant in RANKS}) == len(RANKS)

@@ -1,4 +1,4 @@
-"""Tests of benchmarks.worth: the noise of a step that it computes agrees with the value over all cohorts."""
+"""Tests of benchmarks.worth: a step's noise variance equals the exact mean over all possible cohorts."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""``gdpfed audit --canaries``: its table, its files, its exit status."""
+"""Tests of ``gdpfed audit --canaries``: its table, its files and its exit status."""
 
 import json
 import re

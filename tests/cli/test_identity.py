@@ -1,4 +1,4 @@
-"""``gdpfed identity``: keys that their owner alone reads, and rosters that say who has signed them."""
+"""Tests of ``gdpfed identity``: keys that only their owner can read, and rosters with a valid signature."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Tests of ``gdpfed node status``: what a node has spent and refused, with the audit's figures."""
+"""Tests of ``gdpfed node status``: what a node has spent and refused, with the same values as in an audit."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""``gdpfed simulate``: what it prints, what it leaves, and how it stops."""
+"""Tests of ``gdpfed simulate``: its output, its files, and runs that are interrupted or fail."""
 
 import errno
 import os

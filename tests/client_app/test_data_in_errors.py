@@ -1,4 +1,4 @@
-"""Tests of updates with values not finite or too large: a node's answer shows neither them nor an error."""
+"""Tests of updates that are not finite or too large: a node's answer reveals neither that nor an error."""
 
 import logging
 from typing import Any
@@ -84,7 +84,7 @@ def test_an_update_that_cannot_be_encoded_at_all_is_zero(monkeypatch):
 
 @pytest.mark.parametrize("error", [EncodingError, ValueError, RuntimeError, MemoryError])
 def test_no_error_in_data_leaves_a_node(monkeypatch, tmp_path, error, caplog):
-    """If training fails, a node sends zeros; the error's text is in its log, and the kind in its journal."""
+    """If training fails, a node sends zeros; only its log has the error's text, and its journal the type."""
 
     def fail(order, client_id):
         raise error(f"coordinate 5 is {SECRET}")

@@ -1,4 +1,4 @@
-"""Tests of a node's guard process: it answers the node's app by its own settings, and refuses other bytes."""
+"""Tests of a node's guard, the process that holds the node's data and keys and answers the node's app."""
 
 import random
 import signal
@@ -65,7 +65,7 @@ def guarded(grid, folder):
 
 @pytest.fixture
 def path(tmp_path):
-    """The socket of a guard of client 3."""
+    """Start a guard for client 3, and yield the path of its socket."""
     with listening(Guard({"partition-id": 3}), tmp_path / "guard.socket"):
         yield tmp_path / "guard.socket"
 

@@ -1,4 +1,4 @@
-"""Tests of counts on records that a client holds out from training: the effect of one record, and metrics."""
+"""Tests of a client's counts on held-out records: the effect of one record, and metrics from the counts."""
 
 import math
 from dataclasses import replace

@@ -44,7 +44,7 @@ VOTED = (0.1, 0.0, 1.0, 0.2, 0.0, 1.0)
 
 
 def at_threshold(*outputs):
-    """A model that overflows in these outputs for a record whose feature 7 is above 0.3, and for no other."""
+    """Return parameters that overflow in these outputs exactly for records whose feature 7 is above 0.3."""
     weights = np.zeros_like(THETA)
     for output in outputs:
         weights[FEATURES * output + 7] = 1.5e38
@@ -108,7 +108,7 @@ def order_for(work):
 
 
 def said(order, theta, encoding, read):
-    """Return the shape of a node's answer, or its error, and the failures that it kept to itself."""
+    """Return the shape of a node's answer, or its error text, and the failures that it does not send."""
     failed: list[Exception] = []
     own = OwnData(Path(__file__).with_suffix(".npz"), None, 0.4 * order.kind.held_out)
     with patch.object(Path, "exists", lambda path: True), patch.object(READERS, "get", lambda kind: read):
@@ -190,7 +190,7 @@ def test_one_record_moves_counts_by_the_square_root_of_two_under_any_model(name)
 
 
 def test_what_a_model_says_of_a_record_does_not_follow_from_how_many_others_there_are():
-    """One record changes the counts by at most the root of 2, also where rounding decides an answer."""
+    """Removing one record changes the counts by at most the root of 2, even if two classes nearly tie."""
     generator = np.random.default_rng(1)
     weights = 1e6 * generator.standard_normal(FEATURES)
     beside = weights + 1e-2 * generator.standard_normal(FEATURES)

@@ -26,7 +26,7 @@ def join(context):
 
 
 def test_what_is_begun_and_refused_is_written_with_the_words_that_the_server_read(tmp_path):
-    """A node's journal has the run that began, and the refused one with the reason that the server read."""
+    """A node's journal lists the run that began, and the refused run with the reason sent to the server."""
     grid = grid_of_owners(tmp_path, [1.1] * 4)
     small = ["dataset.num_clients=4", "run.num_rounds=1", "privacy.sampling_rate=1", "privacy.budgets=[1.0]"]
     run(tmp_path / "first", small, grid=grid)

@@ -1,4 +1,4 @@
-"""Tests of the histogram of update norms: one client's effect on a sum, and the same sums in simulations."""
+"""Tests of the histogram of update norms: one client's effect, and equal sums in simulation and at nodes."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Tests of unmasked updates: a node sends one only if its operator started the node for that."""
+"""Tests of unmasked updates: a node sends them only if its operator has allowed that in its settings."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Tests of work on records: what a client sends, and how far one record moves it."""
+"""Tests of work on records (such as DP-SGD): what a client sends, and how much one record changes it."""
 
 from dataclasses import replace
 from math import inf, sqrt
@@ -52,7 +52,7 @@ def bits_of(client_id):
 
 
 def softmax_rows(split):
-    """Every record's gradient of multinomial logistic regression, in float64."""
+    """Return each record's gradient of multinomial logistic regression in float64, with shape (n, d)."""
     x = split.x.reshape(len(split), -1).astype(float)
     weight, bias = THETA[:640].reshape(10, 64), THETA[640:]
     scores = np.exp(x @ weight.T + bias)
@@ -160,7 +160,7 @@ def updates_of(order, theta, gradients, holder, take, grid):
 
 
 def sums_with_and_without(order, encoding, scales, rng):
-    """Yield what two engines send for random gradients, first with all records and then without one."""
+    """Yield the two engines' encoded sums of random gradients: with all records, then without one record."""
     rows = rng.normal(size=(12, len(THETA))) * rng.choice(scales, size=(12, 1))
     if rng.random() < 0.5:
         # All alike, so that the sum is as long as it can be.
@@ -169,7 +169,7 @@ def sums_with_and_without(order, encoding, scales, rng):
     left_out = int(rng.integers(12))
 
     class Given(RecordGradients):
-        """A stand-in that returns given gradients; the input of a record is its number among them."""
+        """A stand-in that returns preset gradients; the input of a record is the index of its gradient."""
 
         def __init__(self, zeroed):
             super().__init__(torch.nn.Linear(1, 1), cross_entropy, torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""Tests of clients' votes on settings: the setting chosen, a vote's norm, and equal votes in simulations."""
+"""Tests of clients' votes on settings: the setting chosen, a vote's norm, and votes in simulations."""
 
 import itertools
 import math

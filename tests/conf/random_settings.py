@@ -1,4 +1,4 @@
-"""Draw random settings, valid and not, of every group, and list the error that each configuration causes.
+"""Draw random settings of all configuration groups, valid or not, and list the error of each configuration.
 
 python -m tests.conf.random_settings 20000 > said.jsonl    to compare the checks of two versions
 python -m tests.conf.random_settings --write                the file that test_random_settings.py reads
@@ -107,7 +107,7 @@ def _value(hint: Any, rng: np.random.Generator) -> Any:
 
 
 def _said(config: Config) -> str:
-    """Return the line that refuses a configuration; empty of one that is accepted."""
+    """Return the error message of a configuration, or an empty text if it is accepted."""
     try:
         config.validate()
     except ConfigError as error:
@@ -118,7 +118,7 @@ def _said(config: Config) -> str:
 
 
 def of_each() -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield three values of each setting in the default configuration, and the error of each, or ""."""
+    """Yield three values for each setting, all others being default, and the error each causes, or ""."""
     for group in (field.name for field in fields(Config) if field.name != "method"):
         hints = get_type_hints(type(getattr(valid(()), group)))
         for key in hints:

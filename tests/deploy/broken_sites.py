@@ -1,4 +1,4 @@
-"""A federation on loopback whose nodes connect through proxies; some fail to, for different reasons."""
+"""A federation on loopback whose nodes connect through proxies; some nodes have faults and stay offline."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ class SitesBehindAProxy(LoopbackFederation):
         self._proxies, self._arriving, self._away, self._swapped = proxies, arriving, away, swapped
 
     def supernode_file(self, node: str, name: str) -> Path:
-        """A file that a node's SuperNode reads."""
+        """Return the path of a file that a node's SuperNode reads."""
         return credentials_of(self.home.path, f"super{node}") / name
 
     def _start_all(self) -> None:

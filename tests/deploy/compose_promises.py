@@ -13,7 +13,7 @@ COMMITTED = Path("docker-compose.yml")
 
 
 def told(federation, number=0):
-    """Return the settings of a node as its Compose service has them, with variables of its operator."""
+    """Return the settings in a node's Compose command, in which variables stand for the operator's values."""
     own = {service.name: service for service in services(federation)}
     return own[federation.nodes[number].guard].command[-1]
 
@@ -45,7 +45,7 @@ def assert_fits_the_schema(*files):
 
 
 def running(tree):
-    """The long-running services that need no profile."""
+    """Return, by name, the services that run all the time and belong to no Compose profile."""
     return {
         name: each
         for name, each in tree["services"].items()
@@ -109,7 +109,7 @@ def _settings(service):
 
 
 def _decides_for_itself(running, supernode):
-    """A node has a budget, a ledger that is kept, and data and an identity that its app cannot change.
+    """Check that a node has a budget and a kept ledger, and data and an identity that its app cannot change.
 
     With a guard its app sees the guard's socket and nothing else of it.
     """
@@ -145,7 +145,7 @@ def _is_confined(name, service):
 
 
 def _share_nothing(running):
-    """Check that services share no folder, except a guard with its app, and an edge's server with a guard."""
+    """Check that only a guard and its app, or an edge's server and the edge client's guard, share folders."""
     seen = [(name, PurePosixPath(each["source"])) for name, own in running.items() for each in own["volumes"]]
     for (one, path), (other, its) in combinations(seen, 2):
         if one != other and (path.is_relative_to(its) or its.is_relative_to(path)):

@@ -52,7 +52,7 @@ class FaultyFederation:
         return self.running.train(name, [*OVERRIDES, *overrides])
 
     def train_with(self, faults: Mapping[int, Mapping[int, str]], name: str, *overrides: str) -> FlowerRun:
-        """Submit a training with faulty clients: ``faults`` has a fault by round, from 1, and client id."""
+        """Submit a training with faulty clients; ``faults`` maps round (from 1) and client id to a fault."""
         operator, files = self.running.home.path / OPERATOR, self.files(name)
         app = make_faulty_app(self.running.home.path / f"{name}-app")
         running = self.running

@@ -1,4 +1,4 @@
-"""Tests of docker-compose.yml and of files made from it: access to keys, pinned images, budgets, options."""
+"""Tests of docker-compose.yml and of files made from it: keys, images, budgets, networks and options."""
 
 import json
 import re

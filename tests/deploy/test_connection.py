@@ -173,7 +173,7 @@ def node(tmp_path, monkeypatch, authority, gate):
 
 
 def fails(node, said, **words):
-    """Check that of two failing requests the node logs the reason once, in one line; return the error."""
+    """Send two failing requests; check that a node logs the cause once, in one line; return the error."""
     for _ in range(2):
         with pytest.raises(httpx.TransportError) as raised:
             node.ask(**words)

@@ -1,4 +1,4 @@
-"""Tests of delivery: no message is lost although answers of the SuperLink are lost (without HTTP)."""
+"""Tests of delivery without HTTP: no message is lost although answers of the SuperLink get lost."""
 
 import os
 from secrets import token_hex
@@ -95,7 +95,7 @@ class SuperLink:
         return fleet_handlers.push_object(asked, self.state).stored
 
     def replies(self, *messages):
-        """Return ids of the replies that the server's app pulls, by the ids of the messages they answer."""
+        """Pull replies to these messages as the server's app does; return reply ids by message id."""
         asked = PullAppMessagesRequest(message_ids=ids(messages))
         answer = runtime_handlers.pull_messages(asked, self.state, self.task)
         replies = [each.metadata for each in answer.messages_list]

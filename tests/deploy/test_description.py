@@ -100,7 +100,7 @@ def test_variables_are_replaced_as_compose_does():
 
 
 def test_a_program_is_told_the_ports_hosts_and_paths_of_its_place():
-    """A service's command gets the ports, hosts and paths of its place, each of them exactly once."""
+    """A service's command contains the ports, hosts and paths that its placement gives."""
 
     ports = {"superlink": 9094, "gate": 8001, "supernode-1": 9095, "node-1-superexec": 8000}
 

@@ -1,4 +1,4 @@
-"""Tests of three separate nodes over TLS: they train; strangers are refused; no secret is written."""
+"""Tests of three separate nodes over TLS: they train, strangers are refused, and no file leaks a secret."""
 
 import http.client
 import json
@@ -319,7 +319,7 @@ def test_an_app_that_steals_gets_nothing_of_its_node_or_another(running, tmp_pat
             break
 
     def got(name, superlink_or_node, *seen):
-        """Return what a malicious app reaches as a SuperExec, whose port can be bound at another address."""
+        """Return all that a malicious app can access in a SuperExec: its own folders, one peer, one port."""
         own = [root / name / folder for folder in ("credentials", "home")]
         reached = (f"connect {ports[superlink_or_node]}", f"bind {ports[name]}")
         return {*reached, *(f"list {path}" for path in (*own, *seen)), "variable FLWR_HOME"}

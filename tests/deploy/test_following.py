@@ -1,4 +1,4 @@
-"""Tests of following a run: what is said after a failure, how many nodes are awaited, a run's name."""
+"""Tests of following a run: the advice after a failure, the number of awaited nodes, and run names."""
 
 from pathlib import Path
 

@@ -130,7 +130,7 @@ def served(server):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Write the certificate of an authority, and certificate and key of a server; return the three paths."""
+    """Write an authority's certificate, a server's certificate and that server's key; return three paths."""
     folder, authority = tmp_path_factory.mktemp("tls"), Authority.create("test")
     certificate, key = authority.issue([HOST])
     paths = [folder / name for name in ("ca.crt", "tls.crt", "tls.key")]
@@ -310,7 +310,7 @@ class Patient:
 
 
 def test_a_supernode_repeats_all_that_it_is_refused_for_now(files, monkeypatch, capsys):
-    """A SuperNode repeats a request that the SuperLink has failed to answer: the gate answers with 503."""
+    """A SuperNode repeats a request that the SuperLink failed to answer, since the gate answers with 503."""
     monkeypatch.setattr(gate_module, "TIMEOUT_SECONDS", LITTLE)
     node, patient = Node(), Patient()
     with running_gate(files, SMALL) as gate, gate.client(ACCEPTED) as client:

@@ -1,4 +1,4 @@
-"""The chart for Kubernetes has a counterpart of every service, network and secret of the Compose file."""
+"""Tests of the Kubernetes chart: each service, network and secret of the Compose file has a counterpart."""
 
 import json
 import shutil
@@ -102,7 +102,7 @@ def test_credentials_become_one_secret_a_service_and_no_other_files(tmp_path, ca
 
 
 def test_a_cluster_runs_signed_apps_alone(tmp_path):
-    """In a cluster, nodes check the app's signature; each Secret stays below the limit of a megabyte."""
+    """In a cluster, SuperNodes check the app's signature, and each Kubernetes Secret stays below 1 MiB."""
     node = values_of(TREES["node"], {})["services"]["supernode-3"]
     assert node["command"][3:6] == ["python", "-m", "deploy.supernode"]
     assert node["claims"] == {"supernode-3-seen": {"path": "/seen", "read_only": False}}

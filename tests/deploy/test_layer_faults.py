@@ -1,4 +1,4 @@
-"""Test of kills in a training of a cloud, edges and devices: no sum is charged twice, each mean is right."""
+"""Test of kills while cloud, edges and devices train: each sum is charged once, and each mean is right."""
 
 import json
 from collections import Counter
@@ -43,7 +43,7 @@ def test_kills_of_a_device_an_edge_an_edge_client_and_the_cloud():
         starts = []
 
         def reached(edge, stage, round_index):
-            """Wait until a device receives a message of a round; record the model of the round's job."""
+            """Record the model of a round's job, and wait until a device gets a message of that round."""
             node, mailbox = edge.running.federation.nodes[0], mailboxes[[trusted, summed].index(edge)]
             edge.until(
                 lambda: round_index in mailbox.rounds(JOB), f"round {round_index + 1} has a job", INTERVAL

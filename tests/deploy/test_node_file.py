@@ -55,7 +55,7 @@ def expanded():
 
 
 def normal(service):
-    """Return a service for comparison: its program is one list, its names are those of the description."""
+    """Return a service in a comparable form: sorted words of its command, names of docker-compose.yml."""
     own = dict(service)
     whole = [*own["entrypoint"], *(own.get("command") or [])]
     own["entrypoint"], own["command"] = whole[:3], sorted(whole[3:])

@@ -1,4 +1,4 @@
-"""Tests of nodes that are started with an aversion and a first budget, as players of FedPCS's game."""
+"""Tests of nodes that play FedPCS's game: each is started with a privacy aversion and a first budget."""
 
 import argparse
 import json

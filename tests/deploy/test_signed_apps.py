@@ -1,4 +1,4 @@
-"""A node runs no code that its consortium has not signed, and says in one line why."""
+"""Tests of signed apps: a node runs only code that its consortium has signed, and logs one line of reason."""
 
 import json
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""The SuperLink waits for its database as long as nodes wait for an answer, and runs under any path."""
+"""Tests of the SuperLink's start: it waits for a locked database, and runs under any path."""
 
 import shutil
 import sys

@@ -1,4 +1,4 @@
-"""Code of a malicious app: ``python thief.py AIMS`` tries to access the aims and prints what it could.
+"""Code of a malicious app: ``python thief.py AIMS`` tries to access each of AIMS and prints what succeeded.
 
 Aims are JSON: by kind, the files, folders, processes, ports, abstract sockets and variables that are none of
 its own.
@@ -20,7 +20,7 @@ ALL = ("read", "write", "list", "environment", "trace", "signal", "connect", "bi
 
 
 def stolen(aims: Mapping[str, list[Any]]) -> list[str]:
-    """Try every way of access on the given aims; return each way and aim that succeeded."""
+    """Try every kind of access to the given aims (files, ports and others); return those that succeeded."""
     ways: dict[str, tuple[str, Callable[[Any], object]]] = {
         "read": ("files", lambda path: os.open(path, os.O_RDONLY)),
         "write": ("files", lambda path: os.open(path, os.O_WRONLY)),

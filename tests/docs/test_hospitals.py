@@ -15,7 +15,7 @@ PLACE = "/data/heart-disease"
 
 
 def sections():
-    """Return two sections of docs/hospitals.md: the example day, and the same with real hospitals."""
+    """Return two parts of docs/hospitals.md: one that runs as it is, and one that needs data files."""
     text = (PROJECT / "docs" / "hospitals.md").read_text(encoding="utf-8")
     day, _, heart = text.partition(page_examples.NEEDS_FILES)
     return day, heart

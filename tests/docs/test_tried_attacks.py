@@ -1,4 +1,4 @@
-"""The attacks of docs/attacks.md: each succeeds without protection, and fails with it."""
+"""Tests of the attacks in docs/attacks.md: each succeeds without protection, and fails with protection."""
 
 import pytest
 

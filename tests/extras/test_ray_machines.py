@@ -1,4 +1,4 @@
-"""Tests of a Ray cluster: its sums equal those of one engine, also after a kill; unfit ones are refused."""
+"""Tests of a Ray cluster: sums equal those of one engine, also after a kill; unfit clusters are refused."""
 
 import os
 import signal
@@ -45,14 +45,14 @@ TASK = ["dataset.num_clients=400", "dataset.model=mlp"]
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Start a Ray cluster of two machines, with two CPUs and one; yield it and the second machine."""
+    """Start a Ray cluster of two machines with 2 CPUs and 1 CPU; yield the cluster and the second machine."""
     with ray_cluster(2, 1) as (made, (second,)):
         yield made, second
 
 
 @pytest.fixture(scope="module")
 def engine(cluster):
-    """Connect this process to the cluster until the last test; earlier tests connect it themselves."""
+    """Yield an engine that stays connected to the cluster until the last test of this module."""
     made, words = engine_on(cluster[0].address)
     assert words == "many clients at once in each of 3 processes on 2 machines of a Ray cluster"
     yield made

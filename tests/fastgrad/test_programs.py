@@ -1,4 +1,4 @@
-"""Tests of lowered programs, by layer and as a whole: gradients equal those of autograd in float64."""
+"""Tests of lowered (compiled) models, by layer and as a whole: gradients equal autograd's in float64."""
 
 import sys
 from copy import deepcopy
@@ -484,7 +484,7 @@ def test_other_models_are_not_lowered(layers, words):
 
 
 class Computed(nn.Module):
-    """Two linear layers, and a forward pass that is given."""
+    """A model with two linear layers, a convolution, and a forward pass that a test passes in."""
 
     def __init__(self, forward):
         super().__init__()

@@ -98,7 +98,7 @@ def test_every_built_in_model_is_clipped_as_one_record_at_a_time_would_be(name):
 
 
 class Scaled(nn.Module):
-    """A parameter that no layer holds."""
+    """A model with one parameter of its own, outside of all layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class Scaled(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """torch's own LSTM, which vmap does not know."""
+    """A model with torch's own LSTM, which vmap does not support."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -243,7 +243,7 @@ def test_no_norm_vanishes_where_the_squares_of_its_parts_do(norm):
 
 
 def extreme(model: nn.Module, name: str, size: float, margin: float) -> torch.Tensor:
-    """Parameters under which the inputs of a layer have this size, and errors of class 0 are exp(-margin)."""
+    """Return parameters that give a layer inputs of this size, and class 0 errors of about exp(-margin)."""
     named = {each: parameter.detach().clone() for each, parameter in model.named_parameters()}
     first, (weight, bias) = next(iter(named.values())), [*named.values()][-2:]
     weight.mul_(0.0 if name != "lstm" else 1.0)
@@ -353,7 +353,7 @@ def test_inner_products_of_places_have_the_norms_and_sums_of_rows(scale, clients
 
 
 def test_no_norm_is_less_than_what_is_summed_where_places_cancel_each_other():
-    """The computed norm is at least that of the sum where positions cancel each other up to rounding."""
+    """The computed norm of a sum over positions is at least its true norm, even if positions cancel."""
     generator = torch.Generator().manual_seed(0)
     outputs, inputs = (torch.randn(50, 6, size, generator=generator) for size in (20, 30))
     outputs[:, 3:], inputs[:, 3:] = -outputs[:, :3] * (1 + 2.0**-22), inputs[:, :3]
@@ -386,7 +386,7 @@ def test_the_tape_takes_the_cheapest_form_of_each_layer():
 
 @pytest.mark.parametrize("name", ["cnn2", "cnn3"])
 def test_convolutions_of_the_library_have_the_gradients_of_patches(name, monkeypatch):
-    """Gradients by the library's convolution equal gradients by patches, as do clipped sums."""
+    """Gradients by torch's convolution equal those by patch matrices (im2col), as do clipped sums."""
     model, form = built(name)
     x, y = records(form, 5)
     gradients, theta = TapedGradients(model, cross_entropy, CPU), theta_of(model)

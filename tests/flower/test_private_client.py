@@ -1,4 +1,4 @@
-"""Tests of a user's ClientApp under a privacy plan: refusals at its node, what it sends, its identity."""
+"""Tests of a user's ClientApp under a privacy plan: refused requests, sent data, and client identity."""
 
 import json
 import math

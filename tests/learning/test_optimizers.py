@@ -1,4 +1,4 @@
-"""Tests of optimizers by name: their steps, in all engines, before clipping and after noise."""
+"""Tests of optimizers chosen by name: their steps in all engines, before clipping and after added noise."""
 
 import json
 from dataclasses import replace
@@ -43,7 +43,7 @@ KINDS = {
 
 
 def by_hand(kind, start, gradients):
-    """Compute where steps of an optimizer along given gradients end, from the optimizer's formula."""
+    """Return the parameters after steps of an optimizer along given gradients, by the optimizer's formula."""
     p, m, v, first = start.copy(), 0.0, 0.0, start.copy()
     for t, g in enumerate(gradients, start=1):
         if kind == "proximal":

@@ -1,4 +1,4 @@
-"""Tests of pictures in folders, at nodes and in tables of paths: one declaration for every file format."""
+"""Tests of pictures in folders, at nodes and in tables of paths; one declaration covers all file formats."""
 
 import struct
 import sys
@@ -91,7 +91,7 @@ def test_a_folder_that_declares_something_else_stays_out(tmp_path):
 
 
 def test_settings_alone_are_the_same_declaration(tmp_path):
-    """Settings that state the same as pictures.yaml give the same declaration as that file."""
+    """Settings that state the same as a file pictures.yaml give the same declaration of pictures."""
     said = run_form(folder(tmp_path / "a", declared=None), "dataset.image_size=8", "dataset.channels=1")
     assert said == run_form(folder(tmp_path / "b"))
     assert len(own_split(folder(tmp_path / "own", 2), said)) == 4

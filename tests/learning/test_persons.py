@@ -105,7 +105,7 @@ def test_how_many_rows_are_taken_follows_from_a_person_alone(counts, width):
 
 
 def test_a_person_with_very_many_rows_changes_no_gradient_of_another(settings):
-    """A person with 5,000 rows adds to a sum exactly what that person adds alone."""
+    """A person with 5,000 rows adds to a sum of clipped gradients exactly what that person adds alone."""
     task = task_of(load([*settings, "method=dp_sum", "dataset.model=mlp"]))
     gradients, generator = gradients_of(task, torch.device("cpu")), np.random.default_rng(0)
     steps = RecordSteps(num_steps=1, batch_rates=(1.0,), clipping_norm=1.0, noise_multiplier=0.0)
@@ -285,7 +285,7 @@ def test_persons_at_more_parties_than_are_declared_are_a_warning(settings, tmp_p
 
 
 def test_the_check_notes_persons_at_more_parties_than_are_declared(settings, tmp_path, capsys):
-    """The check says of a shared table, and of a folder with a table a party, what a training warns of."""
+    """`gdpfed check` warns of persons at more parties than are declared, in a table and in a folder."""
     said = "12 persons have rows at more parties than are declared, one of them at 2: epsilon"
     assert main(["check", str(tmp_path / "data.csv")]) == 0
     assert "more parties" not in capsys.readouterr().out
@@ -343,7 +343,7 @@ def test_rows_without_a_person_are_not_those_of_one(text, settings, tmp_path):
 
 
 def test_rows_beyond_those_that_are_kept_of_a_person_are_counted_where_they_are(settings, tmp_path):
-    """A person's rows beyond those that are kept are counted, by the check, in training and at a node."""
+    """`gdpfed check`, training and nodes count the rows of a person beyond the declared number of rows."""
     declared = DECLARATION.replace("patient", "{column: patient, rows: 2}")
     (tmp_path / "columns.yaml").write_text(declared)
     columns = read_columns(tmp_path / "columns.yaml")
@@ -368,7 +368,7 @@ def test_rows_beyond_those_that_are_kept_of_a_person_are_counted_where_they_are(
 
 
 def undeclared(folder, settings):
-    """Return the task of the same table, with a declaration that names no column of persons."""
+    """Return the task of a copy of the table, whose declaration names no column of persons."""
     other = folder / "other"
     other.mkdir()
     (other / "columns.yaml").write_text(DECLARATION.replace("person: patient\n", ""))

@@ -1,4 +1,4 @@
-"""Tests of a model's folder: same predictions from files, frames, arrays and ONNX; bad ones refused."""
+"""Tests of a saved model: files, frames, arrays and ONNX predict the same; changed files are refused."""
 
 import csv
 import json
@@ -298,7 +298,7 @@ def test_a_folder_that_asks_for_memory_is_refused_before_any_is_taken(run, tmp_p
 
 
 def test_what_is_predicted_is_for_its_owner_and_over_no_link(run, tmp_path, capsys):
-    """Only its owner may read a file of predictions, and `gdpfed predict` writes through no link."""
+    """Only the owner may read a file of predictions; `gdpfed predict` refuses to write to a symbolic link."""
     words = ["predict", str(run), str(run / "new.csv"), "--keep", "patient", "--output"]
     assert main([*words, str(tmp_path / "out.csv")]) == 0
     assert (tmp_path / "out.csv").stat().st_mode & 0o777 == 0o600

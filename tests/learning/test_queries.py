@@ -1,4 +1,4 @@
-"""Tests of queries in place of files: SQLite, DuckDB over a file or a folder, and PostgreSQL."""
+"""Tests of tables that a database query returns, from SQLite, DuckDB or PostgreSQL."""
 
 import shutil
 import sqlite3
@@ -86,7 +86,7 @@ def test_rows_come_in_one_order_whatever_the_database_does(tmp_path, database):
 
 
 def test_a_query_is_a_table_wherever_one_is(tmp_path):
-    """A query is read like a table, by a run and by the check, and also as one party of a folder."""
+    """A run and `gdpfed check` read a query like a table; in a folder of tables, a query is one party."""
     assert "sql" in READERS.names()
     (tmp_path / "all").mkdir()
     path = site(tmp_path / "all", sqlite_file(tmp_path / "all"))

@@ -1,4 +1,4 @@
-"""Tests of features that are learned from random pictures: pictures, views, the map, and data sets."""
+"""Tests of features that are learned from random pictures: the pictures, shifted views, and the map."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of steps on records as recorded passes (CUDA graphs); a stand-in calls the passes again."""
+"""Tests of DP-SGD steps as replayed CUDA graphs, for which a stand-in calls the recorded functions."""
 
 from dataclasses import replace
 
@@ -50,7 +50,7 @@ def holder(seed, records, **told):
 
 
 def holders():
-    """Return five holders of records with different settings; one has no records, one samples none."""
+    """Return five clients with records and settings; one has no records, and one samples almost none."""
     return [
         holder(1, range(40)),
         holder(2, range(3, 17), batch_rates=(0.1, 0.9), clipping_norm=2.0, num_steps=2),

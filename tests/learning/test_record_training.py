@@ -1,4 +1,4 @@
-"""Tests of steps on records: the formula, the distributions of batches and noise, groups of records."""
+"""Tests of DP-SGD steps on records: the formula, the laws of batches and noise, and groups of records."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def bits_of(seed):
 
 @pytest.fixture(scope="module")
 def small():
-    """Return a linear model's parameters and gradients, its data, and a function that takes records."""
+    """Return a linear model's parameters, its gradients, data, and a function that selects records."""
     model = build_model("linear", (6,), CLASSES, seed=0)
     generator = torch.Generator().manual_seed(3)
     x, y = torch.randn(N, 6, generator=generator), torch.randint(CLASSES, (N,), generator=generator)
@@ -153,7 +153,7 @@ def test_an_empty_batch_is_a_step_of_noise_alone(small):
 
 
 def test_the_noise_of_many_steps_has_the_variance_that_is_accounted(small):
-    """If all gradients are zero, the update of 16 steps is normal noise of the variance in the formula."""
+    """If all gradients are zero, the update of 16 steps is normal noise with the accounted variance."""
     theta, gradients, *_ = small
     flat = np.zeros_like(theta)
 

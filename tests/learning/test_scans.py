@@ -1,4 +1,4 @@
-"""Tests of DICOM and NIfTI scans as pictures: declared window, spacing and slice; no patient fields."""
+"""Tests of DICOM and NIfTI scans as pictures with declared windows and scales, without patients' fields."""
 
 import sys
 from pathlib import Path
@@ -23,7 +23,7 @@ def shown(values, low=-500.0, high=440.0):
 
 
 def dicom(path, values=VALUES, **fields):
-    """Write a DICOM file that names a patient, with pixel values stored as 16 bits plus 1024."""
+    """Write a DICOM file that names a patient, and stores each value plus 1024 in 16 bits."""
     pydicom = pytest.importorskip("pydicom")
     meta = pydicom.dataset.FileMetaDataset()
     meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian

@@ -1,4 +1,4 @@
-"""Tests of next-character data: roles, windows, the held-out part, and LEAF's files."""
+"""Tests of next-character data: roles of plays as clients, windows of text, test texts, and LEAF's files."""
 
 import json
 

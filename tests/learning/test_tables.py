@@ -1,4 +1,4 @@
-"""Tests of users' tables: what a declaration makes of rows, and what is refused in one line."""
+"""Tests of users' tables: how a declaration turns rows into records, and one-line errors for bad tables."""
 
 import csv
 from pathlib import Path

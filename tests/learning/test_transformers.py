@@ -1,4 +1,4 @@
-"""Tests of transformers: their trained parts, gradients by record, files of weights, and losses."""
+"""Tests of transformers: trained parameters, gradients of single records, files of weights, and losses."""
 
 import sys
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Tests of Excel workbooks as tables: the rows of the same CSV file, and one line for what is refused."""
+"""Tests of Excel workbooks as tables: the same rows as from a CSV file, and one-line errors."""
 
 import re
 import sys

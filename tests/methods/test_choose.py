@@ -1,4 +1,4 @@
-"""Tests of `gdpfed plan --choose`: proposals from public quantities, close to the exact plan."""
+"""Tests of `gdpfed plan --choose`, which proposes settings from public numbers, close to the exact plan."""
 
 import json
 import math

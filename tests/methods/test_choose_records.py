@@ -32,7 +32,7 @@ def test_what_is_set_stays_and_a_resolved_configuration_resolves_to_itself():
 
 @pytest.mark.parametrize(("method", "sharing"), [("dp_sum", 1), ("dp_sgd", math.sqrt(6))])
 def test_the_steps_bring_the_noise_that_is_said(method, sharing):
-    """By the exact plan, the chosen settings add a total noise of about 0.4 to the model."""
+    """By the exact plan, the chosen settings add noise of deviation about 0.4 to each model parameter."""
     config = resolved(f"method={method}")
     (records,) = records_of(make_method(config).plan)
     steps = config.run.num_rounds * (1 if sharing == 1 else config.training.local_steps)
@@ -58,7 +58,7 @@ def test_the_choice_looks_at_no_record(monkeypatch):
 
 
 def test_what_budgets_buy_is_one_over_their_gaussian_parameters(capsys, tmp_path):
-    """The plan names a noise for each budget: at most 20 % above that of one Gaussian release."""
+    """`gdpfed plan` gives each epsilon a noise that is at most 20 % above that of one Gaussian release."""
     words = ["plan", *TABLE, "method=dp_sum", "--epsilons", "4,0.5,1"]
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

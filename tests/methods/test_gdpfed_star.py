@@ -29,7 +29,7 @@ def method_of(*overrides):
     ],
 )
 def test_noise_for_a_step_of_one(overrides, noise_per_step, percent):
-    """The plan has the expected noise per step, and the sampling rates (in percent) of a finer search."""
+    """The plan has the expected noise per step, and sampling rates within 1 % of those of a finer search."""
     clients = load(overrides).dataset.num_clients
     method = method_of(*overrides, f"privacy.delta={paper_delta(clients)}")
     assert method.weighting.noise_per_step(method.plan) == pytest.approx(noise_per_step, abs=6e-6)

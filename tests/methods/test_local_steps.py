@@ -1,4 +1,4 @@
-"""Tests of ALI-DPFL's rules for local steps, against reference figures, and of its inequality."""
+"""Tests of ALI-DPFL's rules for the number of local steps, and of the inequality behind its bound."""
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def test_the_printed_rule_is_far_off_where_the_corrected_one_says_one():
 
 @pytest.mark.parametrize("rule", ["printed", "bound"])
 def test_more_noise_never_means_more_steps(rule):
-    """Under both rules, more noise never leads to more local steps."""
+    """By ALI-DPFL's printed rule and by its corrected bound, more noise never leads to more local steps."""
     taus = [
         steps_as_printed(at, 0.5)
         if rule == "printed"
@@ -67,7 +67,7 @@ def test_the_bound_falls_with_steps_and_rises_with_drift():
 
 
 def test_one_step_never_breaks_the_inequality_that_the_bound_follows_from():
-    """On random quadratic losses, one step satisfies the inequality from which the bound follows.
+    """On random quadratic losses, one step satisfies the inequality from which ALI-DPFL's bound follows.
 
     E||v' - w*||^2 <= (1 - eta mu) ||w' - w*||^2 + 2 S + 2 eta^2 G^2 + 2 eta^2 L Gamma + eta^2 noise.
     Random quadratics; S = sum p_i ||w_i - w'||^2 and G^2 bounds the gradients at the clients' models.

@@ -1,4 +1,4 @@
-"""Tests of what methods plan and of their steps, against a second version of the paper's formulas."""
+"""Tests of methods' plans and steps, against the paper's formulas, which this file implements anew."""
 
 import numpy as np
 import pytest
@@ -230,7 +230,7 @@ def test_what_cannot_be_planned_is_refused_in_one_line(overrides, error, message
 
 @pytest.mark.parametrize("name", ["dp_fedavg", "gdpfed"])
 def test_the_step_of_the_rule_brings_all_rounds_together_the_same_noise(name):
-    """The rule for the step makes the total noise of 30 rounds the same for dp_fedavg and gdpfed."""
+    """The rule for the server's step size gives 30 rounds the same total noise by dp_fedavg and by gdpfed."""
     method = make_method(load([f"method={name}", "privacy.accountant=rdp", "privacy.budgets=[0.5,1.5,3]"]))
     groups, v = method.plan.groups, method.weighting.noise_per_step(method.plan)
     stddevs = [weight * each.noise_stddev for weight, each in zip(method.sum_weights, groups, strict=True)]
@@ -240,7 +240,7 @@ def test_the_step_of_the_rule_brings_all_rounds_together_the_same_noise(name):
 
 
 class OutsidersAlone(GDPFed):
-    """A method that says that it goes with turns, and plans for a secret sample whatever it is asked."""
+    """A method that claims to support turns (scheduled rounds), but always plans for secret samples."""
 
     @classmethod
     def from_config(cls, config):
@@ -249,7 +249,7 @@ class OutsidersAlone(GDPFed):
 
 
 class NoTurnPlan(GDPFed):
-    """A method that says that it goes with turns, and has no plan of turns."""
+    """A method that claims to support turns (scheduled rounds of clients), but has no plan for them."""
 
     @classmethod
     def make_turn_plan(cls, config):

@@ -1,4 +1,4 @@
-"""Tests that limit the size of the kernel: flags of methods, options, and files that a round calls."""
+"""Tests that limit the kernel (core code): flags of methods, lines about options, and files of a round."""
 
 import ast
 import os
@@ -68,7 +68,7 @@ def _loads(name):
 
 
 def test_the_reading_list_is_what_a_masked_round_calls():
-    """ARCHITECTURE.md lists the files that a masked round calls, and their number is limited."""
+    """ARCHITECTURE.md lists the files whose code a round with masked sums runs; their number is limited."""
     ended = subprocess.run(
         [sys.executable, "-m", "testing.reading_list"],
         cwd=PROJECT,

@@ -33,7 +33,7 @@ def least_epsilon(
 
 @dataclass(frozen=True)
 class Round:
-    """One round of the mechanism that the docstring of this module describes."""
+    """One round of a sampled Gaussian in two runs, in which a drawn client has different effects."""
 
     noise_stddev: float
     sampling_rate: float

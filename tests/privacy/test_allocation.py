@@ -1,4 +1,4 @@
-"""Tests of one secret round in each block: its cost by two computations and by random draws, and limits."""
+"""Tests of random allocation, in which each client takes part in one secret round of a block of rounds."""
 
 import math
 from collections import Counter
@@ -41,7 +41,7 @@ def block(rounds, sigma):
 
 @pytest.mark.parametrize(("rounds", "sigma"), [(5, 1.0), (30, 0.8), (12, 4.0)])
 def test_losses_are_those_that_are_drawn(rounds, sigma):
-    """The computed delta agrees with random draws, if a client is removed and if one is added."""
+    """Delta of random allocation agrees with random draws, if a client is removed and if one is added."""
     rng = np.random.default_rng(rounds)
     z = rng.normal(size=(DRAWS, rounds))
     without = np.exp(z / sigma - 0.5 / sigma**2).mean(axis=1)
@@ -62,7 +62,7 @@ def test_losses_are_those_that_are_drawn(rounds, sigma):
 
 @pytest.mark.parametrize(("rounds", "sigma", "blocks"), [(50, 1.0, 1), (7, 0.7, 3), (6, 9.0, 5)])
 def test_the_audit_computes_the_same_by_prices_of_options(rounds, sigma, blocks):
-    """The audit computes the same epsilon by a second method, up to 0.5 %, and the same divergences."""
+    """The audit's epsilon, by formulas of option prices, agrees with the planned epsilon within 0.5 %."""
     planned = pld_epsilon(block(rounds, sigma), blocks, DELTA)
     audited = losses_of_block(sigma, rounds, 1e-3).self_compose(blocks).get_epsilon_for_delta(DELTA)
     assert planned * 0.995 < audited <= planned
@@ -76,7 +76,7 @@ def test_the_audit_computes_the_same_by_prices_of_options(rounds, sigma, blocks)
 
 
 def test_moments_are_those_of_two_ratios():
-    """The Renyi divergence of order 3 of a block of two rounds is that of a computation by hand."""
+    """For one secret round out of two, the Renyi divergence of order 3 equals the value by hand."""
     third, second = math.exp(3.0 / 1.5**2), math.exp(1.0 / 1.5**2)
     by_hand = math.log((2 * third + 6 * second) / 8) / 2
     assert renyi_curve(block(2, 1.5))[3.0] == pytest.approx(max(by_hand, 2 / 1.5**2 / 2), rel=1e-9)
@@ -225,7 +225,7 @@ def test_what_is_not_proved_is_refused_in_one_line(more, error, words):
 
 
 def chances_of_rounds(number, least):
-    """Return the probabilities of which of two rounds have a sum, by the round that the client is in."""
+    """Return, by which of two rounds have `least` clients, the joint probability with the client's round."""
     chances: dict[tuple[bool, bool], list[float]] = {}
     for others in range(number):
         for own in (0, 1):
@@ -236,7 +236,7 @@ def chances_of_rounds(number, least):
 
 
 def delta_with_skips_seen(number, least, sigma, epsilon):
-    """Return the exact delta, for a client that is removed, if others see which of two rounds is skipped."""
+    """Return delta for a removed client if others see which of two rounds had fewer than `least` clients."""
     z = np.linspace(-12, 12, 1201)
     weights, ratios = stats.norm.pdf(z) * (z[1] - z[0]), np.exp(z / sigma - 0.5 / sigma**2)
     total = 0.0
@@ -250,7 +250,7 @@ def delta_with_skips_seen(number, least, sigma, epsilon):
 
 @pytest.mark.parametrize(("number", "beyond"), [(6, 2.5), (20, 0.99), (40, 0.98)])
 def test_who_sees_that_a_round_is_skipped_learns_of_the_others_of_its_block(number, beyond):
-    """A plan whose skipped rounds others see is refused: six clients have 2.5 times the planned delta."""
+    """For six clients, skipped rounds that others see make delta 2.5 times the planned; this is refused."""
     epsilon = pld_epsilon(block(2, 1.0), 1, DELTA)
     assert delta_with_skips_seen(number, 3, 1.0, epsilon) / DELTA == pytest.approx(beyond, rel=0.03)
     made = plan_with(number)
@@ -286,7 +286,7 @@ def test_those_who_are_there_and_those_of_one_sum_count_together():
 
 
 def test_by_poisson_sampling_epsilon_does_not_count_that_a_round_was_seen_to_be_skipped():
-    """If others see skipped rounds, epsilon of a round rises to 3.692 for six clients, but not for twenty."""
+    """If others see skipped rounds, epsilon rises from 3.534 to 3.692 for six clients, but not for twenty."""
     z = np.linspace(-12, 14, 4001)
     weights, ratios = stats.norm.pdf(z) * (z[1] - z[0]), np.exp(z - 0.5)
     for number, accounted, seen in ((6, 3.534, 3.692), (20, 3.534, 3.534)):
@@ -301,7 +301,7 @@ def test_by_poisson_sampling_epsilon_does_not_count_that_a_round_was_seen_to_be_
 
 
 def test_who_is_in_the_other_of_two_rounds_hides_nothing_from_a_client_that_is_in_one():
-    """Against clients that take part, a client's epsilon counts as if its round were known."""
+    """Against clients that take part, a client's epsilon is that of a known round in each block of rounds."""
     two = plan_with(40)
     known = [Charge(event=block(2, two.groups[0].noise_multiplier).for_members(), count=1)]
     assert two.epsilon_against_members(0, 1) == pytest.approx(compose_against_server(known, DELTA))
@@ -313,7 +313,7 @@ def test_who_is_in_the_other_of_two_rounds_hides_nothing_from_a_client_that_is_i
 
 @pytest.mark.parametrize("sigma", [0.03, 0.15, 0.2])
 def test_where_there_is_hardly_any_noise_a_block_costs_at_most_its_one_sum(sigma):
-    """With very little noise, a block costs at most as much as one sum in a known round."""
+    """With very little noise, one secret round out of seven costs at most as much as a known round."""
     charges = [Charge(event=block(7, sigma), count=2)]
     known = compose_against_server(charges, DELTA)
     planned = pld_epsilon(block(7, sigma), 2, DELTA)

@@ -1,4 +1,4 @@
-"""Tests of stored noise calibrations: used again if the accountant agrees, and else searched for."""
+"""Tests of stored noise calibrations, which are used again only if they still meet the budget."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A test that a node computes only what its terms charge, for all pairs of a mechanism and a work."""
+"""A test that a node does only local work that its terms charge, for all mechanisms and works."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -50,7 +50,7 @@ CHARGED = {
 
 
 def agreed(mechanism: str, event: Event, work: str) -> bool:
-    """Return whether a node accepts terms that charge this event, and then an order for this work."""
+    """Return whether a node accepts terms that charge the event, and then local work under these terms."""
     made, own = TERMS.get(mechanism), OWN.get(mechanism, {})
     try:
         if made.unit == "record":

@@ -45,7 +45,7 @@ def charges_with(**changes):
 
 
 def test_how_often_a_client_is_asked_is_judged_by_the_rate_that_is_charged():
-    """A server's terms may state a rate at which 1.498 of 20 clients are drawn, and one of 20 is charged."""
+    """A rate at which 1.498 of 20 clients would be drawn counts as one client of 20, which is charged."""
     (charge,) = TERMS.charges
     event = replace(charge.event, sampling="fixed_size", sampling_rate=0.0749)
     ((_, rate, _),) = replace(TERMS, charges=(replace(charge, event=event),)).draws()

@@ -1,4 +1,4 @@
-"""Tests of correlated noise: the cost of a client's rounds (turns), against matrices and all patterns."""
+"""Tests of correlated noise: the cost of a client's turns, which are the rounds in which it sends."""
 
 import itertools
 import math
@@ -32,7 +32,7 @@ DELTA = 1e-5
 
 
 def strategy(taps, rounds):
-    """Return the strategy matrix C, which is the inverse of I - N for the matrix N of the taps."""
+    """Return the strategy matrix (I - N)^-1; below its diagonal, N has the weights of subtracted noise."""
     return np.linalg.inv(
         np.eye(rounds) - sum(tap * np.eye(rounds, k=-lag) for lag, tap in enumerate(taps, start=1))
     )
@@ -98,7 +98,7 @@ def test_the_earliest_and_densest_turns_cost_most():
 
 
 def test_corrections_that_are_lost_cost_accuracy_and_never_epsilon():
-    """If corrections are lost at random, a client's cost stays at most the accounted sensitivity."""
+    """If subtractions of noise are lost at random, a client's cost is at most the squared sensitivity."""
     generator, rounds, shares, largest = np.random.default_rng(2), 10, 4, 0.0
     for _ in range(300):
         taps, covariance = random_taps(generator), np.zeros((rounds, rounds))
@@ -206,7 +206,7 @@ def test_a_turn_too_many_or_too_close_is_named():
 
 @pytest.mark.parametrize("power", [0.2, 0.5, 0.9])
 def test_one_tap_costs_what_its_geometric_series_says(power):
-    """With one tap, the sensitivity and the noise of the prefix sum are those of a geometric series."""
+    """With one tap (weight of subtracted noise), sensitivity and noise are those of a geometric series."""
     (tap,), rounds = power_taps(power, 1), 30
     assert sensitivity((tap,), (0,), rounds) ** 2 == pytest.approx(
         (1 - power ** (2 * rounds)) / (1 - power**2)
@@ -216,7 +216,7 @@ def test_one_tap_costs_what_its_geometric_series_says(power):
 
 @pytest.mark.parametrize("power", [0.2, 0.5, 0.9])
 def test_taps_in_closed_form_are_those_of_a_power_of_the_prefix_sum(power):
-    """The taps in closed form have the noise response of a power of the prefix sum."""
+    """Taps (weights of subtracted noise) in closed form have the response of a power of the prefix sum."""
     rounds, taps = 17, power_taps(power, 16)
     check_taps(taps, 200)
     t = np.arange(rounds)
@@ -233,7 +233,7 @@ def test_taps_in_closed_form_are_those_of_a_power_of_the_prefix_sum(power):
 
 @pytest.mark.parametrize(("taps", "most_turns"), [(1, 1), (2, 5), (8, 1)])
 def test_no_taps_in_closed_form_are_better_than_those_that_are_found(taps, most_turns):
-    """The taps that the search finds are at least as good as the best taps in closed form."""
+    """Taps (weights of subtracted noise) from the search are at least as good as the best in closed form."""
     rounds = 50
     turns = densest_turns(most_turns, rounds // most_turns, rounds)
 

@@ -135,7 +135,7 @@ def test_a_continuous_gaussian_rounded_at_random_is_a_discrete_one(stddev, smoot
 @pytest.mark.parametrize("rate", [1.0, 0.1])
 @pytest.mark.parametrize("name", ["rdp", "pld"])
 def test_accounted_epsilon_holds_for_the_discrete_law_itself(rate, name):
-    """For one round at the smallest noise, the exact delta at the accounted epsilon stays below 1e-5."""
+    """For one round at the smallest allowed noise, exact delta at the accounted epsilon is below 1e-5."""
     stddev = math.sqrt(SMALLEST_VARIANCE)
     x = np.arange(-12_000, 12_001, dtype=float)
     log_p = log_law(stddev, x)

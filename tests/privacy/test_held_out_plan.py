@@ -1,4 +1,4 @@
-"""Tests of counts on held-out records: what plans and clients' ledgers charge a record for them."""
+"""Tests of noised counts on held-out records: what plans and clients' ledgers charge for these counts."""
 
 import math
 from dataclasses import replace

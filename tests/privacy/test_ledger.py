@@ -18,7 +18,7 @@ PLAN = make_plan(
 
 
 def lasting(num_rounds):
-    """Return the plan with the same noise and another number of rounds."""
+    """Return the plan of this file with another number of rounds, and with the same noise in each round."""
     groups = tuple(
         replace(group, ranges=(replace(group.ranges[0], num_rounds=num_rounds),)) for group in PLAN.groups
     )

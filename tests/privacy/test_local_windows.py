@@ -1,4 +1,4 @@
-"""Tests of windows of local steps as privacy events: their cost, and the noise that meets a budget."""
+"""Tests of windows, which are several local steps that get noise once: their cost and their noise."""
 
 import math
 from dataclasses import replace
@@ -47,7 +47,7 @@ def hockey_stick(mixture, epsilon):
 
 @pytest.mark.parametrize("bound", ["convex", "window"])
 def test_a_window_of_one_step_is_a_step(bound):
-    """A window of one step costs as one noisy step: sensitivity 1 with probability q, otherwise 0."""
+    """A window of one local step costs as much as one DP-SGD step at the same sampling probability."""
     assert window(bound, steps=1).mixture.sensitivities == (0.0, 1.0)
     assert window(bound, steps=1).mixture.weights == pytest.approx((0.95, 0.05))
 
@@ -77,7 +77,7 @@ def test_one_release_costs_what_integration_says(bound):
     ],
 )
 def test_noise_is_that_of_the_reference(event, releases, epsilon, noise):
-    """The noise that the search finds is that of the specification, and spends the budget up to 0.1 %."""
+    """The noise that the search finds agrees with the specification, and spends the budget up to 0.1 %."""
     pld = make_accountant("pld")
     found = calibrate_windows(pld, event, target_epsilon=epsilon, count=releases, delta=DELTA)
     assert found == pytest.approx(noise, rel=1.5e-3)
@@ -87,7 +87,7 @@ def test_noise_is_that_of_the_reference(event, releases, epsilon, noise):
 
 
 def test_local_steps_of_a_convex_model_cost_no_more_noise_than_steps_that_are_summed():
-    """The noise of windows of five convex steps, divided by the root of five, is that of single steps."""
+    """A window of five convex local steps needs sqrt(5) times the noise that single summed steps need."""
     found = calibrate_windows(make_accountant("pld"), window(), target_epsilon=1.0, count=800, delta=DELTA)
     assert found / math.sqrt(5) == pytest.approx(11.846, rel=3e-3)
 

@@ -18,7 +18,7 @@ DELTAS = (1e-3, 1e-5, 1e-8)
 
 
 def agrees(ours, theirs, count=1):
-    """Check that ours is theirs, or above it by what `count` releases may lose by rounding."""
+    """Check that our privacy losses agree with dp-accounting's, up to the rounding of `count` releases."""
     lost = count * 2.0**-52
     for delta in DELTAS:
         least, most = (theirs.get_epsilon_for_delta(delta - each) for each in (0.0, lost))
@@ -128,7 +128,7 @@ def test_an_infinite_loss_above_delta_has_no_epsilon():
 
 
 def test_rounding_in_many_releases_never_makes_epsilon_too_small():
-    """Four million releases at a delta of 1e-12, against the closed form of one Gaussian release."""
+    """Rounding in four million steps does not put epsilon below that of an equivalent Gaussian release."""
     count, mu = 4 * 10**6, 0.5
     event = DPSGDSteps(batch_rate=1 - 1e-15, noise_multiplier=math.sqrt(count) / mu, num_steps=count)
     found = compose([Charge(event=event, count=1, unit="record")], 1e-12, schedule="fixed")

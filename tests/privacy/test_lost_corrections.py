@@ -1,4 +1,4 @@
-"""Tests that noise which is never taken back costs no epsilon: steps of the proof in docs/privacy.md.
+"""Tests of the proof in docs/privacy.md that noise which no later round subtracts costs no epsilon.
 
 The noise of T rounds has covariance K = sum over shares i of var_i v_i v_i^T, with v_i = e_t - sum_j a_ij g_j
 e_(t+j) and a_ij in {0, 1} whether share i of round t is taken back in round t + j. Every pattern of lost
@@ -40,12 +40,12 @@ DIRECTIONS = ((ONE, ZERO), (Fraction(-3, 5), Fraction(4, 5)), (Fraction(5, 13), 
 
 
 def patterns(rounds: int, taps: Sequence[Fraction], t: int) -> list[Bits]:
-    """Return all patterns of the later rounds in which a noise part of round t is taken back or kept."""
+    """Return all patterns of whether each later round subtracts (1) a noise part of round t, or not (0)."""
     return list(product((0, 1), repeat=min(len(taps), rounds - 1 - t)))
 
 
 def row(rounds: int, taps: Sequence[Fraction], t: int, bits: Bits) -> Vector:
-    """Return the coefficients, by round, with which one noise part of round t enters the sums."""
+    """Return, for each round's sum, the coefficient with which a noise part of round t is in that sum."""
     found = [ZERO] * rounds
     found[t] = ONE
     for lag, (tap, bit) in enumerate(zip(taps, bits, strict=False), start=1):
@@ -54,7 +54,7 @@ def row(rounds: int, taps: Sequence[Fraction], t: int, bits: Bits) -> Vector:
 
 
 def covariance(rounds: int, taps: Sequence[Fraction], shares: Sequence[Sequence[Share]]) -> Matrix:
-    """Return the covariance, by round, of the noise that the listed parts of all rounds add up to."""
+    """Return the covariance between rounds of the total noise, to which the listed noise parts add up."""
     found = [[ZERO] * rounds for _ in range(rounds)]
     for t, of_round in enumerate(shares):
         for variance, bits in of_round:
@@ -97,7 +97,7 @@ def cost(matrix: Matrix, contributions: Sequence[Vector]) -> Fraction:
 
 @cache
 def strategy(rounds: int, taps: tuple[Fraction, ...], bits: tuple[Bits, ...]) -> Matrix:
-    """Return the strategy matrix (I - N)^-1, where all noise parts of a round are taken back alike."""
+    """Return the strategy matrix (I - N)^-1, where all noise parts of a round are subtracted alike."""
     columns = [row(rounds, taps, t, each) for t, each in enumerate(bits)]
     return inverse(tuple(zip(*columns, strict=True)))
 
@@ -108,18 +108,18 @@ def every_bit(rounds: int, taps: Sequence[Fraction]) -> tuple[Bits, ...]:
 
 @cache
 def bound(rounds: int, taps: tuple[Fraction, ...], turns: tuple[int, ...]) -> Fraction:
-    """Return the squared sensitivity of a client's turns where no correction is lost."""
+    """Return the squared sensitivity of a client's turns (scheduled rounds), if no correction is lost."""
     whole = strategy(rounds, taps, every_bit(rounds, taps))
     return sum((sum((each[t] for t in turns), ZERO) ** 2 for each in whole), ZERO)
 
 
 def all_turns(rounds: int) -> Iterator[tuple[int, ...]]:
-    """Yield every non-empty set of rounds as the turns of a client."""
+    """Yield every non-empty set of rounds as a client's turns, which are the rounds in which it sends."""
     return chain.from_iterable(combinations(range(rounds), size) for size in range(1, rounds + 1))
 
 
 def contributions_of(rounds: int, turns: Sequence[int]) -> Iterator[tuple[Vector, ...]]:
-    """Yield contributions of length one in each turn: on a line with all signs, then in a plane."""
+    """Yield contributions of norm one in each turn (scheduled round): on a line, then in a plane."""
     for signs in product((ONE, -ONE), repeat=len(turns) - 1):
         yield tuple((dict(zip(turns, (ONE, *signs), strict=True)).get(t, ZERO),) for t in range(rounds))
     for number in range(len(DIRECTIONS)):
@@ -130,7 +130,7 @@ def contributions_of(rounds: int, turns: Sequence[int]) -> Iterator[tuple[Vector
 def all_shares(
     rounds: int, taps: Sequence[Fraction], members: int
 ) -> Iterator[tuple[tuple[Share, ...], ...]]:
-    """Yield every pattern of lost corrections, where the order of a round's members makes no difference."""
+    """Yield every pattern of lost corrections (noise not subtracted), up to the order of members."""
     of_rounds = [
         [
             tuple((Fraction(1, members), bits) for bits in chosen)
@@ -142,7 +142,7 @@ def all_shares(
 
 
 def vertices(rounds: int, taps: Sequence[Fraction]) -> list[tuple[Bits, ...]]:
-    """Return the patterns of lost corrections in which all members of a round lose the same ones."""
+    """Return the patterns of lost corrections (noise not subtracted) that are equal for all members."""
     return list(product(*(patterns(rounds, taps, t) for t in range(rounds))))
 
 
@@ -182,7 +182,7 @@ def mixed(parts: Sequence[tuple[Fraction, Matrix]]) -> Matrix:
 
 @ASKED
 def test_no_pattern_of_lost_corrections_costs_more_than_none_lost(rounds, taps, members):
-    """Whatever corrections are lost, a client's cost is at most the bound, and some pattern reaches it."""
+    """If corrections of noise are lost, a client's cost is at most the bound, which some pattern reaches."""
     full = dict.fromkeys(all_turns(rounds), ZERO)
     for shares in all_shares(rounds, taps, members):
         matrix = covariance(rounds, taps, shares)
@@ -195,7 +195,7 @@ def test_no_pattern_of_lost_corrections_costs_more_than_none_lost(rounds, taps, 
 
 
 def test_nor_where_shares_are_of_different_size_or_larger_than_owed():
-    """Step (a) of the proof: where noise parts differ in size and add up to more, the bound still holds."""
+    """The bound also holds if noise parts differ in size or add up to more noise (proof, step (a))."""
     rounds, taps, sizes = 3, (HALF, THIRD), (THIRD, Fraction(5, 3))
     choices = [list(product(patterns(rounds, taps, t), repeat=2)) for t in range(rounds)]
     for chosen in product(*choices):
@@ -208,7 +208,7 @@ def test_nor_where_shares_are_of_different_size_or_larger_than_owed():
 
 @ASKED
 def test_a_pattern_is_a_mean_of_patterns_in_which_members_of_a_round_are_alike(rounds, taps, members):
-    """Step (b), first half: a pattern's covariance is a mean of those of patterns with alike members."""
+    """A loss pattern's covariance is a mean of those of patterns equal for all members (proof, step (b))."""
     for shares in list(all_shares(rounds, taps, members))[::3]:
         parts = []
         for bits in vertices(rounds, taps):
@@ -224,7 +224,7 @@ def test_a_pattern_is_a_mean_of_patterns_in_which_members_of_a_round_are_alike(r
 
 @pytest.mark.parametrize(("rounds", "taps"), [(3, (HALF, THIRD)), (3, (ONE,)), (4, (Fraction(2, 3),))])
 def test_the_inverse_is_operator_convex_between_any_two_of_them(rounds, taps):
-    """Step (b), second half: on covariances of patterns with alike members, the inverse is operator convex.
+    """On covariances of patterns equal for all members, the inverse is operator convex (proof, step (b)).
 
     That the inverse is operator convex on positive definite matrices is a theorem (Bhatia, Matrix Analysis,
     1997, Proposition V.1.6); here every pair of vertices is checked, as the proof uses it on their mixtures.
@@ -241,7 +241,7 @@ def test_the_inverse_is_operator_convex_between_any_two_of_them(rounds, taps):
 def test_where_members_are_alike_no_entry_of_the_strategy_is_above_that_of_nothing_lost(
     rounds, taps, members
 ):
-    """Step (c): with alike members, no entry of the strategy matrix exceeds that of no lost corrections."""
+    """If all members lose the same, no strategy entry exceeds that without loss (proof, step (c))."""
     whole = strategy(rounds, taps, every_bit(rounds, taps))
     for bits in vertices(rounds, taps):
         own = strategy(rounds, taps, bits)
@@ -258,7 +258,7 @@ def test_where_members_are_alike_no_entry_of_the_strategy_is_above_that_of_nothi
 
 
 def conditional(matrix: Matrix, contributions: Sequence[Fraction]) -> list[tuple[Fraction, Fraction]]:
-    """Return, by round given earlier sums, the difference in means between two worlds and the variance."""
+    """Return by round, given earlier sums, the mean shift by a client's contributions and the variance."""
     found, size = [], len(matrix)
     for t in range(size):
         before = tuple(each[:t] for each in matrix[:t])
@@ -275,7 +275,7 @@ def conditional(matrix: Matrix, contributions: Sequence[Fraction]) -> list[tuple
 
 @ASKED
 def test_whoever_chooses_in_view_of_all_sums_so_far_pays_for_the_path_that_was_chosen(rounds, taps, members):
-    """Step (d): a lost correction changes no earlier row; squared means over variances add up to the cost.
+    """A loss changes no earlier sum; squared mean shifts over variances sum to the cost (proof, step (d)).
 
     So on each path of an adaptive choice that sum is the cost of one pattern, which is bounded above.
     """
@@ -300,7 +300,7 @@ def test_whoever_chooses_in_view_of_all_sums_so_far_pays_for_the_path_that_was_c
 
 
 def test_what_the_proof_does_not_allow_costs_more():
-    """The bound fails if a part of the noise is taken back twice, or if new noise is missing."""
+    """The bound fails if a part of the noise is subtracted twice, or if a round has too little new noise."""
     rounds, taps, turns = 3, (HALF,), (0, 1, 2)
     contributions = [(ONE,)] * rounds
     at_most = bound(rounds, taps, turns)

@@ -1,4 +1,4 @@
-"""Tests of the mechanism table: one entry names all parts of a mechanism, and its folder has them."""
+"""Tests of the mechanism table: an entry names all parts of a privacy mechanism, which lie in one folder."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""Tests of a private histogram of update norms: its cost, the rounds planned beside it, and refusals."""
+"""Tests of a private histogram of update norms: its cost, the budget left for rounds, and refusals."""
 
 import math
 from dataclasses import replace
@@ -93,7 +93,7 @@ def test_the_histogram_takes_its_part_from_the_rounds_and_from_what_is_shown():
 
 @pytest.mark.parametrize("accountant", ["pld", "rdp"])
 def test_against_members_the_histogram_and_turns_are_one_gaussian_whatever_accounts_the_rounds(accountant):
-    """Against members, the histogram of norms and a client's turns are charged as one Gaussian release."""
+    """Against members, the histogram of norms and a client's sums are charged as one Gaussian release."""
     plan = method_of(SHARE, "privacy.sampling_rate=0.2", f"privacy.accountant={accountant}").plan
     for index, group in enumerate(plan.groups):
         turns = group.participations_p99

@@ -1,4 +1,4 @@
-"""Tests of the sampling rates of one sum, against another search and against known optima."""
+"""Tests of sampling rates for one sum of all groups, against another search and known optima."""
 
 import math
 from collections.abc import Callable
@@ -64,7 +64,7 @@ def test_in_the_central_limit_rates_are_proportional_to_mu(converted):
 
 
 def test_by_concentrated_privacy_they_are_problem_1s_while_epsilon_is_below_the_logarithm_of_delta():
-    """By zCDP, the rates are within 2 % of Problem 1's while epsilon is below the logarithm of 1 / delta."""
+    """By zCDP, with epsilon below log(1 / delta), rates are within 2 % of the paper's closed form."""
     closed = closed_form_sampling_rates((1.0, 3.0, 6.0), [300, 180, 120], sampling_rate=0.1, delta=DELTA)
     assert rates(CentralLimit(concentrated_epsilon), GROUPS, 0.1) == pytest.approx(closed, rel=0.02)
 

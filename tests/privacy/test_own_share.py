@@ -39,7 +39,7 @@ def epsilon_of(mu, delta):
 
 
 def left_of(share, survivors, known):
-    """Return the standard deviation of the survivors' noise parts without those that are known."""
+    """Return the standard deviation of the survivors' noise without the parts of `known` survivors."""
     return share * sqrt(survivors - known)
 
 

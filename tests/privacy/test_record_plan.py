@@ -1,4 +1,4 @@
-"""Tests of plans that protect records: figures of the specification, budgets, and refusals of ledgers."""
+"""Tests of plans that protect records: numbers of the specification, budgets, and what ledgers refuse."""
 
 import json
 from dataclasses import replace

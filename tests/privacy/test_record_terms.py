@@ -1,4 +1,4 @@
-"""Tests of a client's ledger of steps on its records: separate figures, and never more than agreed."""
+"""Tests of a client's ledger of steps on its records: costs by unit and by group, and agreed limits."""
 
 import json
 from dataclasses import replace
@@ -183,7 +183,7 @@ def test_every_group_of_records_has_its_own_figure_and_another_run_may_mix_them(
 
 
 def test_shares_and_seed_alone_do_not_say_that_a_record_is_in_the_same_group_in_two_runs():
-    """Two runs with equal seeds but other data may group records differently, and then cost more epsilon."""
+    """If two runs have equal seeds but other data, a record is charged as if its groups could differ."""
     ledger = begun(replace(GROUPED, dealt_by="the hash of data"))
     dearest = ledger.epsilon(DELTA, unit="record")
     other = replace(GROUPED, run="again", dealt_by="the hash of other data")

@@ -1,4 +1,4 @@
-"""Tests of the sampler: statistics of draws with a fixed key, so that every run sees the same draws.
+"""Tests of the sampler of cohorts by statistics; a fixed key gives the same cohorts in every test run.
 
 Each statistic below is standard normal (or chi-square) if the sampler is right; the bound is five
 standard deviations (a chance of 6e-7), so a wrong sampler fails and a right one hardly could.

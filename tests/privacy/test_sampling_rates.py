@@ -15,7 +15,7 @@ TRAINING = {"num_rounds": 50, "local_steps": 5, "learning_rate": 0.1}
 
 
 def problem_1(rates, epsilons, sizes, *, sampling_rate, delta, num_rounds, local_steps, learning_rate, phi):
-    """Return the objective of Problem 1, term by term as the paper states it."""
+    """Return the objective of the paper's Problem 1, which optimises sampling rates, term by term."""
     rates, epsilons, sizes = (np.asarray(v, dtype=float) for v in (rates, epsilons, sizes))
     cohorts = rates * sizes
     omega = cohorts**2 / np.sum(cohorts**2) / (sampling_rate * np.sum(sizes))
@@ -77,7 +77,7 @@ def test_the_closed_form_is_met_wherever_it_fits(groups, rate, sparsified):
 
 
 def _noise_is_moderate(epsilons, sizes, setting):
-    """Return whether sqrt(phi) is below 2/3 for each group alone, so that Problem 1 has one optimum."""
+    """Return whether sqrt(phi) is below 2/3 for each group, so that the paper's Problem 1 has one optimum."""
     mu4 = 16 + 0.1 + 0.02
     cohort = setting["sampling_rate"] * sum(sizes)
     slopes = [7 * 50 * (e - 2 * np.log(setting["delta"])) / e**2 for e in epsilons]
@@ -122,7 +122,7 @@ def test_where_bounds_bind_no_feasible_point_is_better(epsilons, sizes, rate, fl
 
 
 def test_a_global_search_over_two_groups_finds_nothing_better():
-    """For six clients and very large noise, a global search finds no better rates than the planner."""
+    """For six clients in two groups and very large noise, a global search finds no better sampling rates."""
     epsilons, sizes, setting = (1.0, 3.0), (3, 3), {"sampling_rate": 0.5, "delta": 0.1}
     rates = check(epsilons, sizes, setting, min_sampling_rate=0.1)
 

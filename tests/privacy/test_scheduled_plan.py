@@ -1,4 +1,4 @@
-"""Tests of planned turns, norms and taps for correlated noise, against the reference and by search."""
+"""Tests of plans for correlated noise: clients' scheduled rounds (turns), norms, and subtracted noise."""
 
 import itertools
 import math
@@ -32,7 +32,7 @@ def planned(setting, *, turns=None, equal_norms=False, **options):
 
 
 def epsilons(plan, rounds, delta, distance=1.0):
-    """Yield each group's epsilon for the most expensive turns that its limits allow."""
+    """Yield each group's epsilon for the most expensive turns (scheduled rounds) within its limits."""
     for group in plan.groups:
         turns = densest_turns(group.most_turns, group.separation, rounds)
         mu = distance * group.clipping_norm / group.noise_stddev * sensitivity(group.taps, turns, rounds)
@@ -74,7 +74,7 @@ def test_reference_figures(setting, plain, turns, tap, one_tap, two_taps):
 
 
 def test_two_taps_help_little_where_h_may_not_rise():
-    """With two taps under which the coefficients h never rise, the noise per step of FMNIST is 0.000918."""
+    """With two taps (weights of subtracted noise) and no rising response, noise per step is 0.000918."""
     assert planned("fmnist", num_taps=2).noise_per_step == pytest.approx(0.000918, abs=2e-6)
 
 
@@ -125,7 +125,7 @@ def test_turns_are_the_best_of_all(equal_norms):
 @pytest.mark.parametrize("power", [0, 2])
 @pytest.mark.parametrize("num_taps", [0, 1])
 def test_turns_of_a_sum_a_group_are_the_best_of_all(power, num_taps):
-    """With one sum for each group, the planned turns have the least noise of all and spend each budget."""
+    """With one sum for each group, the planned numbers of turns (scheduled rounds) give the least noise."""
     sizes, budgets, norm = (4, 4, 6), (1.0, 2.0, 4.0), 2.0
     asked = TurnBudget(
         groups=(Group(1.0, range(4)), Group(2.0, range(4, 8)), Group(4.0, range(8, 14))),
@@ -174,7 +174,7 @@ def test_one_group_at_the_strictest_budget_and_equal_turns():
 
 
 def test_a_group_with_a_sum_of_its_own_has_turns_for_a_cohort_that_is_summed():
-    """A group with its own sum gives each client more turns, so that its cohorts reach the minimum size."""
+    """A group with its own sum gets more turns (scheduled rounds) per client, for the minimum cohort size."""
     groups = tuple(Group(epsilon, range(33 * m, 33 * m + 33)) for m, epsilon in enumerate((1.0, 3.0, 6.0)))
     terms: dict[str, Any] = {"num_rounds": 30, "sampling_rate": 0.5, "delta": 1e-3, "clipping_norm": 1.0}
 
@@ -194,7 +194,7 @@ def test_with_everybody_in_every_round_plain_noise_is_best():
 
 
 def test_below_one_turn_a_client_some_have_one_at_the_cost_of_one():
-    """At a mean of a third of a turn per client, norms stay as at one turn, and noise per step triples."""
+    """With a third of a turn (scheduled round) per client, norms are as with one; noise per step triples."""
     one, third = planned("digits", sampling_rate=1 / 30), planned("digits", sampling_rate=1 / 90)
     assert third.groups == one.groups
     assert {each.most_turns for each in third.groups} == {1}

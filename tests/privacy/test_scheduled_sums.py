@@ -1,4 +1,4 @@
-"""Tests of scheduled sums: clients' turns, the ledgers of server and client, and what they refuse."""
+"""Tests of sums in scheduled rounds (turns) of each client, and of ledgers that check the turns."""
 
 import contextlib
 import math
@@ -69,7 +69,7 @@ def promised(plan, m=0, **changed):
 
 
 def cost(plan, m, turns, rounds=ROUNDS):
-    """Return the epsilon of a client's turns, by explicit matrices."""
+    """Return the epsilon of a client's turns (rounds in which it sends), by explicit matrices."""
     taps = taps_of(plan.mechanism, 0)
     matrix = np.linalg.inv(
         np.eye(rounds) - sum(tap * np.eye(rounds, k=-lag) for lag, tap in enumerate(taps, start=1))
@@ -175,7 +175,7 @@ def test_a_run_of_the_schedule_is_charged_and_restored():
 
 
 def test_a_turn_that_was_missed_is_moved_into_a_free_place_as_far_as_the_limits_let_it():
-    """A client's missed turn moves to a later round that has a place and is far enough from other turns."""
+    """A missed turn (scheduled round) moves to a later round with room, far enough from the other turns."""
     plan = plan_of(groups=groups_from_sizes(2.0, (12,)), turns=(3,))
     ledger, rounds = Ledger(plan), dict[int, list[int]]()
     for index in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""Tests of sampling rates by which groups of different budgets share one noise, against dp-accounting."""
+"""Tests of sampling rates at which groups with different budgets can share one noise."""
 
 from typing import Any
 

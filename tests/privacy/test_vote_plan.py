@@ -1,4 +1,4 @@
-"""Tests of a private vote over settings: its cost, the rounds planned beside it, and refusals."""
+"""Tests of a private vote over settings: its cost, the budget left for rounds, and refused votes."""
 
 import math
 from dataclasses import replace

@@ -20,7 +20,7 @@ def test_agrees_with_the_library(sigma, cohort, group):
 
 
 def log_moment(sigma, order):
-    """Return the logarithm of a moment as its alternating sum, computed with 600 digits."""
+    """Return the logarithm of E[(P/Q - 1)^order] for two Gaussians at distance 1, with 600 digits."""
     with localcontext() as context:
         context.prec = 600
         half = 1 / (2 * Decimal(sigma) ** 2)

@@ -1,4 +1,4 @@
-"""Tests of the registry: names from this process and from packages, and a one-line error for others."""
+"""Tests of the registry, which finds names of this process and of packages, and refuses other names."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def things():
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Put a package with these entry points on the path, as an installer would."""
+    """Return a function that puts a package with given entry points on the path, as an installer would."""
 
     def put(package, **points):
         (tmp_path / f"{package}.py").write_text("two = 2\n")

@@ -1,4 +1,4 @@
-"""Tests of the model card's sentences on privacy: what is promised, against whom, and how surely."""
+"""Tests of the model card's sentences on privacy: what is promised, against whom, and what a guess gains."""
 
 import math
 from types import SimpleNamespace

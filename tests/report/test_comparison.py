@@ -26,7 +26,7 @@ RDP = "privacy.accountant=rdp"
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """Write three runs of gdpfed_plus that show their cohorts, one of dp_fedavg and one of fedavg."""
+    """Write three runs of gdpfed_plus that show cohort sizes, one run of dp_fedavg and one of fedavg."""
     folder = tmp_path_factory.mktemp("runs")
     for seed, final in enumerate(FINAL):
         accuracies = (0.1, 0.3 + seed / 100, final)
@@ -180,7 +180,7 @@ def test_the_report_is_markdown_tables_and_pictures(runs, tmp_path_factory, caps
 
 
 def spoil(runs, name):
-    """Damage a run's directory, or choose one without a run, by name; return the directory."""
+    """Damage a run in the way that `name` states, or choose a path without a run; return the directory."""
     run = runs / "plus0"
     if name == "absent":
         return runs / "nowhere"

@@ -1,4 +1,4 @@
-"""Tests of declared names (classes, columns, parties): no page and no terminal interprets them."""
+"""Tests that the names which users declare act neither as markup of a page nor as terminal commands."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Tests of figures for Prometheus, of runs and nodes: none depends on a secret sample or on data."""
+"""Tests of figures that runs and nodes export to Prometheus: none depends on a secret sample or on data."""
 
 import json
 import re
@@ -63,7 +63,7 @@ def values(figures) -> dict[tuple[str, str], float]:
 
 
 def drawn(folder, size):
-    """Return the figures of a run whose cohort sizes and times follow from `size`."""
+    """Return the exported figures of a run whose cohort sizes, times and failures follow from `size`."""
     begun(folder)
     changed = [
         replace(
@@ -118,7 +118,7 @@ def node_of(folder, rate: float, rounds: Sequence[int], refused: Sequence[tuple[
 
 
 def test_no_figure_of_a_node_depends_on_a_secret_draw_or_on_data(tmp_path):
-    """A node's exported figures do not depend on whether it is drawn, refuses stages or has odd data."""
+    """A node exports the same figures whether or not it was drawn, refused a message or has faulty data."""
     idle, nothing = node_of(tmp_path / "idle", 0.4, (), [("offer", "budget", "x")])
     told = [("offer", "budget", "x"), ("mask", "budget", "one"), ("advertise", "protocol", "one")]
     odd = [("join", cause, "") for cause in ("data", OTHER)]
@@ -203,7 +203,7 @@ def test_they_are_served_on_the_loopback_alone(tmp_path, capsys):
 
 
 def host_answer(port, name):
-    """Return the status of a request with this host name, as a browser sends it after DNS rebinding."""
+    """Return the HTTP status of a request whose Host header is `name`, as after DNS rebinding."""
     with closing(HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
         connection.request("GET", "/", headers={"Host": name})
         return connection.getresponse().status

@@ -1,4 +1,4 @@
-"""Tests of figures by party: the number of cases and an interval, or "too few" in place of a figure."""
+"""Tests of results by party: the number of cases and an interval, or "too few" in place of the result."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of warnings about weak plans, against the binomial tail written out."""
+"""Tests of warnings about weak plans, whose probabilities are compared with binomial probabilities."""
 
 from math import comb
 
@@ -20,7 +20,7 @@ def plan_of(*overrides):
 
 
 def lines(*overrides, minimum=3):
-    """Return the warnings of a plan, except two kinds that other tests check."""
+    """Return a plan's warnings, except those of two kinds, which other tests check."""
     config = load([*ROLES, f"secagg.minimum_cohort={minimum}", *overrides])
     warnings = plan_warnings(make_method(config).plan, config)
     elsewhere = ("which clients there are", "every member")

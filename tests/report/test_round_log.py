@@ -1,4 +1,4 @@
-"""Tests of the log of rounds: lines read back, half-written lines are left out, damaged ones are named."""
+"""Tests of the log of rounds (half-written lines are left out, damaged ones named) and of progress lines."""
 
 from dataclasses import replace
 

@@ -33,7 +33,7 @@ ENTRY = RoundLogEntry(
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Return a list of the figures that would be written, in place of writing them."""
+    """Replace the writing of pictures; return a list of the figures that would have been written."""
     found = []
     for module in (round_pictures, spent_picture):
         monkeypatch.setattr(module, "save", lambda figure, path: found.append(figure))
@@ -41,7 +41,7 @@ def drawn(monkeypatch):
 
 
 def bars(axes):
-    """Return left end, width and vertical middle of every bar."""
+    """Return the left end, the width and the vertical middle of every bar in a plot."""
     return [
         (round(each.get_x(), 6), round(each.get_width(), 6), round(each.get_y() + each.get_height() / 2, 6))
         for each in axes.patches

@@ -206,7 +206,7 @@ def test_runs_of_other_budgets_are_rows_of_their_own():
 
 
 def test_a_sweep_is_compared_line_by_line(path, tmp_path, monkeypatch, capsys):
-    """In a sweep, the command averages seeds, keeps budgets in separate lines, and reads each run once."""
+    """In a folder of runs, `gdpfed compare` averages over seeds, separates budgets, reads each run once."""
     asked = []
 
     def looked_at(run, overrides, pull):
@@ -275,7 +275,7 @@ def test_bars_of_a_picture_are_intervals_where_there_are_some():
 
 
 def test_a_sweep_of_budgets_over_persons_is_answered_first_and_by_auc(tmp_path, monkeypatch, capsys):
-    """For persons of whom few die, a comparison of several budgets begins with answers by AUC."""
+    """If few persons are of the rarer class, `gdpfed compare` over several budgets answers first by AUC."""
     trained, average = list[int](), rivals._federated_average
 
     def counted(parties, averaging):

@@ -1,4 +1,4 @@
-"""Tests of `gdpfed report RUN --html`: a page that loads nothing and shows only what the run may show."""
+"""Tests of `gdpfed report RUN --html`: the page loads nothing, and shows nothing of secret samples."""
 
 import json
 import re
@@ -39,7 +39,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
-    """Simulate a run against everyone and one with secret samples, and return their folder."""
+    """Simulate a run that is private against everyone and one with secret samples; return their folder."""
     directory, words = tmp_path_factory.mktemp("pages"), ("run.num_rounds=3", "privacy.sampling_rate=0.4")
     few = ("dataset=digits", "dataset.num_clients=15", "privacy.budgets=[1,3]", "simulation.workers=1")
     for name, options in {"everyone": EVERYONE, "secret": SECRET}.items():

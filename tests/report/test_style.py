@@ -28,7 +28,7 @@ SEEN_BY = {
 
 
 def seen(colour, matrix):
-    """Return a colour as it looks to people whose colour vision `matrix` describes, gamma-compressed."""
+    """Return a gamma-compressed colour as people see it whose colour vision `matrix` describes."""
     linear = [((c + 0.055) / 1.055) ** 2.4 if c > 0.04045 else c / 12.92 for c in to_rgb(colour)]
     mixed = (min(1.0, max(0.0, sum(m * c for m, c in zip(row, linear, strict=True)))) for row in matrix)
     return [c ** (1 / 2.4) for c in mixed]

@@ -13,7 +13,7 @@ from gdpfed.privacy.release import NoiseAt
 
 
 class Rogue(DPFedAvg):
-    """Method that in the second round asks for what its ``ask`` makes of the honest request."""
+    """Method that is honest in the first round, and then sends what ``ask`` makes of the honest request."""
 
     def requests_ahead(self, theta, round_index, draw):
         return super().requests(theta, round_index, draw())
@@ -140,7 +140,7 @@ class HeavyWeights(Rogue):
 
 
 class HeavyWeightsInALargerSum(Rogue):
-    """Asks for weights of two in a sum with twice the clipping norm and the plan's noise."""
+    """Method that asks for weights of two and twice the clipping norm, under the plan's noise."""
 
     def ask(self, honest):
         norm, sigma = honest.clipping_norm, honest.noise_multiplier
@@ -167,7 +167,7 @@ class OtherUnit(Rogue):
 
 
 class SameAgain(Rogue):
-    """Asks in the second round for the request of the first round again, with the clients drawn then."""
+    """Method that repeats the first round's request in the second round, with the clients drawn then."""
 
     def requests(self, theta, round_index, cohorts):
         requests = super().requests(theta, round_index, cohorts)
@@ -180,7 +180,7 @@ class SameAgain(Rogue):
 
 
 class StillAsking(DPFedAvg):
-    """Asks in the second round through the function that it was given in the first round."""
+    """Method that makes its second round's request through the function that it got in the first round."""
 
     def round(self, theta, round_index, cohorts, sum_updates):
         if round_index == 0:
@@ -189,7 +189,7 @@ class StillAsking(DPFedAvg):
 
 
 class AskingAfterwards(DPFedAvg):
-    """Asks for half of the cohort in the second round, and for the second half after the round has ended."""
+    """Method that asks for half of the second cohort in time, and for the other half after the round."""
 
     def round(self, theta, round_index, cohorts, sum_updates):
         if round_index == 0:
@@ -206,7 +206,7 @@ class AskingAfterwards(DPFedAvg):
 
 
 class OtherPlan(Rogue):
-    """Changes its plan to one with half the noise, and asks for what the changed plan says."""
+    """Method that changes its plan to one with half the noise, and asks for what the changed plan says."""
 
     def ask(self, honest):
         (group,) = self.plan.groups
@@ -221,7 +221,7 @@ class OtherPlan(Rogue):
 
 
 class Lookalike(Rogue):
-    """Asks with an object that has all fields of a request, but is not of its class."""
+    """Method that asks with an object that has all fields of a request, but is not of its class."""
 
     class Request:
         def __init__(self, honest):
@@ -232,7 +232,7 @@ class Lookalike(Rogue):
 
 
 class AheadOfStrangers(DPFedAvg):
-    """Asks ahead of the next round for keys with a client who is not drawn for that round."""
+    """Method that asks for keys of the next round with a client who is not drawn for that round."""
 
     def requests_ahead(self, theta, round_index, draw):
         (honest,) = super().requests_ahead(theta, round_index, draw)

@@ -1,4 +1,4 @@
-"""Tests of noise that blamed members leave in a sum: it is accepted, but not if nobody is blamed."""
+"""Tests of noise that blamed members leave in a sum, which is accepted only if a member is blamed."""
 
 from dataclasses import replace
 

@@ -185,7 +185,7 @@ def test_all_engines_end_where_a_node_ends(client):
 
 
 def test_who_is_in_no_sum_keeps_what_it_had(tmp_path):
-    """If a sum fails, its clients keep their states, and the state told to all moves by successful sums."""
+    """If a group's sum fails, its clients keep their states; other groups' sums change the common state."""
     config = config_of(
         tmp_path, *SCAFFOLD, "method=gdpfed", "training.local_steps=1", "training.learning_rate=1"
     )

@@ -49,7 +49,7 @@ def of_page(name):
 
 @pytest.fixture
 def named(monkeypatch):
-    """Return a function that replaces all registered extensions for this test."""
+    """Return a function that replaces all registered extensions by those that it gets, for this test."""
 
     def name(**extensions):
         monkeypatch.setattr(EXTENSIONS, "_items", extensions)
@@ -287,7 +287,7 @@ def test_the_keys_of_the_project_are_all_different():
 
 
 class LeavesOut(SumsBesides):
-    """Leaves the second round out."""
+    """Extension that leaves the second round out."""
 
     def before_rounds(self, run):
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""Tests of filled cohorts: whether a sum exists depends on who is present, not on who was drawn."""
+"""Tests of cohorts that are filled up with clients that send zeros, so that sums hide who was drawn."""
 
 from collections import Counter
 from dataclasses import asdict, replace
@@ -56,7 +56,7 @@ def planned(*overrides, method):
 
 
 def filling(*overrides, key=KEY, present=None, method="dp_fedavg", same_size=False):
-    """Return a plan, and a function that returns a round's cohorts as drawn and as filled."""
+    """Return a plan, and a function that returns a round's cohorts before and after they are filled up."""
     plan = planned(*overrides, method=method).plan
     fill = Fill(plan)
     opened: Any = SimpleNamespace(loop=SimpleNamespace(state=SimpleNamespace(sampling_key=key)))
@@ -73,7 +73,7 @@ def filling(*overrides, key=KEY, present=None, method="dp_fedavg", same_size=Fal
 
 
 def test_whether_there_is_a_sum_tells_nothing_of_who_was_drawn():
-    """If cohorts are filled, every round has a sum; otherwise a round's sum depends on who was drawn."""
+    """If zeros fill up cohorts, every round has a sum; if not, a sum is more likely if a client is drawn."""
     _, cohorts = filling()
     summed: dict[str, Counter[bool]] = {"as drawn": Counter(), "filled": Counter()}
     for index in range(400):
@@ -92,7 +92,7 @@ def test_whether_there_is_a_sum_tells_nothing_of_who_was_drawn():
     ("there", "size"), [(None, 10), (range(12), 10), (range(7), 7), (range(3), 3), (range(2), 0)]
 )
 def test_a_cohort_grows_until_it_may_lose_one_or_all_are_there(there, size):
-    """A cohort is filled until it may lose one member or has all present clients, if these are enough."""
+    """A cohort is filled up until it may lose a member or has all present clients, if these suffice."""
     present = None if there is None else frozenset(there)
     _, cohorts = filling(*THIRTY, present=present)
     for index in range(40):
@@ -118,7 +118,7 @@ HUNDRED = ("dataset.num_clients=100", "privacy.sampling_rate=0.05")
 @pytest.mark.parametrize("method", ["dp_fedavg", "gdpfed", "idp_fedavg_scale"])
 @pytest.mark.parametrize("there", [range(100), range(0, 100, 2)])
 def test_with_one_size_no_sum_tells_how_many_were_drawn(method, there):
-    """With `same_size`, every filled sum has the same size, whatever number of clients is drawn."""
+    """With `same_size`, all sums are filled up to one size, which does not depend on who was drawn."""
     plan, cohorts = filling(*HUNDRED, method=method, present=frozenset(there), same_size=True)
     found = [cohorts(index) for index in range(40)]
     groups = [[*range(len(plan.groups))]] if plan.one_sum else [[m] for m in range(len(plan.groups))]
@@ -155,7 +155,7 @@ def test_of_a_sum_that_cannot_be_nobody_is_asked_to_fill_it():
 
 @pytest.mark.parametrize("method", ["dp_fedavg", "gdpfed", "idp_fedavg_scale"])
 def test_sums_of_the_one_size_are_checked_before_a_run_begins(tmp_path, method):
-    """With `same_size`, filling states its largest sums before a run, and they may exceed usual cohorts."""
+    """With `same_size`, the sizes to which cohorts are filled up are known before a run begins."""
     words = ["dataset.num_clients=120", "privacy.sampling_rate=0.1", "privacy.delta=1e-9", f"method={method}"]
     run = PreparedRun.of(small_config(tmp_path / "run", [*words, "secagg.same_size=true"]))
     plan, largest = run.method.plan, run.largest_cohorts(0)
@@ -182,7 +182,7 @@ def test_a_plan_whose_sums_every_member_would_refuse_to_have_filled_is_refused_f
 
 @pytest.mark.parametrize(("work", "said"), [("update", True), ("norm_histogram", False)])
 def test_members_are_told_that_others_may_fill_whether_somebody_does_or_not(work, said):
-    """Members are told that clients may fill a sum even if nobody does, but only in rounds of training."""
+    """Only in rounds of training, members are told that clients may send zeros, even if no client does."""
     plan = make_method(load([*SIX, "method=dp_fedavg"])).plan
     task = Task(DataSource("digits"), "linear", "iid", 6, seed=0)
     order = TrainingOrder(task, LocalTraining(5, 4, 0.5, 0.0), 0, "cpu", work=work)
@@ -339,7 +339,7 @@ def test_a_run_that_is_resumed_fills_its_cohorts_as_before(tmp_path):
 
 
 class NeverAsked:
-    """Stand-in for an edge that fails if its devices are asked to train."""
+    """Stand-in for an edge server that fails if its devices are asked to train."""
 
     def check(self, order):
         """Accept the order."""
@@ -354,7 +354,7 @@ class NeverAsked:
 
 @pytest.mark.parametrize("stand_in", [None, NeverAsked()])
 def test_zeros_are_sent_in_every_coordinate_by_an_edge_too_and_where_a_device_masks(stand_in, monkeypatch):
-    """A contribution that fills a sum is zero in every coordinate, also in that of the clipping indicator."""
+    """A client that only fills up a sum sends zeros in all coordinates, also in the clipping indicator's."""
     monkeypatch.setattr(Job, "examples", NeverAsked().change)
     task = Task(DataSource("digits"), "linear", "iid", 40, seed=0)
     order = TrainingOrder(task, LocalTraining(5, 4, 0.5, 0.0), 0, "cpu", indicator_share=0.1)

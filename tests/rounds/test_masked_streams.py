@@ -1,4 +1,4 @@
-"""Tests of noise that members of masked sums take back later: the sums' noise when members are lost."""
+"""Tests of noise that members of masked sums subtract in later sums, also if members are lost."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Tests of the noise of sums in clear: a GPU draws it, unless a later sum takes the noise back."""
+"""Tests of the noise of unmasked sums: a GPU draws it, unless a later sum subtracts the noise again."""
 
 import numpy as np
 import pytest

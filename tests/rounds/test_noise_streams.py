@@ -1,4 +1,4 @@
-"""Tests of noise that later rounds take back: the noise of real sums, what is saved of it, and audits."""
+"""Tests of noise that later rounds subtract: the noise of real sums, saved keys, and audits."""
 
 import json
 import math
@@ -269,7 +269,7 @@ def test_the_audit_computes_what_every_client_has_spent_from_its_turns(honest, c
 
 
 def test_the_audit_finds_a_client_with_too_many_turns_in_both_files(honest):
-    """The audit finds a client with too many turns, even if the ledger and the log of rounds agree."""
+    """The audit finds a client with too many turns (scheduled rounds), even if ledger and log agree."""
     before = {name: (honest / name).read_text() for name in ("ledger.json", "rounds.jsonl")}
     ledger = json.loads(before["ledger.json"])
     client = next(iter(ledger["participations"][0]))
@@ -409,7 +409,7 @@ def test_a_node_ledger_of_turns_is_audited():
 
 
 def test_a_sum_whose_cohort_is_left_out_is_asked_for_without_an_error():
-    """Correlated noise accepts the request of a sum whose cohort is empty."""
+    """Correlated noise passes on the request of a sum without clients, and raises no error."""
     config = load(["method=gdpfed", "privacy.against=everyone"])
     plan = make_method(config).plan
     assert not plan.one_sum

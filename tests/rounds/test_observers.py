@@ -1,4 +1,4 @@
-"""Tests of observers: they are told in order what is on disk, and the released model is what is kept."""
+"""Tests of observers, which are called in order after files are written, and of averaged models."""
 
 from math import comb, inf
 
@@ -139,7 +139,7 @@ def test_an_average_that_there_is_not_is_refused():
 
 
 class AveragedFedAvg(FedAvg):
-    """Trains as fedavg, and releases the mean of its models so far."""
+    """FedAvg method that releases the mean of its models so far."""
 
     def __init__(self, plan, weighting, *, server_learning_rate):
         super().__init__(plan, weighting, server_learning_rate=server_learning_rate)
@@ -191,7 +191,7 @@ def test_an_averaged_model_is_released_and_survives_a_pause(tmp_path, monkeypatc
 
 
 class OwnStep(FedAvg):
-    """Trains as fedavg, and returns from step what a test says."""
+    """FedAvg method whose step returns what the test's function `returned` makes of the model."""
 
     returned = staticmethod(lambda theta: theta)
 

@@ -1,4 +1,4 @@
-"""Tests of local works that a package provides as one function: training with them, and their charges."""
+"""Tests of local work that a package provides as one function: training with it, and its charge."""
 
 import sys
 from dataclasses import replace
@@ -115,7 +115,7 @@ RECORDS = ["method=dp_sum", "privacy=record_level", "privacy.batch_rate=0.1", "d
     ],
 )
 def test_a_plan_charges_no_work_that_costs_something_else(settings, name):
-    """A round refuses a local work that does not protect the plan's unit, even if the plan lists it."""
+    """A round refuses local work that does not protect the plan's unit, even if the plan lists that work."""
     method = make_method(load([*settings, "privacy.accountant=pld", *SETTINGS]))
     plan = replace(method.plan, mechanism=replace(method.plan.mechanism, works=(name,)))
     cohorts = [np.array(group.clients) for group in plan.groups]

@@ -71,7 +71,7 @@ FIGURES: dict[str, float] = {}
 
 
 def cached_figure(*each, **more):
-    """Return the audit's own epsilon, computed once for all runs of one plan."""
+    """Return the epsilon that the audit computes by itself, cached for all runs of one plan."""
     key = repr((each, more))
     if key not in FIGURES:
         FIGURES[key] = epsilon_after(*each, **more)
@@ -195,7 +195,7 @@ def test_keys_are_agreed_ahead_for_what_the_plan_has_only(tmp_path, workplace, m
 
 
 class LastMinute(DPFedAvg):
-    """Method that makes no requests ahead of a round."""
+    """Method that names no requests before a round, so that clients cannot agree on keys ahead."""
 
     def requests_ahead(self, theta, round_index, draw):
         return []
@@ -228,7 +228,7 @@ def test_a_cohort_cannot_be_changed(tmp_path, workplace):
 
 
 class Unpaid(DPFedAvg):
-    """Method whose plan allows two sums a round, but has the noise of one."""
+    """Method whose plan allows two sums a round, although the plan's noise protects only one."""
 
     @classmethod
     def make_plan(cls, config):

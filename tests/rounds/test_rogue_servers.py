@@ -48,7 +48,7 @@ TWICE = (rogue.TwiceInOneList, rogue.TwiceInTurn, rogue.ExtraSum)
 
 @pytest.mark.parametrize("method", TOLD, ids=lambda method: method.__name__)
 def test_every_node_refuses_it(tmp_path, monkeypatch, owners, method):
-    """Every node refuses what a method asks beyond its terms, even if the server's ledger lets it pass."""
+    """Every node refuses a rogue method's request beyond the node's terms, even if the server does not."""
     monkeypatch.setattr(OpenRound, "check", lambda *each: None)
     monkeypatch.setattr("gdpfed.rounds.run.make_method", method.from_config)
     first, second = run(tmp_path / "run", SMALLER, grid=owners)

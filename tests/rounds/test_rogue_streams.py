@@ -1,4 +1,4 @@
-"""Tests of servers that ask in unscheduled rounds or for less noise: nodes refuse, the audit finds it."""
+"""Tests of servers that ask in unscheduled rounds or for less noise: nodes refuse, and audits notice."""
 
 import re
 
@@ -40,7 +40,7 @@ def owners(tmp_path, monkeypatch):
     ids=["too close", "too often"],
 )
 def test_turns_that_are_too_close_or_too_many(tmp_path, monkeypatch, owners, asked, told, taken):
-    """Every node refuses turns that are too close or too many, and the audit finds them in the files."""
+    """Every node refuses turns (scheduled rounds) that are too close or too many; audits find them."""
 
     def draw(self, m, group, round_index, generator):
         return np.arange(NUM_CLIENTS if round_index in asked else 0)

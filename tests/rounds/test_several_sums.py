@@ -1,4 +1,4 @@
-"""Tests that a method may ask for all that its plan charges: two sums a round, weights, schedules."""
+"""Tests that a method gets all that its plan charges: two sums a round, weights, changes by round."""
 
 from dataclasses import replace
 from functools import cache
@@ -40,13 +40,13 @@ def configured(*overrides):
 
 @pytest.fixture
 def compared_to_the_last_bit(monkeypatch):
-    """Allow different norms or weights in sums without noise, so that sums compare to the last bit."""
+    """Turn off a check of orders, so that sums without noise may have different norms or weights."""
     monkeypatch.setattr(TrainingOrder, "check_part", lambda order, parameters: None)
 
 
 @pytest.fixture(params=FLEETS)
 def trained(request, tmp_path, monkeypatch):
-    """Return a function that runs a method on one of the fleets and returns the records of its rounds."""
+    """Return a function that runs a method in a simulation or at nodes, and returns the rounds' records."""
     kind, _, secagg = request.param.partition(", ")
     monkeypatch.setattr("gdpfed.report.run_observers.default_observers", only_a_card)
 
@@ -77,7 +77,7 @@ class OpenFedAvg(FedAvg):
 
 
 class Weighted(OpenFedAvg):
-    """Asks for a weight for each client and one norm for all, which some updates exceed."""
+    """FedAvg method that asks for client weights and for one clipping norm, which some updates exceed."""
 
     def requests(self, theta, round_index, cohorts):
         (whole,) = super().requests(theta, round_index, cohorts)
@@ -86,7 +86,7 @@ class Weighted(OpenFedAvg):
 
 
 class WeightedWithNorms(Weighted):
-    """Asks also for a norm for each client, such that weight times norm is the norm of the sum."""
+    """FedAvg method that asks for client weights and norms, whose product is the clipping norm of the sum."""
 
     def requests(self, theta, round_index, cohorts):
         (weighted,) = super().requests(theta, round_index, cohorts)
@@ -95,7 +95,7 @@ class WeightedWithNorms(Weighted):
 
 
 class FromTwoModels(OpenFedAvg):
-    """Asks for two sums: half of the cohort trains as usual, half trains longer from another model."""
+    """FedAvg method that asks for two sums: half of the cohort trains longer, and from another model."""
 
     def requests(self, theta, round_index, cohorts):
         (whole,) = super().requests(theta, round_index, cohorts)
@@ -113,7 +113,7 @@ ONE_ROUND = ("method=fedavg", "run.num_rounds=1")
 
 
 def by_hand(config, request):
-    """Return the sum of a request, with every client's update weighted and clipped here."""
+    """Return the sum that a request asks for, from updates that this function weights and clips itself."""
     task = task_of(config)
     order = order_of(config, task)
     norm, size = request.clipping_norm, len(request.clients)
@@ -157,7 +157,7 @@ def test_a_sum_is_what_was_asked_for_to_the_last_bit(trained, method):
 @pytest.mark.parametrize("trained", FLEETS[:2], indirect=True)
 @pytest.mark.parametrize("method", [Weighted, WeightedWithNorms, FromTwoModels])
 def test_many_clients_at_once_weigh_and_clip_alike(trained, method):
-    """Clients that train in one batch are weighted and clipped as single clients are, up to float32."""
+    """Clients that train in one batch are weighted and clipped like single clients, except for rounding."""
     trained(method, *ONE_ROUND, "simulation.engine=batched")
     for request, given in zip(method.asked, method.given, strict=True):
         expected = by_hand(configured(*ONE_ROUND), request)
@@ -168,7 +168,7 @@ PRIVATE = ("method=dp_fedavg", "privacy.budgets=[3]", "privacy.renyi_orders=whol
 
 
 class Planned(DPFedAvg):
-    """Method whose plan has parameters ``more`` that the configuration cannot express."""
+    """Method whose plan is made with parameters ``more``, which the configuration cannot express."""
 
     more: ClassVar[dict[str, Any]] = {}
 

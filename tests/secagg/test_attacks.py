@@ -233,7 +233,7 @@ def test_clients_told_different_things_do_not_share(change: dict[str, Any]) -> N
 
 
 def test_clients_with_other_parameters_derive_another_sid() -> None:
-    """Even with a forged hash, a client with other parameters has another session id, and is refused."""
+    """A client with other parameters has another session id, and is refused even with a forged hash."""
     joined = Joined(make_parameters())
     lie = AdvertiseRequest(make_parameters(noise_multiplier=0.5), VICTIM).encode()
     truth = AdvertiseReply.decode(

@@ -175,7 +175,7 @@ def test_the_grid_has_room_for_what_is_taken_back():
 
 @BOTH
 def test_who_drops_out_before_the_vectors_still_counts_as_a_member(mode, monkeypatch):
-    """A member that drops out before vectors are sent still counts as a member in the others' view."""
+    """A member that drops out before vectors are sent stays in the lists of members that others see."""
     each, seen = joined(mode), {}
     mask = each.mask
 

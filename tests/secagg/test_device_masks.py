@@ -1,4 +1,4 @@
-"""Tests of ChaCha20 masks on a device, interpreted or on a GPU: they are the bytes of a CPU's masks."""
+"""Tests of ChaCha20 masks by a GPU's kernel, or interpreted on a CPU: same bytes as a CPU's own masks."""
 
 import importlib
 import sys
@@ -49,7 +49,7 @@ RFC_BLOCKS = [
 
 
 def on_cpu():
-    """Return the CPU as a parameter for the interpreted kernel, skipped where a GPU runs the kernel."""
+    """Return a test parameter for the kernel interpreted on a CPU, which is skipped where there is a GPU."""
     return pytest.param(
         "cpu", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="the kernel runs on a GPU here")
     )
@@ -63,7 +63,7 @@ def on_gpu():
 
 @pytest.fixture(params=[on_cpu(), on_gpu()])
 def device(request, monkeypatch):
-    """Import the kernel for a CPU that interprets it, or for a GPU, and yield the device."""
+    """Import the kernel for a GPU, or for a CPU that interprets it, yield the device, and clean up."""
     if request.param == "cpu":
         monkeypatch.setenv("TRITON_INTERPRET", "1")
     kept = sys.modules.pop(KERNEL, None)
@@ -139,7 +139,7 @@ def test_what_is_no_vector_or_mask_is_refused(vector, masks, said):
 
 
 class Kernel:
-    """Stand-in for the kernel that keeps the keys and calls `act` with the vector."""
+    """Stand-in for the kernel that stores the keys, and calls `act` on the vector in place of masking."""
 
     def __init__(self, act):
         self.act, self.keys = act, torch.ones(1)

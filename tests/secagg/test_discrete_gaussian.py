@@ -34,7 +34,7 @@ def bits_of(key, start, num_bytes):
 
 
 def assert_fits(observed, expected_probability):
-    """Check that counts fit probabilities by Pearson's chi-square; each cell expects more than 20."""
+    """Check that counts fit probabilities by Pearson's chi-square; every expected count is above 20."""
     expected = observed.sum() * expected_probability
     assert expected.min() > 20
     statistic = float(((observed - expected) ** 2 / expected).sum())
@@ -50,7 +50,7 @@ def test_the_named_choices_have_their_exact_variances():
 
 @pytest.mark.parametrize(("sigma", "cells"), [(512, 2**14), (40, 2**11)])
 def test_table_is_within_its_distance_of_the_law_derived_anew(sigma, cells):
-    """The table's total variation distance from the law below, computed anew, is less than 2**-136.
+    """The table's law is within 2**-136 of the discrete Gaussian's law, computed anew, in total variation.
 
     The law is p(x) = exp(-x^2 / (2 sigma^2)) / sqrt(2 pi sigma^2), one exponential for each x. The sum of the
     exponentials is sqrt(2 pi sigma^2) (1 + 2 exp(-2 pi^2 sigma^2)) over all integers.
@@ -109,7 +109,7 @@ def test_sum_of_two_parts_is_one_discrete_gaussian():
 
 @pytest.mark.parametrize("name", INTEGER_NOISE_STDDEVS)
 def test_matches_a_sampler_of_one_draw_at_a_time(name):
-    """The sampler gives the numbers of a plain loop of single draws; no release may change them."""
+    """The sampler gives the same numbers as a plain loop of single draws, in every version of the project."""
     sigma, factor, cells = PARTS[name]
     law, count = tables(sigma, cells), 2 * 3000
     words = bits_of(KEY, bytes(16), 2 * count)
@@ -172,7 +172,7 @@ def test_a_million_draws_have_the_moments(name):
 
 @pytest.mark.parametrize("name", INTEGER_NOISE_STDDEVS)
 def test_a_million_draws_fit_the_law(name):
-    """A million draws pass chi-square tests: over 302 intervals, and for uniform remainders."""
+    """A million draws pass chi-square tests: for 302 intervals of values and for uniform remainders."""
     variance, factor = NAMED_VARIANCES[name], PARTS[name][1]
     drawn = sample(2**20, name, KEY)
     edges = (np.linspace(-3, 3, 301) * math.sqrt(variance)).round()
@@ -203,7 +203,7 @@ def test_the_alias_table_alone_fits_its_law(sigma, cells):
 
 @pytest.mark.parametrize(("beyond", "value"), [(0, 7), (1, None)])
 def test_a_tie_in_the_high_word_is_settled_by_the_low_one(beyond, value):
-    """If the high words are equal, the low words decide; the test sets a threshold that makes a tie."""
+    """If the high words of a draw and its threshold are equal, the low words are compared."""
     _, high, low = np.frombuffer(bits_of(KEY, b"\x80" + bytes(15), 24), "<u8")
     rigged = Tables(
         direct=np.full(2**16, -(2**15), dtype=np.int16),

@@ -168,7 +168,7 @@ def test_each_client_does_the_work_of_its_neighbours_only() -> None:
 
 
 def test_a_client_refuses_too_few_neighbours() -> None:
-    """A client refuses a graph that fails more often than 2**-40: six neighbours, 12 of 120 corrupt."""
+    """A client refuses a neighbour graph that may reveal updates with a probability above 2**-40."""
     policy = ClientPolicy(minimum_cohort=2, maximum_dropout_fraction=0.5)
     weak = make_parameters(120, num_neighbours=6, threshold=4, dropout_tolerance=12, graph_corrupt=12)
     with pytest.raises(RemoteProtocolError, match="num_neighbours 6"):
@@ -195,7 +195,7 @@ def test_impossible_graphs(changes: dict[str, Any], match: str) -> None:
 
 
 def test_a_ring_too_short_to_be_private_is_refused() -> None:
-    """Of 300 members 284 must take part: with fewer, the graph fails more often than 2**-40."""
+    """Of 300 members 284 must take part: with fewer, the neighbour graph no longer keeps updates private."""
     parameters = make_parameters(300, num_neighbours=74, threshold=41, dropout_tolerance=60, graph_corrupt=60)
     fewest = parameters.fewest_members
     assert fewest == 284

@@ -1,4 +1,4 @@
-"""Tests of vectors that mask themselves outside a session: same result and same checks as for arrays."""
+"""Tests of vectors that are masked outside a session, as on a GPU: same result and checks as for arrays."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from testing.secagg_sums import POLICY, Joined, make_parameters
 
 
 class Held:
-    """A vector that masks itself, outside the session; ``act`` maps the packed bytes to its answer."""
+    """Vector that is masked outside the session; ``act`` changes the packed bytes before their return."""
 
     def __init__(self, steps, noise=None, act=lambda packed: packed):
         self.steps, self.noise, self.act = steps, noise, act

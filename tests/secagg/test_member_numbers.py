@@ -1,4 +1,4 @@
-"""Tests of ids in the mode `curious`: members learn how many they are, and no lasting id of a client."""
+"""Tests of member ids in the mode `curious`, which are drawn for one sum and are no lasting client ids."""
 
 import numpy as np
 import pytest

@@ -28,7 +28,7 @@ LEVELS: dict[str, Any] = {
 def test_variance_is_the_plans_and_at_most_six_percent_more(
     num_clients: int, dropout_fraction: float, corrupt: int
 ) -> None:
-    """With four levels, the noise variance is 1 to 1.06 times the plan's after any tolerated dropouts."""
+    """With four levels of removable noise, tolerated dropouts leave 1 to 1.06 times the plan's variance."""
     tolerance = int(dropout_fraction * num_clients)
     for contributors in (num_clients, num_clients - 2):
         noisy = contributors - corrupt
@@ -41,7 +41,7 @@ def test_variance_is_the_plans_and_at_most_six_percent_more(
 
 
 def test_six_percent_is_out_of_reach_beyond_a_fifth() -> None:
-    """If a third of clients may drop out, four levels leave about 10 % excess noise, seven at most 6 %."""
+    """If a third of clients may drop out, four levels of removable noise leave 10 % excess, seven 6 %."""
     excess = {}
     for most in (4, 7):
         levels = noise_levels(81921.6, 120, 40, most)
@@ -67,7 +67,7 @@ def test_six_percent_is_out_of_reach_beyond_a_fifth() -> None:
 def test_excess_with_four_levels_and_the_fewest_that_keep_six_percent(
     num_clients: int, corrupt: int, excess: float, fewest: int
 ) -> None:
-    """At 20 % dropouts, the excess noise of four levels, and the levels needed for 6 %, are as documented."""
+    """At 20 % dropouts, excess noise and the number of noise levels that keep it at 6 % are as documented."""
     noisy, tolerance = num_clients - corrupt, num_clients // 5
     by_levels = {
         most: Contributors(num_clients, tolerance, corrupt, most).fitting_levels(1.0, 2**31)

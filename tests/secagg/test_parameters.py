@@ -1,4 +1,4 @@
-"""Parameters that cannot work are refused when they are made."""
+"""Tests that parameters of a sum which cannot work are refused when they are made."""
 
 import math
 from dataclasses import replace

@@ -100,7 +100,7 @@ def test_two_quorums_need_more_than_half_of_members_and_corrupt() -> None:
 
 
 def test_a_graph_carries_the_corrupt_that_it_was_made_for() -> None:
-    """A graph for 60 corrupt of 300 needs 284 members; a client that assumes 75 corrupt refuses it."""
+    """A neighbour graph for 60 corrupt members of 300 is refused by a client that assumes 75 corrupt ones."""
     parameters = make_parameters(
         300, num_neighbours=74, threshold=41, dropout_tolerance=60, graph_corrupt=60, dimension=5
     )
@@ -112,7 +112,7 @@ def test_a_graph_carries_the_corrupt_that_it_was_made_for() -> None:
 
 
 def test_a_client_counts_the_members_against_its_own_corrupt() -> None:
-    """A client that assumes 60 corrupt of 300 wants 284 members, although the graph is made for 30."""
+    """A client that assumes 60 corrupt of 300 members demands 284 members, whatever the graph assumes."""
     parameters = make_parameters(
         300,
         num_neighbours=74,

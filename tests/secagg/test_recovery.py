@@ -22,7 +22,7 @@ DEALER = 7
 
 
 def wrong_by_search(shares: dict[int, bytes], threshold: int, num_bytes: int) -> frozenset[int] | None:
-    """Return the fewest shares without which the others lie on one polynomial, or None if too many."""
+    """Return the fewest shares without which the others lie on one polynomial; None if it takes too many."""
     for count in range((len(shares) - threshold) // 2 + 1):
         for left_out in combinations(shares, count):
             kept = {x: share for x, share in shares.items() if x not in left_out}
@@ -55,7 +55,7 @@ def test_wrong_shares_are_those_that_a_search_finds(data: st.DataObject) -> None
 
 
 def test_errors_that_cancel_in_a_combination_of_limbs() -> None:
-    """Wrong shares are found even if the errors in the limbs of each share add up to zero."""
+    """Wrong shares are found even if the errors in the field elements of each share add up to zero."""
     shares = dict(enumerate(split(SECRET, 13, 5, os.urandom), start=1))
     liars = (2, 3, 5, 13)
     for limb, x in enumerate(liars):

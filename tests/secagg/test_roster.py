@@ -20,7 +20,7 @@ SIGNED = SMALL.signed_by(CONSORTIUM)
 
 
 def made_up(client_id: int) -> Identity:
-    """An identity that the server has made for a client that it invents."""
+    """Return an identity that the server has made up for a client that does not exist."""
     return Identity(sha256(f"made up {client_id}".encode()).digest())
 
 

@@ -179,7 +179,7 @@ def test_more_threads_make_the_same_mask(suite: str, length: int, threads: int) 
 
 @pytest.mark.parametrize("suite", ["aes128ctr", "aes256ctr"])
 def test_masks_are_counter_blocks_of_the_plain_cipher(suite: str) -> None:
-    """Four words of a mask are AES of one block: segment number as 96 bits, 2 + block number as 32 bits."""
+    """Four mask words are the AES block of a counter: 96 bits of segment number, 32 of 2 + block number."""
     key = bytes(range(KEY_BYTES[suite]))
     mask = np.zeros(SEGMENT_WORDS + 9, dtype=np.uint32)
     add_masks(mask, [(key, 1)], suite)

@@ -51,7 +51,7 @@ def test_honest_sums_pass(case, dimension):
 
 @pytest.mark.parametrize("case", CASES)
 def test_bounds_are_near_what_sums_reach(case):
-    """The bounds are close: at most 1.15 times the noise's norm, and 3 times its largest coordinate."""
+    """The bounds on noise in a sum are at most 1.15 times its norm, and 3 times its largest coordinate."""
     parameters = make_parameters(**case, dimension=5_000)
     n, level = parameters.num_clients, level_of_all(parameters)
     bounds, largest = sum_bounds(parameters.encoding(n), n, level), n * parameters.clipping_norm
@@ -121,7 +121,7 @@ def test_without_clipping_nothing_is_refused():
 
 
 def test_what_a_lone_poisoner_can_still_do():
-    """A client that moves a sum of 30 by 110 clipping norms passes the check; with 125 it does not."""
+    """A client that moves a sum of 30 clients by 110 clipping norms is not noticed; with 125 it is."""
     parameters = make_parameters(30, dimension=26_000, dropout_tolerance=0)
     push = largest_undetected_push(parameters.encoding(30))
     assert push == pytest.approx(113.7, abs=0.1)

@@ -1,4 +1,4 @@
-"""Tests of the order of calls in a sum: the table equals a second list, and sessions obey it."""
+"""Tests of the order of calls in a sum: sessions accept the calls in the table of transitions alone."""
 
 from functools import cache
 

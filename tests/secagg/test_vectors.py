@@ -1,4 +1,4 @@
-"""Tests against published vectors: every cryptographic primitive that is wrapped, and all messages."""
+"""Tests of cryptographic primitives and of all messages of a sum, against published test vectors."""
 
 import json
 
@@ -48,7 +48,7 @@ def test_x25519_public_key() -> None:
 
 
 def test_hkdf() -> None:
-    """RFC 5869, test case 3."""
+    """HKDF with SHA-256 gives the output of test case 3 in RFC 5869."""
     expected = "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8"
     assert hkdf_sha256(b"\x0b" * 22, b"", 42) == h(expected)
 
@@ -77,7 +77,7 @@ def test_aes_ctr(suite: str, key: str, ciphertext: str) -> None:
 
 
 def test_chacha20() -> None:
-    """RFC 8439, A.1, test vector 1: key, nonce and counter zero."""
+    """ChaCha20 gives the keystream of RFC 8439, A.1, test vector 1, for key, nonce and counter zero."""
     expected = (
         "76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7"
         "da41597c5157488d7724e03fb8d84a376a43b8f41518a11cc387b669b2ee6586"
@@ -104,7 +104,7 @@ def test_keystream_is_aes_256_from_block_zero() -> None:
 
 
 def test_chacha20_poly1305() -> None:
-    """RFC 8439, section 2.8.2: the ciphertext's first block and the tag."""
+    """ChaCha20-Poly1305 gives the first 16 bytes and the tag of RFC 8439, section 2.8.2."""
     text = (
         b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the "
         b"future, sunscreen would be it."
@@ -116,12 +116,12 @@ def test_chacha20_poly1305() -> None:
 
 
 def test_aes_gcm() -> None:
-    """The GCM specification (McGrew and Viega), test case 2."""
+    """AES-GCM gives the output of test case 2 in the GCM specification (McGrew and Viega)."""
     sealed = aead("aes128ctr", bytes(16)).encrypt(bytes(12), bytes(16), None)
     assert sealed == h("0388dace60b6a392f328c2b971b2fe78ab6e47d42cec13bdf53a67b21257bddf")
 
 
 def test_commitment_is_sha256() -> None:
-    """FIPS 180-4 example: "abc"."""
+    """A commitment to "abc" is the SHA-256 digest in the example of FIPS 180-4."""
     expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert commitment(b"abc") == h(expected)

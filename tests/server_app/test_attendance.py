@@ -25,12 +25,12 @@ NEW_NODE_ID = 5000
 
 
 def vectors(grid):
-    """Return how many rounds have been masked so far."""
+    """Return how many exchanges so far have asked nodes for masked vectors: one in each masked round."""
     return sum("mask" in exchange for exchange in grid.exchanges)
 
 
 def online_from(grid, away, comes_after=None):
-    """Hide nodes from the server until so many rounds have been masked, or for good."""
+    """Hide nodes from the server until ``comes_after`` rounds are masked, or always if that is None."""
     everybody = grid.get_node_ids
 
     def node_ids():
@@ -108,7 +108,7 @@ def move(grid, client):
 
 
 def moving(client, **options):
-    """A grid on which a node is started anew once round 1 has been unmasked."""
+    """Return a grid on which a node is started anew once round 1 has been unmasked."""
     moved: list[int] = []
 
     def meddle(kind, asked, content):
@@ -169,7 +169,7 @@ def test_a_late_node_agrees_to_the_terms_or_stays_away(tmp_path, caplog, epsilon
 
 
 def test_a_node_that_comes_between_two_parts_of_a_run_is_charged_for_the_second(tmp_path):
-    """A node that joins a resumed run is charged for its second part alone; others keep their terms."""
+    """A node that joins when a run is resumed pays for the rest of the run; others keep their terms."""
     ledgers, directory = tmp_path / "ledgers", tmp_path / "run"
     epsilons, overrides = [None] * 9 + [3.0] * 3, [*SOME, "privacy.budgets=[3]"]
     first = online_from(grid_of_owners(ledgers, epsilons), {10, 11})
@@ -191,7 +191,7 @@ def test_a_node_that_comes_between_two_parts_of_a_run_is_charged_for_the_second(
 
 
 def test_turns_of_nodes_that_come_late_or_go_are_moved_and_each_pays_for_its_own(tmp_path):
-    """Turns of late or absent nodes are moved, three rounds apart or more; each node charges its turns."""
+    """Turns (scheduled rounds) of late or absent nodes are moved, and each node charges its own turns."""
     ledgers, directory = tmp_path / "ledgers", tmp_path / "run"
     grid = online_from(grid_of_owners(ledgers, [3.0] * NUM_CLIENTS), LATE, comes_after=2)
     grid.get_node_ids = online_from(grid, {0}, comes_after=1).get_node_ids

@@ -1,4 +1,4 @@
-"""Evaluation at nodes: counts on records that they hold out, in one sum, while the server holds no row."""
+"""Tests of evaluation at nodes by one noised sum of counts on the records that the nodes hold out."""
 
 import json
 from dataclasses import replace

@@ -134,7 +134,7 @@ def test_a_record_of_an_earlier_round_is_refused_and_harms_no_other_round(tmp_pa
 
 
 def test_a_round_is_not_unmasked_twice(tmp_path):
-    """A client refuses the unmask request of an earlier round that comes with its next mask request."""
+    """A client refuses an old unmask request that the server repeats with its next mask request."""
     answered = {}
 
     def again(kind, client, content):

@@ -1,4 +1,4 @@
-"""Tests of games among nodes: nodes' answers are the plan, charges are by round, false terms are refused."""
+"""Tests of games among nodes, which choose privacy budgets by round: plans, charges and false terms."""
 
 import json
 import re
@@ -45,7 +45,7 @@ GAME = [
 
 
 def players(folder, more=None, epsilon=5.0, **options):
-    """Node k has the aversion ``AVERSIONS[k]``, and a ledger of its own; ``more[k]`` changes its settings."""
+    """Return a grid of nodes with ledgers and privacy aversions; ``more[k]`` changes node k's settings."""
     grid = LocalGrid(NODES, **options)
     folder.mkdir(exist_ok=True)
     for client in range(NODES):
@@ -62,7 +62,7 @@ def players(folder, more=None, epsilon=5.0, **options):
 
 
 def in_one_place():
-    """Return the game's result with all aversions known, starting from the first mean that nodes get."""
+    """Return the game's result where all nodes' aversions to privacy loss are known in one place."""
     game = Game(
         aversions=np.array(AVERSIONS),
         first_budgets=np.array(FIRST),
@@ -227,7 +227,7 @@ def test_a_game_that_one_node_is_told_otherwise_is_not_agreed_to(tmp_path):
 
 
 def test_terms_and_orders_go_by_the_same_announcement(tmp_path):
-    """A node that is told another announcement than the other nodes has no round charged."""
+    """If orders name another announcement of the game than the node answered, it charges no round."""
     told = []
 
     def other(kind, client, content):
@@ -297,7 +297,7 @@ def test_a_rogue_server_gets_no_update(tmp_path, kind, name, changes, words):
 
 @pytest.mark.parametrize("kind", ["offer", "begin"])
 def test_a_path_that_the_node_did_not_answer_is_not_agreed_to(tmp_path, kind):
-    """A node refuses terms whose budgets by round are not those that it answered."""
+    """A node refuses terms whose budgets by round differ from the budgets in the node's own answer."""
 
     def meddle(asked, client, content):
         if (asked, client) != (kind, 1):
@@ -319,7 +319,7 @@ def test_a_path_that_the_node_did_not_answer_is_not_agreed_to(tmp_path, kind):
 
 
 def vectors(grid):
-    """Return how many rounds have been masked so far."""
+    """Return how many exchanges so far have asked nodes for masked vectors: one in each masked round."""
     return sum("mask" in exchange for exchange in grid.exchanges)
 
 

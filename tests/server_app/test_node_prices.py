@@ -1,4 +1,4 @@
-"""Tests of a posted price: a node answers with the epsilon that is best for it, and no run costs more."""
+"""Tests of a posted price, to which each node answers with an epsilon that no run may exceed."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A histogram of norms: one sum of all nodes before the first round, which is charged once and audited."""
+"""Tests of a histogram of nodes' norms: one sum before the first round, charged once and audited."""
 
 import json
 from dataclasses import replace

@@ -155,7 +155,7 @@ def test_one_node_more_than_there_are_clients_is_left_out(claims, caplog):
 
 
 def test_a_node_that_comes_after_a_liar_is_waited_for(monkeypatch):
-    """The server waits for a late honest node, although a liar makes the nodes seem enough."""
+    """The server waits for a late honest node, even if a node with a false id makes nodes seem enough."""
     grid = LocalGrid(NUM_CLIENTS + 1)
     grid.contexts[FIRST_NODE_ID].node_config["partition-id"] = 10**6
     last = FIRST_NODE_ID + NUM_CLIENTS

@@ -114,7 +114,7 @@ def test_examples_of_another_form_are_refused(tmp_path, arrays, words):
 def test_a_number_that_is_not_finite_is_the_operators_to_mend_and_a_blank_one_after_that(
     tmp_path, where, value
 ):
-    """A check before the join refuses values that are not finite; in a round such examples are zero."""
+    """A check refuses values that are not finite before a node joins; in a round their examples are zero."""
     arrays: dict[str, Any] = {"x_train": X + 1.0, "y_train": np.array([0.5, 1.0, -1.0, 0.25])}
     arrays[where][2] = value
     np.savez(tmp_path / "own.npz", **arrays)
@@ -134,7 +134,7 @@ def test_a_number_that_is_not_finite_is_the_operators_to_mend_and_a_blank_one_af
     ],
 )
 def test_no_number_of_classes_asks_a_question_about_one_label(tmp_path, form, x, y, blank, caplog):
-    """An example that does not fit the server's form is set to zero, and raises no error."""
+    """An example that does not fit the form of the server's data is set to zero, without an error."""
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y)
     split = own_split(tmp_path / "own.npz", form)
     kept = ~np.array(blank, dtype=bool)

@@ -18,7 +18,7 @@ WARDS = ("a", "b", "b")
 
 
 def rows(client):
-    """Twelve records of one client, of which every fourth is for testing."""
+    """Return twelve rows of one client's table, of which every fourth row is for testing."""
     ages = range(10 * client, 10 * client + 12)
     return [
         f"{('no', 'yes')[age % 2]},{age},{WARDS[age % 3]},{'test' if age % 4 == 0 else 'train'}"
@@ -34,7 +34,7 @@ def table(path, lines, header="ill,age,ward,part"):
 
 @pytest.fixture
 def hospitals(tmp_path):
-    """A public table for the server, and each of four nodes with a table of its own."""
+    """Write a public table for the server and a table for each of four nodes, and return the folder."""
     for client in range(4):
         table(tmp_path / str(client) / "own.csv", rows(client))
     table(tmp_path / "public.csv", [line for client in range(4) for line in rows(client)])

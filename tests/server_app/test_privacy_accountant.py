@@ -1,4 +1,4 @@
-"""Tests of our accountant behind Flower's protocol, against Flower's accountant and in its strategy."""
+"""Tests of our accountant as one of Flower's: costs beside Flower's accountant, and use in a strategy."""
 
 import json
 from types import SimpleNamespace
@@ -96,7 +96,7 @@ def test_what_exceeds_the_limit_or_is_of_another_population_is_not_charged():
 
 
 def round_of(strategy):
-    """One round of a strategy with four clients, each of whom moves the model by (1, 1, 1)."""
+    """Run a round of a strategy with four clients, each of which moves the model by (1, 1, 1)."""
     arrays, grid = ArrayRecord([np.zeros(3)]), SimpleNamespace(get_node_ids=lambda: [1, 2, 3, 4])
     content = RecordDict({"arrays": ArrayRecord([np.ones(3)]), "metrics": MetricRecord({"num-examples": 1})})
     number = strategy.accountant.num_releases + 1

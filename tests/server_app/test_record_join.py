@@ -1,4 +1,4 @@
-"""Runs that protect records ask the nodes how many they bring, and plan with that."""
+"""Tests that a run which protects records asks nodes for their numbers of records and plans with them."""
 
 from dataclasses import replace
 

@@ -23,7 +23,7 @@ DP_SUM = [*THEIRS, "method=dp_sum", "privacy.delta=null", "run.num_rounds=4", "p
 
 
 def parties(folder, settings=None, epsilons=EPSILONS, **options):
-    """Node k has the budget ``epsilons[k]`` for its records, and its part of the digits in a file."""
+    """Return a grid on which node k has a file of digits, and budget ``epsilons[k]`` for its records."""
     grid = LocalGrid(len(epsilons), **options)
     folder.mkdir(exist_ok=True)
     task = task_of(small_config(folder, RECORDS))

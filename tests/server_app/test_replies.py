@@ -23,7 +23,7 @@ from testing.local_grid import identify_task
 
 
 class SlowGrid:
-    """A grid that replies to message k after ``seconds[k]``, or never; it does not send ids of None."""
+    """A grid that replies to message k after ``seconds[k]``, or never; a message with id None is not sent."""
 
     def __init__(self, seconds, ids=None):
         self.seconds = seconds
@@ -83,7 +83,7 @@ def test_a_reply_that_came_during_the_last_pause_counts(monkeypatch):
 
 
 def test_the_wait_ends_after_the_timeout_and_not_at_it(monkeypatch):
-    """At its timeout the server waits for one more pause, and takes the replies that have come by then."""
+    """At its timeout a wait lasts one more pause, and takes the replies that have arrived by then."""
     grid = SlowGrid([2 * SHORTEST_PAUSE, 3 * SHORTEST_PAUSE])
     assert received(grid, monkeypatch, timeout_seconds=SHORTEST_PAUSE) == ["1"]
     assert grid.pauses == [SHORTEST_PAUSE] * 2
@@ -122,7 +122,7 @@ def test_a_reply_at_the_end_of_the_patience_is_told_of_by_nobody(monkeypatch):
 
 
 class SilentGrid(SlowGrid):
-    """Sends Flower's messages, of which each is answered with an error or never."""
+    """A grid that answers each of Flower's messages with an error, or never."""
 
     def push_messages(self, messages):
         ids = super().push_messages(messages)

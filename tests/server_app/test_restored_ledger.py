@@ -1,4 +1,4 @@
-"""Tests of a ledger that is restored with its lock: the server's history of the client shows it."""
+"""Tests that the server's history of clients reveals a ledger that was restored with its lock."""
 
 import json
 import shutil
@@ -41,7 +41,7 @@ def copied(tmp_path, source, to):
 
 @pytest.fixture(scope="module")
 def two_runs(tmp_path_factory):
-    """Return the folder of two runs, whose victim's ledger has only the first, and the second's name."""
+    """Return a folder of two runs and the name of the second, which the victim's restored ledger lacks."""
     tmp_path = tmp_path_factory.mktemp("two_runs")
     run(tmp_path / "first", EVERYBODY, grid=owners(tmp_path))
     copied(tmp_path, "ledgers", "backup")
@@ -153,7 +153,7 @@ def test_no_other_server_reads_from_refusals_in_how_many_rounds_a_client_was(tmp
 
 
 def test_a_history_and_ledgers_of_before_the_secrets_are_read(tmp_path):
-    """Files of releases without secrets are read, but their numbers of rounds are not compared."""
+    """Files of older versions without secrets are read, but their numbers of rounds are not compared."""
     run(tmp_path / "first", EVERYBODY, grid=owners(tmp_path))
     history = json.loads((tmp_path / HISTORY_FILE).read_text())
     before = {client: dict.fromkeys(runs, 2) for client, runs in history["clients"].items()}

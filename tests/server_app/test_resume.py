@@ -194,7 +194,7 @@ def test_a_ledger_of_another_checkpoint_is_refused(tmp_path):
 
 
 def scripted_sums(fleet, order, charged, *, upcoming, extensions):
-    """Sums that depend on the round, the model and the group only, in place of noised ones."""
+    """Return sums that depend only on the round, the model and the group, in place of noised sums."""
     del fleet, upcoming, extensions
     rng = np.random.default_rng(order.round_index)
     requests = [each.take() for each in charged]

@@ -1,4 +1,4 @@
-"""Whole runs through the real server and client handlers, without Flower's runtime in between."""
+"""Tests of whole runs through the real server and client handlers, without Flower's runtime between."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Tests of subnets over messages: several sums in a round, nodes' charges, and no trusted edge servers."""
+"""Tests of subnets (clients with a sum of their own) at nodes: charges, and no trusted edge servers."""
 
 import json
 
@@ -29,7 +29,7 @@ SUBNETS = [
 
 
 def owners(folder, **own):
-    """Nodes with ledgers of their own."""
+    """Return a grid of nodes that have a ledger each."""
     grid = LocalGrid(NUM_CLIENTS)
     folder.mkdir(exist_ok=True)
     for client in range(NUM_CLIENTS):
@@ -83,7 +83,7 @@ def test_a_node_with_a_budget_for_clients_only_takes_no_part(tmp_path):
 
 
 def test_a_node_refuses_windows_that_are_not_convex(tmp_path, monkeypatch):
-    """A node refuses the orders of a server that plans for a convex loss and orders another model."""
+    """A node refuses steps that are private only for a convex loss if its model has no such loss."""
     monkeypatch.setattr("gdpfed.extras.h2fdp.subnet_mechanisms.record_norm", lambda config, mechanism: 1.5)
     monkeypatch.setattr("gdpfed.extras.h2fdp.subnet_mechanisms.reserved_delta", lambda config: 0.0)
     grid = owners(tmp_path / "nodes", **{"epsilon-record": 1.0})

@@ -1,4 +1,4 @@
-"""Runs over messages whose nodes have budgets, and take back noise inside masked sums."""
+"""Tests of runs whose nodes have budgets and subtract noise of earlier rounds inside masked sums."""
 
 from copy import deepcopy
 from pathlib import Path

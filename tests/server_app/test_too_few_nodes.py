@@ -39,7 +39,7 @@ def owners(folder):
 
 
 def losing(grid, *clients, after=1, comes_back=False):
-    """Hide nodes after so many masked rounds; with ``comes_back`` they return later."""
+    """Hide nodes after ``after`` masked rounds; with ``comes_back`` they return after a few queries."""
     everybody, asked = grid.get_node_ids, list[int]()
 
     def node_ids():
@@ -99,7 +99,7 @@ def test_nodes_that_read_no_file_of_the_servers_refuse_before_anything(tmp_path,
 
 
 def test_what_cannot_be_a_sum_has_no_turn():
-    """A group with too few clients present has no sum in the round, and its clients have no turn."""
+    """A cohort too small for a sum is emptied, so that its clients take no turn (scheduled round)."""
     words = ["method=gdpfed", "privacy.against=everyone", "privacy.accountant=pld", "privacy.budgets=[1,3]"]
     plan = make_method(load([*words, "dataset.num_clients=8", "privacy.sampling_rate=0.5"])).plan
     assert not plan.one_sum
@@ -111,13 +111,13 @@ def test_what_cannot_be_a_sum_has_no_turn():
 
 
 def test_what_sums_are_configured_to_bear_counts():
-    """Whether some clients can be summed depends also on how many of them may be corrupt."""
+    """Whether clients suffice for a sum depends on how many of them the settings assume to be corrupt."""
     assert [can_sum(SecAggConfig(), n) for n in (2, 3, 4)] == [False, True, True]
     assert not can_sum(SecAggConfig(corrupt_tolerance=0.45, minimum_cohort=2), 2)
 
 
 def test_a_round_whose_cohort_could_be_too_small_does_not_begin_where_rounds_are_drawn_ahead(tmp_path):
-    """With rounds drawn ahead, a round does not begin if its cohort could be too small for a sum."""
+    """A round of random allocation does not begin if its cohort could be too small for a sum."""
     words = ["method=dp_fedavg", "privacy.against=outsiders", "privacy.sampling=allocation"]
     words += ["secagg.same_size=false"]
     plan = make_method(load([*words, "dataset.num_clients=60", "privacy.sampling_rate=0.5"])).plan

@@ -1,4 +1,4 @@
-"""Tests of transformers in runs: the same over messages and in one process, on a base file of each node."""
+"""Tests of transformers in runs: the same at nodes as in one process, from a file of base weights."""
 
 import itertools
 import logging
@@ -200,7 +200,7 @@ def test_a_file_that_changes_in_a_run_stops_its_node_before_a_charge(tmp_path, p
 
 
 def texts_of(folder):
-    """Settings of a next-token model of 40 texts of random tokens; 20 others are to test with."""
+    """Write 40 random token texts for training and 20 for testing; return settings of a next-token model."""
     x = np.random.default_rng(1).integers(0, TOKENS, (60, LENGTH))
     np.savez(folder / "texts.npz", x_train=x[:40], x_test=x[40:])
     return (

@@ -1,4 +1,4 @@
-"""A vote over settings: one sum of all nodes before the first round, over messages and in a simulation."""
+"""Tests of a vote over settings, which is one sum of all nodes or clients before the first round."""
 
 import json
 from dataclasses import replace
@@ -29,7 +29,7 @@ SETTINGS = [
 
 @pytest.fixture
 def hospitals(tmp_path):
-    """Four nodes with ledgers."""
+    """Return the folder, and a grid of four nodes that have budgets and ledgers."""
     grid = LocalGrid(4)
     for client in range(4):
         grid.contexts[FIRST_NODE_ID + client].node_config |= {

@@ -14,7 +14,7 @@ from testing.waiting import until
 
 
 def order_of(model="mlp", *, num_clients=400, momentum=0.0, batch_size=4, learning_rate=0.5, seed=0):
-    """Return an order to train on 1,437 digits: of 400 clients each has 3 or 4, of 2000 one or none."""
+    """Return an order to train on 1,437 digits: each of 400 clients has 3 or 4, each of 2,000 at most one."""
     task = Task(DataSource("digits"), model, "iid", num_clients, seed=seed)
     training = LocalTraining(4, batch_size, learning_rate, momentum)
     return TrainingOrder(task, training, round_index=3, device="cpu")
@@ -35,7 +35,7 @@ def cohort_of(order, size=20, *, clipping_norm=1.0, noise_multiplier=1.0):
 
 
 def held_sums(folder, engine, part):
-    """Wait for a file ``go`` in the folder, then return the sums of a part of a cohort."""
+    """Return an engine's sums of a part of a cohort, but not before a file ``go`` is in the folder."""
     until((folder / "go").exists)
     return parallel_engines._sums_of_part(engine, part)
 

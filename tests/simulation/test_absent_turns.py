@@ -1,4 +1,4 @@
-"""Test of absent clients in a simulation with turns: no charge; turns are moved or lost; audits pass."""
+"""Test of absent clients in a simulation: turns (scheduled rounds) are moved or lost, and not charged."""
 
 import json
 from itertools import pairwise
@@ -18,7 +18,7 @@ TURNS = [
 @pytest.mark.parametrize("mode", ["off", "curious"])
 def test_turns_of_clients_that_are_away_are_moved_or_lost(tmp_path, monkeypatch, mode):
     def present(self, round_index, suffices=None):
-        """Return who is there: in each round another quarter is away, and client 0 is always away."""
+        """Return the present clients: in each round another quarter is absent; client 0 is always absent."""
         return frozenset(k for k in range(1, NUM_CLIENTS) if (k + round_index) % 4)
 
     monkeypatch.setattr(InProcessFleet, "present", present)

@@ -1,4 +1,4 @@
-"""Tests of encoding many updates as rows: they are clipped and rounded as one at a time."""
+"""Tests of encoding many updates at once: each row is clipped and rounded as a single update is."""
 
 import numpy as np
 import pytest

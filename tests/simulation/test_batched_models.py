@@ -26,7 +26,7 @@ MODELS = [
 
 @cache
 def drawn(name, shape, options):
-    """A model, its training, parameters of every client around the initial ones, and a batch for each."""
+    """Return a model, its batched training, and parameters and a batch of every client."""
     dtype = np.int64 if name in ("lstm", "ngram") else np.float32
     model = build_model(name, shape, CLASSES, seed=0, input_dtype=dtype, options=options)
     start = nn.utils.parameters_to_vector(model.parameters()).detach()

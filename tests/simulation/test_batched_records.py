@@ -20,12 +20,12 @@ CPU = torch.device("cpu")
 
 
 def bits_of(client_id):
-    """The same bits at every call, so that two engines can be compared; a run takes fresh ones."""
+    """Return a source of random bytes that is the same at each call, so that engines can be compared."""
     return np.random.default_rng(client_id).bytes
 
 
 def told(cohort, work):
-    """Give each client its number of steps, rate, norm and noise, of three different kinds."""
+    """Return the cohort with steps, rate, norm and noise for each client, which are of three kinds."""
     parts = {}
     for client in cohort.clients:
         kind = client % 3

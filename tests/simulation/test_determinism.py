@@ -18,7 +18,7 @@ WAYS = (
 
 
 def trained(directory, *overrides):
-    """The final model and the accuracies of a small run without noise, whose cohorts the seed draws."""
+    """Return the model and the accuracies of a small run without noise, whose cohorts the seed draws."""
     settings = (
         "method=fedavg",
         "secagg=off",

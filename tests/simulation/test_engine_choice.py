@@ -1,4 +1,4 @@
-"""Tests of the engine that a configuration gets: its choice, the words about it, and refusals."""
+"""Tests of the engine that a configuration gets: the choice, messages about the choice, and refusals."""
 
 import pytest
 from torch import nn

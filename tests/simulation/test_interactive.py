@@ -45,7 +45,7 @@ def test_a_program_from_standard_input_trains_in_several_processes_and_prints_no
 
 
 def test_a_program_prints_nothing_of_ours_and_at_a_prompt_the_end_of_a_run_is_told_and_where_it_is(tmp_path):
-    """With ``python -i -c`` a program's run prints nothing of ours; a prompt's run prints its progress."""
+    """A run in the program of ``python -i -c`` prints no progress; a run at the prompt prints it."""
     program = TRAIN.replace("directory=run", "directory=program")
     first, *lines = answered(tmp_path, "-i", "-q", "-c", program, said=TRAIN).stdout.splitlines()
     assert first == "2 rounds"

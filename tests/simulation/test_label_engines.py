@@ -1,4 +1,4 @@
-"""Tests of label sets, pixel labels and event times: all engines and gradient forms compute the same."""
+"""Tests of sets of labels, labels of pixels and event times: all engines compute the same updates."""
 
 from typing import Any
 

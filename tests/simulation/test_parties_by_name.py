@@ -1,4 +1,4 @@
-"""Tests of budgets by party name: the run's files show the names, and a budget that is hardly used."""
+"""Tests of budgets by party name: files show the names, and a party that hardly uses its budget is named."""
 
 import json
 

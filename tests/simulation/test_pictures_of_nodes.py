@@ -1,4 +1,4 @@
-"""Tests of runs on a folder of photographs, cut from two of scikit-learn and saved in many formats."""
+"""Tests of runs on a folder of pieces of two photographs, which are saved in many file formats."""
 
 import shutil
 

@@ -46,7 +46,7 @@ def traced():
 
 
 def most_held(prepared, traced):
-    """The most bytes that a run holds at once, and the sizes of its cohorts."""
+    """Return the most bytes that a run holds at once, and the sizes of the run's cohorts."""
     tracemalloc.reset_peak()
     before, sizes = tracemalloc.get_traced_memory()[0], []
     simulate_prepared(prepared, observe=lambda record: sizes.append(sum(record.cohort_sizes)))

@@ -1,4 +1,4 @@
-"""Tests of training by compiled programs: as by vmap, and bit by bit the same for any set of clients."""
+"""Tests of training by compiled programs: updates as by vmap, bitwise the same for any set of clients."""
 
 import math
 import subprocess

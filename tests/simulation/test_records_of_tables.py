@@ -1,4 +1,4 @@
-"""Tests of private runs on tables with a column of budgets: weights of classes, numeric labels."""
+"""Tests of private runs on tables with a column of budgets, class weights or numeric labels."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of cohorts that processes or devices share: the sum is that of one, and no process is left."""
+"""Tests of cohorts that processes or devices share: the sum is one engine's, and all processes end."""
 
 import gc
 import os

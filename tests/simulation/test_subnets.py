@@ -57,7 +57,7 @@ def bits(client_id):
 
 
 def jobs_of(work):
-    """Three subnets, two of one size, each with a model of its own."""
+    """Return a task and the sums of three subnets, two of which have one size; each has its own model."""
     config = load([*SETTINGS, "method=h2fdp"])
     task = task_of(config)
     theta, order = flatten(task.build_model()), order_of(config, task)

@@ -1,4 +1,4 @@
-"""Whole runs on tables: regression, class weights, several metrics, and results by party and by budget."""
+"""Tests of whole runs on tables: regression, class weights, metrics, and results by party or budget."""
 
 import json
 from dataclasses import replace
@@ -28,7 +28,7 @@ party: {column: ward, values: [east, north, west]}
 
 @pytest.fixture(scope="module")
 def stays(tmp_path_factory):
-    """How long 90 patients stay, a third of them in each of three wards."""
+    """Write a table of how long 90 patients stay, in three wards of 30 patients; return the path."""
     folder = tmp_path_factory.mktemp("stays")
     rng = np.random.default_rng(0)
     age, score = rng.uniform(0, 100, 90), rng.uniform(-1, 1, 90)

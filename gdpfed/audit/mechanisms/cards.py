@@ -144,7 +144,7 @@ class StepsCard(MechanismCard):
         return max(map(parties_in, events), default=1)
 
     def _budgets(self) -> list[tuple[int, int, Mapping[str, Any]]]:
-        """List the budgets of record groups: client group, record group in it, and its entry in the plan."""
+        """List the record groups: client group's number, record group's number, and the plan's entry."""
         return [
             (index, number, own)
             for index, group in enumerate(self.plan["groups"])

@@ -114,7 +114,7 @@ class StepEntry(RecordEntry):
         return charges_of([{"event": event, "count": 1}])
 
     def _groups_as(self, last: NodeEntry) -> bool:
-        """Whether this run and the run ``last`` divide records into the same groups, by the ledger."""
+        """Whether the ledger says that this run and the run ``last`` divide records into the same groups."""
         if self.terms["run"] == last.terms["run"]:
             return True
         mine, its = (
@@ -148,7 +148,7 @@ def records_in(entry: NodeEntry) -> Mapping[str, Any]:
 def _of_either(
     runs: Sequence[Charges], counts: Sequence[Charges], delta: float, at_most: float, *, apart: bool
 ) -> float:
-    """Return epsilon of training and held-out counts: the larger if no record is in both, else composed."""
+    """Return epsilon of training and of held-out counts: composed or, if no record is in both, the larger."""
     if apart:
         return max(_of_runs(each, delta, at_most) for each in (runs, counts))
     both = [[*run, *own] for run, own in zip(runs, counts, strict=True)]

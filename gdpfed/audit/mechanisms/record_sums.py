@@ -91,7 +91,7 @@ class StepsRule(ChargedGroups):
         return self._noise_of_record(index)
 
     def _noise_of_record(self, index: int) -> float:
-        """Return the noise deviation that hides one record in a sum; 0 if every step adds its own noise.
+        """Return the stddev of the noise that hides one record in a sum; 0 if every step adds its own noise.
 
         It is sigma C for each of the clients that one person may be at, whose variances add up.
         """
@@ -118,7 +118,7 @@ class StepsRule(ChargedGroups):
             yield from self._check_noise(index)
 
     def _check_configured(self) -> Iterator[str]:
-        """Check batch rate and noise against the configuration; a configured noise allows lower rates."""
+        """Check batch rates and noise against the configuration; if it sets the noise, rates may be lower."""
         config, groups = self.files.config, self.plan["groups"]
         drawn = math.fsum(
             group["clients"] * own["share"] * own["batch_rate"]
@@ -181,7 +181,7 @@ class StepsRule(ChargedGroups):
             )
 
     def _check_shares(self, index: int) -> Iterator[str]:
-        """Check that a client's groups of records have the configured budgets and shares."""
+        """Check that a client's groups of records have the configured budgets and fractions of records."""
         privacy, budgets, shares = (
             self.files.config["privacy"],
             [self.plan["groups"][index]["epsilon"]],
@@ -276,7 +276,7 @@ class RecordSumsRule(StepsRule):
         return exact
 
     def check_bounds(self, index: int) -> Iterator[str]:
-        """Check that clipping norm and steps are as configured; with PLD, that no more steps fit budgets."""
+        """Check that clipping norm and steps are as configured; with PLD, that budgets forbid more steps."""
         yield from super().check_bounds(index)
         records, asked = self.records(index), self._asked_norm(index)
         if not math.isclose(records["clipping_norm"], asked, rel_tol=ROUNDING):

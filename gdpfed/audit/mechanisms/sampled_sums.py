@@ -143,7 +143,7 @@ class SampledSumsRule(ChargedGroups):
             )
 
     def check_participations(self, index: int) -> Iterator[str]:
-        """Check that the number of rounds of the most frequent client is plausible for random sampling.
+        """Check that random sampling can explain how often the group's most frequent participant took part.
 
         P(K >= k) is that of a binomial K at the mean rate, which is not below that of different rates for a k
         above the mean + 1 (Hoeffding, "On the Distribution of the Number of Successes in Independent

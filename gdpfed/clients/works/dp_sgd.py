@@ -39,5 +39,5 @@ def without_examples(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Raise OrderError for missing or wrong DP-SGD steps, LearningError if the model mixes records."""
+    """Raise OrderError for wrong or no DP-SGD steps; LearningError if a model mixes records (batch norm)."""
     checked_model(order)

@@ -66,7 +66,7 @@ def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.flo
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise OrderError if the number of classes is missing, or if the sum has no place for this client."""
+    """Raise OrderError if the number of classes is missing, or if the sum lacks this client's coordinates."""
     check_classes(order)
     if by_party(order, encoding.dimension) and not 0 <= client_id < order.task.num_clients:
         raise OrderError(
@@ -84,14 +84,14 @@ def check_classes(order: TrainingOrder) -> None:
 
 
 def model_dimension(order: TrainingOrder, dimension: int) -> int:
-    """Return the number of model parameters d; raise OrderError if ``dimension`` does not fit the counts."""
+    """Return d, the number of parameters; raise OrderError if ``dimension`` is not the number of counts."""
     return dimension_of_counts(order, dimension, by_party=by_party(order, dimension))
 
 
 def dimension_of_counts(
     order: TrainingOrder, dimension: int, *, by_party: bool = False, rates: bool = False
 ) -> int:
-    """Return the number of model parameters d; raise OrderError if ``dimension`` does not fit the counts.
+    """Return d, the number of parameters; raise OrderError if ``dimension`` is not the number of counts.
 
     `by_party`: whether each client has counts of its own, and their number is right.
     """

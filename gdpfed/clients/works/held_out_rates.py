@@ -23,5 +23,5 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
 
 
 def model_dimension(order: TrainingOrder, dimension: int) -> int:
-    """Return d, the number of model parameters; raise OrderError if `dimension` does not fit the work."""
+    """Return the number of model parameters; raise OrderError if `dimension` is not the number of rates."""
     return dimension_of_counts(order, dimension, rates=True)

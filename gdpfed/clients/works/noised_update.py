@@ -44,7 +44,7 @@ def with_own_noise(order: TrainingOrder, update: torch.Tensor, random_bytes: Ran
 
 
 def _noise_in(order: TrainingOrder) -> RecordSteps:
-    """Return the noise that the server demands on a whole update; raise OrderError if it is missing."""
+    """Return the order's noise parameters for a whole update; raise OrderError if missing or wrong."""
     told = order.records
     if told is None or told.noise_multiplier == 0 or told.num_steps != 1:
         raise OrderError(

@@ -56,7 +56,7 @@ def norm_of(order: TrainingOrder) -> float:
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Raise OrderError if the clipping norm is missing, or if training is longer than a round allows."""
+    """Raise OrderError if the clipping norm is missing, or if training would keep a node busy for hours."""
     norm_of(order)
     replace(order, records=None).check_work(order.task.dimension)
 

@@ -75,7 +75,7 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
 
 
 def model_dimension(order: TrainingOrder, dimension: int) -> int:
-    """Return the model's parameter count; raise OrderError if `dimension` does not match order.settings."""
+    """Return the model's parameter count; raise OrderError if `dimension` is not the number of settings."""
     if dimension * len(VOTABLE) != len(order.settings):
         raise OrderError(
             f"a vote on {len(order.settings)} values cannot have {dimension} coordinates: give one for each "
@@ -130,7 +130,7 @@ def _tried(
     parts: Sequence[Ints],
     client: "Trial",
 ) -> float:
-    """Try a training setting by cross-validation; return how well it did on records not trained on.
+    """Try a training setting by cross-validation; return the mean result on records left out of training.
 
     Where a trial is rounds of local training it is tested on the first part alone.
 

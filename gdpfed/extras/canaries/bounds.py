@@ -250,7 +250,7 @@ def two_gaussians_epsilon(present: Scores, absent: Scores, delta: float) -> floa
 
 
 def _divergence_epsilon(law: "stats.rv_frozen", other: "stats.rv_frozen", delta: float) -> float:
-    """Return the smallest epsilon at which the integral of (p - e^epsilon q)+ is at most delta."""
+    """Return the smallest epsilon at which two distributions' hockey-stick divergence is at most delta."""
     spread = 8 * max(law.std(), other.std())
     edges = np.linspace(min(law.mean(), other.mean()) - spread, max(law.mean(), other.mean()) + spread, 20001)
     p, q = np.diff(law.cdf(edges)), np.diff(other.cdf(edges))

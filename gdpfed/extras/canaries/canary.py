@@ -133,7 +133,7 @@ class Canaries:
 def choose_clients(
     plan: PrivacyPlan, most: int, generator: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Draw the clients that become canaries: all, or about ``most``, with the same share of every group."""
+    """Draw about ``most`` canary clients, the same fraction of every group; return their ids and groups."""
     groups = [np.asarray(group.clients, dtype=np.int64) for group in plan.groups]
     share = min(1.0, most / plan.num_clients)
     chosen = [np.sort(generator.choice(each, int(share * len(each)), replace=False)) for each in groups]
@@ -190,7 +190,7 @@ class CanaryEngine(Engine):
             yield clients, self._steps(order, cohort, clients)
 
     def sum_updates(self, order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
-        """Return the sum of a cohort's updates; clients that send zeros count as members."""
+        """Return the sum of a cohort's updates; its number of updates includes clients that send zeros."""
         ours, rest = self._split(cohort)
         if self._others is not None and rest:
             total = self._others.sum_updates(order, theta, replace(cohort, clients=rest))

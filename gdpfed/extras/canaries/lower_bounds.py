@@ -75,7 +75,7 @@ class EpsilonLowerBound:
 
     @property
     def held(self) -> bool:
-        """Whether no measured lower bound exceeds the stated epsilon."""
+        """Whether neither measured lower bound (`measured`, `any_law`) exceeds the stated epsilon."""
         return self.scale <= 1.0 and self.any_law <= self.stated
 
 
@@ -159,7 +159,7 @@ def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: i
 
 
 def _claims_of_turns(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
-    """Return stated epsilon and canary scores in scheduled rounds, for attackers who see sums or models."""
+    """Return stated epsilon and canary scores for attackers on sums and models, if rounds are scheduled."""
     event = plan.charges(group)[0].event.to_dict()
     turns = [turn for turn in event["turns"] if turn < rounds]
     sigma = event["noise_stddev"] / event["clipping_norm"]

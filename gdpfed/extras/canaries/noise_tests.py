@@ -51,7 +51,7 @@ class NoiseStream:
 
     @cached_property
     def columns(self) -> Floats:
-        """The newly drawn noise of the coordinates whose values are known in all rounds."""
+        """The newly drawn noise at those coordinates where the noise of every round is known."""
         return self.white[:, np.isfinite(self.white).all(axis=0)]
 
 

@@ -129,7 +129,7 @@ class _Observed:
         return np.asarray(taken_back[np.ix_(there, there)] * drawn)
 
     def asked_in(self, m: int, name: str) -> list[tuple[int, ...]]:
-        """Return the different sets of rounds in which a group's clients were drawn for sums of this name."""
+        """Return the different sets of rounds in which a group's clients were asked for sums of this name."""
         members, found = set(self.plan.groups[m].clients), dict[tuple[int, ...], None]()
         for by_name in self.sums:
             rounds = defaultdict[int, list[int]](list)
@@ -140,7 +140,7 @@ class _Observed:
         return list(found)[:MOST_TURNS]
 
     def missing(self, view: str, of: str, why: str, remedy: str = ONE_RUN_MORE) -> NotComputed:
-        """Describe a check that could not be made, with the most general reason that applies."""
+        """Describe a check that could not be made; a more general cause replaces the given reason `why`."""
         if not any(self.sums):
             why, remedy = "no sum came out", "sums that are not refused"
         elif not self.whole and view not in (TURNS, SAMPLES):
@@ -252,7 +252,7 @@ def _beyond_bound(
 
 
 def _turns(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
-    """Check in which rounds clients were asked (their turns) against limits, stated cost, log and ledger."""
+    """Check each client's rounds (turns) against the plan's limits and cost, and against log and ledger."""
     of, wrong = f"group {m}", ""
     limits, most = limits_of(observed.plan)[m], 0
     if not any(observed.sums):

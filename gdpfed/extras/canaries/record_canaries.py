@@ -107,7 +107,7 @@ def person_gradients(
     lengths: npt.NDArray[np.float64],
     dimension: int,
 ) -> tuple[RecordGradients, Take]:
-    """Return, for a table of persons, a run's object for gradients by person and its reader of rows.
+    """Return the object that computes canary persons' gradients, and the function that reads their rows.
 
     Args:
         rows: of the table.

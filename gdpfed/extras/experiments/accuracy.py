@@ -53,7 +53,7 @@ DrawPanel = Callable[[Axes, Experiment, str, Lines], None]
 def accuracy_tables(
     experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome]
 ) -> list[Table]:
-    """Return tables of test accuracy: one table with a column for each data set, or one table for each.
+    """Return tables of test accuracy: one for each data set, or one table with data sets as its columns.
 
     Tables of differences follow, where the experiment compares with a row or with a column.
     """

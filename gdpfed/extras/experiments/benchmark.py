@@ -192,7 +192,7 @@ def _result(
 
 
 def _cost_table(experiment: Experiment, dataset: str, entries: Sequence[Entry]) -> Table:
-    """Return a table of methods with the worst group's result and the cost, averaged over its settings."""
+    """Return, for each method, the worst group's result and the costs, averaged over settings and seeds."""
     rows, settings, fewer = [], len(experiment.columns) or 1, ""
     for row, choice in experiment.rows.items():
         own = [each for each in entries if each.method == row]

@@ -17,7 +17,7 @@ from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 
 
 class TrainingProgress:
-    """Shows progress bars of training runs on a terminal; elsewhere, prints a line when a run is done.
+    """Shows progress bars of training runs on a terminal; other output gets one line for each ended run.
 
     `console`: where to. `runs`: all of them, each directory once.
     """

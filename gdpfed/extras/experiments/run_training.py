@@ -56,7 +56,7 @@ def load_data(config: Config) -> str:
 
 @dataclass(frozen=True)
 class Trainer:
-    """The functions that load a run's data and train the run; tests replace them.
+    """The functions that load a run's data and train the run, kept together so that tests can replace them.
 
     `load_data`: returns the SHA-256 of the data, or None if they are not to be compared.
     """
@@ -77,7 +77,7 @@ class Launch(Protocol):
 def train_missing(
     runs: Sequence[Run], trainer: Trainer, launch_all: Launch, console: Console, command: str, output: Path
 ) -> tuple[Errors, str]:
-    """Train all unfinished runs; return the errors of failed runs, and a line about those finished before.
+    """Train all unfinished runs; return failed runs' errors, and a note on the runs finished earlier.
 
     `runs`: all of them, each directory once. `command`: the command line, to say how to continue. `output`:
     their directory, which keeps what data they were trained on.
@@ -112,7 +112,7 @@ def train_missing(
 
 
 def _finished_before(number: int, num_runs: int, num_compared: int) -> str:
-    """Say how many runs an earlier command has finished, and what of them is not compared; "" for none."""
+    """Say how many runs finished earlier, and of how many the data are unchecked; "" if there are none."""
     if not number:
         return ""
     data = f", nor are the data of {number - num_compared} of them" if num_compared < number else ""

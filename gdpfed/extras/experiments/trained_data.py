@@ -1,4 +1,4 @@
-"""Hashes of the data that finished runs of an output directory were trained on, for the next command.
+"""Hashes of the training data of finished runs, with which a later command compares the data.
 
 They are hashes of private data, so the file is readable by its owner only, and lies beside the runs: a run's
 own directory, which may be shown to others, has none of them when the run is finished.
@@ -23,7 +23,7 @@ Loaded = Mapping[Path, str | LearningError | None]
 
 
 class TrainedData:
-    """The hashes of one output directory, by the names of its runs.
+    """The hashes of the training data of an output directory's runs, by the names of these runs.
 
     Raises ExperimentError: the file of an earlier command cannot be read.
     """

@@ -164,9 +164,9 @@ def _refuse_expensive_counts(config: Config, own: ClientBudgets, counts_rho: flo
 def _unbiased(
     config: Config, own: ClientBudgets, declared: Declared, common: dict[str, Any]
 ) -> ClientBudgets:
-    """Return budgets with draw probabilities proportional to share_i sqrt(C^2 + d sigma_i^2).
+    """Return budgets with the draw probabilities that give the least noise under unbiased weights.
 
-    With unbiased weights, these probabilities give the least noise.
+    These probabilities are proportional to share_i sqrt(C^2 + d sigma_i^2).
     """
     norm, budgets = config.privacy.clipping_norm, own.budgets
     for _ in range(FIXED_POINT_STEPS):

@@ -76,7 +76,7 @@ def adjacency_of(config: Config) -> Adjacency:
 
 
 def paid_by(config: Config, spending: ClientBudgets) -> ClientBudgets:
-    """Return budgets as clients spend them: under DP-SGD each client spends its own by noise in its steps.
+    """Return the budgets unchanged or, for DP-SGD steps, with the noise of steps that these budgets pay for.
 
     Raises PrivacyError: budgets for which no noise is sought.
     """

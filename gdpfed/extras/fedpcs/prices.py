@@ -1,4 +1,4 @@
-"""Posted prices for a unit of zCDP: the budgets that clients answer, and the plan that follows."""
+"""Posted prices for a unit of zCDP: the budgets that clients choose at a price, and the resulting plan."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -49,7 +49,7 @@ class GameServer(ServerSide):
         return plays_with_nodes(config) and config.method.paths is None
 
     def with_answers(self, config: Config, nodes: JoinedNodes) -> Config:
-        """Announce every round's mean budget until it settles; put the nodes' answers into the configuration.
+        """Announce mean budgets repeatedly; put the nodes' last answers into the configuration.
 
         A node that does not answer, or with what is not a schedule, is left out. The plan has a schedule for
         each client; that of one who is missing is the least in every round.

@@ -40,7 +40,7 @@ class Subnets(AuditRule):
     """Audits runs with edge servers: the noise must fit the configured trust and the training steps."""
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:
-        """Return the planned noise in a sum of `size` devices.
+        """Return the planned standard deviation of the noise in a sum over `size` devices.
 
         If every device adds all the noise, the sum has sqrt(size) times more.
         """
@@ -49,7 +49,7 @@ class Subnets(AuditRule):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """The entries about sampling and sums that the plan must have, by the configuration."""
+        """The entries on sampling and sums that a plan needs to agree with the configuration."""
         drawn, groups = self.files.config["method"]["participants"], self.plan["groups"]
         sums = {"sums_per_round": _sums_per_round(self.files)}
         if drawn is None:
@@ -157,7 +157,7 @@ def _mechanism(files: RunFiles) -> str:
 
 
 def _sums_per_round(files: RunFiles) -> int:
-    """Return J: as configured, or one sum a step, or as few windows of at most `USUAL_WINDOW` steps."""
+    """Return the sums per round: as configured, one per step, or the fewest that `USUAL_WINDOW` allows."""
     given, steps = files.config["method"]["local_aggregations"], files.config["training"]["local_steps"]
     if given is not None:
         return int(given)
@@ -194,7 +194,7 @@ def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> It
 
 
 def _move(files: RunFiles, records: Mapping[str, Any]) -> float:
-    """Return the unit in which a record moves what its device sends: by its gradient, or by clipped steps."""
+    """Return how far one record may move what its device sends: by one gradient, or by clipped steps."""
     norm, bound = float(files.config["privacy"]["clipping_norm"]), records.get("bound")
     if bound == "convex":
         return math.sqrt(2 * _squared_input(files))
@@ -208,7 +208,7 @@ def _squared_input(files: RunFiles) -> float:
 
 
 def _check_convex(files: RunFiles, index: int, records: Mapping[str, Any]) -> Iterator[str]:
-    """Check that the loss is convex, and that a step too long for the proof has a tiny probability."""
+    """Check that the loss is convex, and that steps too long for the privacy proof are very unlikely."""
     training, data = files.config["training"], files.config["dataset"]
     if data["model"] != CONVEX_MODEL or data["loss"] != "cross_entropy" or data["class_weights"]:
         yield f"subnet {index} is charged for a convex loss, and the model is {data['model']}"

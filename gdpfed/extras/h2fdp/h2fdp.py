@@ -93,7 +93,7 @@ class SubnetMethod(ConfiguredMethod):
         return self.window_requests([theta] * len(cohorts), round_index, cohorts, 0)
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
-        """Return no requests for the next round, since each sum agrees on keys when it begins."""
+        """Return no requests ahead, since the members of each sum agree on keys when the sum begins."""
         return []
 
     def window_requests(
@@ -222,7 +222,7 @@ class H2FDP(SubnetMethod):
         )
 
     def plan_tables(self) -> Sequence[PlanTable]:
-        """Return a table of trust and epsilon by adversary; if steps are optimised, also tables of these."""
+        """Return a table of trust and epsilon by adversary; if steps are optimised, add tables of steps."""
         problem = self.problem
         return (subnet_table(self), *(control_tables(problem) if problem is not None else ()))
 
@@ -305,7 +305,7 @@ class H2FDP(SubnetMethod):
         return noise_factor(self.config.secagg, self.trusts[number], size)
 
     def _mean_noise(self, number: int, size: int) -> float:
-        """Return the planned noise in the mean over an edge server's devices, without extra for dropouts."""
+        """Return the planned noise in an edge server's mean, without extra noise that covers dropouts."""
         group, stddev, batch = self.plan.groups[number], self.plan.groups[number].noise_stddev, 1.0
         if self.plan.about_records:
             records = records_of(self.plan)[number]

@@ -112,7 +112,7 @@ def record_norm(config: Config, mechanism: Mechanism) -> float:
 
 
 def reserved_delta(config: Config) -> float:
-    """Return a bound on the probability that a run has a step too long for the convex privacy proof.
+    """Return a bound on the probability that any step of a run is longer than the convex proof allows.
 
     Only the steps of a record's own device matter to it. Raises PrivacyError: more than `MOST_RESERVED` of
     delta.

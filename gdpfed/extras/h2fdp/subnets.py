@@ -71,7 +71,7 @@ class TrustConfig(SubnetConfig):
         )
 
     def trust_of_subnets(self) -> tuple[Trust, ...]:
-        """Return whom each edge server's devices trust; `trusted_share` makes the first servers trusted."""
+        """Return each edge server's trust: as listed, or the first ones trusted (`trusted_share` of all)."""
         if isinstance(self.trust, list):
             return tuple(cast("list[Trust]", self.trust))
         trusted = round((self.trusted_share or 0.0) * self.num_subnets)

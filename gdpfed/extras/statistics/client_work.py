@@ -1,4 +1,4 @@
-"""What a client computes for statistics of clients: the share of its records in each cell of the table."""
+"""What a client computes for statistics of clients: the fraction of its records in each value or bin."""
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from secagg import Encoding
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return the share of a client's records in each cell (value or bin of a column), shape (d,), float64.
+    """Return the fraction of a client's records in each cell (value or bin of a column): (d,), float64.
 
     A client without records sends zeros. The bound of the sum is above that norm, and holds whatever it is
     (`gdpfed.clients.update`).

@@ -90,7 +90,7 @@ def moments(cells: Cells, counts: Counts, stddev: float) -> Moments:
 
 
 def quantile(cells: Cells, counts: Counts, stddev: float, q: float) -> Figure:
-    """Estimate the value below which a share q of a column's numbers lies, within the declared range.
+    """Estimate the value below which a fraction q of a column's numbers lies, within the declared range.
 
     With k of J cells below an end of a bin, C - q N has noise s sqrt((1 - q)^2 k + q^2 (J - k)).
     """
@@ -122,7 +122,7 @@ def _last_crossing(ends: Counts, above: Counts) -> float:
 
 
 def records(blocks: list[Counts], stddev: float) -> Figure:
-    """Estimate the number of records: a weighted mean of blocks' totals, as each block counts all records.
+    """Estimate the record count by a weighted mean over tables of counts (blocks): each counts every record.
 
     The mean of the totals T_b, each weighted by 1 / J_b, with noise s / sqrt(sum 1 / J_b).
     """

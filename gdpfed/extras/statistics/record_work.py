@@ -1,4 +1,4 @@
-"""What a client computes for statistics of records: how many of its records are in each cell of the table."""
+"""What a client computes for statistics of records: the number of its records in each value or bin."""
 
 from math import sqrt
 

@@ -179,7 +179,7 @@ def charge(
 def charge_in_clear(
     budgets: Budgets, round_of_run: RoundOfRun, parameters: SumParameters, order: "TrainingOrder"
 ) -> None:
-    """As `charge`, of an update without masks, which the terms that are charged must allow to leave."""
+    """Record in the ledger that an unmasked update is about to be sent, if the run's terms allow this."""
     charge(budgets, round_of_run, parameters, order, partial(check_in_clear, budgets, round_of_run.index))
 
 

@@ -161,7 +161,7 @@ def agree_to_terms(transport: Transport, joined: Joined, terms: Mapping[int, Off
 
 
 def keep_groups(run: PreparedRun, joined: Joined, enough: int) -> None:
-    """Leave out clients whose records are in other budget groups than planned; RunError if too few stay."""
+    """Leave out clients with records in other budget groups than planned; raise RunError if too few stay."""
     _leave_out(joined, dealt_otherwise(run, joined), enough)
 
 

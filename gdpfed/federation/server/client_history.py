@@ -86,7 +86,7 @@ class ClientHistory:
         }
 
     def _new_secret(self, client: int, key: str) -> str:
-        """Return this run's secret for a client: HMAC-SHA256 of both names under the file's key, as text."""
+        """Return this run's secret for a client: HMAC-SHA256 of run and client names under the file's key."""
         names = json.dumps([self._run, self._name(client)])
         return hmac.digest(key.encode(), names.encode(), "sha256")[:SECRET_BYTES].hex()
 
@@ -142,7 +142,7 @@ class ClientHistory:
         return self._keys.get(client, f"client {client}")
 
     def _read(self) -> tuple[str, dict[str, Runs]]:
-        """Return the file's key, "" before version 3, and clients' past runs; none of both without a file."""
+        """Return the file's key ("" before version 3) and clients' past runs; both empty without a file."""
         try:
             body = read_json(read_regular(self.path))
             if body["version"] not in READ_VERSIONS:

@@ -209,7 +209,7 @@ def _reached(replies: Mapping[int, NodeReply]) -> dict[int, NodeReply]:
 
 
 def _in_words(error: str) -> str:
-    """Say what a node's app has failed with, and what is wrong if it does not know the question."""
+    """Say why a node's app failed: it is not wrapped by private_client, or it raised the given error."""
     if WITHOUT_AN_ANSWER in error:
         return f"its app is not wrapped, write app = private_client(app) ({error})"
     return f"the app of a node fails: {error}"

@@ -145,7 +145,7 @@ def all_names(
 
 
 def _may_have_decimal_commas(rows: Sequence[list[str]], is_row: IsRow) -> bool:
-    """Whether each row reads without an index, too, if one comma behind its first number is a decimal mark.
+    """Whether all rows are valid, without an index, if a comma after the first number is a decimal mark.
 
     The running number itself is passed over: as the whole part of a decimal it would count up, row by row.
     """

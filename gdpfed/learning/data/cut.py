@@ -80,7 +80,7 @@ class Cut:
 
 
 def _beyond_person(rows: Rows, columns: Columns) -> int:
-    """Count the rows to train on that a node's own table has beyond those that are kept of one person."""
+    """Count the training rows of a node's own table that are left out since their person has too many."""
     if rows.persons is None:
         return 0
     trained = rows.persons if rows.for_testing is None else rows.persons[~rows.for_testing]
@@ -88,7 +88,7 @@ def _beyond_person(rows: Rows, columns: Columns) -> int:
 
 
 def cut_warnings(data: Dataset) -> Iterator[str]:
-    """Yield notes on clipped numbers and left-out rows, and warnings about mistakes that they may show."""
+    """Yield notes on clipped numbers and left-out rows, and warnings about likely mistakes in columns."""
     cut = Cut.of(data)
     yield from cut.words(declared=data.columns is not None)
     if data.columns is not None:

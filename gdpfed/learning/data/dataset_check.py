@@ -1,4 +1,4 @@
-"""Checks a `Dataset` that other code has made: a program's own, or that of a package's loader."""
+"""Checks a `Dataset` that code outside this project made: a user's program or a package's loader."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ def loaded(loader: "Callable[[DataSource], Dataset]", source: "DataSource") -> D
 
 
 def check_dataset(data: Dataset, place: str) -> None:
-    """Raise LearningError if the parts of a `Dataset` contradict each other; `place`: what errors call it."""
+    """Raise LearningError if parts of a `Dataset` contradict each other; `place` names it in error texts."""
     if not isinstance(data, Dataset):
         raise LearningError(
             f"{place}: its loader returns a {type(data).__name__}: return a gdpfed.learning.data.Dataset"

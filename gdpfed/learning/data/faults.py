@@ -1,4 +1,4 @@
-"""Table values that contradict the declared columns: the first raises an error, or all are collected."""
+"""Describes table values that contradict the declared columns; raises the first, or collects all."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ MOST_SHOWN = 60
 
 
 def held(text: str) -> str:
-    """Say what a cell holds, with the beginning of a long text and with what cannot be seen of a text."""
+    """Return a cell's text for an error, shortened, with a note on invisible characters or Unicode form."""
     if not text:
         return "is empty"
     shown = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
@@ -25,12 +25,12 @@ def held(text: str) -> str:
 
 
 def uneven_words(values: int, columns: int) -> str:
-    """Say how many values a line has, where that is not the number of columns."""
+    """Return words for an error on a line that has more or fewer values than the header has columns."""
     return f"{values} value{'' if values == 1 else 's'}, and the header has {columns}"
 
 
 def invisible(text: str) -> str:
-    """Name the first character of a text that cannot be seen; "" if all can."""
+    """Return words that name the first invisible character of a text; "" if all are visible."""
     hidden = next((each for each in text if not each.isprintable()), None)
     return "" if hidden is None else f"with the invisible character U+{ord(hidden):04X}"
 
@@ -71,7 +71,7 @@ class Where:
     found: Callable[[Fault], None] | None = None
 
     def refuse(self, name: str, cells: Cells, wrong: npt.NDArray[np.bool_], words: str) -> None:
-        """Call `found` for each wrong value; if `found` is None, raise LearningError for the first."""
+        """Pass wrong values to the function `found`; if that is None, raise LearningError for the first."""
         for at in np.flatnonzero(wrong).tolist():
             fault = Fault(int(self.rows[at]), name, cells.text(at), words)
             if self.found is None:

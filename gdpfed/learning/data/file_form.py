@@ -1,4 +1,4 @@
-"""The format of one site's table file, such as its decimal mark: detected, or stated by the site.
+"""The format of a data owner's table file, such as the decimal mark: detected, or stated by the owner.
 
 The declaration says what a table means, and is the same at all parties. How a file writes it is the site's
 own matter: separator, encoding, decimal mark, dates, marks of missing values. What the lines above the rows
@@ -38,7 +38,7 @@ MARKS = frozenset(
 
 @dataclass(frozen=True)
 class FileForm:
-    """What a site states about the format of its table file; the rest is detected while reading.
+    """The properties of a table file that its data owner states; all other properties are detected.
 
     Attributes:
         separator, encoding: of CSV.

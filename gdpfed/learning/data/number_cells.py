@@ -133,7 +133,7 @@ def numbers_of(
 def _of_most(
     texts: "pa.Array", gone: "pa.Array", decimal: str | None, likely: str, name: str, found: Found
 ) -> npt.NDArray[np.float64]:
-    """Convert the cells whose decimal mark is clear to numbers, float64[N]; NaN for all other cells."""
+    """Convert cells with an unambiguous decimal mark to numbers, float64[N]; other cells become NaN."""
     comma = compute.match_substring_regex(texts, MARKED)
     if decimal is None and likely == ".":
         comma = compute.and_not(comma, compute.match_substring_regex(texts, COMMA_IS_UNCLEAR))
@@ -181,7 +181,7 @@ def _of_few(
 
 
 def without_unclear(cells: NumberCells) -> NumberCells:
-    """Mark cells such as 1.234 as wrong, as the point may group thousands in a table with decimal commas."""
+    """Mark cells such as 1.234 as wrong: in a table with decimal commas, the point may group thousands."""
     if not is_text(cells.shown.type):
         return cells
     points = compute.match_substring_regex(cells.shown, POINT_IS_UNCLEAR)
@@ -227,7 +227,7 @@ def _lies_in(mark: str, column: Numeric) -> bool:
 
 
 def marks_that_are_numbers(columns: Columns) -> list[tuple[str, str]]:
-    """Return pairs (mark, column): a missing-value mark of all columns lies in this column's range."""
+    """Return pairs (mark, column): the mark means a missing value, and is a number in the column's range."""
     label = columns.number(columns.label)
     measured = (*columns.numeric, *(() if label is None else (label,)))
     return [

@@ -34,7 +34,7 @@ REPEATED_PERSONS = (
 
 
 def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None, most_rows: int = PERSON_ROWS) -> Split:
-    """Combine the rows of each of P persons into one record: x and y of shape (P, R, ...).
+    """Combine the rows of each person into one record: arrays x and y of shape (persons, rows, ...).
 
     Of a person with more than `most_rows` rows the first ones are kept, so that no person decides how much
     memory the others take. R is the largest number of rows, rounded up as in :func:`rows_to_take`; a person
@@ -62,7 +62,7 @@ def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None, most_rows
 
 
 def rows_to_take(y: Labels) -> npt.NDArray[np.int64]:
-    """Return each person's number of rows, rounded up to a power of 2, at most R: (P, R, ...) -> int64[P].
+    """Return how many rows of each person to process, from y of shape (P persons, R rows, ...): int64[P].
 
     It is the person's own number of rows, rounded up to a power of two, and R at most. So it follows from the
     person's own rows alone, whoever else is there, and few shapes need buffers.
@@ -135,7 +135,7 @@ def rows_beyond(persons: npt.NDArray[np.int64], owners: npt.NDArray[np.int64] | 
 
 
 def beyond_person_words(count: int) -> str:
-    """Say how many rows are left out because their person has too many."""
+    """Return a text that says how many rows beyond the limit for one person are left out."""
     return (
         f"{count} rows are beyond the first that are kept of one person ({PERSON_ROWS}, or person.rows of "
         "columns.yaml), and are left out where persons are protected"

@@ -1,4 +1,4 @@
-"""Runs a site's SQL query on its database, and reads the answer as if it were a table file.
+"""Runs a data owner's SQL query on a database, and reads the answer as if it were a table file.
 
 The text of the query is a file ``NAME.sql``, and ``files.yaml`` beside it names the database. The declaration
 names columns and types, which are the same at all parties, so the query is the site's own way of writing.
@@ -78,7 +78,7 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
 
 
 def _query(path: Path, place: str) -> str:
-    """Read the SQL text of a site's query file.
+    """Read the SQL text of a data owner's query file.
 
     Raises LearningError: a file that cannot be read, or that is another statement than one SELECT.
     """
@@ -107,7 +107,7 @@ def _query(path: Path, place: str) -> str:
 
 
 def _wrapped(chosen: str, query: str, end: str) -> str:
-    """Wrap a site's query in an outer SELECT of the columns ``chosen``, followed by the clause ``end``."""
+    """Wrap a data owner's query in an outer SELECT of the columns ``chosen``; append the clause ``end``."""
     # It is the site's own text, on a database that is open for reading alone.
     return f"SELECT {chosen} FROM (\n{query}\n) AS asked {end}"  # noqa: S608
 

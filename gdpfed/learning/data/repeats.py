@@ -110,7 +110,7 @@ class Repeats:
 
     @property
     def persons(self) -> npt.NDArray[np.int64]:
-        """Each row's person and its data owner, shape (2, N), where both are known; none for testing."""
+        """The person and data owner of each training row for which both are known, as ids, shape (2, N)."""
         return np.concatenate([np.zeros((2, 0), np.int64), *self._persons], axis=1)
 
     def notes(self) -> Iterator[str]:

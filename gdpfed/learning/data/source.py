@@ -113,7 +113,7 @@ class DataSource:
         return None if file is None else Encoder(self.encoder or (), file, self.vocabulary)
 
     def allow(self, *settings: str) -> None:
-        """Raise LearningError if any setting is given that is not in ``settings``, which the loader uses."""
+        """Raise LearningError if a setting outside ``settings`` (those that the loader uses) is given."""
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name not in ("name", *settings) and value is not None:

@@ -302,7 +302,7 @@ def _columns_found(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
 
 
 def _hint(near: str) -> str:
-    """Say which column may be meant, and what in its name cannot be seen."""
+    """Return a hint for a missing column: a similar name, or an invisible character in that name."""
     if hidden := invisible(near):
         shown = "".join(each for each in near if each.isprintable())
         return f" (there is '{shown}' {hidden}: take it out of the name)"

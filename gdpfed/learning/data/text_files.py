@@ -91,7 +91,7 @@ def _text(
 
 
 def _encoding(head: bytes, own: str | None, place: str) -> str | None:
-    """Return a file's encoding, from its first bytes or as stated by the site; None if neither tells it."""
+    """Return a file's encoding, from its first bytes or as its owner states it; None if neither tells it."""
     if head.startswith(UTF32):
         raise LearningError(f"{place}: this text is in UTF-32, which is not read: save it in UTF-8")
     marked = next((name for mark, name in UTF16.items() if head.startswith(mark)), None)
@@ -109,7 +109,7 @@ def _encoding(head: bytes, own: str | None, place: str) -> str | None:
 
 
 def _lines(first: list[bytes], blocks: Iterator[bytes], place: str) -> Iterator[bytes]:
-    """Yield a text file's blocks as pieces of whole lines; raise LearningError for a line above 2 GiB."""
+    """Yield a text file's blocks, cut anew at ends of lines; raise LearningError for a line above 2 GiB."""
     parts = first
     for block in blocks:
         cut = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1

@@ -144,7 +144,7 @@ def _chosen_sheet(book: Any, form: TableForm, found: Found, place: str) -> tuple
 
 
 def _rows(sheet: Any) -> Iterator[Row]:
-    """Iterate over all rows of a sheet, whatever size the file states."""
+    """Return an iterator over all rows of a sheet, even if the file states a smaller size of the sheet."""
     sheet.reset_dimensions()
     return iter(sheet.iter_rows(values_only=True))
 

@@ -105,7 +105,7 @@ def _losses(model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> t
 def _with_other_first_records(
     x: torch.Tensor, y: torch.Tensor, replaced: int
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return copies of a batch. In copy k, the first records are others, with float inputs times 10^k."""
+    """Return copies of a batch with its first records replaced; copy k has their float inputs times 10^k."""
     batches = []
     for trial in range(1, TRIALS + 1):
         other_x, other_y = x.clone(), y.clone()

@@ -65,7 +65,7 @@ class RecordGradients(Protocol):
         """Return how many records are processed at once, if each needs at least `least_bytes` of memory."""
 
     def steady_width(self, expected: float, least_bytes: int = 0, rows: int = 0) -> int:
-        """Return how many records to compute at once so that no record changes another record's gradient."""
+        """Return how many records to compute at once so that rounding does not depend on the batch."""
 
     def clipped_sums(
         self,

@@ -1,4 +1,4 @@
-"""Positions of records, and tensors, for DP-SGD steps that run as CUDA graphs, in parts (passes)."""
+"""Cuts DP-SGD steps that run as CUDA graphs into parts (passes), and holds the tensors of each part."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -31,7 +31,7 @@ class Accountant(Protocol):
 
     @property
     def renyi_orders(self) -> RenyiOrders:
-        """The orders of Renyi divergence that the rdp accountant minimises over; others ignore them."""
+        """The Renyi orders over which the rdp accountant minimises; other accountants ignore them."""
 
     def __hash__(self) -> int:
         """Return the same hash for equal accountants, which then share cached results."""

@@ -163,7 +163,7 @@ def _calibrate_windows(unit_noise: LocalWindows, target: float, count: int, delt
 
 
 def calibrate_scale(epsilon: Callable[[float], float], *, target_epsilon: float, guess: float) -> float:
-    """Return the smallest noise multiplier, or factor on several of them, that meets `target_epsilon`.
+    """Return the smallest noise multiplier, or common factor on several, that meets `target_epsilon`.
 
     `epsilon` maps this number to the cost of all rounds, and must be decreasing. The result is on the safe
     side, as that of `calibrate_noise_multiplier`. Raises PrivacyError for budgets that no noise can reach.

@@ -63,7 +63,7 @@ NO_BOUND = InferenceBound(1.0, 1.0, "no noise")
 
 
 def gaussian_inference_bound(mu: float, slack: float = 0.0) -> InferenceBound:
-    """Bound membership inference from a Gaussian release whose mean a client shifts by mu deviations.
+    """Bound membership inference if a client shifts a Gaussian output by mu standard deviations.
 
     `slack` is a probability by which both the TPR and the total variation may be larger.
     """

@@ -150,7 +150,7 @@ def pld_deltas(
 
 
 def gaussian_parameter(releases: Sequence[tuple[Event, int]]) -> float | None:
-    """Return mu if all releases together equal one Gaussian release; None if any of them is sampled."""
+    """Return the Gaussian DP parameter mu of all releases together; None if any of them is sampled."""
     precisions = []
     for event, count in releases:
         release, times = releases_of(event)
@@ -234,7 +234,7 @@ def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
 
 
 def interval_bounds_of_losses(wish: float, largest_loss: float, most: float = 1e-3) -> tuple[float, float]:
-    """Return two steps for the grid of privacy losses: `wish`, cut to a maximum, and the least for speed.
+    """Return two steps of a privacy loss grid: `wish`, up to a limit, and the smallest that is fast enough.
 
     The limit and the smallest step depend on the largest loss.
     """

@@ -157,7 +157,7 @@ class OpenRound:
         return plan.mechanism.broken_rule(plan.groups, self.group_of, self.index, request)
 
     def _broken_asking(self, request: Release, sums_of: Mapping[int, int]) -> str:
-        """Return why one of a request's clients may not be asked in this round; "" if all may be asked."""
+        """Return why a client in a request may not be in one more sum of the round; "" if all may be."""
         clients, most = request.clients.tolist(), self._plan.sums_per_round
         if len(set(clients)) != len(clients):
             return "a client is asked twice in one sum"

@@ -83,7 +83,7 @@ class ChargedRun:
 
     @property
     def is_free(self) -> bool:
-        """Whether the run has cost the client no privacy so far; only scheduled clients pay by round."""
+        """Whether the run has cost no privacy so far; False if clients pay for all rounds, sampled or not."""
         return self.terms.pays_by_turn and not (
             self.rounds or self.sent or paid_first(self.terms) or self.terms.held_out
         )

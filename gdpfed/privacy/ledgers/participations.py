@@ -57,13 +57,13 @@ class Participations:
         return tuple(counts.total() for counts in self._counts)
 
     def turns_in(self, round_index: int) -> list[list[int]]:
-        """Return, per group, the clients that were in a round; an empty list if clients are sampled."""
+        """Return, per group, the clients in a round; [] unless the plan's epsilon holds against everyone."""
         if not self._plan.mechanism.against_everyone:
             return []
         return [sorted(each for each in of if round_index in self._turns[each]) for of in self._counts]
 
     def why_not(self, m: int, client: int, round_index: int) -> str:
-        """Return why a client may not take part in this round, and perhaps in no later one; "" if it may."""
+        """Return why the plan does not allow a client to take part in this round; "" if it is allowed."""
         mechanism = self._plan.mechanism
         if isinstance(mechanism, HasTurns):
             broken = mechanism.broken_turn(m, self._turns.get(client, ()), round_index)

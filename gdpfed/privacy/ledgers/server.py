@@ -184,7 +184,7 @@ class Ledger:
         return tuple(moved(m, cohort, round_index, present) for m, cohort in enumerate(cohorts))
 
     def groups_of(self, request: Release) -> tuple[int, ...]:
-        """Return the groups, in ascending order, of those clients in a request whom this round has drawn."""
+        """Return the groups, in ascending order, of a request's clients that are in this round's cohorts."""
         drawn = {} if self._open is None else self._open.group_of
         return tuple(sorted({drawn[client] for client in request.clients.tolist() if client in drawn}))
 
@@ -240,7 +240,7 @@ class Ledger:
         return self._participations.of(client_id)
 
     def turns_in(self, round_index: int) -> list[list[int]]:
-        """Return, per group, the clients that were in a round; an empty list if clients are sampled."""
+        """Return, per group, the clients in a round; [] unless the plan's epsilon holds against everyone."""
         return self._participations.turns_in(round_index)
 
     def to_dict(self) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def may_be_filled(terms: "Terms", round_index: int) -> bool:
 
 
 def once_in(terms: "Terms", round_index: int) -> Once | None:
-    """Return the one-time sum that has this special round number; None if it is an ordinary round.
+    """Return the one-time sum of the run that is recorded under this round number; None for other rounds.
 
     Counts go by that after the last round, and what comes before the first, by those that follow.
     """

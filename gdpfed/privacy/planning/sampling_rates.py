@@ -51,7 +51,7 @@ class _Problem:
     sparsified: bool
 
     def objective(self, shares: Vector) -> float:
-        """Return how much noise harms training at these shares of a cohort; the best rates minimise this.
+        """Return the harm of noise to training at these shares of a cohort; the best rates minimise it.
 
         It is sum_m p_m (2 s_m - s_m^2) if `sparsified`, else sum_m 2 p_m s_m.
         """

@@ -172,7 +172,7 @@ def _largest_rate(epsilon: Callable[[float], float], target: float, guess: float
 
 
 def _with_mean(rates: Sequence[float], sizes: Sequence[int], mean_rate: float) -> tuple[float, ...]:
-    """Scale those sampling rates that are below one slightly, so that the mean over clients is exact."""
+    """Adjust those sampling rates that are below 1 a little, so that the mean over clients is exact."""
     always = sum(size for rate, size in zip(rates, sizes, strict=True) if rate == 1.0)
     others = math.fsum(rate * size for rate, size in zip(rates, sizes, strict=True) if rate < 1.0)
     scale = (mean_rate * sum(sizes) - always) / others

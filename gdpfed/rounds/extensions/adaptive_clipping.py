@@ -87,7 +87,7 @@ class NormFactor(Extension):
 
     @property
     def _heard(self) -> float:
-        """Return the expected sum of all sampled clients' clipping norms: sum_m r_m B_m over groups m."""
+        """Return the expected sum of sampled clients' clipping norms: cohort size times norm, over groups."""
         return math.fsum(group.expected_cohort_size * group.clipping_norm for group in self._plan.groups)
 
     def state_dict(self) -> State:

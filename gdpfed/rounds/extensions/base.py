@@ -224,7 +224,7 @@ class Extensions(Sequence[Extension]):
         return len(self._items)
 
     def tell(self, moment: Callable[..., None], *arguments: object) -> None:
-        """Call the same method of every extension, as in ``tell(Extension.saved)``; it returns nothing."""
+        """Call the method `moment` of every extension, as in ``tell(Extension.saved)``; ignore results."""
         for each in self:
             getattr(each, moment.__name__)(*arguments)
 
@@ -293,7 +293,7 @@ class Extensions(Sequence[Extension]):
         return {f"{each.key}.{name}": value for each in self for name, value in each.state_dict().items()}
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> State:
-        """Restore each extension's state from a checkpoint; return the rest, which the method needs.
+        """Restore all extensions' states from a checkpoint; return the entries of the training method.
 
         Raises ValueError for the state of another run.
         """

@@ -95,7 +95,7 @@ class CorrelatedNoise(SumExtension):
     def sum_checked(
         self, fleet: Fleet, request: SumRequest, round_index: int, parameters: SumParameters
     ) -> SumParameters:
-        """Return a sum's parameters if it subtracts the most earlier noise possible; for an early check."""
+        """Return the parameters of a sum that subtracts as much earlier noise as possible, to check them."""
         if not (any(request.taps) and fleet.secagg.hides_updates):
             return parameters
         lags = [tap for tap in request.taps if tap > 0]
@@ -176,7 +176,7 @@ def _corrections(fleet: Fleet, noise: SumNoise) -> dict[int, tuple[int, ...]]:
 
 
 def _largest_share(parameters: SumParameters) -> float:
-    """Return one client's noise (standard deviation) if all tolerated dropouts occur: its largest value.
+    """Return the largest standard deviation of one client's noise: that after all tolerated dropouts.
 
     So it is known when keys are agreed for the sum in which parts of it are taken back.
     """

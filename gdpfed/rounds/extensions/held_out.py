@@ -40,7 +40,7 @@ class PartyCounts:
 
     @property
     def cases(self) -> float:
-        """The number of records that were counted, as the noised counts say."""
+        """The number of records that were counted, estimated from the noised counts."""
         return number_of(self.counts)
 
 

@@ -63,7 +63,7 @@ class UpdateNorms:
 
     @property
     def fitting(self) -> float | None:
-        """The smallest tested multiple of C, below 1, within which most updates surely lie; None if none."""
+        """The smallest tested multiple (< 1) of the clipping norm that surely bounds most updates."""
         known = zip(self.multiples, self.within, strict=True)
         return next((multiple for multiple, (_, low, _) in known if multiple < 1 and low > MOST), None)
 
@@ -80,7 +80,7 @@ class UpdateNorms:
 
     @property
     def lines(self) -> list[str]:
-        """The shares as text: how many updates are within each multiple of the clipping norm."""
+        """The result as text: what percentage of updates is within each multiple of the clipping norm."""
         return [
             f"within {IN_WORDS[multiple]} the clipping norm: ".replace("  ", " ")
             + f"{100 * share:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
@@ -124,7 +124,7 @@ def shares_within(counts: Sequence[float], noise_stddev: float, clients: int) ->
 
 
 def points_open(noise_stddev: float, clients: int) -> float:
-    """Return the uncertainty, in percentage points (95 %), of the share of updates with norm below C / 2."""
+    """Return the 95 % error, in percentage points, of the share of updates within half the clipping norm."""
     last, bins = NORM_MULTIPLES.index(1 / 2) + 1, len(NORM_MULTIPLES) + 1
     return 100 * _half_width(noise_stddev, clients, last, bins)
 

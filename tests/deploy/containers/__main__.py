@@ -27,7 +27,7 @@ PARTS = (*one_host.PARTS, HOSTS, LAYERS)
 
 
 def main() -> int:
-    """Return 0 if everything holds or there is no engine, 1 if something does not."""
+    """Run the checks; return 1 if one fails, and 0 if all pass or there is no Docker engine."""
     options = _parser().parse_args()
     told = versions()
     if told is None:

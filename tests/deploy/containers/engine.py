@@ -33,7 +33,7 @@ except OSError:
 
 
 def app_image() -> Tree:
-    """The image that holds the packages of the app, and how it is built from this checkout."""
+    """Return the name of the app's image, and how Compose builds that image from this checkout."""
     service = described()["services"]["init"]
     return {"image": service["image"], "build": service["build"]}
 
@@ -218,7 +218,7 @@ class Project:
         return self.compose("logs", "--no-color", "--no-log-prefix", service)
 
     def left(self) -> list[str]:
-        """Return the containers and networks of the project."""
+        """Return the names of the project's containers and networks that still exist."""
         label = f"label=com.docker.compose.project={self.name}"
         containers = call("docker", "ps", "--all", "--filter", label, "--format", "{{.Names}}").split()
         return (
@@ -260,7 +260,7 @@ class Job:
     log: Path
 
     def end(self) -> int:
-        """Wait for the end; returns the exit status."""
+        """Wait until the command has ended, and return its exit status."""
         return self.process.wait(timeout=WAIT_SECONDS)
 
     def text(self) -> str:

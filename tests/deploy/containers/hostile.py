@@ -1,4 +1,4 @@
-"""Check that a hostile app gets no data, ledger or key of its node, whose guard has another container."""
+"""Checks that a hostile app gets no data, ledger or key of its node: only the guard's container has them."""
 
 import json
 from collections.abc import Callable
@@ -31,7 +31,7 @@ print(json.dumps(sorted(set(got))))
 
 
 def gets_nothing(project: Project, node: Node, check: Callable[[str, Callable[[], object]], bool]) -> None:
-    """Check that hostile code gets no file of a node from the container of the app, unlike the guard's."""
+    """Check that hostile code gets no file of a node in the app's container, but gets them in the guard's."""
     check(
         "code in a node's app gets no data, ledger, identity or guard, and cannot move the guard's socket",
         lambda: stolen(project, node.superexec) == [],
@@ -49,6 +49,6 @@ def stolen(project: Project, service: str) -> list[str]:
 
 
 def interfaces(project: Project, service: str) -> list[str]:
-    """The network interfaces of a service's container."""
+    """Return the names of the network interfaces of a service's container."""
     lines = project.compose("exec", "--no-TTY", service, "cat", "/proc/net/dev").splitlines()[2:]
     return [line.partition(":")[0].strip() for line in lines]

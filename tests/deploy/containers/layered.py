@@ -109,7 +109,7 @@ def _project(root: Path, layers: Layers, host: str, place: Containers) -> Projec
 
 
 def _exchange_keys(root: Path, layers: Layers, cloud: Project, edges: list[Project]) -> None:
-    """The edge clients' keys go to the cloud; a consortium of the edges signs their roster and the app."""
+    """Give the edge clients' keys to the cloud; sign their roster and the app as the edges' consortium."""
     consortium, keys = new_identity(root / "consortium.key"), {}
     for number, (name, edge) in enumerate(zip(layers.edges, edges, strict=True)):
         edge_client = layers.edge_client(name).name

@@ -146,7 +146,7 @@ def _confinement(project: Project, federation: Federation, check: Check) -> None
 
 
 def _has_no_ipv6(project: Project, service: str) -> bool:
-    """Whether a container's only address of IPv6 is its loopback; the host's end of a bridge may have one."""
+    """Return whether a container has no IPv6 address except that of its loopback."""
     lines = project.compose("exec", "--no-TTY", service, "cat", "/proc/net/if_inet6").splitlines()
     return all(line.split()[-1] == "lo" for line in lines)
 
@@ -156,7 +156,7 @@ def _reaches_none(project: Project, service: str, addresses: Iterable[str], port
 
 
 def _gateways(project: Project, service: str) -> list[str]:
-    """The first address of each network of a service, which an engine gives to its host."""
+    """Return the first address of each network of a service, which Docker gives to the host."""
     networks = project.inspect(service)["NetworkSettings"]["Networks"].values()
     return [
         str(next(ip_network(f"{each['IPAddress']}/{each['IPPrefixLen']}", strict=False).hosts()))
@@ -203,7 +203,7 @@ def _audited(project: Project, run: str) -> bool:
 
 
 def _ledgers(project: Project, federation: Federation) -> bool:
-    """Audit every node's ledger; the job fails where one does not pass."""
+    """Return True if every node's ledger passes its audit; the audit job raises an error if one does not."""
     return _all(
         project.job("audit", "--node-ledger", f"/{node.name}/ledger.json") != "" for node in federation.nodes
     )
@@ -363,7 +363,7 @@ def _nodes(project: Project, federation: Federation, check: Check) -> None:
 
 
 def _same_sums(project: Project, federation: Federation, check: Check) -> None:
-    """Without noise, and so without budgets, the containers' model is that of one process, bit by bit."""
+    """Check that, without noise and budgets, containers train the same model, bit by bit, as one process."""
     kept = project.file.read_text(encoding="utf-8")
     tree = yaml.safe_load(kept)
     for node in federation.nodes:

@@ -95,7 +95,7 @@ class Upgrading(Host):
         self.flower = (folder,)
 
     def carry_out(self, command: str) -> str:
-        """Carry out one command, also ``git pull`` and Compose commands with the file of a single party."""
+        """Carry out a command; translate ``git pull`` and Compose commands for one party into an upgrade."""
         words = command.split()
         if words == ["git", "pull"]:
             self.pulled = (next_version(self.folder / NEXT, NEXT), *self.flower)
@@ -125,7 +125,7 @@ class Upgrading(Host):
 
 
 class Versions(Upgrading):
-    """An upgradable host whose parties are processes. `of_party`: the folders of each party's code."""
+    """An upgradable host whose parties are processes; `of_party` has the code folders of each party."""
 
     def __init__(self, running: LoopbackFederation, folder: Path) -> None:
         super().__init__(running, folder)
@@ -152,7 +152,7 @@ class Versions(Upgrading):
 
 
 def next_version(checkout: Path, version: str, *changes: tuple[str, str, str]) -> Path:
-    """Copy this checkout under another version; `changes`: file, code, and what takes its place."""
+    """Copy this checkout under another version; each of `changes` is a file, its old and its new text."""
     if checkout.exists():
         return checkout
     checkout.mkdir()

@@ -57,7 +57,7 @@ class Day(FaultyFederation):
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes that there are now."""
+        """The nodes that belong to the federation at this moment."""
         return self.running.federation.nodes
 
     def init(self, *words: str) -> bool:
@@ -172,7 +172,7 @@ def _rotation(day: Day, check: Checks) -> None:
 
 
 def _signed_before(day: Day) -> bytes:
-    """The roster of today with a lower number, as if it had been signed before."""
+    """Return today's roster, signed anew with the number 1, as if it were an earlier roster."""
     consortium = read_identity(day.root / CONSORTIUM / CONSORTIUM_KEY)
     return signed_roster(dict(read_roster(day.roster, consortium.public_bytes())), consortium, 1)
 
@@ -208,7 +208,7 @@ def small_disk(folder: Path) -> Iterator[Callable[[], None]]:
 
 
 def _disk(day: Day, check: Checks) -> None:
-    """The disk of a node is full: before a run, and in the middle of a round."""
+    """Drill: a node's disk is full before a run begins, or becomes full in the middle of a round."""
     node = day.nodes[1]
     full = "cannot be written: No space left on device"
     folder = day.running.ledger_of(node).parent
@@ -237,7 +237,7 @@ def _disk(day: Day, check: Checks) -> None:
 
 
 def _sent(day: Day, node: Node) -> int:
-    """Updates that have left a node, in all runs of its ledger."""
+    """Return how many updates a node has sent, over all runs in its ledger."""
     ledger = day.running.ledger_of(node)
     return sum(run.sent for run in audit_node_ledger(ledger).runs) if ledger.exists() else 0
 

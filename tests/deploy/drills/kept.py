@@ -20,7 +20,7 @@ BACKUP, PUT_BACK, LOST = "Backup and restore", "A ledger that was put back", "A 
 
 
 def backup(host: Host, check: Checks) -> None:
-    """Back the server up in the middle of a run, train on, lose the server, and restore it."""
+    """Drill: back up the server in a run, train one more round, delete the server's folders, restore them."""
     keep, restore = blocks(BACKUP)
     nodes, name = host.nodes, "kept"
 
@@ -48,7 +48,7 @@ def backup(host: Host, check: Checks) -> None:
 
 
 def ledgers(host: Host, check: Checks) -> None:
-    """Put an older ledger back in one of its places, then in both."""
+    """Drill: replace a node's ledger by an older version, and later both the ledger and its copy."""
     accept, confirm = blocks(PUT_BACK)
     node = host.nodes[1]
     places = (host.root / node.superexec / LEDGER, host.root / node.guard / STATE)
@@ -135,7 +135,7 @@ def lost(host: Host, check: Checks) -> None:
 
 
 def _spent(host: Host, words: str, name: str) -> bool:
-    """Return whether a run passes its audit, which says that one of its two rounds is charged."""
+    """Return whether a run passes its audit, and the printed audit says "1 of 2 rounds charged"."""
     said = host.follow(words, run=name)
     return "1 of 2 rounds charged" in said and audit_run(host.files(name)).passed
 

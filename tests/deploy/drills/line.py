@@ -1,4 +1,4 @@
-"""Simulate a slow line between this machine and a network namespace, with delay, limited rate and losses.
+"""Simulate a slow network link ("line") between this machine and a network namespace: delay, rate, losses.
 
 It stands where the kernel has no netem. Each end is a tun device, so TCP on both sides is the kernel's own,
 and sees the losses and the delay of a real line. It needs root and /dev/net/tun.
@@ -27,7 +27,7 @@ QUEUE_BYTES = 250_000
 
 @dataclass(frozen=True)
 class Line:
-    """A slow line: `bits` per second, `delay` in seconds one way, `loss` the lost fraction of packets.
+    """A slow network link: bits per second, one-way delay in seconds, and the lost fraction of packets.
 
     `control`: of congestion, by which both ends send.
     """
@@ -40,7 +40,7 @@ class Line:
 
 @dataclass
 class _Way:
-    """Packets under way to one end, in order, with the time at which each arrives."""
+    """One direction of a line: the packets that are on the way, in order, with the time each one arrives."""
 
     line: Line
     to: int

@@ -35,7 +35,7 @@ FIRST = 21
 
 
 def drill(check: Checks) -> list[Table]:
-    """Train a round over each kind of line, and return a table of its time and each program's memory."""
+    """Train a round over each kind of line; return a table of durations and of each program's peak memory."""
     figures = [_over(line, check) for line in LINES]
     (line, *_), names = LINES, list(figures[0])
     said = f"{line.bits / 1e6:g} Mbit/s, {2e3 * line.delay:g} ms to and fro, {100 * line.loss:g} % loss"
@@ -45,7 +45,7 @@ def drill(check: Checks) -> list[Table]:
 
 
 def _over(line: Line, check: Checks) -> dict[str, str]:
-    """Train a run over lines of one kind, and return the figures of the run."""
+    """Train a run over lines of one kind; return what was measured, as texts by their descriptions."""
     with laid(line), LoopbackFederation(Federation.of(NODES, (8.0,))) as running:
         faulty = FaultyFederation(running)
         _move(faulty)
@@ -121,7 +121,7 @@ def laid(line: Line) -> Iterator[None]:
 
 @contextmanager
 def measured(running: LoopbackFederation) -> Iterator[dict[str, int]]:
-    """Note the most memory of the programs of each service, by its name, during a ``with`` block."""
+    """Record the peak memory of each service's programs, in bytes by service, during a ``with`` block."""
     most: dict[str, int] = {}
     over = threading.Event()
 

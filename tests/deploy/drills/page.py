@@ -8,7 +8,7 @@ PAGE = PROJECT / "docs" / "operations.md"
 
 
 def blocks(title: str) -> list[str]:
-    """The commands below a heading, block by block, up to the next heading.
+    """Return the commands below a heading, up to the next heading: one text for each indented block.
 
     Raises LookupError: the page has no such heading, or no command below it.
     """

@@ -21,7 +21,7 @@ OVERRIDES = ("method=dp_fedavg", "privacy.budgets=[1]", "privacy.group_shares=[1
 
 @pytest.fixture
 def trained(tmp_path, monkeypatch):
-    """Return a function that trains a federation with canaries as clients and returns what runs reveal."""
+    """Return a function that trains a number of runs with canaries as clients, and returns transcripts."""
     config = small_config(tmp_path / "none", OVERRIDES)
     plan, start = make_method(config).plan, flatten(task_of(config).build_model())
     generator = np.random.default_rng(5)

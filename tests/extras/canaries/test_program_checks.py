@@ -29,7 +29,7 @@ def planned_root(tap=TAP):
 
 
 def streams(seed, change=lambda new: planned_root() @ new, runs=2, coordinates=COORDINATES):
-    """Return the noise of some runs; ``change`` maps the noise drawn for the rounds to the noise of sums."""
+    """Return noise streams of some runs; ``change`` turns a run's fresh noise into the noise of its sums."""
     generator = np.random.default_rng(seed)
     drawn = [change(generator.standard_normal((ROUNDS, coordinates))) for _ in range(runs)]
     return [noise_tests.NoiseStream(tuple(range(ROUNDS)), values, planned_root()) for values in drawn]

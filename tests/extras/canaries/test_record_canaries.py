@@ -103,7 +103,7 @@ def test_a_canary_is_one_record_of_one_group_and_its_gradient_is_three_times_the
 
 @pytest.fixture
 def patients(tmp_path):
-    """Write a table of three clinics with each patient at two; return a function that gives the settings."""
+    """Write a table in which each patient is at two of three clinics; return a function giving settings."""
     rng = np.random.default_rng(0)
     names = [f"x{number}" for number in range(12)]
     lines = [

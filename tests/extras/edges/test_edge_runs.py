@@ -1,4 +1,4 @@
-"""Tests of a cloud with edges: sums and charges equal those of a flat federation; faults of both layers."""
+"""Tests of a cloud with edges: sums and charges as in a flat federation, and faults of cloud and edges."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""A small experiment, and a trainer with known accuracies in place of learning."""
+"""A small experiment, and a stub trainer that writes made-up accuracies instead of training."""
 
 import csv
 import io
@@ -50,7 +50,7 @@ Observe = Callable[[RoundLogEntry], None] | None
 
 
 def final_accuracy(config: Config) -> float:
-    """Return a made-up accuracy from method, seed and budget, so that every cell has its own."""
+    """Return a made-up accuracy that depends on the method's name, the seed and the smallest budget."""
     method: str = config.method.name
     smallest: float = config.privacy.budgets[0]
     return 0.3 + len(method) / 100 + config.run.seed / 50 + smallest / 1000
@@ -72,7 +72,7 @@ class StubTrainer:
     trained: list[Config] = field(default_factory=list)
 
     def load_data(self, config: Config) -> None:
-        """Refuse the data sets that are absent."""
+        """Record the configuration, and raise LearningError if its data set is one of `absent`."""
         self.loaded.append(config)
         if config.dataset.name in self.absent:
             raise LearningError(f"dataset.path: {config.dataset.name} is not there")
@@ -93,7 +93,7 @@ class StubTrainer:
 
 
 def fail_after_a_round(config: Config, *, observe: Observe = None) -> None:
-    """Train, but fail after one round of FedAvg. Processes of a launcher import it from this module."""
+    """Train, but fail after one round if the method is FedAvg. Worker processes import this function."""
     most = 1 if config.method.name == "fedavg" else None
     try:
         StubTrainer(interrupt_after=most).train(config, observe=observe)
@@ -127,6 +127,6 @@ def run_it(
 
 
 def figures(output: Path, name: str = "small") -> dict[tuple[str, str, str], dict[str, str]]:
-    """The rows of an experiment's CSV file, by data set, row and column."""
+    """Return the rows of an experiment's CSV file by data set, table row and table column."""
     with (output / name / "figures.csv").open() as file:
         return {(row["dataset"], row["row"], row["column"]): row for row in csv.DictReader(file)}

@@ -129,7 +129,7 @@ def stays(tmp_path_factory):
 
 
 def eicu_cells(experiment, rows, dataset, stays):
-    """Return the cells of some methods with medium budgets, on a made-up table in place of eICU's demo."""
+    """Return an experiment's cells (method and column) with medium budgets, for a made-up eICU table."""
     chosen = load_experiment(experiment).with_rows(["fedavg", *rows])
     chosen.columns = {name: each for name, each in chosen.columns.items() if name.startswith("medium")}
     return cells_of(chosen, Setting((dataset,), (f"dataset.path={stays}",), num_rounds=3))
@@ -189,7 +189,7 @@ def test_methods_that_are_not_there_or_have_a_row_cannot_be_added():
 
 
 def outcome(method, *, seeds=1, reason=None, overrides=()):
-    """A cell with finished runs, or with the reason why there is none."""
+    """Return a stand-in for a method's result in one setting: finished runs, or a reason why none exist."""
     cell = SimpleNamespace(
         place=("digits", method, "strict"), row=method, column="strict", overrides=overrides
     )
@@ -240,7 +240,7 @@ def test_a_setting_that_one_private_method_alone_accepts_is_ranked():
 
 
 def test_the_adversary_of_a_setting_is_that_of_the_column():
-    """An entry of another adversary than its column's does not move the other methods to it."""
+    """The adversary of a setting is the one that its column names, or else the one of the entries."""
     entries = [ENTRY, replace(ENTRY, method="other", against="outsiders")]
     named = [outcome(name, overrides=("privacy.against=everyone",)) for name in ("good", "other")]
     assert Ranking.of(named, entries).adversaries == ["everyone"]

@@ -1,4 +1,4 @@
-"""Tests of the experiment files: they load, their cells can be planned, and table 5 is as published."""
+"""Tests of the experiment files: they load, they can be planned, and table 5 has the published values."""
 
 from dataclasses import replace
 
@@ -216,7 +216,7 @@ def test_what_control_chooses_is_shown_from_plans_alone(number, tmp_path):
 
 
 def compute(experiment, datasets, directory):
-    """Compute what a planned experiment shows, draw its picture, and check the picture's size."""
+    """Compute what an experiment shows from plans alone, draw its picture, and check the picture's size."""
     cells = cells_of(experiment, Setting(datasets=datasets))
     presentation = PLANNED.get(experiment.quantity)(experiment, datasets, cells)
     presentation.draw(directory / "picture.png")

@@ -1,4 +1,4 @@
-"""A part of table 2 on the digits, trained by the real simulation in two processes."""
+"""Tests of a part of table 2 on the digits, trained by the real simulation in two processes."""
 
 import csv
 import io
@@ -25,7 +25,7 @@ OVERRIDES = (
 
 
 def run_it(output, name="table2"):
-    """Carry out the part of an experiment; returns what it printed."""
+    """Run the methods in ROWS of an experiment on the digits, and return what is printed."""
     experiment = load_experiment(name)
     experiment.rows = {row: experiment.rows[row] for row in ROWS if row in experiment.rows}
     setting = Setting(("digits",), OVERRIDES, num_rounds=ROUNDS, client_factor=0.25)

@@ -58,7 +58,7 @@ def test_mean_and_deviation_over_the_seeds_beside_the_published_figure(whole):
 
 @pytest.mark.parametrize("experiment", [EXPERIMENT, SWEEP])
 def test_differences_to_one_row_stand_below_the_accuracies(tmp_path, experiment):
-    """A table below the accuracies shows the differences of all other rows to the row Plus."""
+    """The table below the accuracies shows the difference of each other row to the row named Plus."""
     _, shown = run_it(tmp_path, StubTrainer(), experiment=replace(experiment, compared_with="plus"))
     assert shown.count("Differences to Plus, by seed, Digits") == max(len(experiment.columns), 1)
     table = (tmp_path / experiment.name / "table.md").read_text().partition("**Differences to Plus")[2]

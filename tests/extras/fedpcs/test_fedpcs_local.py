@@ -1,4 +1,4 @@
-"""method=fedpcs with local training: noised updates of whole clients, and steps of DP-SGD."""
+"""Tests of method=fedpcs with local training: noised client updates, and local steps of DP-SGD."""
 
 import json
 import re

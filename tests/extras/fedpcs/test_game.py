@@ -1,4 +1,4 @@
-"""Tests of the game: best responses, mean field, rewards and welfare equal a second computation."""
+"""Tests of the game: best responses, mean field, rewards and welfare agree with a second computation."""
 
 import math
 import re

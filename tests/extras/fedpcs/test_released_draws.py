@@ -1,4 +1,4 @@
-"""Tests of method=fedpcs with draws by Fed-CBS and DELTA: probabilities, charges, and edited files."""
+"""Tests of method=fedpcs with sampling by Fed-CBS or DELTA: probabilities, charges, and edited files."""
 
 import json
 import re
@@ -52,7 +52,7 @@ def method_of(*overrides):
 
 
 def test_fed_cbs_draws_by_noised_counts_that_are_clipped_at_0():
-    """Fed-CBS draws a client with a chance inverse to the imbalance of its noised counts, cut at zero."""
+    """Fed-CBS cuts noised class counts at 0, and samples clients inversely to the counts' imbalance."""
     spending = ClientBudgets(
         budgets=np.ones((1, 3)),
         draw_probabilities=np.full((1, 3), 1 / 3),
@@ -130,7 +130,7 @@ def test_draws_of_delta_go_on_where_they_stopped():
 
 
 def test_the_noise_that_is_taken_out_is_that_of_real_gradients(tmp_path, monkeypatch):
-    """With tiny budgets, squared gradients are within 4 % of the noise variance that DELTA subtracts."""
+    """With tiny budgets, squared noised gradients match the noise variance that DELTA subtracts (to 4 %)."""
     squares = []
 
     def noted(gradients, sigmas):

@@ -58,7 +58,7 @@ PLANNED = (*BASE, "method.control=planned")
 
 
 def round_cost(dimension, sizes, windows, metres, *, together=False):
-    """Return energy and time of a round: sums of every subnet in turns, then the average of the edges.
+    """Return energy and time of a round: the sums of subnets one after another, then the average of edges.
 
     Of a sum sum_c s_c d Q / R; edges to the cloud and back: E = S p d Q / R, D = 2 S d Q / R.
     """
@@ -268,7 +268,7 @@ def test_participants_that_are_not_chosen_are_refused():
 
 @pytest.mark.parametrize("mode", ["curious", "off"])
 def test_the_noise_that_is_shown_is_that_of_the_sum(mode):
-    """The noise that a plan shows is that of a sum, with masks and without."""
+    """The noise that a plan shows agrees with the noise measured in a sum, with masks and without."""
     overrides = [
         f"secagg.mode={mode}",
         "dataset.num_clients=10",

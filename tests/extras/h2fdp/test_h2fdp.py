@@ -77,7 +77,7 @@ def test_trust_is_a_word_for_each_subnet_or_a_share(overrides, trust):
     ],
 )
 def test_what_a_round_is_charged_for(mechanism, windows, steps, work):
-    """Each mechanism is charged for four steps in each of two rounds, in two or in four windows."""
+    """Each of four mechanisms is charged for two rounds of four steps, with two or four sums a round."""
     aggregations = 4 if mechanism == "step_sum" else 2
     method = made(
         "method=h2fdp", f"method.mechanism={mechanism}", f"method.local_aggregations={aggregations}"
@@ -267,7 +267,7 @@ def test_the_ledger_lets_pass_what_is_planned_and_nothing_cheaper():
 
 
 def test_the_ledger_lets_no_work_pass_whose_windows_the_plan_charges_by_another_bound():
-    """The ledger refuses work on a convex loss if the plan charges by the bound of clipped windows."""
+    """The ledger refuses steps on a convex loss if the plan charges them by the bound for clipped windows."""
     method = made(*CONVEX)
     cohorts = cohorts_of(method.plan)
     requests = method.requests(np.zeros(650, np.float32), 0, cohorts)

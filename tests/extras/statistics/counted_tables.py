@@ -1,4 +1,4 @@
-"""A table of four sites, and runs of statistics on it."""
+"""Helpers for tests of statistics: a table with rows of four sites, and runs on that table."""
 
 import numpy as np
 

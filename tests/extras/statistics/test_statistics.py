@@ -1,4 +1,4 @@
-"""Tests of statistics before a model: the rows counted, the bound on a record, and the intervals."""
+"""Tests of statistics before training: the counted rows, one record's effect, and confidence intervals."""
 
 import json
 import logging
@@ -49,7 +49,7 @@ def table(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def nearly_exact(table, tmp_path_factory):
-    """Release statistics by group and crossed, with a budget so large that the noise is negligible."""
+    """Release statistics by group and cross tables, with a budget so large that the noise is negligible."""
     return released(
         table,
         tmp_path_factory.mktemp("runs") / "exact",

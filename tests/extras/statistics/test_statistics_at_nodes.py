@@ -29,7 +29,7 @@ NODES = 4
 
 
 def rows(client):
-    """Twelve records of one client, of which every fourth is for testing."""
+    """Return one client's table rows: twelve records, of which every fourth is for testing."""
     ages = range(10 * client, 10 * client + 12)
     return [
         f"{('no', 'yes')[age % 2]},{age},{WARDS[age % 4]},{'test' if age % 4 == 0 else 'train'}"

@@ -1,4 +1,4 @@
-"""Tests of `gdpfed stats`: implied settings, printed counts, the declaration that it fills, and refusals."""
+"""Tests of `gdpfed stats`: derived settings, printed counts, a declaration filled from counts, refusals."""
 
 import json
 

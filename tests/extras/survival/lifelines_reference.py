@@ -19,7 +19,7 @@ from lifelines.utils import concordance_index
 
 
 def figures(times, events, groups, expected):
-    """Kaplan-Meier curves, the log-rank test and concordance."""
+    """Return lifelines' Kaplan-Meier curves, log-rank test and concordance, together with the input."""
     curves = {}
     for group in sorted(set(groups)):
         chosen = groups == group

@@ -1,4 +1,4 @@
-"""Tests of runs on times to an event: budgets of clients, records and persons, nodes, and predictions."""
+"""Tests of survival runs: budgets for clients, records and persons, training at nodes, and predictions."""
 
 import csv
 from itertools import pairwise

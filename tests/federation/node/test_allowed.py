@@ -1,4 +1,4 @@
-"""Tests of the overrides that a node's operator allows: runs with others or unknown ones are refused."""
+"""Tests of the overrides that a node's operator allows: runs with any other override are refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests that a node compares how often it is asked with the sampling rates that its terms state."""
+"""Tests of a node's check that it is not asked more often than the sampling rates in its terms allow."""
 
 import json
 from contextlib import suppress

@@ -264,7 +264,7 @@ def test_a_run_whose_turns_break_the_clients_own_limits_is_refused_before_it_beg
 
 @pytest.mark.parametrize("corrupt", [2, 3])
 def test_a_sum_stands_as_many_corrupt_members_as_the_terms_say(corrupt, tmp_path):
-    """If the terms tolerate corrupt members up to one half, a sum of six members must tolerate three."""
+    """If the terms tolerate one half of corrupt members, a sum of six members must tolerate three."""
     own: Budgets = {"client": Budget(epsilons=(1.5,), delta=DELTA, ledger=tmp_path / "ledger.json")}
     budget.begin(own, replace(CLIENT, corrupt_tolerance=0.5))
     parameters, order = asked(CLIENT, 0, 1.0, 1)

@@ -1,4 +1,4 @@
-"""A server that lies, with as many colluders as a run tolerates, learns no more than was charged.
+"""Tests of a lying server: with as many colluders as a run tolerates, it learns no more than was charged.
 
 Each attack is a run in which the server tells one to three kinds of lies, drawn by lot. What it learns is
 computed from the noise in the sums that nodes let it have, and compared with their ledgers. So these tests
@@ -148,7 +148,7 @@ class Attack:
                 self.ask(index, updates, correctors)
 
     def members(self, index: int) -> Iterator[tuple[list[int], list[int]]]:
-        """Yield each sum's members in a round: those with an update, and those that only remove noise."""
+        """Yield each sum of a round: the members with an update, and those that only remove earlier noise."""
         schedule, lot = honest(self.tolerance)[1], self.lot
         updates = sorted(schedule.due(index))
         if self.tells("a stranger"):

@@ -1,4 +1,4 @@
-"""Tests of a server that asks nodes to take back their noise from a past sum: how much each kind does.
+"""Tests of a server that asks nodes to remove their noise from a past sum: how much each attack removes.
 
 Round 0 is over, and the clients with even numbers have added noise to its sum. In round 1 the server asks
 them for what they take back, in a sum whose other members are its own: made up, or colluders with a turn.
@@ -118,7 +118,7 @@ class Attack:
         return cls(nodes, noise, Roster(keys_of(CLIENTS)))
 
     def noise_left(self, parameters, own, *, tap):
-        """Return what is left of round 0's noise, relative to the plan's, after all nodes have removed noise.
+        """Return the noise of round 0 that is left after nodes remove theirs, divided by the planned noise.
 
         Members of the server's own add zeros, and noise that it knows.
         """
@@ -160,7 +160,7 @@ class Attack:
 
 
 def test_in_curious_mode_a_server_that_lies_leaves_nothing_and_the_node_says_that_it_trusts_it(tmp_path):
-    """In curious mode a dishonest server can have all noise removed; nodes say that they trust the server."""
+    """In curious mode (without signatures), a dishonest server can have all noise removed; nodes say so."""
     agreed = terms(told=False, corrupt=0.0)
     attack = Attack.after_round_0(tmp_path, mode="curious", own_terms=agreed, fears=0.0)
     own = tuple(range(1_000, 1_005))
@@ -205,7 +205,7 @@ def test_members_of_one_sum_cannot_be_told_other_rounds_or_runs_than_it_is_of(tm
     ids=["the operator's word", "the terms", "nobody fears any"],
 )
 def test_colluders_who_are_all_that_bring_an_update_get_no_noise_back(tmp_path, fears, tolerated, match):
-    """If operator or terms expect colluders, no node removes noise where only colluders send an update."""
+    """No node removes noise where only colluders send an update, if operator or terms expect colluders."""
     agreed = terms(corrupt=tolerated)
     attack = Attack.after_round_0(tmp_path, mode="active", own_terms=agreed, fears=fears)
     parameters = sum_of(

@@ -1,4 +1,4 @@
-"""Tests of a node that later removes part of its noise: once only, even after repeats and crashes."""
+"""Tests of a node that removes parts of its noise in later rounds: each part once, even after crashes."""
 
 import json
 import os

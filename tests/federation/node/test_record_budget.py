@@ -259,7 +259,7 @@ ROWS = np.random.default_rng(3).random((40, 2)).astype(np.float32)
 def test_a_second_run_over_records_that_were_dealt_otherwise_counts_at_the_largest_rate(
     tmp_path, caplog, x, client, fits
 ):
-    """If a node's rows, their order or its number changed, a second run costs more and is refused."""
+    """A second run is charged more, and refused, if the node's rows, row order or client number changed."""
     begun = query("begin", offered(GROUPED), node_with(tmp_path, ROWS))
     assert REFUSAL_RECORD not in begun
     again = query("offer", offered(replace(GROUPED, run="again")), node_with(tmp_path, x, client))
@@ -269,7 +269,7 @@ def test_a_second_run_over_records_that_were_dealt_otherwise_counts_at_the_large
 
 @pytest.mark.parametrize("rows", [ROWS, np.vstack([ROWS, ROWS[:1]]), None])
 def test_records_that_are_dealt_anew_within_a_run_have_the_least_rate(tmp_path, monkeypatch, rows):
-    """One row more deals all records out anew; from then on each is drawn at the strictest group's rate."""
+    """After a node's examples change during a run, all its records are sampled at the lowest group rate."""
     form, shares = ExampleForm((2,), "float32", 2), (0.7, 0.2, 0.1)
     task = Task(DataSource("npz"), "linear", "iid", 4, seed=0, form=form, record_shares=shares)
     node, rates = node_with(tmp_path, ROWS, **{"secagg-mode": "off"}), GROUPED.records.batch_rates
@@ -422,7 +422,7 @@ def test_only_steps_that_are_private_by_themselves_leave_in_clear(own):
 
 
 def test_an_update_in_clear_is_judged_by_the_terms_that_are_charged(own, monkeypatch):
-    """A run that is forgotten and begun again, with masked sums, while a node prepares an update in clear."""
+    """A node sends no unmasked update if the run is begun again with masked sums during its preparation."""
     budgets = own(epsilon_record=2.0)
     settings = SimpleNamespace(budgets=budgets, policy=SimpleNamespace(check=lambda _: None))
     budget.begin(budgets, IN_CLEAR)

@@ -35,7 +35,7 @@ def terms(run):
 
 
 def mu2(*turns):
-    """Return the square of the Gaussian parameter mu for updates in these rounds, from a matrix."""
+    """Return the squared Gaussian-DP parameter mu for updates in these rounds, by a matrix inversion."""
     rows = np.linalg.inv(
         np.eye(ROUNDS) - sum(tap * np.eye(ROUNDS, k=-lag) for lag, tap in enumerate(TAPS, start=1))
     )[:, list(turns)]

@@ -1,4 +1,4 @@
-"""Tests of what a run's submitter may set: no references, and only files in the operator's folders."""
+"""Tests of what a run's submitter may set: no references to variables, only files in allowed folders."""
 
 import os
 

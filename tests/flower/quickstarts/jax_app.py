@@ -1,4 +1,4 @@
-"""An app as Flower's quickstart for JAX has it, on the bundled digits."""
+"""An app like Flower's quickstart for JAX, on the bundled digits."""
 # mypy: ignore-errors
 
 import jax

@@ -1,4 +1,4 @@
-"""An app as Flower's quickstart for NumPy has it: least squares on numbers that each client draws."""
+"""An app like Flower's quickstart for NumPy: least squares on random numbers that each client draws."""
 # mypy: ignore-errors
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""An app as Flower's quickstart for PyTorch has it, on the bundled digits."""
+"""An app like Flower's quickstart for PyTorch, on the bundled digits."""
 # mypy: ignore-errors
 
 import torch

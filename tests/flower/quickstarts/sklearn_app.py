@@ -1,4 +1,4 @@
-"""An app as Flower's quickstart for scikit-learn has it, on the bundled digits."""
+"""An app like Flower's quickstart for scikit-learn, on the bundled digits."""
 # mypy: ignore-errors
 
 import numpy as np

@@ -1,1 +1,1 @@
-"""The audit of FedPCS runs: recomputes budgets, and redraws samples that depend on released values."""
+"""The audit of FedPCS runs: recomputes budgets, and repeats client sampling that uses released values."""

@@ -82,7 +82,7 @@ class Game:
 
     @property
     def num_clients(self) -> int:
-        """The number of clients in the game: those whose preferences are known here, and `unseen` others."""
+        """The number of clients: those whose preferences are known here, and others (`unseen` of them)."""
         return len(self.aversions) + self.unseen
 
     @property

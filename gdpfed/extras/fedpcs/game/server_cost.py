@@ -42,7 +42,7 @@ class ServerCost:
             )
 
     def noise(self, round_index: int) -> Floats:
-        """Return v_i, shape (n,): the server's cost of noise is v_i / rho_i at budget rho_i, unweighted."""
+        """Return v_i, shape (n,): noise costs the server v_i / rho_i if client i spends rho_i, unweighted."""
         return np.asarray(self.scale * self.shares**2 / ((round_index + 1) * self.examples**2))
 
     def of_round(self, round_index: int, chances: Floats, budgets: Floats, reward: float) -> float:

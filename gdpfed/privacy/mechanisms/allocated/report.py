@@ -23,7 +23,7 @@ class AllocatedReport(ClientReport):
     members: ClassVar[str] = "all clients that take part"
 
     def promise(self, subject: CardSubject) -> list[str]:
-        """Return the model card's privacy promise; every client counts as a member of each sum."""
+        """Return the model card's promise; its epsilon against a sum's members holds against all clients."""
         return [*super().promise(subject), EVERY_CLIENT, ""]
 
     def facts(self, method: Method) -> list[Fact]:

@@ -177,7 +177,7 @@ def _within_budgets(common: _Common, groups: Sequence[Group], options: RecordOpt
 
 
 def _ended_below(least: int, budgeted: Sequence[Budgeted], sizes: Sequence[int]) -> list[Budgeted]:
-    """Set the steps of all clients to 0 in rounds in which fewer than `least` clients have steps left."""
+    """Drop the steps of rounds in which fewer than `least` clients have steps, if some round has enough."""
     active = [
         sum(size for each, size in zip(budgeted, sizes, strict=True) if each.schedule[index])
         for index in range(len(budgeted[0].schedule))

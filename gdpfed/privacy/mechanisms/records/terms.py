@@ -288,5 +288,5 @@ def listed(numbers: Sequence[float]) -> str:
 
 
 def by_bound(bound: WindowBound | None) -> str:
-    """Return a text on what is charged: windows of steps by this bound, or every step."""
+    """Return a text on what is charged: windows of local steps by this bound or, for None, every step."""
     return f"windows of steps by the bound {bound}" if bound else "every step by itself"

@@ -97,7 +97,7 @@ class SumTerms(Terms, SampledTerms):
 
 
 def _rate_of(event: SampledGaussian) -> float:
-    """Return the probability that a round draws a client, as charged: a fixed cohort is a whole number."""
+    """Return the probability that a client is in a round's cohort, whose size, if fixed, is rounded."""
     if event.sampling == "fixed_size":
         return event.cohort_size / event.group_size
     return event.sampling_rate

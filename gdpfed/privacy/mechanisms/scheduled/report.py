@@ -1,4 +1,4 @@
-"""Reports of plans with scheduled rounds for clients (turns): the plan's table, and the card's promise."""
+"""Reports of plans with scheduled rounds (turns): the plan's table, and the promise in the model card."""
 
 from collections.abc import Sequence
 from pathlib import Path

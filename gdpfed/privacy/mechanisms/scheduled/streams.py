@@ -143,7 +143,7 @@ class TurnBudget:
         return np.clip(least, 1, self.equal_turns)
 
     def checked(self, turns: Sequence[int] | None) -> tuple[int, ...] | None:
-        """Check and return the rounds per client; None stays None, but becomes 1 per group if q < 1 / T.
+        """Check and return the rounds per client; for None, return None, or 1 per group if q < 1 / T.
 
         PrivacyError for what cannot be.
         """
@@ -183,7 +183,7 @@ class TurnsOf:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPlan:
-    """A plan: each group's values, whether all groups share one sum, and noise relative to a model change."""
+    """A chosen schedule: values of each group, whether all share one sum, and noise per model step."""
 
     groups: tuple[TurnsOf, ...]
     one_sum: bool

@@ -70,7 +70,7 @@ class ScheduledTerms(Terms, TurnTerms):
 
     @property
     def stream(self) -> NoiseStream | None:
-        """The values that all members of a sum sign; None if no noise is subtracted or no schedule is set."""
+        """Values on which all members of a sum must agree; None without correlated noise or schedule."""
         if not (self.schedule and any(self.noise_taps)):
             return None
         return NoiseStream(
