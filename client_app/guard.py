@@ -208,10 +208,10 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
 
     def shutdown_request(self, request: Any) -> None:
         """Forget and close a connection to the guard process."""
-        self.is_no_stranger(request)
+        self.count_as_known(request)
         super().shutdown_request(request)
 
-    def is_no_stranger(self, request: socket.socket) -> None:
+    def count_as_known(self, request: socket.socket) -> None:
         """Stop counting a connection as unauthenticated: it has sent the token, or it has ended."""
         with self._strangers_lock:
             self._strangers.pop(id(request), None)
@@ -242,7 +242,7 @@ class _Connection(BaseRequestHandler):
                 return
             try:
                 self.server.check(exactly(connection, TOKEN_BYTES, until))
-                self.server.is_no_stranger(connection)
+                self.server.count_as_known(connection)
                 with self.server.place():
                     self._answer(connection)
             except GuardError as error:

@@ -66,7 +66,7 @@ class NodeRunAudit:
         return self.epsilon <= self.budget
 
     @property
-    def payer(self) -> str:
+    def protected_unit(self) -> str:
         """What the run protects: the client, or a group of the client's records."""
         group = "" if self.record_group is None else f" {self.record_group}"
         return f"{self.protects or self.unit}{group}"

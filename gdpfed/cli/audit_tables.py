@@ -102,7 +102,7 @@ def node_table(audit: NodeAudit) -> Table:
         rows.append(
             [
                 run.name[:12],
-                *([run.payer] if about_records else []),
+                *([run.protected_unit] if about_records else []),
                 *figures,
                 f"{run.sent}/{run.num_updates}",
                 *([run.steps_of_most] if about_records else []),

@@ -110,7 +110,7 @@ class NodeStatus:
         """Return what each client, or each group of records, has spent before and after each run."""
         found: dict[str, list[Step]] = {}
         for run in self.audit.runs:
-            steps = found.setdefault(f"{self.ledger.absolute().parent.name}, {run.payer}", [])
+            steps = found.setdefault(f"{self.ledger.absolute().parent.name}, {run.protected_unit}", [])
             before = steps[-1].after if steps else 0.0
             steps.append(Step(before, run.epsilon, run.budget))
         return found
@@ -196,7 +196,7 @@ class NodeStatus:
             limit = self.limit(run)
             rows.append(
                 [
-                    run.payer,
+                    run.protected_unit,
                     *(
                         figure(run.budget),
                         f"{run.delta:.3g}",
@@ -295,11 +295,11 @@ class NodeFigures:
         )
         for cause in sorted(refused):
             yield Figure("gdpfed_node_refusals_total", refused[cause], own | {"cause": cause})
-        heard = [time for time in (status.heard, _stage(status)) if time is not None]
+        heard = [time for time in (status.heard, _last_change(status)) if time is not None]
         if heard:
             yield Figure("gdpfed_node_last_message_timestamp_seconds", max(heard), own)
 
 
-def _stage(status: NodeStatus) -> float | None:
+def _last_change(status: NodeStatus) -> float | None:
     """Return when a node's ledger last changed; None if the time could reveal a secretly sampled round."""
     return None if status.standing.sampled else status.changed

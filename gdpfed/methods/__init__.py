@@ -66,7 +66,7 @@ def resolve(config: Config) -> Config:
     """
     method, privacy, options = METHODS.get(config.method.name), config.privacy, config.method
     if privacy.against == "auto" or not method.private:
-        privacy = replace(privacy, against=_usual_against(config, method))
+        privacy = replace(privacy, against=_usual_attacker(config, method))
     if options.average == "auto":
         average = "polynomial" if privacy.against == "everyone" else "none"
         options = replace(options, average=average)
@@ -76,7 +76,7 @@ def resolve(config: Config) -> Config:
     )
 
 
-def _usual_against(config: Config, method: type[Method]) -> str:
+def _usual_attacker(config: Config, method: type[Method]) -> str:
     """Return the attacker: "everyone" if method or data ask for it and settings allow it, else "outsiders".
 
     An edge's clients are in more than one federation, and counts on held-out records are not an update.

@@ -129,7 +129,9 @@ def _varied(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> tuple
     """
     followed = {key for each in alike for key in _chosen(each)}
     keys = list(dict.fromkeys(key for each in alike for key in each if key not in followed))
-    differing = _causes([key for key in keys if any(each.get(key) != own.get(key) for each in alike)])
+    differing = _without_derived(
+        [key for key in keys if any(each.get(key) != own.get(key) for each in alike)]
+    )
     if len(differing) <= MOST_NAMED:
         return [key for key in differing if key in own], 0
     kinds: dict[str, str] = {}
@@ -154,7 +156,7 @@ def _order(key: str) -> int:
     return VARIED_FIRST.index(key) if key in VARIED_FIRST else place
 
 
-def _causes(differing: Sequence[str]) -> list[str]:
+def _without_derived(differing: Sequence[str]) -> list[str]:
     """Return the settings that differ; omit ``dataset.x``, a default, if the ``x`` that uses it differs."""
     elsewhere = {_short(key) for key in differing if not key.startswith("dataset.")}
     return [key for key in differing if not key.startswith("dataset.") or _short(key) not in elsewhere]

@@ -74,7 +74,7 @@ def write_page(run: FinishedRun, checked: Checked) -> Path:
         path=run.path.name,
         tiles=_tiles(run, checked),
         checked=checked,
-        parts=None if parts is None else _without_its_run(parts_table([("", parts)], run.metric)),
+        parts=None if parts is None else _without_run_names(parts_table([("", parts)], run.metric)),
         pictures=_pictures(run),
         rounds=_rounds(run),
         failures=_failures(run),
@@ -97,7 +97,7 @@ def _method(run: FinishedRun) -> str:
     return METHODS.get(name).label if name in METHODS.names() else name
 
 
-def _without_its_run(table: Table) -> Table:
+def _without_run_names(table: Table) -> Table:
     """Return a table of one run without the column that names the run."""
     return replace(table, headings=table.headings[1:], rows=[row[1:] for row in table.rows])
 

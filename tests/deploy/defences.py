@@ -1403,7 +1403,7 @@ DEFENCES = (
             (
                 "client_app/guard.py",
                 "                self.server.check(exactly(connection, TOKEN_BYTES, until))\n"
-                "                self.server.is_no_stranger(connection)\n"
+                "                self.server.count_as_known(connection)\n"
                 "                with self.server.place():\n",
                 "                with self.server.place():\n"
                 "                    self.server.check(exactly(connection, TOKEN_BYTES, until))\n",

@@ -114,7 +114,7 @@ def epsilon_lower_bounds(
         NUM_SHARES + (NUM_ALARMS if independent else NUM_SHARES)
     )
     figures = (
-        _figure(runs, plan, rounds, group, claim, significance / max(1, tests), independent)
+        _lower_bound(runs, plan, rounds, group, claim, significance / max(1, tests), independent)
         for rounds, group, claim in claims
     )
     return [figure for figure in figures if figure is not None]
@@ -190,7 +190,7 @@ def _often(runs: Sequence[Transcript], rounds: int, group: int) -> int:
     return max(1, int(np.quantile(counts, 1 - ASKED_SO_OFTEN, method="lower")))
 
 
-def _figure(
+def _lower_bound(
     runs: Sequence[Transcript],
     plan: PrivacyPlan,
     rounds: int,

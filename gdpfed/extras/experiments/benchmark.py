@@ -101,7 +101,7 @@ def adversaries_of(outcomes: Sequence[Outcome], entries: Sequence[Entry]) -> Map
 
 def _ranks(tried: Sequence[tuple[Outcome, Entry | None]]) -> Mapping[str, float]:
     """Rank methods for one data set, setting and seed; {} if a run is missing, or none is valid."""
-    if any(entry is None and _expected(outcome) for outcome, entry in tried):
+    if any(entry is None and _may_be_trained(outcome) for outcome, entry in tried):
         return {}
     scores = [
         entry.result if entry is not None and entry.valid and not math.isnan(entry.result) else -math.inf
@@ -113,7 +113,7 @@ def _ranks(tried: Sequence[tuple[Outcome, Entry | None]]) -> Mapping[str, float]
     return {outcome.cell.row: rank for (outcome, _), rank in zip(tried, ranks, strict=True)}
 
 
-def _expected(outcome: Outcome) -> bool:
+def _may_be_trained(outcome: Outcome) -> bool:
     """Whether a missing run may still be trained, since its method accepts the setting."""
     return outcome.reason in (None, NOT_YET)
 

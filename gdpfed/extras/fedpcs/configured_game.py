@@ -180,7 +180,7 @@ def _unbiased(
     return ClientBudgets(budgets=budgets, draw_probabilities=chances, **common)
 
 
-def refuse_lone_reward(config: Config) -> None:
+def check_rewards(config: Config) -> None:
     """Raise GameError if a list of rewards does not have one reward for each round."""
     reward = config.method.reward
     if isinstance(reward, list) and len(reward) != config.run.num_rounds:

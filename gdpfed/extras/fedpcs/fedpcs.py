@@ -16,7 +16,7 @@ import numpy.typing as npt
 from conf.schema import CLIENTS, Config, MethodConfig
 from gdpfed.errors import ConfigError
 from gdpfed.extras.fedpcs.client_budgets import ClientBudgets
-from gdpfed.extras.fedpcs.configured_game import Declared, played, refuse_lone_reward, spending_of
+from gdpfed.extras.fedpcs.configured_game import Declared, check_rewards, played, spending_of
 from gdpfed.extras.fedpcs.fedpcs_options import (
     BEST,
     FedPCSConfig,
@@ -307,7 +307,7 @@ def _refuse_other_budgets(config: Config) -> None:
     most, rounds = config.method.max_participations, config.run.num_rounds
     if most is not None and most > rounds:
         raise ConfigError(f"method.max_participations={most} is above run.num_rounds={rounds}: leave it out")
-    refuse_lone_reward(config)
+    check_rewards(config)
 
 
 def _dimension(config: Config) -> int:

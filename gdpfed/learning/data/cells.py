@@ -9,7 +9,7 @@ from gdpfed.errors import LearningError
 from gdpfed.late_import import packages_needed
 from gdpfed.learning.data.columns import ALWAYS_MISSING, Columns, whole
 from gdpfed.learning.data.file_form import MARKS, FileForm, Found
-from gdpfed.learning.data.number_cells import NumberCells, numbers_of, without_unclear
+from gdpfed.learning.data.number_cells import NumberCells, numbers_of, with_unclear_wrong
 from gdpfed.learning.data.text_cells import TextCells, texts_of, without
 from gdpfed.learning.data.written_dates import UnclearError as UnclearDateError
 from gdpfed.learning.data.written_dates import written_date
@@ -53,7 +53,7 @@ def table_of(
         # thousands.
         for name, each in table.items():
             if isinstance(each, NumberCells):
-                table[name] = without_unclear(each)
+                table[name] = with_unclear_wrong(each)
     return table
 
 

@@ -180,7 +180,7 @@ def _of_few(
     )
 
 
-def without_unclear(cells: NumberCells) -> NumberCells:
+def with_unclear_wrong(cells: NumberCells) -> NumberCells:
     """Mark cells such as 1.234 as wrong: in a table with decimal commas, the point may group thousands."""
     if not is_text(cells.shown.type):
         return cells

@@ -75,7 +75,9 @@ class NormFactor(Extension):
                 taken.append(each)
                 continue
             taken.append(replace(each, total=factor * each.total[:-1]))
-            self.fraction = 0.5 + float(each.total[-1]) / (2 * self._adaptive.indicator_share * self._heard)
+            self.fraction = 0.5 + float(each.total[-1]) / (
+                2 * self._adaptive.indicator_share * self._expected_norms
+            )
             self._factor *= math.exp(
                 -self._adaptive.learning_rate * (self.fraction - self._adaptive.quantile)
             )
@@ -86,7 +88,7 @@ class NormFactor(Extension):
         return {"clipping_norm": self._norm_of_round, "fraction_within": self.fraction}
 
     @property
-    def _heard(self) -> float:
+    def _expected_norms(self) -> float:
         """Return the expected sum of sampled clients' clipping norms: cohort size times norm, over groups."""
         return math.fsum(group.expected_cohort_size * group.clipping_norm for group in self._plan.groups)
 
