@@ -93,29 +93,27 @@ def add_truncated(rows: Floats, factors: Doubles, unit: float, out: Integers) ->
     for n in range(len(factors)):
         if factors[n] == 0:
             continue
-        row, factor = rows[n * size : (n + 1) * size], factors[n]
+        row, factor = rows[n * size : (n + 1) * size], factors[n] / unit
         for t in range(size):
-            out[t] += int64(np.trunc(float64(row[t]) * factor / unit))
+            out[t] += int64(float64(row[t]) * factor)
 
 
 @compiled(_F, _F, _D, float64, _I)
 def add_truncated_outer(
     outputs: Floats, inputs: Floats, factors: Doubles, unit: float, out: Integers
 ) -> None:
-    """Add scaled gradients g_i^T a_i, truncated to integers: out += sum_i trunc(f_i g_i^T a_i / unit).
-
-    Their entries are exact in float64.
-    """
+    """Add scaled gradients g_i^T a_i, truncated to integers: out += sum_i trunc(f_i g_i^T a_i / unit)."""
     count = len(factors)
     height, width = len(outputs) // count, len(inputs) // count
     for n in range(count):
         if factors[n] == 0:
             continue
-        row, factor = inputs[n * width : (n + 1) * width], factors[n]
+        row, factor = inputs[n * width : (n + 1) * width], factors[n] / unit
         for k in range(height):
-            value, target = float64(outputs[n * height + k]), out[k * width : (k + 1) * width]
+            value = float64(outputs[n * height + k]) * factor
+            target = out[k * width : (k + 1) * width]
             for t in range(width):
-                target[t] += int64(np.trunc(value * float64(row[t]) * factor / unit))
+                target[t] += int64(value * float64(row[t]))
 
 
 Call = Callable[[], object]

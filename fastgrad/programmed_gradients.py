@@ -124,12 +124,12 @@ class ProgrammedGradients(RecordGradients):
         y: torch.Tensor,
         present: torch.Tensor,
         bounds: torch.Tensor,
-        unit: float,
+        unit: float | torch.Tensor,
     ) -> torch.Tensor:
         """Return every client's integer sum of gradients, each clipped and truncated in units of ``unit``."""
 
         def add(program: ClippedProgram, k: int, x: torch.Tensor, y: torch.Tensor, absent: Absent) -> None:
-            program.add_truncated(x, y, absent, EXACT_SLACK * float(bounds[k]), unit)
+            program.add_truncated(x, y, absent, EXACT_SLACK * float(bounds[k]), float(unit))
 
         return self._summed(thetas, x, y, present, add, self._own_programs.truncated)
 

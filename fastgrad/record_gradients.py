@@ -100,6 +100,8 @@ class RecordGradients:
         present bool[clients, width], clipping_norms float[clients] -> float[clients, d].
 
         A gradient that is not finite counts as zero: no record stands out, and none breaks the sum.
+        The sum itself is rounded, in an order that a library chooses. So a record can move it by more than C,
+        and by many times C with records that are chosen for it: noise for C needs :meth:`truncated_sums`.
 
         No clipped gradient is longer than C. With the factor f it is computed as (f g)^T a in float32, where
         g has p entries and g^T a has d. f, f g and the product are rounded by 2**-24 each, relative to
@@ -141,7 +143,7 @@ class RecordGradients:
         y: torch.Tensor,
         present: torch.Tensor,
         bounds: torch.Tensor,
-        unit: float,
+        unit: float | torch.Tensor,
     ) -> torch.Tensor:
         """Return every client's sum of truncated gradients: sum_i trunc(g_i min(1, bound / ||g_i||) / unit).
 
@@ -149,14 +151,17 @@ class RecordGradients:
         present bool[clients, width], bounds float64[clients] -> int64[clients, d].
 
         By coordinate and towards zero; the norm is taken in float64, of the numbers that are truncated. A
-        gradient that is not finite counts as zero.
+        gradient that is not finite counts as zero. Integers add up exactly in any order, so two sums that
+        differ by one record differ by its truncated gradient, whose norm is at most bound / unit.
         """
         rows = self.rows(thetas, x, y).double()
-        norms = torch.linalg.vector_norm(rows, dim=2)
-        usable = present & norms.isfinite()
-        rows.masked_fill_(~usable[..., None], 0.0)
-        factors = (EXACT_SLACK * bounds[:, None] / norms).clamp(max=1.0).masked_fill(~usable, 0.0)
-        return rows.mul_(factors[..., None]).div_(unit).trunc_().long().sum(dim=1)
+        with torch.no_grad():
+            norms = torch.linalg.vector_norm(rows, dim=2)
+            usable = present & norms.isfinite()
+            rows.masked_fill_(~usable[..., None], 0.0)
+            factors = (EXACT_SLACK * bounds[:, None] / norms).clamp(max=1.0).masked_fill(~usable, 0.0)
+            # To integers, which cuts off what is behind the point.
+            return rows.mul_((factors / unit)[..., None]).long().sum(dim=1)
 
     def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return every record's gradient without clipping.

@@ -69,7 +69,10 @@ def check_seal(directory: Path, files: RunFiles, also: Collection[str] = ()) -> 
 
 
 def _goes_on(directory: Path, files: RunFiles) -> bool:
-    """Whether a run may still be in progress: it has a checkpoint, or fewer than two rounds are logged."""
+    """Whether a run may still be in progress: it has a checkpoint, or fewer than two rounds are logged.
+
+    A round is logged before its checkpoint is written: a run killed in between has a line and no file.
+    """
     return (directory / CHECKPOINT_FILE).is_file() or len(files.rounds) < min(2, files.plan["num_rounds"])
 
 

@@ -10,9 +10,8 @@ import numpy.typing as npt
 from conf.schema import Config
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import ConfigError, LearningError
-from gdpfed.learning.data import DataSource
+from gdpfed.learning.data import Dataset, DataSource
 from gdpfed.learning.data.tabular import parties_of_person
-from gdpfed.learning.labels import LabelKind
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.optimizers import SCHEDULES, LocalTraining, check_training
 
@@ -116,13 +115,13 @@ def record_counts(config: Config) -> npt.NDArray[np.int64]:
     return counts
 
 
-def require_classes(labels: LabelKind, dataset: str) -> None:
+def require_classes(data: Dataset, dataset: str) -> None:
     """Raise ConfigError unless every record's label is exactly one class.
 
-    Raises ConfigError: a label is a number, a set of labels or something else than one class.
+    Raises ConfigError: a label is a number, a set of labels, or one class for each position of a text.
     """
-    if not labels.is_one_class:
+    if not data.labels.is_one_class or data.train.y.ndim > 1:
         raise ConfigError(
-            f"method.client_sampling=fed_cbs balances classes, and dataset={dataset} has none: use "
-            "method.client_sampling=random"
+            f"method.client_sampling=fed_cbs balances classes, and a record of dataset={dataset} has not one "
+            "class alone: use method.client_sampling=random"
         )

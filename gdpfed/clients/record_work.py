@@ -238,7 +238,9 @@ def check_rounding(order: TrainingOrder, theta: npt.NDArray[np.float32], expecte
 
 def alone(job: Job, updates: Updates) -> torch.Tensor:
     """Compute one client's result from its records, before weighting: shape (d,), float64."""
-    order, data = job.order, job.examples()
+    data = job.examples()
+    # After the examples were read: if they had changed before, the order that comes back knows it.
+    order = job.dealt(job.order)
     if data.persons is not None:
         raise OrderError(ROWS_OF_PERSONS)
     labels = data.y if order.task.by_person else None

@@ -1221,12 +1221,12 @@ DEFENCES = (
     Defence(
         "records-dealt-anew-within-a-run",
         "federation/node/test_record_budget.py::"
-        "test_records_that_are_dealt_anew_within_a_run_have_the_least_rate[rows1]",
+        "test_records_that_are_dealt_anew_within_a_run_have_the_least_rate",
         (
             (
-                "gdpfed/federation/node/sum_stages.py",
-                "        order = known_data.dealt_as_begun(own, request.round_of_run.run, order)\n",
-                "        pass\n",
+                "gdpfed/clients/record_work.py",
+                "    order = job.dealt(job.order)\n",
+                "    order = job.order\n",
             ),
         ),
     ),
@@ -1561,6 +1561,18 @@ DEFENCES = (
                 "gdpfed/learning/training/coupled_records.py",
                 "    return record_by_record(loss, outputs, targets)\n",
                 "    return loss\n",
+            ),
+        ),
+    ),
+    Defence(
+        "sums-of-records-rounded",
+        "learning/test_record_training.py::"
+        "test_one_record_moves_what_is_noised_by_the_clipping_norm_at_most_however_sums_are_rounded",
+        (
+            (
+                "gdpfed/learning/training/record_training.py",
+                "    total = torch.zeros(thetas.shape, dtype=torch.int64, device=gradients.device)\n",
+                "    total = torch.zeros(thetas.shape, device=gradients.device)\n",
             ),
         ),
     ),

@@ -232,6 +232,45 @@ def test_sums_that_differ_by_a_record_differ_by_its_bound_at_most_in_integers(sm
         assert 0 < int(moved @ moved) <= (bound / unit) ** 2
 
 
+@pytest.mark.parametrize(
+    ("at_once", "size"), [(2**15 + 1, 2**15 + 1), (1, 2**13 + 1)], ids=["within a pass", "over passes"]
+)
+def test_one_record_moves_what_is_noised_by_the_clipping_norm_at_most_however_sums_are_rounded(
+    monkeypatch, at_once, size
+):
+    """One record moves a sum by C at most, also if float32 would round others away where it is present."""
+    ones = size // 2
+    model = build_model("linear", (1,), 1, seed=0)
+
+    def product(outputs, targets):
+        """Return a loss whose gradient is the target: of inputs 0, only the bias has one."""
+        return outputs[:, 0] * targets
+
+    examples = torch.zeros(3, 1), torch.tensor([0.1, 0.2, 0.3])
+    gradients = record_gradients(model, product, *examples, device=CPU)
+    monkeypatch.setattr(type(gradients), "steady_width", lambda *_, **__: at_once)
+    steps = RecordSteps(num_steps=1, batch_rates=(1.0,), clipping_norm=1.001, noise_multiplier=0.0)
+
+    def noised(first):
+        labels = torch.full((size,), -ones * 2.0**-24)
+        labels[:ones], labels[ones] = 1.0, first
+
+        def take(places):
+            return torch.zeros(*places.shape, 1), labels[torch.from_numpy(places)]
+
+        everybody = RecordHolder(
+            np.arange(size), steps, PoissonBatches((1.0,), np.zeros(size, np.int64)), bits_of(0)
+        )
+        theta = np.zeros(len(flatten(model)), np.float32)
+        return (
+            size
+            * noised_updates(gradients, theta, LocalTraining(1, 1, 1.0, 0.0), [everybody], take).numpy()[0]
+        )
+
+    moved = np.linalg.norm(noised(1.0) - noised(0.0))
+    assert 0.99 < moved <= 1.001 + size * 2.0**-24, "float32 rounds what is noised, and no more than that"
+
+
 def data_of(count, groups=None):
     split = Split(np.zeros((count, 1), np.float32), np.zeros(count, np.int64))
     if groups is not None:

@@ -6,12 +6,12 @@ update is weighted, clipped, rounded to a grid and masked. The file may define f
 
 * ``check(order, theta, encoding, client_id)`` raises an error, before the charge, for an invalid order;
 * ``check_grid(encoding)`` raises an error, before the run, if the sum's grid is too coarse for the work;
-* ``without_examples(job)`` returns the update if the examples cannot be used; without it, zeros are sent;
-* ``model_dimension(order, dimension)`` returns the number of model parameters for a contribution of this many
-  coordinates; without it, the contribution is a change of the model;
+* ``without_examples(job)`` returns the update if the examples cannot be used, where zeros would not do;
+* ``model_dimension(order, dimension)`` returns the number of model parameters for so many coordinates;
 * ``by_party(order, dimension)`` says whether the sum shows every client's numbers apart, which a node allows.
 """
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -46,6 +46,7 @@ class Job:
         own_data: the client's own examples, or where they lie; None for its part of the task's data set.
         added: a vector that is added to every gradient of an update, shape (d,); None for no such vector.
         records: the number of records that the client brings, for when its examples cannot be used.
+        dealt: returns the order to carry out with the examples that were just read.
     """
 
     order: TrainingOrder
@@ -57,6 +58,7 @@ class Job:
     own_data: OwnData | Split | None = None
     added: npt.NDArray[np.float32] | None = None
     records: int = 1
+    dealt: Callable[[TrainingOrder], TrainingOrder] = lambda order: order
 
     @cached_property
     def device(self) -> torch.device:

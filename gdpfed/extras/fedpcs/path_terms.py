@@ -44,6 +44,11 @@ class PathTerms(TermsOfRecords):
                 "the terms' path charges something else than Gaussian noise under replace_one at their "
                 "clipping norm, round by round"
             )
+        if self.held_out:
+            raise PrivacyError(
+                "the terms' path is charged under replace_one, and counts on held-out records are charged "
+                "under zero_out: ask for none"
+            )
         if sum(each.count for each in self.charges) != records.num_rounds:
             raise PrivacyError(
                 f"the terms' path is not one budget for each of their {records.num_rounds} rounds: give "

@@ -104,7 +104,7 @@ class SampledFedAvg(ConfiguredMethod):
         from gdpfed.clients.configured import require_classes, task_of
 
         task, config = task_of(self.config), self.config
-        require_classes(task.load().labels, config.dataset.name)
+        require_classes(task.load(), config.dataset.name)
         counts = task.class_counts().astype(np.float64)
         return BalancedSamples(counts, [_cohort_size(config)] * config.run.num_rounds, config.run.seed)
 

@@ -82,10 +82,10 @@ class Contributor:
         client_id: its number.
         run: the name by which clients know the server's run.
         own_data: where its own examples lie; None for its part of the task's data set.
-        stand_in: the object that gives the update in its place: an edge server, whose devices train, or the
-            train function of a user's app; None if this node trains.
+        stand_in: gives the update in its place: an edge server or an app's train function; None if it trains.
         unusable: receives the error if its examples cannot be used; only the node's operator sees it.
         records: the number of records that it brings, as it said when it joined.
+        dealt: returns the order to carry out with the examples that were read.
     """
 
     client_id: int
@@ -94,6 +94,7 @@ class Contributor:
     stand_in: StandIn | None = None
     unusable: Callable[[Exception], None] = lambda error: None
     records: int = 1
+    dealt: "Callable[[TrainingOrder], TrainingOrder]" = lambda order: order
 
     def check(self, order: "TrainingOrder", theta: Vector, encoding: Encoding) -> None:
         """Raise an error for an instruction to train that cannot be carried out, before any cost is recorded.
@@ -130,15 +131,12 @@ class Contributor:
         steps_of: "Callable[[TrainingOrder, torch.Tensor, Encoding], Steps]",
         filling: Callable[[Encoding], Steps],
     ) -> Steps:
-        """Return the client's update, encoded by `steps_of`, or `filling(encoding)` if zeros are asked for.
+        """Return the client's update as `steps_of` encodes it, or `filling(encoding)` if zeros are asked for.
 
         The round is charged already, and the server sees whether the client answers. So an error that depends
         on the examples is not raised: the client sends zeros, under the same noise as any update.
 
-        `steps_of`: weights, clips and rounds an update, where the node computes.
-
-        Raises StandInError: the stand-in gave no update, for example since devices are away; this tells of no
-        data.
+        Raises StandInError: the stand-in gave no update, as when devices are away, which no data decide.
         """
         import torch
 
@@ -147,7 +145,8 @@ class Contributor:
 
         if order.fills:
             return filling(encoding)
-        job = Job(order, theta, encoding, self.client_id, own_data=self.own_data, records=self.records)
+        data, dealt = self.own_data, self.dealt
+        job = Job(order, theta, encoding, self.client_id, own_data=data, records=self.records, dealt=dealt)
         try:
             if self.stand_in is None:
                 update = update_of(job)

@@ -112,12 +112,13 @@ def dealt_as_begun(settings: NodeSettings, run: str, order: "TrainingOrder") -> 
 
     Where shares deal records out to groups of budgets, one row more deals all of them out anew. A record that
     pays for the strictest group's steps could be in the most generous one. The least rate costs every record
-    what it has paid, or less.
+    what it has paid, or less. It is called after the examples of a round were read: if they had changed by
+    then, so have those that this function reads.
 
     Raises PrivacyError: the run has not begun.
     """
     steps = order.records
-    if steps is None or len(set(steps.batch_rates)) == 1:
+    if not settings.budgets or steps is None or len(set(steps.batch_rates)) == 1:
         return order
     with locked_ledger(*places_of(settings.budgets)) as file:
         terms = file.ledger.terms(run)

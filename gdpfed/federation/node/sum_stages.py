@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -230,8 +231,6 @@ def _order_and_model(
     if (weights := order.task.weights) is not None:
         check_weights(own, weights.sha256, weights.path)
     check_named_file(own, source, order.task.owners_file)
-    if own.budgets:
-        order = known_data.dealt_as_begun(own, request.round_of_run.run, order)
     return order, theta
 
 
@@ -252,7 +251,8 @@ def _contributor(request: StageRequest, node: Node, stage: str) -> Contributor:
         journal.note(own, JournalEntry(journal.now(), stage, one_line(run), node.run, journal.ZEROS, said))
 
     records = int(node.state.get(NUMBER, {COUNT: 1})[COUNT])
-    return Contributor(own.client_id, run, own.data, own.stand_in, unusable, records)
+    dealt = partial(known_data.dealt_as_begun, own, run)
+    return Contributor(own.client_id, run, own.data, own.stand_in, unusable, records, dealt)
 
 
 Handler = Callable[[StageRequest, Node], bytes]

@@ -7,8 +7,8 @@ of records alone, which are public, and no batch is ever cut to it:
 
 * A batch of m records takes ceil(m / width) passes, at least one. Pass j takes the records j width to
   (j + 1) width of the batch, so every record of it is in exactly one pass.
-* Every pass adds its clipped sum to the step's total. Only the last one adds the noise, divides by the
-  expected batch, moves the parameters and sets the total to 0.
+* Every pass adds its clipped sum, in integers, to the step's total. Only the last one adds the noise, divides
+  by the expected batch, moves the parameters and sets the total to 0.
 
 So what is noised is the sum over the whole batch, whatever the width is, and no accounting needs to know how
 likely a larger draw is. The number of passes shows in the time of a step alone, as the size of a batch does
@@ -25,7 +25,14 @@ import numpy.typing as npt
 import torch
 
 from gdpfed.learning.training.optimizers import LocalTraining
-from gdpfed.learning.training.record_training import Positions, RecordGradients, RecordHolder, Take
+from gdpfed.learning.training.record_training import (
+    EXACT_BYTES,
+    UNIT_BITS,
+    Positions,
+    RecordGradients,
+    RecordHolder,
+    Take,
+)
 from gdpfed.learning.training.recorded_pass import (
     EMPTY,
     Examples,
@@ -166,7 +173,8 @@ class RecordGraphs:
     def _shape(self, holders: Sequence[RecordHolder], momentum: float, examples: Examples) -> Shape:
         if self._most_records is None:
             # Once, since graphs take memory, and other widths would be other graphs.
-            self._most_records = self._gradients.records_at_once()
+            least = EXACT_BYTES * sum(self._gradients.sizes)
+            self._most_records = self._gradients.records_at_once(least_bytes=least)
             self._noise_bytes = min(NOISE_BYTES, int(NOISE_SHARE * self._gradients.memory_budget()))
         clients = padded(len(holders), CLIENTS_AN_OCTAVE)
         width = width_for([holder.batches for holder in holders], max(1, self._most_records // clients))
@@ -199,13 +207,14 @@ class RecordGraphs:
         return RecordedPass(
             ours=filled(shape.clients, dimension),
             velocity=filled(shape.clients, dimension if shape.momentum else 0),
-            total=filled(shape.clients, dimension),
+            total=filled(shape.clients, dimension, kind=torch.int64),
             examples=examples,
             places=filled(shape.steps, shape.clients, shape.width, value=EMPTY, kind=torch.int64),
             rows=filled(shape.steps, kind=torch.int64),
             noise=filled(shape.steps, shape.clients, dimension, kind=torch.float64),
             number=filled(1, kind=torch.int64),
-            bounds=filled(shape.clients, value=1),
+            bounds=filled(shape.clients, value=1, kind=torch.float64),
+            unit=filled(value=2.0**-UNIT_BITS, kind=torch.float64),
             stddevs=filled(shape.clients, 1, value=1, kind=torch.float64),
             expected=filled(shape.clients, 1, value=1, kind=torch.float64),
             rate=filled(),
@@ -218,19 +227,20 @@ class RecordGraphs:
         places = held.places.index_select(0, number)[0]
         where = places.clamp(min=0).flatten()
         x, y = (each.index_select(0, where).view(*places.shape, *each.shape[1:]) for each in held.examples)
-        sums = self._gradients.clipped_sums(held.ours, x, y, places != EMPTY, held.bounds)
+        present = places != EMPTY
+        sums = self._gradients.truncated_sums(held.ours, x, y, present, held.bounds, held.unit)
         with torch.no_grad():
             row = held.rows.index_select(0, number)
             is_last = row != EMPTY
             total = held.total.add_(sums)
             noise = held.noise.index_select(0, row.clamp(min=0))[0]
-            noised = ((total.double() + noise) / held.expected).float()
+            noised = ((total.double() * held.unit + noise) / held.expected).float()
             if momentum:
                 noised = held.velocity * momentum + noised
                 held.velocity.copy_(torch.where(is_last, noised, held.velocity))
             moved = torch.addcmul(held.ours, noised, held.rate, value=-1)
             held.ours.copy_(torch.where(is_last, moved, held.ours))
-            total.masked_fill_(is_last, 0.0)
+            total.masked_fill_(is_last, 0)
             held.number.add_(1)
 
     def tried(self, theta: npt.NDArray[np.float32], x: torch.Tensor, y: torch.Tensor) -> str:

@@ -6,8 +6,9 @@ One step of a client, from its model theta, over a batch that draws each own rec
     theta <- theta - eta ( sum_{i in batch} clip_C(g_i) + C sigma N(0, I) ) / B
 
 B is the expected size of a batch, never the size of the one that was drawn: that depends on the records. An
-empty batch is a step of noise alone. Momentum, other optimizers and the proximal term take what has been
-noised, so they are post-processing.
+empty batch is a step of noise alone. Clipped gradients are truncated to integers and added as such. A sum in
+float32 rounds what it has so far, so one record could move it by many times C. Momentum, other optimizers and
+the proximal term take what has been noised, so they are post-processing.
 """
 
 import os
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from math import inf
+from math import frexp, inf
 from typing import Literal, Protocol, TypeVar
 
 import numpy as np
@@ -84,7 +85,7 @@ class RecordGradients(Protocol):
         y: torch.Tensor,
         present: torch.Tensor,
         bounds: torch.Tensor,
-        unit: float,
+        unit: float | torch.Tensor,
     ) -> torch.Tensor:
         """Divide clipped gradients by `unit`, cut each to integers, and return each model's sum of them."""
 
@@ -101,6 +102,7 @@ T = TypeVar("T")
 MOST_EMPTY = 0.5
 # Written out in float32, and in float64 with as much again in between.
 EXACT_BYTES = 4 + 2 * 8
+UNIT_BITS = 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,31 +173,58 @@ def _noised(
     bound: StepBound,
 ) -> torch.Tensor:
     """Return each client's noised sum of clipped gradients, divided by the expected batch size."""
-    # The gradients of a convex loss are within its bound. To clip them, if by a hair, could expand distances.
-    norms = [holder.steps.clipping_norm if bound == "record" else inf for holder in holders]
+    if bound == "record":
+        norms = [holder.steps.clipping_norm for holder in holders]
+        unit = unit_for(norms)
+        exact_totals = unit * _integer_sums(gradients, thetas, holders, take, norms, unit).double()
+    else:
+        exact_totals = _sums_as_they_are(gradients, thetas, holders, take, bound).double()
+    noised = torch.empty_like(thetas)
+    for k, holder in enumerate(holders):
+        stddev = holder.steps.clipping_norm * holder.steps.noise_multiplier
+        exact = exact_totals[k]
+        if stddev:
+            exact += gaussian_noise(thetas.shape[1], stddev, holder.random_bytes, device=gradients.device)
+        noised[k] = exact / holder.batches.expected_size
+        if bound == "step":
+            noised[k] = clip(noised[k].double(), STEP_SLACK * holder.steps.clipping_norm)
+    return noised
+
+
+def unit_for(clipping_norms: Sequence[float]) -> float:
+    """Return the unit of integer sums of clipped gradients: the largest norm is 2**29 to 2**30 of it.
+
+    It is a power of 2, so the sums times the unit are exact in float64, up to 2**23 records.
+    """
+    return 2.0 ** (frexp(max(clipping_norms))[1] - UNIT_BITS)
+
+
+def _sums_as_they_are(
+    gradients: RecordGradients,
+    thetas: torch.Tensor,
+    holders: Sequence[RecordHolder],
+    take: Take,
+    bound: StepBound,
+) -> torch.Tensor:
+    """Return each client's sum of gradients over a batch, without clipping: shape (clients, d).
+
+    The gradients of a convex loss are within its bound. To clip them, if by a hair, could expand distances.
+    """
     total = torch.zeros_like(thetas)
     models = thetas.float() if bound == "step" else thetas
 
     def sums_of(one: Pass) -> tuple[slice | list[int], torch.Tensor]:
         clients, places, present, rows = one
-        bounds = models.new_tensor([norms[k] for k in clients])
         among = slice(None) if len(clients) == len(holders) else clients
         x, y = _taken(take, places, rows)
         if bound == "convex":
             x = x.double()
-        return among, gradients.clipped_sums(models[among], x, y, _on(present, models), bounds)
+        unbounded = models.new_full((len(clients),), inf)
+        return among, gradients.clipped_sums(models[among], x, y, _on(present, models), unbounded)
 
     passes = _passes(gradients, holders, [holder.draw() for holder in holders])
     for among, sums in _side_by_side(sums_of, passes, gradients.device):
         total[among] += sums
-    for k, holder in enumerate(holders):
-        stddev = holder.steps.clipping_norm * holder.steps.noise_multiplier
-        exact = total[k].double()
-        if stddev:
-            exact += gaussian_noise(thetas.shape[1], stddev, holder.random_bytes, device=gradients.device)
-        total[k] = exact / holder.batches.expected_size
-        if bound == "step":
-            total[k] = clip(total[k].double(), STEP_SLACK * holder.steps.clipping_norm)
     return total
 
 
@@ -220,22 +249,34 @@ def exact_sums(
     Returns shape (clients, d).
     """
     start = torch.from_numpy(theta.copy()).to(gradients.device)
-    dimension = theta.shape[-1]
-    total = torch.zeros(len(holders), dimension, dtype=torch.int64, device=gradients.device)
+    thetas = start.expand(len(holders), -1)
+    exact: npt.NDArray[np.int64] = _integer_sums(gradients, thetas, holders, take, bounds, unit).cpu().numpy()
+    return exact
 
-    def sums_of(one: Pass) -> tuple[list[int], torch.Tensor]:
+
+def _integer_sums(
+    gradients: RecordGradients,
+    thetas: torch.Tensor,
+    holders: Sequence[RecordHolder],
+    take: Take,
+    bounds: Sequence[float],
+    unit: float,
+) -> torch.Tensor:
+    """Return the sums of :func:`exact_sums` from models of the clients' own, both of shape (clients, d)."""
+    total = torch.zeros(thetas.shape, dtype=torch.int64, device=gradients.device)
+
+    def sums_of(one: Pass) -> tuple[slice | list[int], torch.Tensor]:
         clients, places, present, rows = one
-        limits = torch.tensor([bounds[k] for k in clients], dtype=torch.float64, device=start.device)
-        thetas = start[clients] if start.ndim == 2 else start.expand(len(clients), -1)
+        limits = torch.tensor([bounds[k] for k in clients], dtype=torch.float64, device=thetas.device)
+        among = slice(None) if len(clients) == len(holders) else clients
         x, y = _taken(take, places, rows)
-        return clients, gradients.truncated_sums(thetas, x, y, _on(present, start), limits, unit)
+        return among, gradients.truncated_sums(thetas[among], x, y, _on(present, thetas), limits, unit)
 
     batches = [holder.draw() for holder in holders]
-    passes = _passes(gradients, holders, batches, least_bytes=EXACT_BYTES * dimension)
-    for clients, sums in _side_by_side(sums_of, passes, gradients.device):
-        total[clients] += sums
-    exact: npt.NDArray[np.int64] = total.cpu().numpy()
-    return exact
+    passes = _passes(gradients, holders, batches, least_bytes=EXACT_BYTES * thetas.shape[1])
+    for among, sums in _side_by_side(sums_of, passes, gradients.device):
+        total[among] += sums
+    return total
 
 
 def _taken(take: Take, places: Positions, rows: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gdpfed.learning.training.record_training import Positions, RecordHolder
+from gdpfed.learning.training.record_training import Positions, RecordHolder, unit_for
 from gdpfed.learning.training.secret_draws import PoissonBatches
 from gdpfed.learning.training.step_recording import Replays, padded
 
@@ -48,13 +48,14 @@ class RecordedPass:
     Attributes:
         ours: parameters, shape (clients, d).
         velocity: of momentum, shape (clients, d), or without entries.
-        total: the sum of a step's passes so far, shape (clients, d).
+        total: the sum of a step's passes so far, in integers, shape (clients, d), int64.
         examples: from which a pass gathers its records.
         places: positions in them of every pass, or `EMPTY`, shape (passes, clients, width).
         rows: of every pass the step's row of noise, or `EMPTY` where another pass of its step follows.
         noise: of every step, shape (steps, clients, d), float64.
         number: of the pass, shape (1,).
-        bounds: clipping norms, shape (clients,).
+        bounds: clipping norms, shape (clients,), float64.
+        unit: of the integers, one number, float64.
         stddevs, expected: of the noise, and sizes of batches, shape (clients, 1), float64.
         rate: the learning rate, one number.
     """
@@ -68,6 +69,7 @@ class RecordedPass:
     noise: torch.Tensor
     number: torch.Tensor
     bounds: torch.Tensor
+    unit: torch.Tensor
     stddevs: torch.Tensor
     expected: torch.Tensor
     rate: torch.Tensor
@@ -85,6 +87,7 @@ class RecordedPass:
         self.places.fill_(EMPTY)
         self.rate.fill_(rate)
         steps = [holder.steps for holder in holders]
+        self.unit.fill_(unit_for([each.clipping_norm for each in steps]))
         for held, given in (
             (self.bounds, [each.clipping_norm for each in steps]),
             (self.stddevs[:, 0], [each.clipping_norm * each.noise_multiplier for each in steps]),

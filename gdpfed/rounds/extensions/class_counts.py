@@ -51,7 +51,7 @@ class ClassCounts(Extension):
         """
         if not isinstance(fleet, ReleasesCounts):
             raise RunError(NO_COUNTS)
-        require_classes(run.task.load().labels, run.task.source.name)
+        require_classes(run.task.load(), run.task.source.name)
 
     def opened_run(self, run: "OpenRun") -> None:
         """Collect class counts from every client, if not done before, and give them to the method.

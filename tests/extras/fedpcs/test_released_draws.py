@@ -13,7 +13,7 @@ from conf.schema import SecAggConfig
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.clients.configured import task_of
 from gdpfed.clients.noise import noised_counts
-from gdpfed.errors import InputError, PrivacyError, RunError
+from gdpfed.errors import ConfigError, InputError, PrivacyError, RunError
 from gdpfed.extras.fedpcs.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.extras.fedpcs.client_choice import noised_distances, released_delta_chances
 from gdpfed.extras.fedpcs.released_draws import ClassDraws
@@ -340,6 +340,24 @@ def test_nodes_are_not_asked(tmp_path, rule, reason):
     with pytest.raises(RunError, match=re.escape(reason)):
         run(tmp_path / "run", [*TWELVE, *RULES[rule]])
     assert not (tmp_path / "run").exists()
+
+
+def test_texts_with_a_class_at_every_position_are_refused_before_a_count_is_charged(tmp_path):
+    """A text of 16 next tokens would change 16 counts, and one change is charged."""
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "text.npz", x_train=rng.integers(0, 8, (60, 17)), x_test=rng.integers(0, 8, (60, 17)))
+    text = (
+        "dataset=npz",
+        f"dataset.path={tmp_path / 'text.npz'}",
+        "dataset.vocabulary=8",
+        "dataset.loss=next_token",
+        "dataset.model=transformer",
+        "dataset.model_options={width: 8, heads: 1, layers: 1}",
+        "dataset.partition=iid",
+    )
+    with pytest.raises(ConfigError, match="a record of dataset=npz has not one class alone"):
+        simulate(load([*TWELVE, *FED_CBS, *text, "secagg=off", f"run.directory={tmp_path / 'run'}"]))
+    assert not (tmp_path / "run" / "ledger.json").exists()
 
 
 def test_a_node_with_a_budget_of_its_own_gets_no_terms():

@@ -1,6 +1,7 @@
 """Tests of runs with a path, which is a zCDP cost for each round: charges, limits, and the ledger file."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,8 @@ from gdpfed.extras.fedpcs.client_budgets import ClientBudgets, epsilon_of_total
 from gdpfed.extras.fedpcs.spending_plan import spending_plan
 from gdpfed.federation.node import budget
 from gdpfed.federation.node.ledger_file import locked_ledger
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import Gaussian
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.privacy.mechanisms.records.budgets import RecordTraining
@@ -157,6 +160,15 @@ def test_runs_side_by_side_fit_round_by_round(own, caplog):
     with pytest.raises(PrivacyError, match="does not fit"):
         budget.consider(budgets, path_terms(first_round=1))
     budget.consider(own(epsilon_record=epsilon_of_total(0.15, 1e-5) * 1.001), path_terms(first_round=1))
+
+
+def test_a_path_with_counts_on_held_out_records_is_refused():
+    """The path is charged under replace_one, under which a held-out record moves its counts further."""
+    counts = Charge(event=Gaussian(noise_stddev=3.0, clipping_norm=2**0.5), count=1, unit="record")
+    with pytest.raises(
+        PrivacyError, match="counts on held-out records are charged under zero_out: ask for none"
+    ):
+        replace(path_terms(), held_out=(counts,), held_out_by="a rule")
 
 
 def test_what_a_server_has_seen_is_what_was_taken(own):

@@ -10,6 +10,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from client_app.carried import settings_of
+from gdpfed.clients import record_work
 from gdpfed.clients.messages import (
     CLIENT_RECORD,
     DATA,
@@ -267,8 +268,9 @@ def test_a_second_run_over_records_that_were_dealt_otherwise_counts_at_the_large
     assert ("above its own budget of 0.9" in caplog.text) != fits
 
 
-@pytest.mark.parametrize("rows", [ROWS, np.vstack([ROWS, ROWS[:1]]), None])
-def test_records_that_are_dealt_anew_within_a_run_have_the_least_rate(tmp_path, monkeypatch, rows):
+@pytest.mark.parametrize("rows", [ROWS, np.vstack([ROWS, ROWS[:1]])])
+@pytest.mark.parametrize("when", ["before the round", "after the charge"])
+def test_records_that_are_dealt_anew_within_a_run_have_the_least_rate(tmp_path, monkeypatch, rows, when):
     """After a node's examples change during a run, all its records are sampled at the lowest group rate."""
     form, shares = ExampleForm((2,), "float32", 2), (0.7, 0.2, 0.1)
     task = Task(DataSource("npz"), "linear", "iid", 4, seed=0, form=form, record_shares=shares)
@@ -279,14 +281,22 @@ def test_records_that_are_dealt_anew_within_a_run_have_the_least_rate(tmp_path, 
     asked = TrainingOrder(
         task, LocalTraining(1, 4, 0.5, 0.0), round_index=0, device="cpu", work="dp_sgd", records=steps
     )
-    trained: list[Any] = []
+    drawn_at: list[Any] = []
+    holder_of, charge = record_work.holder_of, budget.charge_in_clear
 
-    def update(done, *_):
-        trained.append(done)
-        return np.zeros(1)
+    def seen(order, *words):
+        drawn_at.append(order.records.batch_rates)
+        return holder_of(order, *words)
 
-    monkeypatch.setattr(sum_stages, "update_in_clear", update)
-    node_with(tmp_path, rows) if rows is not None else (tmp_path / "own.npz").write_bytes(b"broken")
+    def charged(*words):
+        charge(*words)
+        if when == "after the charge":
+            node_with(tmp_path, rows)
+
+    monkeypatch.setattr(record_work, "holder_of", seen)
+    monkeypatch.setattr(budget, "charge_in_clear", charged)
+    if when == "before the round":
+        node_with(tmp_path, rows)
     theta = np.zeros(task.dimension, np.float32)
     numbers = parameters(clipping_norm=float("inf"), noise_multiplier=0.0, dimension=len(theta)).to_bytes()
     content: Any = {
@@ -296,7 +306,7 @@ def test_records_that_are_dealt_anew_within_a_run_have_the_least_rate(tmp_path, 
     }
     answer = ask(f"train.{PLAIN}", RecordDict(content), node)
     assert DATA in answer[PLAIN], answer
-    assert trained[0].records.batch_rates == (rates if rows is ROWS else (min(rates),) * len(rates))
+    assert drawn_at == [rates if rows is ROWS else (min(rates),) * len(rates)]
 
 
 def offered(terms):
