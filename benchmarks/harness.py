@@ -92,7 +92,7 @@ def measure(contenders: Iterable[Callable[[], Measured]]) -> list[Measured]:
 def comparison(
     title: str, measured: Sequence[Measured], floor: Callable[[Measured], Measured], *headings: str
 ) -> Table:
-    """Make a table of programs: facts, measured seconds, and the ratio of seconds to a reference program.
+    """Make a table of programs: seconds per round, their ratio to a reference program's, and other values.
 
     The last two headings are those of the seconds and of the ratio, those before them belong to the facts.
     """

@@ -104,7 +104,7 @@ class Watch:
         self.wrong += not right
 
     def weigh(self) -> None:
-        """Delete the recorded messages; note this process's memory and the size of the largest node state."""
+        """Record this process's memory and the size of the largest node state; delete recorded messages."""
         for record in (self.grid.sent, self.grid.replies, self.grid.exchanges):
             record.clear()
         self.resident_bytes.append(psutil.Process().memory_info().rss)

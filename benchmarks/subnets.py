@@ -52,7 +52,7 @@ def with_subnets(data: str, subnets: int, rounds: int, *, watched: bool = False)
 
 
 def without(data: str, subnets: int, rounds: int) -> Measured:
-    """Measure J rounds of DP-FedAvg without subnets, with the devices and steps of one H2FDP round."""
+    """Measure DP-FedAvg without subnets, in as many rounds as take the local steps of one H2FDP round."""
     overrides = [
         *common(data, subnets, (rounds + 1) * WINDOWS),
         "method=dp_fedavg",

@@ -39,7 +39,7 @@ def mean_variance(mix: tuple[Trust, Trust], size: int) -> float:
 
 @styled
 def draw(path: Path) -> None:
-    """Draw the noise variance by a subnet's number of devices: a line for each mix of trust assumptions."""
+    """Plot the noise variance against the number of devices in a subnet: a line for each mix of trust."""
     figure = new_figure(6.4, 3.6)
     axes = figure.subplots()
     sizes = range(3, MOST_DEVICES + 1)

@@ -218,7 +218,7 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Wait for one of a few places to answer connections; raise GuardError if too many wait already."""
+        """Wait until few enough connections are being answered; raise GuardError if too many wait already."""
         if not self._waiting.acquire(blocking=False):
             raise GuardError(f"{MOST_WAITING} messages wait for this guard already: ask again later")
         try:

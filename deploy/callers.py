@@ -24,7 +24,7 @@ IPV4, SUBSCRIBER_BITS = 4, 64
 
 @dataclass(frozen=True)
 class Patience:
-    """The limits on connections to the SuperLink's proxy (gate) whose requests no known key has signed.
+    """The limits on unknown callers' connections to the SuperLink's proxy (gate): their number and time.
 
     Attributes:
         strangers: connections of all strangers together.

@@ -207,7 +207,7 @@ def _say_node(services: Tree, federation: Federation, node: Node, place: Contain
 
 
 def _required(node: Node, setting: str) -> str:
-    """Return a reference to a Compose variable; if it is not set, Compose's error names the option to use."""
+    """Return a reference to a node's Compose variable; if the variable is unset, Compose says what to do."""
     name = f"NODE_{node.client_id}_{setting}"
     return f"${{{name}:?set {name} or make this file with --{setting.lower()}}}"
 
@@ -228,7 +228,7 @@ def _say_resources(service: Tree, federation: Federation, *, cuda: bool) -> None
 
 
 def _of_party(tree: Tree, party: str, nodes: Sequence[Node], place: Containers) -> Tree:
-    """Reduce a Compose file to one party's services; the SuperLink's proxy connects the parties' hosts."""
+    """Reduce a Compose file to one party's services, and open their network to the other parties' hosts."""
     server = party == SERVER
     outside = {f"{node.supernode}-{GATE}" for node in nodes}
     kept: Tree = {}

@@ -191,7 +191,7 @@ class Store:
             self._write(files / CA_FILE, authority.certificate_pem)
 
     def awaited(self, services: Sequence[Service]) -> list[str]:
-        """Return a list, empty or of one line: how to get missing files from the consortium (all parties)."""
+        """Return how to get missing files of the consortium (all parties), as a list of at most one line."""
         public = self.root / PUBLIC
         missing = [name for name in (ROSTER_FILE, CONSORTIUM_FILE) if not (public / name).exists()]
         if not missing:

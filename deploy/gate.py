@@ -58,7 +58,7 @@ logger = logging.getLogger("uvicorn.error")
 
 @dataclass(frozen=True)
 class Share:
-    """The share of the SuperLink's proxy (gate) that one sender may use: open requests, bytes and time.
+    """The limits on one sender at the SuperLink's proxy (gate): its open requests, bytes and seconds.
 
     Attributes:
         at_once: requests that are answered at the same time.
@@ -75,7 +75,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Shares:
-    """The shares of the SuperLink's proxy (gate) that each node and all unknown callers may use.
+    """The limits at the SuperLink's proxy (gate) on each known node and on all unknown callers.
 
     Attributes:
         of_key: what each known key has.

@@ -84,7 +84,7 @@ def check_wall(federation: Federation, options: argparse.Namespace, console: Con
 
 
 def said_budgets(federation: Federation, overrides: Sequence[str]) -> list[str]:
-    """Return settings (key=value) with the nodes' own budgets, to plan before nodes start; [] if unused."""
+    """Return the nodes' own budgets as settings (key=value) for the plan; [] if the run does not use them."""
     if f"privacy.budgets={CLIENTS}" not in overrides:
         return []
     budgets = ",".join(repr(node.epsilon) for node in federation.nodes)

@@ -1,4 +1,4 @@
-"""``python -m deploy.superlink``: run Flower's SuperLink; slow databases and lost replies lose no message.
+"""``python -m deploy.superlink``: run Flower's SuperLink; slow writes and lost replies cost no message.
 
 Its state is one SQLite file, and each question of a node or an app writes into it, one at a time. Flower
 gives up after five seconds and answers 500, by which a run ends, or a node's answer is lost. Where many nodes

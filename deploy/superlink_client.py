@@ -278,5 +278,5 @@ def _registered(nodes: Iterable[RegisteredNode]) -> list[RegisteredNode]:
 
 
 def _names_away(nodes: Iterable[RegisteredNode]) -> list[str]:
-    """Return the names of the nodes that are offline."""
+    """Return the names of the nodes that are not online."""
     return [node.name or str(node.node_id) for node in nodes if node.status != ONLINE]

@@ -139,7 +139,7 @@ def fuse_recurrences(model: nn.Module, device: torch.device) -> None:
 
 
 class SlicePooling(TorchFunctionMode):
-    """A context in which CPUs compute maximum pooling by slices, where this gives the same numbers.
+    """A context in which CPUs compute maximum pooling by slices, if torch would give the same numbers.
 
     torch compares the pixels of a window one after the other, and keeps the index of the largest. Evaluation
     needs only the value, so this class compares whole rows and then whole columns: k - 1 vector operations

@@ -218,7 +218,7 @@ class RecordGradients:
             self.model.train()
 
     def _is_steady(self, theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor, width: int) -> bool:
-        """Whether a pass over copies of a record gives bitwise equal gradients and norms at every place."""
+        """Whether copies of one record in a pass all get bitwise equal gradients and gradient norms."""
         rows = self._rows_of_copies(theta, x, y, width)
         norms = torch.linalg.vector_norm(rows.double(), dim=2)
         return torch.equal(rows, rows[:, :1].expand_as(rows)) and bool((norms == norms[:, :1]).all())

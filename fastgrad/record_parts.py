@@ -110,7 +110,7 @@ class OuterSum:
 
     @staticmethod
     def costs_less(places: int, outputs: int, inputs: int) -> bool:
-        """Whether norms cost less by inner products in float64 than by full rows in float32."""
+        """Whether gradient norms cost less by inner products in float64 than by full rows in float32."""
         return 2 * places * (outputs + inputs) < outputs * inputs
 
     def squares(self) -> tuple[torch.Tensor, torch.Tensor]:

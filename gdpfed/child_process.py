@@ -77,7 +77,7 @@ def is_program(name: str) -> bool:
 
 
 def begin_process(program: str, *, ends_with_parent: bool = False) -> None:
-    """If this is the named Flower program, set up its log; if `ends_with_parent`, end it with its parent.
+    """If this process runs the named program of Flower, set up its log and, if asked, end it with its parent.
 
     On something else than a terminal, lines of Flower's log have a time and no colours. An error that the
     project raises itself is one line there, without a traceback. With ``GDPFED_LOG=json`` every event is one
@@ -102,7 +102,7 @@ def begin_process(program: str, *, ends_with_parent: bool = False) -> None:
 
 
 def make_plain(logger: logging.Logger, *, is_terminal: bool) -> None:
-    """Make Flower's logger print gdpfed's errors as one line; outside terminals, add times, omit colours."""
+    """Make Flower's logger print gdpfed's errors in one line and, off a terminal, times but no colours."""
     for handler in logger.handlers:
         handler.addFilter(_own_error_in_one_line)
         if not is_terminal and hasattr(handler, "colored") and hasattr(handler, "timestamps"):

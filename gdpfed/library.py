@@ -127,7 +127,7 @@ def finished_run(path: str | Path) -> FinishedRun:
 
 
 def audit_loop(loop: TrainingLoop, *, num_runs: int = 20, confidence: float = 0.95) -> Any:
-    """Train by a user's loop with canaries; return a lower bound on its epsilon, and tests of its claims.
+    """Audit a user's training loop with canaries; return a lower bound on epsilon, and tests of its claims.
 
     It is ``gdpfed audit --canaries --loop``: a lower bound on epsilon for all who see what the loop releases,
     and tests of its noise, its clipping and its samples against the numbers that it promises. `num_runs`: how

@@ -25,7 +25,7 @@ RecordIs = Literal["record", "person"]
 
 
 def person_words(parties: int) -> str:
-    """Return words for a protected record that is a person: "person at up to 3 parties" for 3, "" for 0."""
+    """Return what a record is, if a person: "person at up to 3 parties" for 3, "person" for 1, "" for 0."""
     several = f" at up to {parties} parties" if parties > 1 else ""
     return f"person{several}" if parties else ""
 

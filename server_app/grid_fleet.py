@@ -124,7 +124,7 @@ class GridFleet(Fleet):
         return frozenset(clients).intersection(self.exchanger.nodes) - self._pairwise.left_out
 
     def _record(self, client: int, data: bytes, asked: PreparedSum) -> ConfigRecord:
-        """Return a request for one stage, with run name, round, and the client's secret of this run."""
+        """Return a request for one stage, with run name, round, and the run's secret for this client."""
         secret = "" if self.attendance is None else self.attendance.history.secrets.get(client, "")
         return ConfigRecord({DATA: data, RUN: self.run_name, ROUND: asked.order.round_index, SECRET: secret})
 
@@ -162,7 +162,7 @@ def roster_content(roster: Roster) -> RecordDict:
 
 
 def training_contents(sums: Sequence[PreparedSum]) -> dict[int, RecordDict]:
-    """Return each client's message: instruction, model (stored once if equal), and any noise to subtract."""
+    """Return each client's message: the instruction, the start model, and any earlier noise to subtract."""
     models = {id(each.start): ArrayRecord({THETA_RECORD: Array(each.start)}) for each in sums}
     contents: dict[int, RecordDict] = {}
     for each in sums:

@@ -30,7 +30,7 @@ LEAST_DELTA = 1e-15
 
 
 class LedgerAccountant:
-    """Adds up the privacy cost of releases, the same for all clients; raises an error above `max_epsilon`.
+    """Adds up the privacy cost of releases, one cost for all clients; raises an error above `max_epsilon`.
 
     `config`: Flower's, which says what is protected and how clients are drawn.
     """

@@ -156,7 +156,7 @@ def _opened(prepared: PreparedRun, fleet: GridFleet, more: Sequence[Extension]) 
 
 
 def _refuse_simulated(config: Config) -> None:
-    """Raise ConfigError if the precision is not float32 or the backend not local: simulations allow more."""
+    """Raise ConfigError for a precision or backend that only simulations allow: not float32, or not local."""
     precision, backend = config.simulation.precision, config.simulation.backend
     if precision != "float32":
         raise ConfigError(f"simulation.precision={precision} is for gdpfed simulate: leave it out here")

@@ -10,7 +10,7 @@ from gdpfed.launch.home import HOMES_VARIABLE
 
 
 class FlowerTraces:
-    """An empty home directory with a folder for Flower, so that tests can run in parallel.
+    """A test's own directories for Flower commands, by which left-over processes and files are found.
 
     `home`: the user's home. `homes`: where Flower's homes are made.
     """

@@ -113,7 +113,7 @@ class LyingServer:
             return next((each.terms for each in file.ledger.runs if each.terms.run == run), None)
 
     def begin_again(self, client: int, terms: Terms) -> bool:
-        """Begin another run, so that a client may forget the run with `terms`; then begin this run again."""
+        """Begin a second run, so that a client may forget the first (`terms`); then begin the first again."""
         with patch.object(ClientLedger, "forget_free", partialmethod(ClientLedger.forget_free, most=1)):
             self.begin(client, replace(terms, run="another run"))
             return self.begin(client, terms)

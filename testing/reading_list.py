@@ -151,7 +151,7 @@ def lines_of(name: str) -> int:
 
 
 def chapter_of(name: str) -> tuple[int, int]:
-    """Return two positions for a file: of its chapter, and of the longest matching path in that chapter.
+    """Return a file's chapter in the reading list, and its place in that chapter, both as indices.
 
     Raises FailedError if no chapter has the file.
     """

@@ -78,7 +78,7 @@ def pytest_sessionfinish(exitstatus):
 
 
 def pytest_collection_modifyitems(items):
-    """Put the tests of the slowest folders first; make test keeps each file in one process."""
+    """Sort the tests so that the slowest folders start first, since `make test` runs two files at a time."""
     items.sort(key=_place)
 
 
@@ -99,7 +99,7 @@ def _place(item):
 
 @pytest.fixture(autouse=True)
 def small_runs_are_cheap(request):
-    """For tests in UNDRAWN: draw no picture that no test looks at, and use one process (not in simulation/).
+    """In the folders UNDRAWN, skip pictures that no test reads, and (except in simulation/) use one process.
 
     To draw, and to fork two processes, takes each as long as to train.
     """

@@ -1,4 +1,4 @@
-"""The same training rounds for all frameworks that are compared, and how to run one in its own process."""
+"""The training rounds that all compared programs carry out; each program runs in a process of its own."""
 
 import json
 import os

@@ -47,7 +47,7 @@ def noise_cases() -> Iterator[dict[str, Any]]:
 
 
 def _law(sigma: int, cells: int) -> dict[str, Any]:
-    """Return a test case: the exact probability of each value, as a fraction."""
+    """Return a test case: the exact probabilities of some values of a discrete Gaussian, as fractions."""
     made = tables(sigma, cells)
     settled = Counter(made.direct.tolist())
     unsettled = settled.pop(UNSETTLED)

@@ -142,7 +142,7 @@ def _releases(event: Mapping[str, Any]) -> int:
 
 
 def rounds_of(event: Mapping[str, Any]) -> int:
-    """Read how many rounds a privacy event covers: one, or a block under random allocation."""
+    """Read how many rounds a privacy event covers: 1, or those of a block under random allocation."""
     return int(event.get("block_rounds", 1))
 
 
@@ -174,7 +174,7 @@ def event_in(saved: Sequence[Mapping[str, Any]], round_index: int) -> Mapping[st
 
 
 def epsilon_after(charges: Charges, delta: float, *, at_most: float = 0.0) -> float:
-    """Return an upper bound on epsilon at delta for releases that were fixed before the run.
+    """Return an upper bound on epsilon at delta for noised sums whose noise was fixed before the run.
 
     Its grid of losses is as fine as the number of releases asks for, and finer just above `at_most`.
     """
@@ -243,7 +243,7 @@ def _bounded(releases: Charges, epsilon: float) -> float:
 
 
 def _grid_for(releases: Charges, delta: float, epsilon: float, at_most: float) -> float:
-    """Choose a grid width for privacy losses: the coarsest that is precise, or the finest that is quick.
+    """Choose among fast grids for privacy losses: the coarsest one that is precise, or else the finest one.
 
     A grid of width h adds at most h^2 / 6 to the variance of each of k losses. Where the tail of their sum
     falls at a rate r, that adds r k h^2 / 12 to epsilon, and r is about 2 ln(1 / delta) / epsilon.
@@ -345,7 +345,7 @@ def _renyi_epsilon(runs: Charges, delta: float) -> float:
 
 
 def renyi_curve_of(runs: Charges, orders: tuple[float, ...]) -> list[tuple[float, float]]:
-    """Return pairs of a Renyi order and the divergence of all rounds; discrete noise: whole orders only."""
+    """Return pairs of an order and all rounds' Renyi divergence; for discrete noise only integer orders."""
     whole_only = any(sums.noise == "discrete_gaussian" for sums, _ in runs)
     total = np.sum([rounds * np.asarray(_one_round_renyi(sums, orders)) for sums, rounds in runs], axis=0)
     found = zip(orders, total, strict=True)

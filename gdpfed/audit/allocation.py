@@ -33,7 +33,7 @@ ORDERS = 63
 
 @dataclass(frozen=True)
 class _Prices:
-    """Call and put prices, E(R - k)+ and E(k - R)+, of a mean R of likelihood ratios, for any strike k."""
+    """The functions E(R - k)+ and E(k - R)+ of k, called call and put, for R, a mean of likelihood ratios."""
 
     call: Callable[[Floats], Floats]
     put: Callable[[Floats], Floats]
@@ -42,7 +42,7 @@ class _Prices:
 
 @dataclass(frozen=True)
 class _Points:
-    """A discrete distribution on points x_0 = 0 < x_1 < ..., with its option prices; arrays have shape (n,).
+    """A distribution on points x_0 = 0 < x_1 < ..., with E(R - x_i)+ as calls, E(x_i - R)+ as puts: (n,).
 
     `beyond`: what a call at the last point costs, which is counted at infinity.
     """
@@ -177,7 +177,7 @@ def _chunked(price: Callable[[Floats], Floats], places: Floats, size: int = 500)
 
 @lru_cache(maxsize=64)
 def block_divergences(sigma: float, rounds: int) -> dict[int, float]:
-    """Return a block's Renyi divergence at orders 2, 3, ...: the larger of adding and of removing a client.
+    """Return the Renyi divergence of a block of rounds at orders 2, 3, ..., for adding or removing a client.
 
     Removed: the moments of a sum of one ratio more are those of the sum and of the ratio, by the binomial
     theorem. Added: R is at least its geometric mean.

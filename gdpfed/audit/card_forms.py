@@ -154,7 +154,7 @@ def anything(text: str) -> bool:
 
 
 def near(value: float, within: float, unit: str = "") -> Callable[[str], bool]:
-    """Return a function that checks whether a field's number equals `value` up to rounding."""
+    """Return a function that checks whether a field's number equals `value` up to `within` and rounding."""
 
     def agrees(text: str) -> bool:
         number = text.removesuffix(unit)

@@ -60,7 +60,7 @@ def result_fields(files: RunFiles) -> Fields:
 
 
 def _counted_clients(files: RunFiles) -> str:
-    """Write who counted held-out results: the number of clients, or no number if sampling is secret."""
+    """Write who counted held-out results: how many clients, or merely "the clients of the last round"."""
     plan, counted = files.plan, files.held_out or {}
     events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
     drawn = any(each["kind"] == "sampled_gaussian" and each["sampling_rate"] < 1 for each in events)
@@ -173,7 +173,7 @@ def _last(files: RunFiles) -> Mapping[str, Any]:
 
 
 def _shown(value: float | None) -> Expected:
-    """Return a function that accepts the text of this metric, in per cent or as a plain number."""
+    """Return what a cell must say of a metric: per cent or a plain number, or a dash if it is unknown."""
     if value is None or math.isnan(value):
         return ABSENT
     texts = {f"{100 * value:.1f} %", f"{value:.4g}"}

@@ -49,7 +49,7 @@ def check_counted_twice(counts: Floats, noise_stddev: float, whose: str) -> Iter
 
 
 def metrics_of_records(counts: Floats, noise_stddev: float) -> Found:
-    """Compute metrics from noised counts, shape (K K + 2 B,): confusion matrix and two histograms of scores.
+    """Compute metrics from counts (K K + 2 B,): confusion matrix of K classes, two histograms of B bins.
 
     Raises ValueError: a number of counts that no number of classes has.
     """

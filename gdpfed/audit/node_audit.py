@@ -192,7 +192,7 @@ class NodeEntry(ABC):
 
     @abstractmethod
     def audits(self, alike: Sequence["NodeEntry"]) -> Iterator[NodeRunAudit]:
-        """Yield audit results of this run and of earlier runs that protect the same client or records."""
+        """Yield audit results of this run, composed with all earlier runs that protect the same unit."""
 
     def server_epsilon(self, alike: Sequence["NodeEntry"], figure: float) -> float:
         """Return ``figure``, an epsilon against the server, or inf if an edge server saw single updates."""

@@ -28,7 +28,7 @@ MOVED = math.sqrt(2)
 
 @dataclass(frozen=True)
 class _Sum:
-    """A kind of sum that is made once in a run, such as a vote: plan entry, file, who pays, what it counts.
+    """A kind of sum that is made once in a run, such as a vote, with the words for it in files and messages.
 
     `client_moves`: how far a whole client moves it that is zeroed. `first`: whether it comes before rounds.
     """
@@ -90,7 +90,7 @@ def check_once(files: RunFiles) -> Iterator[str]:
 
 
 def _check_charge(files: RunFiles, kind: _Sum) -> Iterator[str]:
-    """Check the planned privacy cost of a one-time sum: one noised sum, the right unit, within budgets."""
+    """Check that the plan charges a one-time sum as one noised sum, and no more than the smallest budget."""
     plan, planned = files.plan, files.plan[kind.entry]
     charge = planned["charge"]
     event = charge["event"]
@@ -121,7 +121,7 @@ def _budgets(plan: Mapping[str, Any]) -> Iterator[float]:
 
 
 def _check_result(files: RunFiles, kind: _Sum, found: Mapping[str, Any] | None) -> Iterator[str]:
-    """Check that a released one-time sum is in the ledger, on time and with the planned noise."""
+    """Check that a released one-time sum was charged in the ledger, and has the planned noise."""
     charged = files.ledger.get(f"{kind.entry}_charged") is True
     if kind.first and files.ledger["charged_rounds"] and not charged:
         yield f"the ledger has rounds, and not the {kind.entry.replace('_', ' ')} before them"

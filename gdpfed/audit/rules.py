@@ -153,7 +153,7 @@ class AuditRule(ABC):
 
     @property
     def asked_budgets(self) -> Any:
-        """The configured privacy.budgets; a list has one per group, or all groups have its smallest."""
+        """The configured privacy.budgets; if a list, groups have its entries, or all have the smallest."""
         return self.files.config["privacy"]["budgets"]
 
     @property
@@ -168,7 +168,7 @@ class AuditRule(ABC):
 
     @abstractmethod
     def groups(self) -> Iterator[GroupAudit]:
-        """Yield, group by group, one audit result; a group with record budgets has one for each budget."""
+        """Yield each group's audit result, or one for each budget if the group's records have budgets."""
 
     def check_ledger(self, index: int) -> Iterator[str]:
         """Check that the ledger's privacy costs for a group equal the plan's costs for the rounds so far."""
@@ -210,7 +210,7 @@ class AuditRule(ABC):
         yield from ()
 
     def kept_noise(self, index: int) -> float:
-        """Return the noise in the total of all rounds, relative to independent noise; by default 1."""
+        """Return the noise stddev in the sum of all rounds, relative to independent noise; by default 1."""
         return 1.0
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:

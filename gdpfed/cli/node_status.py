@@ -251,7 +251,7 @@ class NodeStatus:
 
 
 def left(run: NodeRunAudit) -> float:
-    """Return how much of a node's privacy budget is left after all runs; at least 0."""
+    """Return how much of the budget (epsilon) is left after a run and all earlier ones; at least 0."""
     return max(0.0, run.budget - run.epsilon) if isfinite(run.epsilon) else 0.0
 
 

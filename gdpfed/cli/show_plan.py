@@ -87,7 +87,7 @@ def load_unit(overrides: Sequence[str]) -> str:
 
 
 def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANTS) -> list[ComparedPlan]:
-    """Plan each method by each accountant, with epsilon against outsiders, and some methods against everyone.
+    """Plan every method against outsiders with each accountant, and some methods also against everyone.
 
     Raises ConfigError: overrides that no method takes.
     """
@@ -118,7 +118,7 @@ def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANT
 
 
 def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:
-    """Plan every record-level method; return names, what differs between budgets, and plans or errors.
+    """Plan every record-level method in each way to treat unequal budgets; return names and plans or errors.
 
     Raises ConfigError: overrides that no method takes.
     """

@@ -110,7 +110,7 @@ CAUSE = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception): .+", re.MULTILINE)
 
 
 def cause_in_line(reason: object) -> str:
-    """Say in one line why a node's app failed: the first cause, where Flower or Ray sent a traceback."""
+    """Return why a node's app failed, in one line: from a traceback of Flower or Ray, the first error."""
     text = COLOURS.sub("", reason) if isinstance(reason, str) else reason
     first = CAUSE.search(text) if isinstance(text, str) and "\n" in text else None
     return one_line(first.group() if first else text)

@@ -94,7 +94,7 @@ def keyed_steps(
 
 
 def check_keyed(encoding: Encoding) -> None:
-    """Raise OrderError if the server removes surplus noise from the sum; keyed noise does not allow this."""
+    """Raise OrderError if surplus noise is to be removed from a sum: noise from a key cannot be split."""
     if encoding.levels is not None and encoding.levels.multipliers:
         raise OrderError("noise that is subtracted later must be discrete_gaussian, not gaussian")
 
@@ -124,7 +124,7 @@ GRID = 2.0**-10
 def noised_counts(
     counts: npt.NDArray[np.int64], noise_stddev: float, random_bytes: RandomBytes
 ) -> npt.NDArray[np.float64]:
-    """Return class counts of a client plus noise N(0, s^2), rounded to multiples of `GRID`: shape (B,).
+    """Return a client's counts of B classes plus Gaussian noise, rounded to multiples of `GRID`: shape (B,).
 
     Replacing one record changes no count, or two counts by 1 each: sqrt(2) in norm. The release therefore
     costs 1 / s^2 zCDP. Values may be below 0; code that uses them clips them, which is post-processing.

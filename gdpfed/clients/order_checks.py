@@ -79,7 +79,7 @@ def check_model(task: Task) -> None:
 
 
 def check_source(order: TrainingOrder, own_data: OwnData | None) -> None:
-    """Raise an error if the order does not fit the client's own data, or names an unknown data set.
+    """Raise an error if an instruction (order) names an unknown data set or does not fit the own data.
 
     `own_data`: where the client's own examples lie; they are not read. None if it trains on its part of the
     task's data set, which is published, or is the server's in a simulation.

@@ -1,4 +1,4 @@
-"""What all computations on single records share: descriptions of clients, gradients, and checks of steps.
+"""Code that all client computations on single records use: descriptions of clients, and checks of orders.
 
 The code is that of one client on its node and of many clients in a simulation.
 """
@@ -277,7 +277,7 @@ def check_window(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding:
 
 
 def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch.Tensor:
-    """Run local steps; return clients' model changes, scaled so that the sensitivities are `jobs.bounds`."""
+    """Run local steps; return model changes, scaled so that a record moves each by at most `jobs.bounds`."""
     convex, bounds, eta = bound == "convex", jobs.bounds, jobs.orders[0].training.learning_rate
     for order, holder in zip(jobs.orders, jobs.holders, strict=True):
         check_rounding(order, jobs.theta, holder.batches.expected_size)
@@ -293,7 +293,7 @@ def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch
 
 
 def record_bound(order: TrainingOrder, dimension: int, grid: float) -> float:
-    """Return how far a record may move a result: clipping norm C (window_steps: 2 C a step), less rounding.
+    """Return how far one record may move a result: the distance C used in accounting, minus rounding error.
 
     Let S and S' be the sums with a record and without. They differ by C - grid sqrt(d) / w at most, exactly.
     Weighing makes that w C - grid sqrt(d). Clipping to the ball of the encoding, and clamping to its range,

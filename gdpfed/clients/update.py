@@ -48,7 +48,7 @@ def filling_steps(encoding: Encoding) -> npt.NDArray[np.int64]:
 
 
 def update_without_examples(job: Job) -> torch.Tensor:
-    """Return a client's update, before weighting, if its examples cannot be used: zeros, or only noise.
+    """Return the update, before weighting, of a client with unusable examples: for example, zeros or noise.
 
     Noise hides that these are zeros: the sum's noise, which is added later, or the client's own. The job's
     model and examples are not read; its `records` says how many the client brings.

@@ -177,7 +177,7 @@ class OwnFunction:
 
 
 def _place_of(error: BaseException) -> str:
-    """Return in which line the user's code failed, as " in FILE, line N"; "" if it was not that code."""
+    """Return in which line the user's code failed, as " in FILE, line N"; "" if other code failed."""
     frames = [each for each in extract_tb(error.__traceback__) if not each.filename.startswith(OUR_FOLDER)]
     own = [each for each in frames if "site-packages" not in each.filename] or frames
     return f" in {own[-1].filename}, line {own[-1].lineno}" if own else ""

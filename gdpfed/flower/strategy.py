@@ -225,7 +225,7 @@ def _refuse_steps() -> NoReturn:
 
 
 def _refuse_other_work(config: Config) -> None:
-    """Raise an error for methods that need more from clients than the updates that an app computes."""
+    """Raise an error for methods and settings that need more from clients than the updates of an app."""
     if config.privacy.unit != "client":
         raise PrivacyError(
             f"privacy.unit={config.privacy.unit} needs the gradient of every record, and an app's own "
@@ -309,7 +309,7 @@ class _Watch(Extension):
         self._round = ended.record.round
 
     def after_rounds(self, run: OpenRun) -> None:
-        """Step the round number back, so that a model chosen after training replaces the last result."""
+        """Set the round number so that the result of a model chosen after training replaces the last one."""
         self._round = run.loop.state.completed_rounds - 1
 
     def _evaluated(self, arrays: ArrayRecord) -> Evaluation:

@@ -252,7 +252,7 @@ def _spread(allowed: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[in
 
 
 def _up_to(allowed: int, tau: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
-    """Plan `tau` steps a round until `allowed` are used; `whole_rounds`: without a shorter last round."""
+    """Plan `tau` steps a round until `allowed` are used; if `whole_rounds`, omit a shorter last round."""
     full, rest = divmod(allowed, tau)
     last = () if whole_rounds else (rest,)
     return ((tau,) * full + last + (0,) * num_rounds)[:num_rounds]

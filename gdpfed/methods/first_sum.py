@@ -1,4 +1,4 @@
-"""Plans the noise of a vote or histogram before the first round, and checks that the settings allow one."""
+"""Plans the noise of a vote or histogram before round 1, and checks that the settings allow such a sum."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 
 
 def noise_of_share(share: float, epsilons: Sequence[float], delta: float) -> float:
-    """Return the noise multiplier of a release that costs ``share`` of the smallest budget's squared GDP mu.
+    """Return the noise multiplier of a release that costs a part ``share`` of the smallest budget's GDP mu^2.
 
     mu is the parameter of one Gaussian release that costs the whole budget, of which squares add up.
     """

@@ -1,4 +1,4 @@
-"""GDPFed and two refinements of it (Xu, Hu, Kotevska): groups of clients, optimal rates, top-k sums.
+"""GDPFed (Xu, Hu, Kotevska) and two refinements of it: optimal sampling rates, and top-k of the sums.
 
 Each class adds one idea to the one before: noise by group, then rates by group, then top-k by group.
 """

@@ -147,7 +147,7 @@ def scheduled_plan(
 def scheduled_group_plan(
     config: Config, groups: Sequence[Group], *, reweighting: Reweighting = "uniform", own_turns: bool = False
 ) -> PrivacyPlan:
-    """Make the plan for privacy.against=everyone: scheduled clients, a sum with correlated noise per group.
+    """Make the plan for privacy.against=everyone: scheduled clients, correlated noise, one sum per group.
 
     `config`: of the run. `groups`: with their budgets. `reweighting`: the rule of the sums' weights, under
     which noise is to be least. `own_turns`: whether turns are chosen; all groups have as many without.

@@ -1,4 +1,4 @@
-"""Computes the public parameters of secure sums, and the numbers of clients with which one is possible."""
+"""Computes the public parameters of secure sums, and how many clients make a secure sum possible."""
 
 from bisect import bisect_left
 from dataclasses import replace
@@ -174,7 +174,7 @@ def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int, corrupt: in
 
 
 def _modulus_bits(secagg: SecAggConfig, parameters: SumParameters) -> int:
-    """Return the bits of the secure sum's modulus: as configured, or the fewest that hold the noise."""
+    """Return the bits of the secure sum's modulus: as configured, or the fewest at which no sum overflows."""
     if not secagg.hides_updates or parameters.noise_multiplier == 0:
         return FULL_BITS
     if secagg.modulus_bits is not None:

@@ -144,7 +144,7 @@ def vote_request(method: Method, model: Theta, clients: Sequence[int], config: C
 
 
 def chance_of_agreement(clients: int, noise_stddev: float, options: int) -> float:
-    """Return the probability that the setting with all votes wins, if every setting's votes get noise.
+    """Return the probability that a setting wins if all clients vote for it and all counts get noise.
 
     P(n + s Z > s max Z_j) = int phi(z) Phi(z + n / s)^(K - 1) dz, by the trapezoidal rule.
     """

@@ -66,7 +66,7 @@ class Weighting:
         return noise_magnitude(plan.groups, self.reweighting, self.keep_fractions)
 
     def effective_step(self, plan: PrivacyPlan) -> float:
-        """Return the norm of the model's change, sum_m omega_m r_m, if all clients send the same unit update.
+        """Return the norm of the model's expected change if all drawn clients send the same update of norm 1.
 
         1 under uniform weights; 1/M under squared_participation for M equal groups at one rate.
         """

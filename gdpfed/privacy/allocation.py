@@ -124,7 +124,7 @@ def _(event: AllocatedGaussian) -> tuple[Step | Allocation, int]:
 
 @renyi_curve.register
 def _(event: AllocatedGaussian) -> dict[float, float]:
-    """Return a block's Renyi divergence at each integer order: the larger of removing and adding a client.
+    """Return a block of rounds' Renyi divergence by integer order, the larger of removing or adding a client.
 
     Removed: E R^a = a! b^-a [x^a] (sum_n exp(n (n - 1) / (2 sigma^2)) x^n / n!)^b, exactly. Added: R is at
     least its geometric mean, so (a - 1) D_a <= (a - 1) (a - 1 + b) / (2 b sigma^2).
@@ -141,7 +141,7 @@ def _(event: AllocatedGaussian) -> dict[float, float]:
 
 @lru_cache(maxsize=64)
 def _log_moments(sigma: float, rounds: int) -> tuple[float, ...]:
-    """Return log E R^a for a = 0, 1, ..., R being the likelihood ratio of a block's output."""
+    """Return log E R^a for a = 0, 1, ..., R being the likelihood ratio of the sums in a block of rounds."""
     n = np.arange(WHOLE_ORDERS[-1] + 1, dtype=np.float64)
     power, result = n * (n - 1) / (2 * sigma**2) - special.gammaln(n + 1), None
     left = rounds
@@ -207,7 +207,7 @@ def _deviation(sigma: float, rounds: int) -> float:
 
 @lru_cache(maxsize=64)
 def _mean_ratio(sigma: float, rounds: int, interval: float) -> _Ratio:
-    """Return the distribution of a block's mean likelihood ratio, computed from two parts of the block."""
+    """Return the distribution of the likelihood ratio of a block of rounds, from those of two parts of it."""
     if rounds == 1:
         return _one_ratio(sigma, interval)
     first = rounds // 2 if rounds % 2 == 0 else rounds - 1

@@ -169,7 +169,7 @@ class CorrelatedGaussian(Gaussian):
 
 
 def _filtered(present: Floats, taps: Sequence[float]) -> Floats:
-    """Multiply matrix C by each column of `present`: c_t = x_t + sum_j g_j c_{t-j}, with taps g."""
+    """Multiply matrix C by each column of `present`: c_t = x_t + sum_j g_j c_{t-j}, g_j being ``taps``."""
     rows = present.copy()
     for t in range(1, len(rows)):
         for lag, tap in enumerate(taps[:t], start=1):

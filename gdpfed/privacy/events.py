@@ -116,7 +116,7 @@ class SampledGaussian(Event):
 
     @property
     def noise_multiplier(self) -> float:
-        """A round's noise in units of the clipping norm, sigma_m / sqrt(num_sums), under any adjacency.
+        """The noise multiplier of a round's sums as one release: sigma_m / sqrt(num_sums), for any adjacency.
 
         k sums over one cohort cost at most as much as one release of k d coordinates, which a client moves by
         sqrt(k) C. This also holds if a later sum depends on an earlier released one.
@@ -175,7 +175,7 @@ class Gaussian(Event):
 
     @property
     def noise_multiplier(self) -> float:
-        """The noise's standard deviation divided by the sensitivity, which is C, or 2 C under replace_one."""
+        """The noise's deviation divided by the sensitivity: the clipping norm, doubled under replace_one."""
         distance = 1.0 if self.adjacency == "zero_out" else 2.0
         return self.noise_stddev / self.clipping_norm / distance
 

@@ -88,7 +88,7 @@ class OwnTotals(KeepsTurns):
 
     @property
     def counts_noise(self) -> float:
-        """The standard deviation of the noise in each released class count: Delta / sqrt(2 rho)."""
+        """The standard deviation of noise in each released class count: sensitivity / sqrt(2 * zCDP rho)."""
         return COUNTS_DISTANCE / math.sqrt(2 * self.counts_rho)
 
     @abstractmethod

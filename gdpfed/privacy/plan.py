@@ -46,7 +46,7 @@ class AdaptiveClipping:
 
     @property
     def update_share(self) -> float:
-        """C_m / B_m = sqrt(1 - rho^2): the part of a contribution's norm that is left for the update."""
+        """The part of a contribution's norm that is left for the update: sqrt(1 - indicator_share^2)."""
         return math.sqrt(1 - self.indicator_share**2)
 
 

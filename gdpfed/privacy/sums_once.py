@@ -105,7 +105,7 @@ class SumOnce(ABC):
 
     @abstractmethod
     def size(self) -> dict[str, int]:
-        """Return the one-time sum's number of options, bins or blocks, as an entry of the plan's JSON."""
+        """Return, for the plan's JSON, how many options, bins or blocks (one for each client) the sum has."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the one-time sum as JSON, for a plan's file."""

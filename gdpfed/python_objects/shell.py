@@ -47,7 +47,7 @@ def shell_command(verb: str, settings: Sequence[str], objects: Mapping[str, Any]
 
 
 def _with_files(asked: Given, objects: Mapping[str, Any], folder: Path | None) -> tuple[list[str], list[str]]:
-    """Return settings that name files in place of data, and ``#`` lines; write the files into `folder`."""
+    """Return settings that name data files, and notes as ``#`` lines; write the files into `folder`."""
     data, place = asked.data, Path() if folder is None else folder
     if data is None:
         return asked.words, []

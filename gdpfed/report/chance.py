@@ -34,7 +34,7 @@ class AtChance:
 
     @property
     def line(self) -> str:
-        """The warning in one line: the accuracy is not above chance, and these are possible causes."""
+        """The warning, in one line, that accuracy is not above chance, with possible causes."""
         between = f"{100 * self.low:.1f} to {100 * self.high:.1f}"
         why = "; ".join(self.causes) or UNKNOWN
         return (
@@ -45,7 +45,7 @@ class AtChance:
 
     @classmethod
     def read(cls, directory: Path) -> Self | None:
-        """Read from a run's directory the finding that accuracy is not above chance; None if it has none.
+        """Read the finding that a run's accuracy is not above chance; None if there is no such finding.
 
         Raises RunError: it is damaged, or of another format.
         """
@@ -57,12 +57,12 @@ class AtChance:
 
 
 def base_rate_line(name: str, share: float) -> str:
-    """Return a line for the model card: how often it is right to always guess the most frequent class."""
+    """Return a line for the model card: how often a constant guess of the most frequent class is right."""
     return f"{_WITHOUT_A_MODEL}answering '{name}' always would be right for {100 * share:.1f} % of it"
 
 
 def base_rate_on_card(directory: Path) -> str | None:
-    """Return the model card's text on guessing the most frequent class; None if it has none."""
+    """Return the model card's text on guessing the most frequent class; None without card or text."""
     try:
         card = (directory / MODEL_CARD_FILE).read_text(encoding="utf-8")
     except OSError:

@@ -139,7 +139,7 @@ def _unscaled(run: PreparedRun) -> Iterator[str]:
 
 
 def _noise(run: PreparedRun, dimension: int) -> Iterator[str]:
-    """Name noise as a possible cause if the noise in a round is larger than the model's step."""
+    """Name noise as a possible cause if a round's noise is longer than a step on which all updates agree."""
     plan = run.method.plan
     if not plan.private or plan.about_records or plan.mechanism.adds_own_noise:
         return

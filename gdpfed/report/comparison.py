@@ -157,7 +157,7 @@ def _order(key: str) -> int:
 
 
 def _without_derived(differing: Sequence[str]) -> list[str]:
-    """Return the settings that differ; omit ``dataset.x``, a default, if the ``x`` that uses it differs."""
+    """Return the settings that differ, without ``dataset.x`` (a default) if, say, ``run.x`` also differs."""
     elsewhere = {_short(key) for key in differing if not key.startswith("dataset.")}
     return [key for key in differing if not key.startswith("dataset.") or _short(key) not in elsewhere]
 

@@ -52,7 +52,7 @@ class Figures:
         self._sources = tuple(sources)
 
     def read(self) -> list[Figure]:
-        """Return all metrics; for an unreadable source, a metric that says so."""
+        """Return the metrics of all sources; one of each source says whether it could be read."""
         return [figure for source in self._sources for figure in source.figures()]
 
     def collect(self) -> Iterator["Metric"]:

@@ -70,7 +70,7 @@ class Spread:
         return float(special.stdtrit(self.count - 1, 0.975)) * self.stddev / sqrt(self.count)
 
     def with_interval(self, form: str = ".1f") -> str:
-        """Write ``mean ± half of its 95 % interval``, or only the value if there is one."""
+        """Write ``mean ± half of its 95 % interval``, or the mean alone if there is only one value."""
         half = self.half_width()
         return f"{self.mean:{form}}" if half is None else f"{self.mean:{form}} ± {half:{form}}"
 

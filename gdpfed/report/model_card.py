@@ -257,7 +257,7 @@ def base_rate(task: Task) -> tuple[str, float] | None:
 
 
 def base_rate_lines(subject: CardSubject) -> list[str]:
-    """Return the model card's line on how often always guessing the most frequent class is right."""
+    """Return the model card's line on how often a constant guess of the most frequent class is right."""
     return [] if subject.base_rate is None else [base_rate_line(*subject.base_rate)]
 
 

@@ -184,9 +184,9 @@ def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
 
 
 def _compared(row: ComparedPlan, reasons: Sequence[str]) -> tuple[str, ...]:
-    """Return three table cells: noise; a client's most rounds, or epsilon against the server; and messages.
+    """Return three table cells: noise, a client's limit of rounds or its epsilon, and messages per round.
 
-    A client's most rounds are shown if the plan's epsilon holds against everyone.
+    The limit of rounds is shown if the epsilon holds against everyone, else epsilon against the server.
     """
     if isinstance(row.planned, str):
         return f"refused ({reasons.index(row.planned) + 1})", "", ""

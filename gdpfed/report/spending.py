@@ -17,7 +17,7 @@ ADDED_UP = (
 
 @dataclass(frozen=True)
 class Step:
-    """One party's total epsilon before and after a run, and its limit: the first plus the run's budget."""
+    """One party's total epsilon before and after a run, and the total if the run spent its whole budget."""
 
     before: float
     after: float

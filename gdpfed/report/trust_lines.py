@@ -69,7 +69,7 @@ def _drawn_for_sums(plan: PrivacyPlan) -> list[float]:
 
 
 def _sizes_of_sums(plan: PrivacyPlan) -> list[int]:
-    """Return each secure sum's size after it is filled up with zeros, to hide how many were drawn."""
+    """Return each secure sum's size with clients that send zeros to hide how many clients were sampled."""
     clients = [len(group.clients) for group in plan.groups]
     numbers = [sum(clients)] if plan.one_sum else clients
     return [usual_size(plan, *each) for each in zip(_drawn_for_sums(plan), numbers, strict=True)]

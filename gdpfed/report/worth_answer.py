@@ -102,12 +102,12 @@ def _named(compared: Sequence[tuple[Line, Worth]]) -> list[str]:
 
 
 def leading(compared: Sequence[tuple[Line, Worth]]) -> str:
-    """Return the metric for the answer: AUC if any of the comparisons is about AUC, otherwise accuracy."""
+    """Return the metric by which models are compared: AUC if any comparison uses AUC, otherwise accuracy."""
     return AREA if any(worth.leading == AREA for _, worth in compared) else compared[0][1].leading
 
 
 def answer_lines(compared: Sequence[tuple[Line, Worth]]) -> Iterator[str]:
-    """Yield the answer in sentences: where a run's model is better or worse, and why AUC is used."""
+    """Yield sentences: which runs' models are better or worse than those without a run; why AUC is used."""
     private = [each for each in compared if _private(*each)]
     figure = leading(compared)
     for other in (RIVALS[1], RIVALS[3]) if private else ():

@@ -47,7 +47,7 @@ def draw_worth(compared: Sequence[tuple[Line, Worth]], directory: Path) -> Path 
 def write_worth_page(
     worth: Worth, compared: Sequence[tuple[Line, Worth]], picture: Path | None, directory: Path
 ) -> Path:
-    """Write the answer, picture and tables of a comparison as one HTML page; return its path."""
+    """Write an HTML page that compares models in sentences, a picture and tables; return the page's path."""
     sections = [Section(table.title, table=table) for table in worth.tables()]
     if picture is not None:
         title = f"{leading(compared)} against epsilon, beside each party alone and all rows in one place"

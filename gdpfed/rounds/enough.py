@@ -104,7 +104,7 @@ def _would_tell(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, prese
 def without_small_sums(
     plan: PrivacyPlan, secagg: SecAggConfig, cohorts: Sequence[ClientIds]
 ) -> tuple[ClientIds, ...]:
-    """Return the cohorts; empty those too small for a sum, unless even these have a recorded privacy cost.
+    """Return the cohorts; those too small for a sum become empty unless the plan records a cost for them.
 
     The clients in such a cohort are treated as absent: they are not asked, no participation is counted, and
     they take their turn later if the plan allows it.

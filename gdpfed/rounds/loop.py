@@ -92,7 +92,7 @@ class RoundLoop:
             yield theta, record
 
     def _round(self, index: int, theta: Theta, end: int) -> tuple[Theta, RoundLogEntry]:
-        """Run one round; return model and log entry; skip a round whose cost an earlier process recorded."""
+        """Run a round, or skip it if an earlier process stopped in it; return the model and the log entry."""
         started = perf_counter()
         self.fleet.seconds.clear()
         if self.state.ledger.charged_rounds > index:
@@ -123,7 +123,7 @@ class RoundLoop:
         return theta, record
 
     def _train(self, index: int, theta: Theta, end: int) -> tuple[Theta, _Outcome]:
-        """Record a round's privacy cost in the ledger, then run the round, whose sums the ledger checks.
+        """Record a round's privacy cost in the ledger, then run the round; the ledger checks each sum.
 
         Meanwhile clients may agree on keys for the next round. The keys reveal nothing about data, and sums
         that use them are charged in the next round.
@@ -174,7 +174,7 @@ class RoundLoop:
         return theta, _Outcome(sizes, failures, reachable, sums, extensions.record(), noted)
 
     def _next_model(self, found: object, start: Theta) -> Theta:
-        """Return the model that a method computed, as float32[d]; raise RunError unless it is d numbers."""
+        """Return a method's new model as float32[d]; raise RunError for another shape or type."""
         moved = np.asarray(found)
         if moved.shape == start.shape and moved.dtype.kind in "fiu":
             return moved.astype(np.float32, copy=False)

@@ -99,7 +99,7 @@ class RunningSum:
         return StageRequests(self._session.stage, self.prepared, self._session.requests())
 
     def take(self, answers: Mapping[int, bytes]) -> None:
-        """End the sum's present stage with the clients' answers; a client whose answer is invalid is out."""
+        """End the sum's present stage with the clients' answers; leave out clients with invalid answers."""
         for client_id, answer in answers.items():
             try:
                 self._session.receive(client_id, answer)

@@ -275,7 +275,7 @@ class OpenRun:
             self.loop.announce(f"done; the run's files are in {files.path}")
 
     def _end(self, of_last_round: Theta, released: Theta) -> RunEnd:
-        """Say why the run ended early, and evaluate a released model that is not that of the last round."""
+        """Return why the run ended early, if so, and the released model's metrics if not the last round's."""
         early = one_line(self.loop.early)
         if np.array_equal(of_last_round, released):
             return RunEnd(early)

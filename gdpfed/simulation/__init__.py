@@ -1,4 +1,4 @@
-"""Training in one process, without messages; plans, methods and client computations are as over Flower."""
+"""Training in one process, without messages, with the same plans, methods and client work as over Flower."""
 
 from gdpfed.simulation.in_process_fleet import InProcessFleet, simulate
 

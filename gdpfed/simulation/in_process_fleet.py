@@ -69,7 +69,7 @@ class InProcessFleet(Fleet):
         return not self.secagg.hides_updates
 
     def release_counts(self, task: Task, charged: ChargedCounts) -> npt.NDArray[np.float64]:
-        """Return all clients' class counts, each with noise from the client's own secret bits."""
+        """Return all clients' class counts, each with noise from the client's own secret random bits."""
         noise = charged.take().noise_stddev
         own = enumerate(task.class_counts())
         return np.stack([noised_counts(counts, noise, secret_bits(client)) for client, counts in own])

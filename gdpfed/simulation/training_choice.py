@@ -86,7 +86,7 @@ def clients_at_once(
     order: TrainingOrder,
     examples: DeviceExamples,
 ) -> int:
-    """Return how many clients can train together if a step may need half of the free memory.
+    """Return how many clients to train together, so that one step needs at most half of the free memory.
 
     What one client needs is measured: the tensors that a forward pass of its batch keeps for the way back,
     counted twice, since their gradients exist beside them. A program has one client in its buffers, and only

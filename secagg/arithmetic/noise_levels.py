@@ -1,4 +1,4 @@
-"""Noise in parts, some of which the server removes after a sum, and the number of bits for a sum.
+"""Noise in parts, so that the server can remove what dropouts did not need; and how many bits a sum needs.
 
 XNoise (Jiang et al., Dordis, EuroSys 2024): each client adds one part of noise that always stays, and L
 further parts. Each further part is meant for a larger number of dropouts; if fewer clients dropped out, the
@@ -212,23 +212,23 @@ class Contributors:
 
     @property
     def noisy(self) -> int:
-        """The fewest members whose noise counts: all (n2) minus tolerated dropouts (D) and colluders (c)."""
+        """The fewest members that add noise unknown to colluders: n2 less D dropouts and c colluders."""
         return self.number - self.dropout_tolerance - self.corrupt_tolerance
 
     @property
     def staying(self) -> int:
-        """n', the number of members that divide the noise which always stays in the sum.
+        """n', the number of members whose base noise, which is never removed, adds up to the planned noise.
 
         It is n2 - c with noise levels, and n2 - D - c without.
         """
         return self.noisy + (self.dropout_tolerance if self.most_noise_levels else 0)
 
     def norm_in_noise(self, noise_multiplier: float) -> float:
-        """Return sqrt(n') / sigma, the clipping norm divided by one client's noise that always stays."""
+        """Return sqrt(n') / sigma: clipping norm over the stddev of client noise that is never removed."""
         return math.sqrt(self.staying) / noise_multiplier
 
     def levels(self, base_stddev: float) -> NoiseLevels:
-        """Return a client's noise levels; `base_stddev`: standard deviation of the part that always stays."""
+        """Return a client's noise levels; `base_stddev`: stddev of the part that is never removed."""
         return noise_levels(base_stddev, self.staying, self.dropout_tolerance, self.most_noise_levels)
 
     def fitting_levels(self, noise_multiplier: float, half: int) -> NoiseLevels:

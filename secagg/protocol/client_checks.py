@@ -35,7 +35,7 @@ def check_mode(client_id: int, request: AdvertiseRequest, *, can_sign: bool) -> 
 
 
 def check_members(state: ClientState, members: dict[int, bytes], own_keys: bytes, corrupt: int) -> None:
-    """Raise RemoteProtocolError for too few or too many members, or for public keys that are wrong or repeat.
+    """Raise RemoteProtocolError for too few or many members, or for wrong, invalid or repeated public keys.
 
     `corrupt`: how many of the members this client assumes to be corrupt.
     """
@@ -109,7 +109,7 @@ def check_contributors(state: ClientState, request: MaskRequest) -> None:
 
 
 def check_announced(state: ClientState, request: CheckRequest) -> None:
-    """Raise RemoteProtocolError if the survivors to sign contradict the contributors, or are too few."""
+    """Raise RemoteProtocolError if the survivors to be signed are too few or contradict the contributors."""
     check_sid(state, Stage.CHECK, request.sid)
     dropped = tuple(set(state.contributors) - set(request.survivors))
     _check_split(state, Stage.CHECK, request.survivors, dropped)

@@ -193,7 +193,7 @@ class SumParameters:
 
     @property
     def known_shares(self) -> int:
-        """The number of members whose noise an adversary may know: corrupt ones, but at least 1 with masks.
+        """How many members' noise an adversary may know: c corrupt members', but with masks at least its own.
 
         An adversary that is a member knows its own noise, and up to c colluding members know their noise
         together; all of them may send an update. In a sum in clear no member adds noise.
@@ -294,7 +294,7 @@ class SumParameters:
         return levels, levels.level_of(num_dropped) if levels else 0
 
     def noise_share_at(self, num_contributors: int, num_dropped: int) -> int:
-        """Return the byte offset of the first noise seed to reveal in a client's shares; 0 to reveal none."""
+        """Return at which byte of a client's shares the noise seeds to reveal begin; 0 to reveal none."""
         levels, level = self.noise_level(num_contributors, num_dropped)
         if levels is None or not any(levels.parts_above(level)):
             return 0

@@ -1,4 +1,4 @@
-"""A client's own limits on the secure sums that it takes part in, and the threshold that fits them."""
+"""A client's own limits on the secure sums that it takes part in, and the choice of Shamir's threshold."""
 
 import math
 from dataclasses import dataclass

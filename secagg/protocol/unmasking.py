@@ -53,7 +53,7 @@ def remove_masks(state: ServerState, recovery: ShareRecovery) -> None:
 
 
 def remove_noise(state: ServerState, recovery: ShareRecovery) -> int:
-    """Subtract surplus noise, which members added for the case that more members drop out.
+    """Subtract surplus noise, which members added in case more members drop out than really did.
 
     If a survivor's noise seed cannot be recovered, all its noise stays, so the sum has more noise than
     planned; `recovery` records who is at fault. Returns the last level of noise that stays in the sum.

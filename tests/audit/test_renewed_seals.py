@@ -68,14 +68,14 @@ def at(*path, factor=None, to=None):
 
 
 def at_a_tenth_of_the_norm_later(plan):
-    """Change a plan so that the second round is charged at a tenth of the clipping norm, to lower epsilon."""
+    """Forge a plan: charge the second round as if its clipping norm were a tenth, which lowers epsilon."""
     (charge,) = plan["groups"][0]["charges"]
     event = {**charge["event"], "clipping_norm": charge["event"]["clipping_norm"] / 10}
     plan["groups"][0]["charges"] = [{**charge, "count": 1}, {**charge, "count": 1, "event": event}]
 
 
 def in_two_sums(rounds):
-    """Log the sum of the first round as two sums of half of its clients each."""
+    """Change a log of rounds: replace the first round's sum by two sums of half of its clients each."""
     first = rounds[0]
     for key in ("noise_stddevs", "groups_in_sums", "noise_shares", "upload_bytes"):
         first[key] = first[key] * 2
@@ -92,7 +92,7 @@ def at_a_third_of_the_norms(plan):
 
 
 def charged(kinds, **entries):
-    """Return a function that sets `entries` in all charged events; if `kinds`, it makes them DP-SGD steps."""
+    """Return a function that sets `entries` in each charge; if `kinds`, each charge becomes a DP-SGD step."""
 
     def change(data):
         groups = [group["charges"] for group in data["groups"]] if "groups" in data else data["charges"]
@@ -309,7 +309,7 @@ def test_charges_are_compared_with_a_plan_and_settings_that_agree(copy, name, ke
 
 @pytest.mark.parametrize("tested", ["about 90 records, by noised counts", "0 records", ""])
 def test_a_result_at_chance_that_nobody_tested_is_a_finding(copy, tested):
-    """An audit finds a claim of a chance-level result without a count of records that the server tested."""
+    """An audit reports a chance-level result that states no exact, positive number of tested records."""
     directory = copy("records")
     config = yaml.safe_load((directory / "config.yaml").read_text())
     at("run", "evaluation", to="server")(config)
@@ -331,7 +331,7 @@ def test_a_line_taken_out_of_the_seal_is_found(copy, file):
 
 
 def test_columns_that_a_run_has_not_declared_are_no_columns_of_it(copy):
-    """An audit finds a file of column names in the folder of a run whose data set has no named columns."""
+    """An audit reports a file of column names in a run's folder if the run's data has no named columns."""
     directory = copy("chosen")
     (directory / "model/columns.yaml").write_text("person: patient\n")
     edit_json(directory / "seal.json", lambda seal: seal["sha256"].update({"model/columns.yaml": ""}))
@@ -407,7 +407,7 @@ def test_what_is_there_and_in_no_seal_is_found(copy):
 
 
 def test_a_card_without_a_seal_is_compared(copy):
-    """A run without seal and model counts as unfinished, and an audit still checks its model card."""
+    """An audit checks the model card of an unfinished run, which has no model and no seal.json yet."""
     directory = copy("turns")
     for name in ("seal.json", "model/weights.safetensors"):
         (directory / name).unlink()
@@ -421,7 +421,7 @@ def test_a_card_without_a_seal_is_compared(copy):
 
 
 def test_a_field_without_a_figure_is_refused(tmp_path):
-    """The audit refuses a model-card line if it knows no value for a field, or if the line has no name."""
+    """An error is raised for a card's field without an expected value, and for a template without a name."""
     with pytest.raises(AuditError, match="this audit has no expected value: more"):
         list(compare("epsilon in all: 3", [Form("a", "epsilon in all: {more}", frozenset())], (), {}, {}))
     (tmp_path / "lines.txt").write_text("[]\nno name here\n")
@@ -430,7 +430,7 @@ def test_a_field_without_a_figure_is_refused(tmp_path):
 
 
 def test_an_audit_cannot_know_what_no_other_file_says(copy):
-    """An audit passes if a learning rate was changed in both files that hold it and the seal was renewed."""
+    """An audit cannot detect a learning rate that was changed in both files that hold it, with new hashes."""
     directory = copy("turns")
     before = audit_run(directory).seal
     config = yaml.safe_load((directory / "config.yaml").read_text())

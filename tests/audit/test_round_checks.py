@@ -24,7 +24,7 @@ RATE = 0.1
 def files_of(
     cohorts: Sequence[Sequence[int]], rates: Sequence[tuple[float, int]] = ((RATE, ROUNDS),), **plan: Any
 ) -> RunFiles:
-    """Return files of a run of one group without noise, with these cohorts; `rates` lists (rate, rounds)."""
+    """Return the files of a run of one group with these cohorts; `rates` lists (sampling rate, rounds)."""
     charges = [{"count": count, "event": {"sampling_rate": rate}} for rate, count in rates]
     return RunFiles(
         config={"privacy": {}},
@@ -51,7 +51,7 @@ def files_of(
 
 
 def cohorts_with(total: int) -> list[list[int]]:
-    """Return ROUNDS cohorts of nearly equal size that have `total` members together, each client in turn."""
+    """Return ROUNDS cohorts of nearly equal size, with `total` members in all; the clients take turns."""
     members, sizes = (
         iter(range(total)),
         [(t + 1) * total // ROUNDS - t * total // ROUNDS for t in range(ROUNDS)],
@@ -66,13 +66,13 @@ def favouring(times: int) -> list[list[int]]:
 
 
 def two_sided(total: int) -> float:
-    """Return twice the smaller tail of Binomial(ROUNDS CLIENTS, RATE) at `total`, summed term by term."""
+    """Return twice the smaller tail of Binomial(ROUNDS * CLIENTS, RATE) at `total`, summed term by term."""
     chances = stats.binom.pmf(np.arange(ROUNDS * CLIENTS + 1), ROUNDS * CLIENTS, RATE)
     return float(2 * min(chances[: total + 1].sum(), chances[total:].sum()))
 
 
 def last_that_passes(step: int) -> int:
-    """Return the largest total of participations that the audit accepts; for step -1, the smallest."""
+    """Return the largest total of participations that an audit accepts (step 1), or the least (step -1)."""
     total = round(RATE * ROUNDS * CLIENTS)
     while two_sided(total + step) >= UNLIKELY:
         total += step
@@ -220,7 +220,7 @@ def filled_files(drawn: Counts, filled: Counts) -> RunFiles:
 
 
 def test_a_round_without_a_sum_and_a_fill_that_no_sum_needs_are_named():
-    """The audit names a round with too few members for a sum, and one where too many clients send zeros."""
+    """The audit reports a round with too few members, and one where more clients send zeros than needed."""
     drawn = np.random.default_rng(1).binomial(CLIENTS, RATE, ROUNDS)
     filled = 10 - drawn
     assert list(check_rounds(filled_files(drawn, filled))) == []

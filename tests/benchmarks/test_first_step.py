@@ -34,7 +34,7 @@ def test_the_cosine_is_that_of_a_noised_step() -> None:
 
 
 def test_updates_are_those_of_a_runs_first_round() -> None:
-    """The benchmark's updates equal the unclipped ones of a client in the first round, up to rounding."""
+    """The benchmark computes the same unclipped update as a client in the first round, up to rounding."""
     config = load(["dataset=digits", "method=fedavg"])
     order = order_of(config, task_of(config))
     theta = flatten(order.task.build_model())

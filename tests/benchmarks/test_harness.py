@@ -1,4 +1,4 @@
-"""Tests of the benchmarks' harness: how tables are written into documents, and programs compared."""
+"""Tests of the benchmarks' harness, which compares programs and writes tables into documents."""
 
 import pytest
 

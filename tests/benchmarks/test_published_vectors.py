@@ -129,7 +129,7 @@ def test_the_law_of_a_draw_is_the_discrete_gaussian(given, expected):
 
 @pytest.mark.parametrize(("given", "expected"), cases("noise", "noise"))
 def test_noise_is_drawn_from_the_bytes_as_the_page_says(given, expected):
-    """The published noise of a key equals the noise that a second program computes with plain integers."""
+    """The noise published for a key equals the noise that a second program computes from this key."""
     sigma, factor, cells = SHAPES[given["integer_stddev"]]
     law, key = tables(sigma, cells), bytes.fromhex(given["key"])
     direct, alias = (
@@ -288,7 +288,7 @@ class SecondLedger:
         self.lost = False
 
     def does(self, step: Any) -> bool:
-        """Carry out a step if the ledger's rules allow it; return whether they do."""
+        """Carry out a step if the ledger's rules allow the step; return whether the step is allowed."""
         what, run, index = step["do"], step["run"], step.get("round", 0)
         self.lost = self.lost or what == "put an older copy back"
         if self.lost:
@@ -318,7 +318,7 @@ class SecondLedger:
         return True
 
     def epsilon(self, also: str = "", *, seen: bool = False) -> float:
-        """Return the epsilon of all runs and of a further run `also`, charged for all updates it may send."""
+        """Return the epsilon of all begun runs and of run `also`; if `seen`, only of updates sent so far."""
         if any("most_turns" in each for each in self.runs.values()):
             return epsilon_against_server(
                 [each for run in {*self.turns, also} - {""} for each in self._turns_of(run, run == also)],

@@ -1,4 +1,4 @@
-"""Tests of the benchmark of simulation speed: a busy machine, a missing rival, table rows, random data."""
+"""Tests of the benchmark of simulation speed: when it refuses, its table's rows, and its random data."""
 
 import sys
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Each benchmark that needs no other program runs to its end at tiny size; `make bench-smoke` runs all."""
+"""Tests that each benchmark that needs no other program runs at tiny size; `make bench-smoke` runs all."""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -55,7 +55,7 @@ def test_convolutions_of_low_rank_start_as_the_same_network_with_fewer_parameter
 
 
 def test_a_step_in_one_factor_is_the_full_step_projected() -> None:
-    """A gradient step in B changes the map B A by the gradient of W, projected on the row space of A."""
+    """A gradient step in B changes the map B A by the full map's gradient, projected on A's row space."""
     torch.manual_seed(0)
     full = nn.Linear(6, 3)
     low = LowRank(full, 2, both=False)

@@ -227,7 +227,7 @@ def test_partition_refuses_in_one_line(capsys, tmp_path):
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_a_reader_that_has_closed_the_pipe_ends_the_command_quietly(options):
-    """If the reader of its output is gone, ``gdpfed plan`` ends with status 141 and prints no error."""
+    """``gdpfed plan`` ends with status 141 and without an error if the reader of its output has gone."""
     reading, writing = os.pipe()
     os.close(reading)
     words = [sys.executable, "-m", "gdpfed.cli", "plan", "method=fedavg", *options]

@@ -1,4 +1,4 @@
-"""Tests of command lines: errors are one line and suggest a word, and a file can hold the settings."""
+"""Tests of command lines: errors of one line that suggest the right word, and settings in a file."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tests of updates that are not finite or too large: a node's answer reveals neither that nor an error."""
+"""Tests of nodes whose update is huge or not finite: no answer reveals this fact or an error's text."""
 
 import logging
 from typing import Any
@@ -49,7 +49,7 @@ def answer(clipping_norm: float) -> tuple[Any, np.ndarray]:
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("clipping_norm", [1.0, np.inf])
 def test_an_odd_update_is_sent_as_zero_or_on_the_edge(monkeypatch, kind, clipping_norm):
-    """A node sends zeros if an update's squared norm is not finite, and clips a coordinate that is large."""
+    """A node sends zeros if an update's squared norm is not finite, and clips a huge finite coordinate."""
     monkeypatch.setattr(client_update, "local_update", odd_update(kind))
     data, sent = answer(clipping_norm)
     assert len(data) == 4 * len(THETA)
@@ -61,7 +61,7 @@ def test_an_odd_update_is_sent_as_zero_or_on_the_edge(monkeypatch, kind, clippin
 
 @pytest.mark.parametrize("kind", ODD)
 def test_an_odd_update_under_masks_looks_like_any_other(tmp_path, monkeypatch, kind):
-    """With masks, an update with values not finite or too large gives an answer as long as any other."""
+    """With masks, the answer for an update that is huge or not finite has the same length as all others."""
     monkeypatch.setattr(client_update, "local_update", odd_update(kind))
     grid = LocalGrid(6)
     overrides = ["dataset.num_clients=6", "privacy.sampling_rate=1", "method=fedavg", "run.num_rounds=1"]
@@ -84,7 +84,7 @@ def test_an_update_that_cannot_be_encoded_at_all_is_zero(monkeypatch):
 
 @pytest.mark.parametrize("error", [EncodingError, ValueError, RuntimeError, MemoryError])
 def test_no_error_in_data_leaves_a_node(monkeypatch, tmp_path, error, caplog):
-    """If training fails, a node sends zeros; only its log has the error's text, and its journal the type."""
+    """If training fails, a node sends zeros; its own log has the error's text, its journal only the type."""
 
     def fail(order, client_id):
         raise error(f"coordinate 5 is {SECRET}")

@@ -78,7 +78,7 @@ def join_message(run_id=1):
 
 
 def said_to(path, data):
-    """Send bytes to a guard's socket and return its answer, which is empty if it sends none."""
+    """Send bytes to a guard's socket and return the guard's answer, or no bytes if there is no answer."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(path))
         with suppress(BrokenPipeError):
@@ -270,7 +270,7 @@ def test_who_is_silent_keeps_nobody_out(path):
 
 
 def test_strangers_that_drip_hold_no_place_and_are_dropped_within_a_second(path):
-    """Connections that send single bytes but no token delay no other caller, and the guard closes them."""
+    """Connections that send bytes but no access token delay no other caller, and the guard closes them."""
     with ExitStack() as held:
         strangers = [held.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2 * MOST_CONNECTIONS)]
         started = time.monotonic()
@@ -384,7 +384,7 @@ def test_two_guards_do_not_share_a_socket(path, tmp_path, capsys):
 
 
 def test_the_command_answers_until_it_is_told_to_end(tmp_path):
-    """The guard's command replaces a killed guard's socket, answers, and deletes its files when it ends."""
+    """A new guard replaces a killed guard's socket, answers messages, and at its end deletes its files."""
     path = tmp_path / "guard.socket"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))

@@ -108,7 +108,7 @@ def order_for(work):
 
 
 def said(order, theta, encoding, read):
-    """Return the shape of a node's answer, or its error text, and the failures that it does not send."""
+    """Return the shape (or error text) of a node's answer, and the errors that the server does not learn."""
     failed: list[Exception] = []
     own = OwnData(Path(__file__).with_suffix(".npz"), None, 0.4 * order.kind.held_out)
     with patch.object(Path, "exists", lambda path: True), patch.object(READERS, "get", lambda kind: read):
@@ -173,7 +173,7 @@ def test_a_node_answers_a_message_with_counts_whatever_the_model_makes_of_its_re
 
 
 def sent(theta, records):
-    """Return the counts that a client sends for some records, rounded to the grid."""
+    """Return the held-out counts that a client sends for these records, rounded to the encoding's grid."""
     order, parameters = order_for("held_out_counts")
     encoding = parameters.encoding(4)
     update = of_records(Job(order, theta, encoding, 0), records)
@@ -190,7 +190,7 @@ def test_one_record_moves_counts_by_the_square_root_of_two_under_any_model(name)
 
 
 def test_what_a_model_says_of_a_record_does_not_follow_from_how_many_others_there_are():
-    """Removing one record changes the counts by at most the root of 2, even if two classes nearly tie."""
+    """Removing a record moves the held-out counts by norm sqrt(2) at most, even if two classes nearly tie."""
     generator = np.random.default_rng(1)
     weights = 1e6 * generator.standard_normal(FEATURES)
     beside = weights + 1e-2 * generator.standard_normal(FEATURES)

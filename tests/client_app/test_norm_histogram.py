@@ -1,4 +1,4 @@
-"""Tests of the histogram of update norms: one client's effect, and equal sums in simulation and at nodes."""
+"""Tests of the histogram of update norms: one client's effect, and that nodes and engines send the same."""
 
 import itertools
 import math

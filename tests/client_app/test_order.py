@@ -66,7 +66,7 @@ def test_a_member_that_would_stand_out_is_refused(changes: dict[str, Any], match
 
 
 def test_others_may_send_zeros_in_a_sum_with_noise_alone():
-    """Members may send zeros only in a sum with enough noise, since zeros of all others reveal one update."""
+    """Zeros are allowed only in a sum with enough noise, since one update among zeros would be visible."""
     filled = replace(ORDER, may_fill=True)
     for order in (filled, replace(filled, fills=True)):
         check_numbers(order)

@@ -74,7 +74,7 @@ def answer(content: RecordDict, node: Context) -> Mapping[str, Any]:
 @pytest.mark.parametrize("settings", [{}, {"secagg_mode": "curious"}, {"secagg_mode": "active"}])
 @pytest.mark.parametrize("num_clients", [10, 8000])
 def test_no_word_of_a_server_makes_a_node_send_its_update_in_clear(settings, num_clients):
-    """A node that was not started for unmasked updates refuses all requests for one."""
+    """A node whose operator has not allowed unmasked updates refuses every request for an unmasked update."""
     node = context(**settings, **{k.replace("-", "_"): v for k, v in EVERY_LIMIT.items()})
     for lie in ({}, {"mode": "off"}, {"mode": settings.get("secagg_mode", "curious")}):
         assert dict(answer(asked(parameters(num_clients), **lie), node)) == {REFUSAL: REFUSED}
@@ -89,7 +89,7 @@ def test_it_is_refused_before_anything_is_parsed():
 
 @pytest.mark.parametrize("num_clients", [10, 4000])
 def test_a_node_started_for_it_sends_its_clipped_update_and_no_noise(num_clients):
-    """A node started for unmasked updates sends its clipped update without noise."""
+    """A node whose operator has allowed unmasked updates sends its clipped update without noise."""
     numbers = parameters(num_clients)
     (data,) = answer(asked(numbers), context(secagg_mode="off")).values()
     encoding = numbers.encoding(num_clients)

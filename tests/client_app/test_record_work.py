@@ -154,13 +154,13 @@ def test_a_grid_that_is_too_coarse_for_the_records_norm_is_refused():
 
 
 def updates_of(order, theta, gradients, holder, take, grid):
-    """Return the update, shape (1, d), that an order's kind of work computes from a client's records."""
+    """Return one client's update, of shape (1, d), by the kind of work that the order asks for."""
     jobs = RecordJobs([order], theta, gradients, [holder], take, grid)
     return function_of(order.work, "updates")(jobs)
 
 
 def sums_with_and_without(order, encoding, scales, rng):
-    """Yield the two engines' encoded sums of random gradients: with all records, then without one record."""
+    """Yield two pairs: the encoded sum by each of two engines, with all records, then without one record."""
     rows = rng.normal(size=(12, len(THETA))) * rng.choice(scales, size=(12, 1))
     if rng.random() < 0.5:
         # All alike, so that the sum is as long as it can be.
@@ -213,7 +213,7 @@ def sums_with_and_without(order, encoding, scales, rng):
 def test_without_a_record_the_integers_differ_by_its_norm_at_most(
     sum_norm, noise_multiplier, contributors, changes
 ):
-    """One record moves a client's integers by at most its clipping norm, also where its sum is clipped."""
+    """One record moves a client's encoded sum by at most its clipping norm, also if that sum is clipped."""
     encoding = encoding_of(sum_norm, noise_multiplier, contributors)
     order = order_for("gradient_sum", SUM, **changes)
     record_bound(order, len(THETA), encoding.grid)
@@ -265,7 +265,7 @@ CONVEX = convex_bounds(SOFTMAX.build_model())
 @pytest.mark.parametrize("eta", [0.05, 1e-3, 1e-6])
 @pytest.mark.parametrize("scale", [0.0, 0.3, 1e3, 1e6, 1e9])
 def test_no_model_and_no_rate_let_a_record_move_a_window_further_than_is_accounted(work, eta, scale):
-    """One record moves the result of a window of steps by the accounted bound at most, or a node refuses."""
+    """One record moves the result of several local steps by the accounted bound at most, or nodes refuse."""
     assert CONVEX is not None
     norm, tau = CONVEX.gradient_norm * (1 + 1e-6), 3
     steps = RecordSteps(num_steps=tau, batch_rates=(1.0,), clipping_norm=norm, noise_multiplier=0.0)

@@ -67,7 +67,7 @@ valid = lru_cache(maxsize=64)(load)
 
 
 def drawn(number: int, seed: int = 0) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield random changes of valid configurations, by setting, and the error that each causes, or ""."""
+    """Yield random changes of settings, each with the error that the changed configuration causes, or ""."""
     rng = np.random.default_rng(seed)
     methods = [(f"method={name}",) for name in options("method")]
     groups = [field.name for field in fields(Config)]

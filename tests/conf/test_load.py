@@ -342,7 +342,7 @@ def test_an_option_file_that_says_a_key_twice_is_refused_in_one_line(tmp_path, m
 
 
 def test_fashion_mnist_as_public_numbers_has_the_training_of_cifar10_and_the_clients_of_its_paper():
-    """The data set fmnist-prior trains like cifar10-prior, and has the clients and budgets of fmnist."""
+    """Data set fmnist-prior has the default training settings of cifar10-prior, and the clients of fmnist."""
     ours, theirs, paper = (load([f"dataset={name}"]) for name in ("fmnist-prior", "cifar10-prior", "fmnist"))
     for key in ("features", "model", "clipping_norm", "local_steps", "learning_rate", "learning_rate_decay"):
         assert getattr(ours.dataset, key) == getattr(theirs.dataset, key)

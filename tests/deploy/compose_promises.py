@@ -13,7 +13,7 @@ COMMITTED = Path("docker-compose.yml")
 
 
 def told(federation, number=0):
-    """Return the settings in a node's Compose command, in which variables stand for the operator's values."""
+    """Return the node settings in the Compose command of a node's guard, with variables not yet replaced."""
     own = {service.name: service for service in services(federation)}
     return own[federation.nodes[number].guard].command[-1]
 
@@ -27,7 +27,7 @@ _INNERMOST_VARIABLE = re.compile(r"\$\{\w+(?::-([^${}]*)|(:\?)[^${}]*)?\}")
 
 
 def at_defaults(text):
-    """Replace each variable in a text by its default, by nothing, or by a path if it is required."""
+    """Replace each variable in a text: a required one by a fixed path, others by their default or nothing."""
 
     def default(variable):
         return "/set-by-its-operator" if variable[2] else variable[1] or ""
@@ -109,7 +109,7 @@ def _settings(service):
 
 
 def _decides_for_itself(running, supernode):
-    """Check that a node has a budget and a kept ledger, and data and an identity that its app cannot change.
+    """Check that a node has a budget and a writable ledger, and that its data, keys and roster are read-only.
 
     With a guard its app sees the guard's socket and nothing else of it.
     """

@@ -22,7 +22,7 @@ from tests.deploy.compose_promises import program
 
 
 def normal(tree):
-    """Return the description without ``x-memory``, which Compose does not read."""
+    """Return a Compose file's contents without ``x-memory``, which Compose does not read."""
     for service in tree["services"].values():
         service.pop("x-memory", None)
     return tree

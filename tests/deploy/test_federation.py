@@ -221,7 +221,7 @@ def intruder(running):
 
 
 def test_three_nodes_train_although_the_server_may_lie(running, tmp_path, monkeypatch, capsys, intruder):
-    """``make deploy-local`` trains three nodes in active mode and leaves an intruder out."""
+    """``make deploy-local`` trains three nodes in active mode (with signatures) and excludes an intruder."""
     monkeypatch.setattr(local, "LoopbackFederation", lambda federation, *others: nullcontext(running))
     directory = tmp_path / "run"
     words = ["--nodes", "3", "--secagg", "active", "run.num_rounds=1"]

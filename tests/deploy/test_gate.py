@@ -97,7 +97,7 @@ class RunningGate:
             return asked.getresponse().status
 
     def client(self, key):
-        """Flower's client of the fleet API, which a SuperNode has."""
+        """Return a SuperNode's client of the fleet API, which signs its requests with ``key``."""
         interceptors = [NodeAuthHttpInterceptor(key, key.public_key())]
         made = FleetHttpClient(
             f"https://{HOST}:{self.server.port}", interceptors=interceptors, verify=self._trusted
@@ -310,7 +310,7 @@ class Patient:
 
 
 def test_a_supernode_repeats_all_that_it_is_refused_for_now(files, monkeypatch, capsys):
-    """A SuperNode repeats a request that the SuperLink failed to answer, since the gate answers with 503."""
+    """If the SuperLink fails to answer, the gate sends status 503, and the SuperNode repeats its request."""
     monkeypatch.setattr(gate_module, "TIMEOUT_SECONDS", LITTLE)
     node, patient = Node(), Patient()
     with running_gate(files, SMALL) as gate, gate.client(ACCEPTED) as client:

@@ -43,7 +43,7 @@ def test_kills_of_a_device_an_edge_an_edge_client_and_the_cloud():
         starts = []
 
         def reached(edge, stage, round_index):
-            """Record the model of a round's job, and wait until a device gets a message of that round."""
+            """Record the model that a round starts from, and wait until a device gets a stage's message."""
             node, mailbox = edge.running.federation.nodes[0], mailboxes[[trusted, summed].index(edge)]
             edge.until(
                 lambda: round_index in mailbox.rounds(JOB), f"round {round_index + 1} has a job", INTERVAL

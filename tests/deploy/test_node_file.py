@@ -55,7 +55,7 @@ def expanded():
 
 
 def normal(service):
-    """Return a service in a comparable form: sorted words of its command, names of docker-compose.yml."""
+    """Return a service for comparison: its command's words sorted, its names as in docker-compose.yml."""
     own = dict(service)
     whole = [*own["entrypoint"], *(own.get("command") or [])]
     own["entrypoint"], own["command"] = whole[:3], sorted(whole[3:])

@@ -121,7 +121,7 @@ def test_a_newer_roster_of_the_node_and_a_damaged_memory_refuse(gate):
 
 
 def test_flower_gets_a_refused_bundle_without_signatures(gate, monkeypatch):
-    """Flower does not run an app that the project's check refuses: Flower gets it without signatures."""
+    """The project gives a refused app to Flower without its signatures, so that Flower does not run it."""
     app, taken = signed(), []
     run = Run.create_empty(5)
     run.fab_hash = sha256(bundle_of("1.2.3")).hexdigest()

@@ -1,4 +1,4 @@
-"""Tests of the warm process, which is preloaded and handles each message in a fork, and of its absence."""
+"""Tests of the warm process, which is preloaded and forks for each message, and of nodes without one."""
 
 import hashlib
 import json
@@ -60,7 +60,7 @@ with open(sys.argv[2], "w") as file:
 
 @pytest.fixture(scope="module")
 def server():
-    """Start a warm (preloaded) process, which handles messages in forks; yield its socket and two handles."""
+    """Start a warm (preloaded) process; yield its socket, its psutil process and its Popen object."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     words = [sys.executable, "-c", SERVER, str(theirs.fileno())]
     with subprocess.Popen(words, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, cwd=PROJECT) as process:
@@ -123,7 +123,7 @@ def test_without_the_warm_process_a_message_starts_the_command(monkeypatch, tmp_
 
 
 def test_every_flower_that_the_project_takes_is_known():
-    """The project accepts exactly the minor versions of flwr with which the warm process was tested."""
+    """The project accepts the flwr versions in KNOWN_FLOWER, but not the minor version below or above."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (taken,) = (each for each in map(Requirement, project["dependencies"]) if each.name == "flwr")
     assert all(known in taken.specifier for known in KNOWN_FLOWER)

@@ -243,7 +243,7 @@ def test_no_norm_vanishes_where_the_squares_of_its_parts_do(norm):
 
 
 def extreme(model: nn.Module, name: str, size: float, margin: float) -> torch.Tensor:
-    """Return parameters that give a layer inputs of this size, and class 0 errors of about exp(-margin)."""
+    """Return parameters with layer inputs of this size and errors of about exp(-margin) for class 0."""
     named = {each: parameter.detach().clone() for each, parameter in model.named_parameters()}
     first, (weight, bias) = next(iter(named.values())), [*named.values()][-2:]
     weight.mul_(0.0 if name != "lstm" else 1.0)

@@ -189,7 +189,7 @@ def test_a_quickstart_on_nodes_of_its_own(tmp_path, traces):
 
 @contextmanager
 def ended(command, environment, log):
-    """Start a process; end it and its children at the end of the block."""
+    """Start a process, and end the process and its children at the end of a ``with`` block."""
     with log.open("w") as output:
         process = subprocess.Popen(
             command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True

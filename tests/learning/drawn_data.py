@@ -35,7 +35,7 @@ def write_fmnist(root, rng, sizes=(60, 20)):
 
 
 def write_svhn(root, rng, sizes=(30, 10)):
-    """Write SVHN's two .mat files, with label 10 for digit 0; return the contents and torchvision's table."""
+    """Write SVHN's two .mat files, with label 10 for digit 0; return the contents and the checksums."""
     pictures, table = [], {}
     for part, size in zip(("train", "test"), sizes, strict=True):
         x, y = rng.integers(0, 256, (size, 3, 32, 32)).astype(np.uint8), rng.integers(0, 10, size)

@@ -1,4 +1,4 @@
-"""Tests of optimizers chosen by name: their steps in all engines, before clipping and after added noise."""
+"""Tests of optimizers chosen by name: every engine takes their steps, and updates are clipped after them."""
 
 import json
 from dataclasses import replace
@@ -119,7 +119,7 @@ class Spy(torch.optim.Optimizer):
 
 
 class Coupled(Spy):
-    """An optimizer that changes the parameters of all clients, also of those without a gradient."""
+    """An optimizer that changes all clients' parameters, even those of clients without a gradient."""
 
     @torch.no_grad()
     def step(self, closure=None):

@@ -1,4 +1,4 @@
-"""Tests of pictures in folders, at nodes and in tables of paths; one declaration covers all file formats."""
+"""Tests of a user's own pictures, in folders or listed in tables, which are read as a declaration states."""
 
 import struct
 import sys

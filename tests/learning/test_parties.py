@@ -1,4 +1,4 @@
-"""Tests of how clients are counted, and of the warnings for rows without a party or repeated rows."""
+"""Tests of how clients are counted, and of the warnings for repeated rows and for rows without a party."""
 
 import tracemalloc
 

@@ -285,7 +285,7 @@ def test_persons_at_more_parties_than_are_declared_are_a_warning(settings, tmp_p
 
 
 def test_the_check_notes_persons_at_more_parties_than_are_declared(settings, tmp_path, capsys):
-    """`gdpfed check` warns of persons at more parties than are declared, in a table and in a folder."""
+    """`gdpfed check` warns of persons at more parties than the declaration allows, in a table or a folder."""
     said = "12 persons have rows at more parties than are declared, one of them at 2: epsilon"
     assert main(["check", str(tmp_path / "data.csv")]) == 0
     assert "more parties" not in capsys.readouterr().out
@@ -368,7 +368,7 @@ def test_rows_beyond_those_that_are_kept_of_a_person_are_counted_where_they_are(
 
 
 def undeclared(folder, settings):
-    """Return the task of a copy of the table, whose declaration names no column of persons."""
+    """Return the task of a copy of the table, with a declaration that names no column of persons."""
     other = folder / "other"
     other.mkdir()
     (other / "columns.yaml").write_text(DECLARATION.replace("person: patient\n", ""))

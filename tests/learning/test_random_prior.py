@@ -1,4 +1,4 @@
-"""Tests of features that are learned from random pictures: the pictures, shifted views, and the map."""
+"""Tests of features that are fitted to random pictures: the pictures, shifted views, and the linear map."""
 
 import numpy as np
 import pytest

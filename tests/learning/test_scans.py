@@ -1,4 +1,4 @@
-"""Tests of DICOM and NIfTI scans as pictures with declared windows and scales, without patients' fields."""
+"""Tests of DICOM and NIfTI scans: pixels are read as declared, and fields about the patient are not read."""
 
 import sys
 from pathlib import Path
@@ -95,7 +95,7 @@ def test_one_declared_slice_of_a_volume_is_read(tmp_path, make):
 
 @pytest.mark.parametrize("make", [dicom, nifti])
 def test_a_declared_spacing_makes_scans_of_one_scale(tmp_path, make):
-    """Scans are scaled to the declared spacing: 6 rows of 2 mm and 8 columns of 0.5 mm become 12 by 4."""
+    """Scans are scaled to the declared 1 mm a pixel: 6 rows of 2 mm and 8 columns of 0.5 mm give 12 by 4."""
     path = make(tmp_path / ("a.dcm" if make is dicom else "a.nii"), np.full((6, 8), 440))
     found = read_scan(str(path), PictureForm(FORM.classes, 16, 1, FORM.window, (1.0, 1.0)))[0]
     expected = np.zeros((16, 16))

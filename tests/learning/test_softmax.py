@@ -82,7 +82,7 @@ def test_how_large_a_batch_a_step_stands():
 
 
 class Coupled:
-    """A sampler that returns given batches without the record `without`, and counts batches with record 0."""
+    """A sampler of given batches that leaves out the record `without`, and counts batches with record 0."""
 
     def __init__(self, batches, without=None):
         self.expected_size = 12.0
@@ -97,7 +97,7 @@ class Coupled:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_coupled_windows_drift_no_further_than_the_record_was_met(seed):
-    """If runs differ by one record, their distance is bounded by the number of batches with that record."""
+    """If two runs differ by a record, their models' distance is bounded by the number of batches with it."""
     rng = np.random.default_rng(seed)
     x, y = records(40, seed)
     network = model()
@@ -125,7 +125,7 @@ def test_coupled_windows_drift_no_further_than_the_record_was_met(seed):
 
 
 class Flipping:
-    """A worst-case loss in one dimension, whose gradient changes sign once a batch contains the record.
+    """A worst-case loss in one dimension, whose gradient changes sign once a batch contains record 0.
 
     Without it every step goes down by eta G. The record's own gradient is huge and goes up, and from then on
     the model lies above the way down, where all others point up as well.
@@ -148,7 +148,7 @@ class Flipping:
 
 
 def test_a_flipping_loss_attains_the_mixture_of_clipped_windows():
-    """A worst-case loss moves the model with the distances and frequencies of the accounted mixture."""
+    """With a worst-case loss, a model's shifts have the sizes and frequencies of the accounted mixture."""
     loss, paths = Flipping(), 6_000
     rng = np.random.default_rng(0)
 

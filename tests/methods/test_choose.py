@@ -1,4 +1,4 @@
-"""Tests of `gdpfed plan --choose`, which proposes settings from public numbers, close to the exact plan."""
+"""Tests of `gdpfed plan --choose`, which proposes settings from an estimate within 25 % of the exact plan."""
 
 import json
 import math

@@ -240,7 +240,7 @@ def test_the_step_of_the_rule_brings_all_rounds_together_the_same_noise(name):
 
 
 class OutsidersAlone(GDPFed):
-    """A method that claims to support turns (scheduled rounds), but always plans for secret samples."""
+    """A method that claims to support turns (scheduled rounds), but always plans with secret sampling."""
 
     @classmethod
     def from_config(cls, config):

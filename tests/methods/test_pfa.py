@@ -1,4 +1,4 @@
-"""Tests of PFA: its projection, against a plain singular value decomposition, and its saved state."""
+"""Tests of PFA (projected federated averaging): its projection, against a plain SVD, and its saved state."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests that limit the kernel (core code): flags of methods, lines about options, and files of a round."""
+"""Tests that the core code stays small: flags of methods, lines about options, files that a round runs."""
 
 import ast
 import os

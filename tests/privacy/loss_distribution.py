@@ -33,7 +33,7 @@ def least_epsilon(
 
 @dataclass(frozen=True)
 class Round:
-    """One round of a sampled Gaussian in two runs, in which a drawn client has different effects."""
+    """One noised round of two runs, in which a sampled client adds a different value to the sum."""
 
     noise_stddev: float
     sampling_rate: float

@@ -67,7 +67,7 @@ def test_fixed_size_reads_noise_against_two_clipping_norms(budget, variance, adj
 
 @pytest.mark.parametrize(("variance", "claimed", "true_at_least"), [(1.13, 1.5, 4.0), (0.64, 3.0, 7.9)])
 def test_fixed_size_zero_out_in_units_of_one_clipping_norm_would_be_wrong(variance, claimed, true_at_least):
-    """Fixed-size sampling costs more than with a sensitivity of one clipping norm, as an attack shows."""
+    """For fixed-size sampling, an attack shows that a sensitivity of one clipping norm is too small."""
     attack = {"drawn": 2.0, "drawn_otherwise": 1.0, "sampling_rate": 0.02}
     found = least_epsilon(noise_stddev=variance**0.5, num_rounds=50, delta=DELTA, **attack)
     assert found > true_at_least > claimed

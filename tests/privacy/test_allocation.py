@@ -41,7 +41,7 @@ def block(rounds, sigma):
 
 @pytest.mark.parametrize(("rounds", "sigma"), [(5, 1.0), (30, 0.8), (12, 4.0)])
 def test_losses_are_those_that_are_drawn(rounds, sigma):
-    """Delta of random allocation agrees with random draws, if a client is removed and if one is added."""
+    """Delta of random allocation agrees with a simulation, if a client is removed and if one is added."""
     rng = np.random.default_rng(rounds)
     z = rng.normal(size=(DRAWS, rounds))
     without = np.exp(z / sigma - 0.5 / sigma**2).mean(axis=1)
@@ -62,7 +62,7 @@ def test_losses_are_those_that_are_drawn(rounds, sigma):
 
 @pytest.mark.parametrize(("rounds", "sigma", "blocks"), [(50, 1.0, 1), (7, 0.7, 3), (6, 9.0, 5)])
 def test_the_audit_computes_the_same_by_prices_of_options(rounds, sigma, blocks):
-    """The audit's epsilon, by formulas of option prices, agrees with the planned epsilon within 0.5 %."""
+    """The audit's epsilon, by formulas for option prices, lies at most 0.5 % below the planned epsilon."""
     planned = pld_epsilon(block(rounds, sigma), blocks, DELTA)
     audited = losses_of_block(sigma, rounds, 1e-3).self_compose(blocks).get_epsilon_for_delta(DELTA)
     assert planned * 0.995 < audited <= planned
@@ -225,7 +225,7 @@ def test_what_is_not_proved_is_refused_in_one_line(more, error, words):
 
 
 def chances_of_rounds(number, least):
-    """Return, by which of two rounds have `least` clients, the joint probability with the client's round."""
+    """Return the probability of each case: which rounds have `least` clients, and the client's round."""
     chances: dict[tuple[bool, bool], list[float]] = {}
     for others in range(number):
         for own in (0, 1):
@@ -250,7 +250,7 @@ def delta_with_skips_seen(number, least, sigma, epsilon):
 
 @pytest.mark.parametrize(("number", "beyond"), [(6, 2.5), (20, 0.99), (40, 0.98)])
 def test_who_sees_that_a_round_is_skipped_learns_of_the_others_of_its_block(number, beyond):
-    """For six clients, skipped rounds that others see make delta 2.5 times the planned; this is refused."""
+    """If others see skipped rounds, delta for six clients is 2.5 times the planned; the plan is refused."""
     epsilon = pld_epsilon(block(2, 1.0), 1, DELTA)
     assert delta_with_skips_seen(number, 3, 1.0, epsilon) / DELTA == pytest.approx(beyond, rel=0.03)
     made = plan_with(number)
@@ -301,7 +301,7 @@ def test_by_poisson_sampling_epsilon_does_not_count_that_a_round_was_seen_to_be_
 
 
 def test_who_is_in_the_other_of_two_rounds_hides_nothing_from_a_client_that_is_in_one():
-    """Against clients that take part, a client's epsilon is that of a known round in each block of rounds."""
+    """Against clients that take part, a client pays for each block of rounds as if its round were known."""
     two = plan_with(40)
     known = [Charge(event=block(2, two.groups[0].noise_multiplier).for_members(), count=1)]
     assert two.epsilon_against_members(0, 1) == pytest.approx(compose_against_server(known, DELTA))

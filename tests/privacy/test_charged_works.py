@@ -1,4 +1,4 @@
-"""A test that a node does only local work that its terms charge, for all mechanisms and works."""
+"""A test that a node does only local work which its terms charge, for every mechanism and kind of work."""
 
 from types import SimpleNamespace
 from typing import Any

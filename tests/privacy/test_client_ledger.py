@@ -45,7 +45,7 @@ def charges_with(**changes):
 
 
 def test_how_often_a_client_is_asked_is_judged_by_the_rate_that_is_charged():
-    """A rate at which 1.498 of 20 clients would be drawn counts as one client of 20, which is charged."""
+    """By fixed-size sampling of 20 clients, a rate of 0.0749 draws one client, and so counts as 1 / 20."""
     (charge,) = TERMS.charges
     event = replace(charge.event, sampling="fixed_size", sampling_rate=0.0749)
     ((_, rate, _),) = replace(TERMS, charges=(replace(charge, event=event),)).draws()

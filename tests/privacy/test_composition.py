@@ -1,4 +1,4 @@
-"""Tests of composed charges: epsilon lies between the largest charge and the sum, separately by unit."""
+"""Tests of composed charges: epsilon is at most the sum, and costs of clients and records stay separate."""
 
 import math
 
@@ -151,7 +151,7 @@ def test_units_never_add_up():
     [(2, 0.05, 1.0, 20), (4, 0.05, 1.0, 136), (2, 0.05, 1.5, 144), (4, 0.1, 2.0, 276)],
 )
 def test_dp_sgd_steps_meet_the_reference(epsilon, rate, sigma, steps):
-    """The reference number of DP-SGD steps is the most within epsilon; two halves cost about as much."""
+    """The reference number of DP-SGD steps stays within epsilon, and one step more does not."""
 
     def spent(num_steps):
         event = DPSGDSteps(batch_rate=rate, noise_multiplier=sigma, num_steps=num_steps)

@@ -1,4 +1,4 @@
-"""Tests of bounds on membership inference, against explicit attacks, closed forms and riskcal's figures."""
+"""Tests of bounds on membership inference, against explicit attacks, closed forms and the package riskcal."""
 
 import math
 from dataclasses import replace

@@ -21,7 +21,7 @@ BY_DRAW = {
 
 
 def densities(sent):
-    """Return (k, k) joint densities of two releases: with a client that sends 1, then `sent`, and without."""
+    """Return the joint densities of two releases, shape (k, k), for a run with the client and one without."""
     first, second = RELEASES[:, None], RELEASES[None, :]
     without = norm.pdf(first, scale=SIGMA) * norm.pdf(second, scale=SIGMA)
     present = np.zeros_like(without)

@@ -77,7 +77,7 @@ def test_one_release_costs_what_integration_says(bound):
     ],
 )
 def test_noise_is_that_of_the_reference(event, releases, epsilon, noise):
-    """The noise that the search finds agrees with the specification, and spends the budget up to 0.1 %."""
+    """The noise found by the search agrees with reference values, and spends 99.9 to 100 % of the budget."""
     pld = make_accountant("pld")
     found = calibrate_windows(pld, event, target_epsilon=epsilon, count=releases, delta=DELTA)
     assert found == pytest.approx(noise, rel=1.5e-3)

@@ -108,7 +108,7 @@ def every_bit(rounds: int, taps: Sequence[Fraction]) -> tuple[Bits, ...]:
 
 @cache
 def bound(rounds: int, taps: tuple[Fraction, ...], turns: tuple[int, ...]) -> Fraction:
-    """Return the squared sensitivity of a client's turns (scheduled rounds), if no correction is lost."""
+    """Return the squared sensitivity of a client's turns (scheduled rounds), if no subtraction is lost."""
     whole = strategy(rounds, taps, every_bit(rounds, taps))
     return sum((sum((each[t] for t in turns), ZERO) ** 2 for each in whole), ZERO)
 
@@ -195,7 +195,7 @@ def test_no_pattern_of_lost_corrections_costs_more_than_none_lost(rounds, taps, 
 
 
 def test_nor_where_shares_are_of_different_size_or_larger_than_owed():
-    """The bound also holds if noise parts differ in size or add up to more noise (proof, step (a))."""
+    """The bound on a client's cost holds with unequal noise parts and added variance (proof, step (a))."""
     rounds, taps, sizes = 3, (HALF, THIRD), (THIRD, Fraction(5, 3))
     choices = [list(product(patterns(rounds, taps, t), repeat=2)) for t in range(rounds)]
     for chosen in product(*choices):
@@ -208,7 +208,7 @@ def test_nor_where_shares_are_of_different_size_or_larger_than_owed():
 
 @ASKED
 def test_a_pattern_is_a_mean_of_patterns_in_which_members_of_a_round_are_alike(rounds, taps, members):
-    """A loss pattern's covariance is a mean of those of patterns equal for all members (proof, step (b))."""
+    """A noise covariance is a mean over cases where members lose the same subtractions (proof, step (b))."""
     for shares in list(all_shares(rounds, taps, members))[::3]:
         parts = []
         for bits in vertices(rounds, taps):
@@ -224,7 +224,7 @@ def test_a_pattern_is_a_mean_of_patterns_in_which_members_of_a_round_are_alike(r
 
 @pytest.mark.parametrize(("rounds", "taps"), [(3, (HALF, THIRD)), (3, (ONE,)), (4, (Fraction(2, 3),))])
 def test_the_inverse_is_operator_convex_between_any_two_of_them(rounds, taps):
-    """On covariances of patterns equal for all members, the inverse is operator convex (proof, step (b)).
+    """If members lose the same subtractions, the covariance's inverse is operator convex (proof, step (b)).
 
     That the inverse is operator convex on positive definite matrices is a theorem (Bhatia, Matrix Analysis,
     1997, Proposition V.1.6); here every pair of vertices is checked, as the proof uses it on their mixtures.
@@ -241,7 +241,7 @@ def test_the_inverse_is_operator_convex_between_any_two_of_them(rounds, taps):
 def test_where_members_are_alike_no_entry_of_the_strategy_is_above_that_of_nothing_lost(
     rounds, taps, members
 ):
-    """If all members lose the same, no strategy entry exceeds that without loss (proof, step (c))."""
+    """If members lose the same subtractions, strategy entries are at most those without loss (step (c))."""
     whole = strategy(rounds, taps, every_bit(rounds, taps))
     for bits in vertices(rounds, taps):
         own = strategy(rounds, taps, bits)
@@ -258,7 +258,7 @@ def test_where_members_are_alike_no_entry_of_the_strategy_is_above_that_of_nothi
 
 
 def conditional(matrix: Matrix, contributions: Sequence[Fraction]) -> list[tuple[Fraction, Fraction]]:
-    """Return by round, given earlier sums, the mean shift by a client's contributions and the variance."""
+    """Return, for each round, the sum's mean shift by a client and the sum's variance, given earlier sums."""
     found, size = [], len(matrix)
     for t in range(size):
         before = tuple(each[:t] for each in matrix[:t])
@@ -275,9 +275,9 @@ def conditional(matrix: Matrix, contributions: Sequence[Fraction]) -> list[tuple
 
 @ASKED
 def test_whoever_chooses_in_view_of_all_sums_so_far_pays_for_the_path_that_was_chosen(rounds, taps, members):
-    """A loss changes no earlier sum; squared mean shifts over variances sum to the cost (proof, step (d)).
+    """A client's cost is a sum of squared mean shifts over variances, given earlier sums (proof, step (d)).
 
-    So on each path of an adaptive choice that sum is the cost of one pattern, which is bounded above.
+    A loss changes no earlier sum. So on each path of an adaptive choice, this is one pattern's cost.
     """
     earlier = dict[tuple[object, ...], Matrix]()
     for shares in all_shares(rounds, taps, members):
@@ -300,7 +300,7 @@ def test_whoever_chooses_in_view_of_all_sums_so_far_pays_for_the_path_that_was_c
 
 
 def test_what_the_proof_does_not_allow_costs_more():
-    """The bound fails if a part of the noise is subtracted twice, or if a round has too little new noise."""
+    """A client's cost exceeds the bound if noise is subtracted twice or a round has too little new noise."""
     rounds, taps, turns = 3, (HALF,), (0, 1, 2)
     contributions = [(ONE,)] * rounds
     at_most = bound(rounds, taps, turns)

@@ -87,7 +87,7 @@ def test_who_is_not_asked_to_fill_a_sum_learns_a_little_of_how_many_were_drawn(t
     others = np.arange(there - pooled)
 
     def none_asked(drawn):
-        """Return the chance that no pooled client is asked to fill a sum, if `drawn` others are drawn."""
+        """Return the chance that no colluding client has to send zeros, if `drawn` others are drawn."""
         left = np.maximum(there - drawn - np.arange(pooled)[:, None], 1)
         return np.where(drawn < size, np.prod((there - size - np.arange(pooled))[:, None] / left, axis=0), 1)
 

@@ -1,4 +1,4 @@
-"""Tests of plans that protect records: numbers of the specification, budgets, and what ledgers refuse."""
+"""Tests of plans that protect records: reference numbers, budgets, and requests that ledgers refuse."""
 
 import json
 from dataclasses import replace

@@ -104,7 +104,7 @@ def test_where_turns_divide_the_rounds_client_j_begins_in_round_j_mod_b():
 
 
 def test_below_one_turn_a_client_as_many_have_one_as_there_are_messages_for():
-    """At a rate of 0.0151, one client in 67 is asked in each of twelve rounds, and none is asked twice."""
+    """At a rate of 0.0151, each of twelve rounds asks one 67th of the clients, and nobody is asked twice."""
     plan = plan_of(groups=groups_from_sizes(2.0, (1000,)), turns=None, sampling_rate=0.0151, num_taps=1)
     assert plan.sampling_rate == pytest.approx(1 / 67)
     drawn = [draw_cohorts(plan, index, KEY)[0] for index in range(ROUNDS)]

@@ -1,4 +1,4 @@
-"""Tests of the model card's sentences on privacy: what is promised, against whom, and what a guess gains."""
+"""Tests of the model card's sentences on privacy: what holds, against whom, and how well attackers guess."""
 
 import math
 from types import SimpleNamespace

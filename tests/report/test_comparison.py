@@ -96,7 +96,7 @@ def test_a_label_names_what_tells_lines_apart(tmp_path):
 
 
 def test_a_label_names_few_of_many_settings_that_go_with_each_other(tmp_path):
-    """Where many settings tell two lines apart, a label names the most important and counts the others."""
+    """If two rows of a comparison differ in many settings, a label names the main one and counts the rest."""
     steps = ["training.local_steps=7", "training.batch_size=3", "training.momentum=0.5"]
     for name, overrides in {
         "a": ["privacy.budgets=[1]"],

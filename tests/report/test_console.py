@@ -1,4 +1,4 @@
-"""Tests of the console: tables show each figure whole at any width, and progress is one line."""
+"""Tests of console output: tables show each number and name in full, and progress takes one line."""
 
 from io import StringIO
 

@@ -1,4 +1,4 @@
-"""Tests of figures that runs and nodes export to Prometheus: none depends on a secret sample or on data."""
+"""Tests of Prometheus metrics of runs and nodes: no metric depends on a secret sample or on data."""
 
 import json
 import re
@@ -58,12 +58,12 @@ HIDDEN_OF_RUNS = {
 
 
 def values(figures) -> dict[tuple[str, str], float]:
-    """Return the values of figures, keyed by a figure's name and by the value of its last label."""
+    """Return the values of metrics, keyed by a metric's name and by the value of its last label."""
     return {(each.name, list(each.labels.values())[-1]): each.value for each in figures}
 
 
 def drawn(folder, size):
-    """Return the exported figures of a run whose cohort sizes, times and failures follow from `size`."""
+    """Return the exported metrics of a run whose cohort sizes, times and failures follow from `size`."""
     begun(folder)
     changed = [
         replace(
@@ -98,7 +98,7 @@ def test_a_run_that_draws_nobody_in_secret_has_them_all(tmp_path):
 
 
 def node_of(folder, rate: float, rounds: Sequence[int], refused: Sequence[tuple[str, str, str]]):
-    """Return a node's figures after `rounds` and after refusals, each given as (request, cause, run)."""
+    """Return a node's metrics after `rounds` and refusals, and separately the time of its last message."""
     folder.mkdir()
     plan = make_plan(
         groups=groups_from_shares(40, (1.0,)), num_rounds=5, sampling_rate=rate, clipping_norm=1.0, delta=1e-3
@@ -118,7 +118,7 @@ def node_of(folder, rate: float, rounds: Sequence[int], refused: Sequence[tuple[
 
 
 def test_no_figure_of_a_node_depends_on_a_secret_draw_or_on_data(tmp_path):
-    """A node exports the same figures whether or not it was drawn, refused a message or has faulty data."""
+    """A node exports the same metrics whether or not it was drawn, refused a message or has faulty data."""
     idle, nothing = node_of(tmp_path / "idle", 0.4, (), [("offer", "budget", "x")])
     told = [("offer", "budget", "x"), ("mask", "budget", "one"), ("advertise", "protocol", "one")]
     odd = [("join", cause, "") for cause in ("data", OTHER)]
@@ -243,7 +243,7 @@ def test_without_the_extra_the_remedy_is_named(tmp_path, monkeypatch, capsys):
 
 
 def test_the_alert_rules_are_of_figures_that_there_are():
-    """The alert rules use only figures and labels that are exported."""
+    """The alert rules use only metrics and labels that are exported."""
     groups = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     assert len({rule["alert"] for rule in rules}) == len(rules) >= 6

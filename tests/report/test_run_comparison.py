@@ -43,7 +43,7 @@ OWN_BIAS = "training.local_parameters=['*.bias']"
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """Simulate a run of mr_mtl whose bias stays with the parties, and return its directory."""
+    """Simulate a run of mr_mtl in which parties keep their own bias parameters, and return its directory."""
     directory = tmp_path_factory.mktemp("worth") / "run"
     words = ("method=mr_mtl", "method.pull=0.5", "secagg=off", OWN_BIAS, f"run.directory={directory}")
     simulate(load([*RUN, *words]))
@@ -275,7 +275,7 @@ def test_bars_of_a_picture_are_intervals_where_there_are_some():
 
 
 def test_a_sweep_of_budgets_over_persons_is_answered_first_and_by_auc(tmp_path, monkeypatch, capsys):
-    """If few persons are of the rarer class, `gdpfed compare` over several budgets answers first by AUC."""
+    """If few persons are of one class, `gdpfed compare` over several budgets states the AUC first."""
     trained, average = list[int](), rivals._federated_average
 
     def counted(parties, averaging):

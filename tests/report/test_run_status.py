@@ -1,4 +1,4 @@
-"""Tests of `gdpfed status`: the progress of a run from its files, without figures of secret samples."""
+"""Tests of `gdpfed status`: it shows a run's progress from files, and nothing that tells who was sampled."""
 
 import json
 import os

@@ -140,7 +140,7 @@ class HeavyWeights(Rogue):
 
 
 class HeavyWeightsInALargerSum(Rogue):
-    """Method that asks for weights of two and twice the clipping norm, under the plan's noise."""
+    """Method that doubles the client weights and the sum's clipping norm, and keeps the plan's noise."""
 
     def ask(self, honest):
         norm, sigma = honest.clipping_norm, honest.noise_multiplier

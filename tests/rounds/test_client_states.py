@@ -66,7 +66,7 @@ def gradient(theta, x, y):
 
 
 def algorithm_1(theta, data, cohorts, expected, training):
-    """Return x, c and all c_i after SCAFFOLD's Algorithm 1 with option II; `expected` stands for |S|."""
+    """Return the model x and the control variates c and c_i after SCAFFOLD's Algorithm 1 with option II."""
     n, x = len(data), theta.astype(np.float64)
     c, own = np.zeros_like(x), np.zeros((n, len(x)))
     for r, cohort in enumerate(cohorts):

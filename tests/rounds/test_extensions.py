@@ -94,7 +94,7 @@ def test_the_model_of_the_best_round_is_released(tmp_path, named, monkeypatch):
 
 
 def test_what_is_said_of_a_run_is_said_of_the_model_that_it_released(tmp_path, named):
-    """A run that ends early says why, and all its outputs show the figures of the released model."""
+    """A run that ends early says why, and all its outputs show the results of the released model."""
     named(early_stop=of_page("EarlyStop")[0], best_round=of_page("BestRound")[0])
     both, path = "run.extensions={early_stop: {patience: 1}, best_round: {}}", tmp_path / "run"
     simulate(config(both, "training.learning_rate=2", "run.num_rounds=20", f"run.directory={path}"))

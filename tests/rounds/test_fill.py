@@ -56,7 +56,7 @@ def planned(*overrides, method):
 
 
 def filling(*overrides, key=KEY, present=None, method="dp_fedavg", same_size=False):
-    """Return a plan, and a function that returns a round's cohorts before and after they are filled up."""
+    """Return a plan, and a function that returns a round's cohorts without and with senders of zeros."""
     plan = planned(*overrides, method=method).plan
     fill = Fill(plan)
     opened: Any = SimpleNamespace(loop=SimpleNamespace(state=SimpleNamespace(sampling_key=key)))
@@ -73,7 +73,7 @@ def filling(*overrides, key=KEY, present=None, method="dp_fedavg", same_size=Fal
 
 
 def test_whether_there_is_a_sum_tells_nothing_of_who_was_drawn():
-    """If zeros fill up cohorts, every round has a sum; if not, a sum is more likely if a client is drawn."""
+    """If clients that send zeros fill up the cohorts, every round has a sum, whoever was drawn."""
     _, cohorts = filling()
     summed: dict[str, Counter[bool]] = {"as drawn": Counter(), "filled": Counter()}
     for index in range(400):
@@ -92,7 +92,7 @@ def test_whether_there_is_a_sum_tells_nothing_of_who_was_drawn():
     ("there", "size"), [(None, 10), (range(12), 10), (range(7), 7), (range(3), 3), (range(2), 0)]
 )
 def test_a_cohort_grows_until_it_may_lose_one_or_all_are_there(there, size):
-    """A cohort is filled up until it may lose a member or has all present clients, if these suffice."""
+    """Clients that send zeros fill up a cohort until a member may drop out or all present clients are in."""
     present = None if there is None else frozenset(there)
     _, cohorts = filling(*THIRTY, present=present)
     for index in range(40):
@@ -118,7 +118,7 @@ HUNDRED = ("dataset.num_clients=100", "privacy.sampling_rate=0.05")
 @pytest.mark.parametrize("method", ["dp_fedavg", "gdpfed", "idp_fedavg_scale"])
 @pytest.mark.parametrize("there", [range(100), range(0, 100, 2)])
 def test_with_one_size_no_sum_tells_how_many_were_drawn(method, there):
-    """With `same_size`, all sums are filled up to one size, which does not depend on who was drawn."""
+    """With `same_size`, clients that send zeros fill up all cohorts to one size, whoever was drawn."""
     plan, cohorts = filling(*HUNDRED, method=method, present=frozenset(there), same_size=True)
     found = [cohorts(index) for index in range(40)]
     groups = [[*range(len(plan.groups))]] if plan.one_sum else [[m] for m in range(len(plan.groups))]
@@ -155,7 +155,7 @@ def test_of_a_sum_that_cannot_be_nobody_is_asked_to_fill_it():
 
 @pytest.mark.parametrize("method", ["dp_fedavg", "gdpfed", "idp_fedavg_scale"])
 def test_sums_of_the_one_size_are_checked_before_a_run_begins(tmp_path, method):
-    """With `same_size`, the sizes to which cohorts are filled up are known before a run begins."""
+    """With `same_size`, the sizes of cohorts with clients that send zeros are known before a run begins."""
     words = ["dataset.num_clients=120", "privacy.sampling_rate=0.1", "privacy.delta=1e-9", f"method={method}"]
     run = PreparedRun.of(small_config(tmp_path / "run", [*words, "secagg.same_size=true"]))
     plan, largest = run.method.plan, run.largest_cohorts(0)
@@ -260,7 +260,7 @@ def test_in_a_simulation_who_fills_sends_zeros_under_its_noise_and_trains_nothin
 
 
 def test_with_updates_in_clear_the_sum_is_that_of_those_who_were_drawn(tmp_path, monkeypatch):
-    """With updates in clear, a filled sum without its noise equals the sum of the drawn clients' updates."""
+    """In clear and without noise, clients that only send zeros do not change the sum of the others."""
     monkeypatch.setattr(in_process_fleet, "sum_noise_steps", lambda order, parameters, stream: 0)
     config = small_config(tmp_path / "run", [*SIX, "method=dp_fedavg", "secagg=off"])
     prepared, engine = PreparedRun.of(config), SequentialEngine()
@@ -294,7 +294,7 @@ def engine_update(prepared, start, client):
 def test_over_messages_a_node_that_fills_reads_nothing_is_charged_and_is_not_asked_too_often(
     tmp_path, monkeypatch
 ):
-    """Through Flower, a node that only fills a sum reads no data, is charged for it, and does not refuse."""
+    """Through Flower, a node that only sends zeros reads no data, is charged, and does not refuse."""
     read = list[tuple[int, int]]()
     examples = Job.examples
 
@@ -354,7 +354,7 @@ class NeverAsked:
 
 @pytest.mark.parametrize("stand_in", [None, NeverAsked()])
 def test_zeros_are_sent_in_every_coordinate_by_an_edge_too_and_where_a_device_masks(stand_in, monkeypatch):
-    """A client that only fills up a sum sends zeros in all coordinates, also in the clipping indicator's."""
+    """A client that only fills up a cohort sends zero in all coordinates, the clipping indicator's too."""
     monkeypatch.setattr(Job, "examples", NeverAsked().change)
     task = Task(DataSource("digits"), "linear", "iid", 40, seed=0)
     order = TrainingOrder(task, LocalTraining(5, 4, 0.5, 0.0), 0, "cpu", indicator_share=0.1)

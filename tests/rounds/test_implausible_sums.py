@@ -19,7 +19,7 @@ NUM_CLIENTS, POISONER, POISONED_ROUND = 8, 3, 1
 
 
 def poisoned_steps(job):
-    """Return a client's update; in one round, one client's update has 1e9 steps more in each coordinate."""
+    """Return a client's encoded update; in one round, the poisoning client adds 1e9 to each coordinate."""
     poisons = job.client_id == POISONER and job.order.round_index == POISONED_ROUND
     return update_steps(job) + 10**9 * poisons
 

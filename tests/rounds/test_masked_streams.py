@@ -97,7 +97,7 @@ class Run:
 
 
 def planned_covariance(done):
-    """Return the covariance, by round, of the noise in the sums, given which parts were taken back."""
+    """Return the covariance, by round, of the noise in the sums, given which parts later sums subtracted."""
     plan, rounds = done.plan, done.plan.num_rounds
     taps = taps_of(plan.mechanism, 0)
     covariance = np.zeros((rounds, rounds))

@@ -409,7 +409,7 @@ def test_a_node_ledger_of_turns_is_audited():
 
 
 def test_a_sum_whose_cohort_is_left_out_is_asked_for_without_an_error():
-    """Correlated noise passes on the request of a sum without clients, and raises no error."""
+    """The extension for correlated noise accepts a request for a sum without clients."""
     config = load(["method=gdpfed", "privacy.against=everyone"])
     plan = make_method(config).plan
     assert not plan.one_sum

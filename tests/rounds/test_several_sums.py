@@ -1,4 +1,4 @@
-"""Tests that a method gets all that its plan charges: two sums a round, weights, changes by round."""
+"""Tests that a method gets all sums that its plan charges: two in a round, weighted, or changed by round."""
 
 from dataclasses import replace
 from functools import cache

@@ -139,7 +139,7 @@ def test_what_is_no_vector_or_mask_is_refused(vector, masks, said):
 
 
 class Kernel:
-    """Stand-in for the kernel that stores the keys, and calls `act` on the vector in place of masking."""
+    """Stand-in for the kernel; it stores the keys, and calls `act` on the vector in place of masking."""
 
     def __init__(self, act):
         self.act, self.keys = act, torch.ones(1)

@@ -50,7 +50,7 @@ def test_the_named_choices_have_their_exact_variances():
 
 @pytest.mark.parametrize(("sigma", "cells"), [(512, 2**14), (40, 2**11)])
 def test_table_is_within_its_distance_of_the_law_derived_anew(sigma, cells):
-    """The table's law is within 2**-136 of the discrete Gaussian's law, computed anew, in total variation.
+    """The sampler's alias table has the discrete Gaussian's law within 2**-136 in total variation.
 
     The law is p(x) = exp(-x^2 / (2 sigma^2)) / sqrt(2 pi sigma^2), one exponential for each x. The sum of the
     exponentials is sqrt(2 pi sigma^2) (1 + 2 exp(-2 pi^2 sigma^2)) over all integers.

@@ -76,7 +76,7 @@ def test_worst_rounding_stays_within_the_clipping_norm() -> None:
 
 
 def test_integer_norm_is_checked_by_itself() -> None:
-    """The check of integer norms accepts steps within the limit and refuses steps just beyond it."""
+    """The check of integer norms accepts a vector within the limit and refuses one just beyond the limit."""
     encoding = make_encoding()
     limit = math.isqrt(encoding.norm_limit_squared)
     steps = np.zeros(100, dtype=np.int64)

@@ -31,7 +31,7 @@ DIMENSION, LEVELS, BITS = 6, 2, 24
 
 
 def decoders() -> dict[str, tuple[Callable[[bytes], bytes], bytes]]:
-    """Return by name a function that decodes and encodes again, and a valid message for it."""
+    """Return, by the name of a message, a function that decodes and encodes it, and a valid example."""
     parameters = make_parameters(
         8,
         dropout_tolerance=2,

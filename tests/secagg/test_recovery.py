@@ -77,7 +77,7 @@ def fitting(secret: bytes) -> Callable[[bytes], bool]:
 def recovered(
     num_lying: int = 0, num_dealt_wrong: int = 0, *, holders: int = 119, threshold: int = 80
 ) -> tuple[ShareRecovery, set[int]]:
-    """Recover a secret whose first holders lie about their shares, and the next were dealt wrong ones."""
+    """Recover a secret from true and false shares; return the recovery and the members that it blames."""
     dealt = dict(enumerate(split(SECRET, holders, threshold, os.urandom), start=1))
     false = split(bytes(32), holders, threshold, os.urandom)
     numbers = {100 + x: x for x in dealt}
@@ -158,7 +158,7 @@ def test_too_few_holders() -> None:
 
 
 def test_liars_about_every_secret_do_not_lose_the_sum() -> None:
-    """A sum is exact although 5 of 40 holders give wrong shares of every secret; 30 suffice for each."""
+    """A sum is exact although 5 of 40 holders give wrong shares of every secret; 30 right shares suffice."""
     joined = Joined(make_parameters(44, threshold=30, dropout_tolerance=4, dimension=20))
     everyone = sorted(joined.clients)
     liars = everyone[:5]

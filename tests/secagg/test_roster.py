@@ -42,7 +42,7 @@ def test_the_digest_is_of_the_whole_content_and_of_no_order() -> None:
 
 
 def test_the_published_digest() -> None:
-    """A roster's digest is SHA-256 of a purpose, the number of clients, and each id and key, big-endian."""
+    """A roster's digest is SHA-256 of a label, the number of clients, and each id and key, big-endian."""
     text = b"secagg/3/roster" + bytes.fromhex("00000000000000010000000000000007") + bytes(range(32))
     assert Roster({7: bytes(range(32))}).digest == sha256(text).digest()
 

@@ -1,4 +1,4 @@
-"""Tests of the check of sums: sums that no clipped updates and noise give are refused, honest ones pass."""
+"""Tests of the check of sums: sums that clipped updates and noise cannot give are refused, others pass."""
 
 import math
 from typing import Any

@@ -227,7 +227,7 @@ def test_a_game_that_one_node_is_told_otherwise_is_not_agreed_to(tmp_path):
 
 
 def test_terms_and_orders_go_by_the_same_announcement(tmp_path):
-    """If orders name another announcement of the game than the node answered, it charges no round."""
+    """A node charges no round if orders name another announcement of the game than the one it answered."""
     told = []
 
     def other(kind, client, content):

@@ -114,7 +114,7 @@ def test_examples_of_another_form_are_refused(tmp_path, arrays, words):
 def test_a_number_that_is_not_finite_is_the_operators_to_mend_and_a_blank_one_after_that(
     tmp_path, where, value
 ):
-    """A check refuses values that are not finite before a node joins; in a round their examples are zero."""
+    """A check refuses values that are not finite before a node joins; later their examples become zero."""
     arrays: dict[str, Any] = {"x_train": X + 1.0, "y_train": np.array([0.5, 1.0, -1.0, 0.25])}
     arrays[where][2] = value
     np.savez(tmp_path / "own.npz", **arrays)

@@ -1,4 +1,4 @@
-"""Tests of our accountant as one of Flower's: costs beside Flower's accountant, and use in a strategy."""
+"""Tests of our accountant in Flower's interface: costs compared with Flower's accountant, and strategies."""
 
 import json
 from types import SimpleNamespace

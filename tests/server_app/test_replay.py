@@ -85,7 +85,7 @@ ATTACKS = [
 @pytest.mark.parametrize(("stage", "other"), ATTACKS)
 @pytest.mark.parametrize("setting", ["ledger", "session-file"])
 def test_a_stage_that_was_answered_is_not_answered_again(tmp_path, stage, other, setting):
-    """A node that was killed and has a file of its own refuses to answer the same stage again."""
+    """A node that was killed refuses to answer the same stage again, by its ledger or its session file."""
     settings = {setting: str(tmp_path / "own")} | (
         {"epsilon": 3.0, "delta": 1e-3} if setting == "ledger" else {}
     )
@@ -103,7 +103,7 @@ def test_a_stage_that_was_answered_is_not_answered_again(tmp_path, stage, other,
 
 
 def test_without_a_file_of_its_own_a_killed_node_gives_both_secrets_of_a_neighbour_away(tmp_path):
-    """A killed node without a file of its own reveals both secrets of a neighbour, as docs/secagg.md says."""
+    """Without a ledger or session file, a killed node reveals both secrets of a neighbour, as documented."""
     grid = KilledGrid("unmask", other_survivors)
     run(tmp_path / "run", OVERRIDES, grid=grid)
     for first, second in grid.twice:

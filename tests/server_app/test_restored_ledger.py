@@ -1,4 +1,4 @@
-"""Tests that the server's history of clients reveals a ledger that was restored with its lock."""
+"""Tests that the server's history of clients reveals a ledger that was restored with its lock file."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def files_of_victim(folder):
 
 
 def copied(tmp_path, source, to):
-    """Copy the victim's ledger and its lock, as a backup of its disk does."""
+    """Copy the victim's ledger and its lock file, as a backup of a disk does."""
     (tmp_path / to).mkdir(exist_ok=True)
     for path in files_of_victim(tmp_path / source):
         shutil.copy(path, tmp_path / to / path.name)

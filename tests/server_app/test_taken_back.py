@@ -24,7 +24,7 @@ OWNERS = [2.0] * NUM_CLIENTS
 
 @pytest.fixture(autouse=True)
 def unobserved(monkeypatch):
-    """Turn off figures and displays of these runs, and keep the model card."""
+    """Turn off all observers of these runs except the one that writes the model card."""
     monkeypatch.setattr("gdpfed.report.run_observers.default_observers", only_a_card)
 
 

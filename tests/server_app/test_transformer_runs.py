@@ -57,7 +57,7 @@ def plays(tmp_path):
 
 
 def base_of(settings, path, seed=7):
-    """Write a new model's parameters as the file that a run starts from, and return its settings."""
+    """Write a new model's weights to a file, and return the settings that name the file and its SHA-256."""
     task = task_of(small_config(path.parent / "none", [*settings, "dataset.loss=next_token"]))
     model = build_model(
         "transformer",

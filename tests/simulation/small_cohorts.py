@@ -1,4 +1,4 @@
-"""Helpers that make orders and cohorts of the digits, for tests of any engine."""
+"""Helpers that make orders (what clients are to train) and cohorts of the digits, for tests of engines."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from testing.waiting import until
 
 
 def order_of(model="mlp", *, num_clients=400, momentum=0.0, batch_size=4, learning_rate=0.5, seed=0):
-    """Return an order to train on 1,437 digits: each of 400 clients has 3 or 4, each of 2,000 at most one."""
+    """Return an order to train on 1,437 digits, split among the clients: each of 400 clients has 3 or 4."""
     task = Task(DataSource("digits"), model, "iid", num_clients, seed=seed)
     training = LocalTraining(4, batch_size, learning_rate, momentum)
     return TrainingOrder(task, training, round_index=3, device="cpu")

@@ -44,7 +44,7 @@ def records(shape, count):
 
 
 def holders(count, noise_multiplier=1.0):
-    """Return two clients with different rates and numbers of steps, and with the same bits at every call."""
+    """Return two clients with different rates and numbers of steps; each call gives the same random bits."""
     found = []
     for k, (own, rate, steps) in enumerate(((range(count), 0.5, 6), (range(0, count, 2), 0.2, 4))):
         told = RecordSteps(

@@ -31,7 +31,7 @@ print(len(run.records), "rounds")
 
 
 def answered(tmp_path, *words, said=""):
-    """Run Python with these words in a folder with a small data set, and return what it prints."""
+    """Run Python with these arguments in a folder with a small data set, and return the ended process."""
     x, y = np.arange(480, dtype=np.float32).reshape(240, 2) / 480, np.arange(240) % 2
     np.savez(tmp_path / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     done = subprocess.run([sys.executable, *words], input=said, cwd=tmp_path, capture_output=True, text=True)

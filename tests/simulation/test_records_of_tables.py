@@ -29,7 +29,7 @@ WORDS = (
 
 
 def write_table(folder, inputs, label, declared):
-    """Write a table with one row for each record; a third of the holders agree to a larger budget."""
+    """Write a table of records, a third of which allow a larger budget, and return the dataset's setting."""
     names = [f"x{column}" for column in range(inputs.shape[1])]
     lines = [",".join([*names, "label", "site", "consent"])]
     for row, values in enumerate(inputs):

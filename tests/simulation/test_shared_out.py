@@ -1,4 +1,4 @@
-"""Tests of cohorts that processes or devices share: the sum is one engine's, and all processes end."""
+"""Tests of cohorts that processes or devices divide up: the sum is one engine's, and all processes end."""
 
 import gc
 import os
@@ -90,7 +90,7 @@ def test_a_worker_that_is_killed_ends_the_run_with_one_line():
 
 
 def said_into(file, words):
-    """Run the command ``gdpfed`` in a process that has imported everything, with errors in a file."""
+    """Run the command ``gdpfed`` in this process, with errors in a file; exit with the command's status."""
     with file.open("w") as stream:
         os.dup2(stream.fileno(), 2)
         sys.stderr = stream

@@ -1,4 +1,4 @@
-"""Tests of simulated subnets: several in one call of an engine, audits of the files, and resumption."""
+"""Tests of simulated subnets, which are groups of clients with a sum of their own: sums, audits, resuming."""
 
 import json
 from dataclasses import replace
@@ -57,7 +57,7 @@ def bits(client_id):
 
 
 def jobs_of(work):
-    """Return a task and the sums of three subnets, two of which have one size; each has its own model."""
+    """Return a task and one sum for each of three subnets, of 4, 4 and 6 clients, with different models."""
     config = load([*SETTINGS, "method=h2fdp"])
     task = task_of(config)
     theta, order = flatten(task.build_model()), order_of(config, task)

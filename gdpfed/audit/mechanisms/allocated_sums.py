@@ -60,7 +60,7 @@ class AllocatedSumsRule(SampledSumsRule):
         yield from self._check_small(index, cohorts)
 
     def _check_blocks(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check that a full block of rounds asks as many clients as a group has, part of a block no more."""
+        """Check that a block's rounds together ask as many clients as a group has (fewer if incomplete)."""
         clients, start = self.plan["groups"][index]["clients"], 0
         for charge in self.plan["groups"][index]["charges"]:
             length = rounds_of(charge["event"])

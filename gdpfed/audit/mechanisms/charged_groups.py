@@ -74,7 +74,7 @@ class ChargedGroups(AuditRule):
                 yield f"plan.json has {key} {group[key]} of group {index}, where {epsilon:.4g} follows"
 
     def agrees(self, stated: float | None, computed: float, *, loose: bool) -> bool:
-        """Whether a stated epsilon equals the computed one or, if `loose` and not from PLD, is larger."""
+        """Whether a stated epsilon equals the computed one or, if `loose` and PLD is not used, exceeds it."""
         if stated is None or math.isinf(computed):
             return stated is None and math.isinf(computed)
         above = loose and self.plan["accountant"] != "pld"
@@ -99,7 +99,7 @@ class ChargedGroups(AuditRule):
                 return
 
     def check_recorded(self, group: GroupAudit) -> Iterator[str]:
-        """Check that recorded epsilons are not too low, not above budget and, with pld, not too high."""
+        """Check that recorded epsilons are within budget and at least the spent ones (with PLD, equal)."""
         files, index = self.files, group.group
         tight, charges = self.plan["accountant"] == "pld", self.plan["groups"][index]["charges"]
         for record in files.rounds:

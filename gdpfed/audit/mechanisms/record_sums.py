@@ -118,7 +118,7 @@ class StepsRule(ChargedGroups):
             yield from self._check_noise(index)
 
     def _check_configured(self) -> Iterator[str]:
-        """Check batch rates and noise against the configuration; if it sets the noise, rates may be lower."""
+        """Check that batch rates and noise are as configured; if noise is configured, rates may be lower."""
         config, groups = self.files.config, self.plan["groups"]
         drawn = math.fsum(
             group["clients"] * own["share"] * own["batch_rate"]
@@ -276,7 +276,7 @@ class RecordSumsRule(StepsRule):
         return exact
 
     def check_bounds(self, index: int) -> Iterator[str]:
-        """Check that clipping norm and steps are as configured; with PLD, that budgets forbid more steps."""
+        """Check that clipping norm and steps are as configured and, with PLD, budgets allow no more steps."""
         yield from super().check_bounds(index)
         records, asked = self.records(index), self._asked_norm(index)
         if not math.isclose(records["clipping_norm"], asked, rel_tol=ROUNDING):

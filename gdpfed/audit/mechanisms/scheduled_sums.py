@@ -78,7 +78,7 @@ class ScheduledSumsRule(AuditRule):
             yield from self._check_limits(index)
 
     def _check_limits(self, index: int) -> Iterator[str]:
-        """Check that turns (scheduled rounds) fit into the run, and that early, frequent turns cost most."""
+        """Check that turns (scheduled rounds) fit into the run, and that early, close turns cost the most."""
         group, num_rounds = self.plan["groups"][index], self.plan["num_rounds"]
         turns, apart, taps = group["turns"]["most_turns"], group["turns"]["separation"], _taps(group)
         if min(turns, apart) < 1 or (turns - 1) * apart >= num_rounds:
@@ -281,7 +281,7 @@ def as_one_sum(
 
 
 def moved_by(taps: Sequence[float], turns: Sequence[int], rounds: int) -> float:
-    """Return |C e_pi|: how far a client of norm 1 in rounds ``turns`` moves sums whose noise is whitened."""
+    """Return |C e_pi|: the sensitivity of all noise-whitened sums to norm-1 updates in rounds ``turns``."""
     chosen = np.zeros(rounds)
     chosen[list(turns)] = 1.0
     return float(np.linalg.norm(_strategy(tuple(taps), rounds) @ chosen))
@@ -335,7 +335,7 @@ class TurnEntry(SumEntry):
         return self.planned(last, group)
 
     def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
-        """Audit this run with earlier runs: as one Gaussian release if all these runs schedule rounds."""
+        """Audit this run together with earlier runs; if all schedule rounds, as one Gaussian release."""
         for audit in super().audits(alike):
             if all(isinstance(each, TurnEntry) for each in alike):
                 taken = [release for each in alike for release in (*each.paid_first, *each.taken(self, 0))]

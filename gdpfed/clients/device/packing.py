@@ -11,7 +11,7 @@ _BLOCK = 64
 
 
 def packed_words(residues: torch.Tensor, bits: int) -> torch.Tensor:
-    """Pack the low bits of each integer next to each other into words of 32 or 64 bits.
+    """Pack the lowest `bits` bits of each integer next to each other into words of 32 or 64 bits.
 
     Sixty-four residues fill `bits` words of 64 bits; residue i is in them from bit i `bits` on. The last
     block is filled up with zeros. Residues of 32 bits are left as they are.

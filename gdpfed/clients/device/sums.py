@@ -96,7 +96,7 @@ class DeviceVector:
 
     @property
     def noise_squared_norm(self) -> float | None:
-        """The squared norm |z|^2 of the noise in integer grid steps; None if the vector has no noise."""
+        """The squared norm |z|^2 of the noise in integer grid steps; None if no noise was given."""
         return None if self.noise is None else float(self.noise.double().square().sum())
 
     def masked(

@@ -62,7 +62,7 @@ class Job:
 
     @cached_property
     def device(self) -> torch.device:
-        """The device to compute on, which the order names."""
+        """The device to compute on, as the server's instruction names it."""
         return choose_device(self.order.device)
 
     def examples(self) -> Split:
@@ -83,7 +83,7 @@ class Job:
         return replace(own, groups=np.where((own.groups >= 0) & (own.groups <= last), own.groups, 0))
 
     def held_out(self) -> Split:
-        """Return the records that the client never trains on; none if its examples are given as a `Split`."""
+        """Return the records that the client never trains on; none if `own_data` is a `Split`."""
         task, own_data = self.order.task, self.own_data
         if isinstance(own_data, Split):
             return own_data.take(np.zeros(0, dtype=np.int64))

@@ -66,7 +66,7 @@ def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.flo
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise OrderError if the number of classes is missing, or if the sum lacks this client's coordinates."""
+    """Raise OrderError if the number of classes is missing, or if counts by client omit this client."""
     check_classes(order)
     if by_party(order, encoding.dimension) and not 0 <= client_id < order.task.num_clients:
         raise OrderError(

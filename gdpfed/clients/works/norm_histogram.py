@@ -1,4 +1,4 @@
-"""What clients compute as norm_histogram: almost 1 in the bin of the update's norm, and 0 in other bins."""
+"""What clients compute as norm_histogram: a one-hot vector for the bin that the update's norm lies in."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,9 +15,9 @@ COUNTED = "counts of norms"
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return a histogram of the client's update norm: almost 1 in its bin, 0 in all others: shape (bins,).
+    """Return a one-hot vector for the bin that the norm of the client's update lies in: shape (bins,).
 
-    Almost 1 is 1 - grid, with the step size (grid) of the sum.
+    The entry of that bin is 1 - grid, not 1, with the step size (grid) of the sum.
 
     Bins end at `NORM_MULTIPLES` of the client's clipping norm, each of them included; the last has no end,
     and is for updates that are not finite, too. As of votes, two vectors are at most sqrt(2) apart.
@@ -28,14 +28,14 @@ def work(job: Job) -> torch.Tensor:
 
 
 def without_examples(job: Job) -> torch.Tensor:
-    """Return a histogram with almost 1 in the bin of norm 0, for a client without usable examples."""
+    """Return the one-hot vector for the bin of norm 0, for a client without usable examples."""
     return histograms(torch.zeros((1, 1), dtype=torch.float64), [job.order], job.encoding)[0]
 
 
 def histograms(updates: torch.Tensor, orders: Sequence[TrainingOrder], encoding: Encoding) -> torch.Tensor:
-    """Return each client's histogram of its update norm: almost 1 in one bin, 0 elsewhere: (clients, bins).
+    """Return, for each client, a one-hot vector for the bin of its update's norm: shape (clients, bins).
 
-    `updates`: shape (clients, d). Returns shape (clients, bins), float64, on the same device.
+    `updates`: shape (clients, d). The result is float64, on the same device, with 1 - grid in place of 1.
     """
     ends = updates.new_tensor(NORM_MULTIPLES) * updates.new_tensor([[norm_of(each)] for each in orders])
     norms = torch.linalg.vector_norm(updates, dim=1, keepdim=True)

@@ -39,9 +39,9 @@ Ints = npt.NDArray[np.int64]
 
 
 def work(job: Job) -> torch.Tensor:
-    """Return the client's vote: almost 1 for the best training setting, 0 for others; shape (settings,).
+    """Return the client's vote: a one-hot vector, shape (settings,), for the best training setting.
 
-    Almost 1 is 1 - grid, with the step size (grid) of the sum.
+    Its entry is 1 - grid, not 1, with the step size (grid) of the sum.
 
     So after rounding to the grid it is within norm 1, and two votes are at most sqrt(2) apart. A client with
     fewer than two records votes at random.
@@ -90,7 +90,7 @@ def check_grid(encoding: Encoding) -> None:
 
 
 def one_vote(encoding: Encoding, what: str = "votes") -> float:
-    """Return the value of one vote, 1 minus the sum's rounding step; raise OrderError if it is too coarse.
+    """Return the value of one vote, 1 minus the sum's rounding step; raise OrderError if the step is too big.
 
     `what`: they are called in an error, where it is not settings that are voted on.
     """

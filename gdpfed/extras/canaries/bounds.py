@@ -196,7 +196,7 @@ class Alarms:
         return max(0.0, math.log((self.true - delta) / self.false)) if self.true > delta else 0.0
 
     def scale(self, curve: PrivacyCurve) -> float:
-        """Return the rates' Gaussian distance, ndtri(true) - ndtri(false), divided by what the curve allows.
+        """Return the distance ndtri(true) - ndtri(false) of the rates, divided by the curve's `separation`.
 
         At least 0; it is 0 if the curve allows any distance or none.
         """
@@ -285,7 +285,7 @@ NUM_SHARES = len(ONE_SIDED_SHARES) + len(TWO_SIDED_SHARES)
 
 
 def guesses_of(scores: Scores, present: npt.NDArray[np.bool_]) -> list[Guesses]:
-    """Return several sets of guesses: canaries with the highest scores are present, with the lowest absent.
+    """Return several sets of guesses: highest scores mean present; in some sets, lowest scores mean absent.
 
     Of equal scores the first come first, which nobody's coin decides.
     """

@@ -1,4 +1,4 @@
-"""Canary clients: by a fair coin, a canary sends its known vector, or else zero or the opposite vector."""
+"""Canary clients: if a fair coin says so, each sends a known vector; else zero or the opposite vector."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -108,7 +108,7 @@ class Canaries:
 
     @property
     def signs(self) -> npt.NDArray[np.float64]:
-        """The factor on each canary's vector: 1 if present; 0 or -1 if absent, shape (m,)."""
+        """The factor on each canary's vector, shape (m,): 1 if present; if absent, 0 or (replace_one) -1."""
         return np.where(self.present, 1.0, 0.0 if self.adjacency == "zero_out" else -1.0)
 
     @property
@@ -117,7 +117,7 @@ class Canaries:
         return np.ones(len(self.clients), dtype=np.int64)
 
     def signs_of(self, clients: Sequence[int]) -> npt.NDArray[np.float64]:
-        """Return the factor on each of these canaries' vectors: 1 if present; 0 or -1 if absent."""
+        """Return the factor on these canaries' vectors: 1 if present; if absent, 0 or (replace_one) -1."""
         return self.signs[[self.numbers[client] for client in clients]]
 
     def updates(self, clients: Sequence[int], norms: Sequence[float]) -> Vectors:

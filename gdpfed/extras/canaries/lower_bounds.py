@@ -159,7 +159,7 @@ def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: i
 
 
 def _claims_of_turns(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
-    """Return stated epsilon and canary scores for attackers on sums and models, if rounds are scheduled."""
+    """Return stated epsilon and canary scores by attacker, for a plan that schedules each client's rounds."""
     event = plan.charges(group)[0].event.to_dict()
     turns = [turn for turn in event["turns"] if turn < rounds]
     sigma = event["noise_stddev"] / event["clipping_norm"]
@@ -181,7 +181,7 @@ def _curve(own_delta: float, epsilon_at: Callable[[float], float]) -> PrivacyCur
 
 
 def _often(runs: Sequence[Transcript], rounds: int, group: int) -> int:
-    """Return the lower quartile of how often canaries were asked for updates: at least 1, or 0 if never."""
+    """Return the lower quartile of how often canaries were asked for updates; at least 1 if any was asked."""
     counts = np.concatenate(
         [participations_of(transcript, rounds)[transcript.canaries.groups == group] for transcript in runs]
     )

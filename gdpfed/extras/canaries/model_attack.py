@@ -206,7 +206,7 @@ def _site(
     owners: npt.NDArray[np.int64],
     alpha: float,
 ) -> SiteGuess | None:
-    """Train an owner classifier on half of the test records, test it on the others; None for one owner."""
+    """Train a classifier of owners on half of the test records, test it on the rest; None for one owner."""
     from sklearn.linear_model import LogisticRegression
 
     if len(np.unique(owners)) < 2:

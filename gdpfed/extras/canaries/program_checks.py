@@ -99,7 +99,7 @@ class _Observed:
 
     @property
     def names(self) -> list[str]:
-        """The names of all released sums; one general name if no sum was released."""
+        """The names of all released sums, or the single name "all sums" if no sum was released."""
         return sorted({name for by_name in self.sums for name in by_name}) or ["all sums"]
 
     @property
@@ -140,7 +140,7 @@ class _Observed:
         return list(found)[:MOST_TURNS]
 
     def missing(self, view: str, of: str, why: str, remedy: str = ONE_RUN_MORE) -> NotComputed:
-        """Describe a check that could not be made; a more general cause replaces the given reason `why`."""
+        """Describe a check that could not be made, for the reason `why` or a more general known cause."""
         if not any(self.sums):
             why, remedy = "no sum came out", "sums that are not refused"
         elif not self.whole and view not in (TURNS, SAMPLES):

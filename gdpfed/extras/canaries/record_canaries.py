@@ -311,7 +311,7 @@ class RecordCanaryEngine(Engine):
     def _shown(
         self, order: TrainingOrder, cohort: Cohort, client_id: int, steps: npt.NDArray[np.int64]
     ) -> Vectors:
-        """Project a client's update onto each canary; return projections and the noise in them.
+        """Project a client's update onto each canary; return projections and the stddev of their noise.
 
         An update is -eta / B times the sum of its steps, the s-th from behind with weight
         1 + beta + ... + beta^(s-1) under momentum beta. It is shown over their mean weight.

@@ -240,7 +240,7 @@ def _streams(transcript: Transcript, rounds: int) -> Iterator[_Stream]:
 
 
 def _told(transcript: Transcript, root: Vectors, y: Vectors, x: Vectors) -> Scores:
-    """Return each canary's log likelihood ratio, from the sums y, the canary's own part x, and the noise."""
+    """Return each canary's log likelihood ratio (present against absent), from the sums y and its part x."""
     seen, moved = (solve_triangular(root, each, lower=True) for each in (y, x))
     if transcript.canaries.adjacency == "replace_one":
         return np.asarray(2 * np.sum(moved * seen, axis=0))

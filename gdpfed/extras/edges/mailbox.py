@@ -33,7 +33,7 @@ JOB, ANSWER, BOUND, OVER = "job", "answer", "run", "over"
 
 
 class EdgeError(StandInError):
-    """An edge server refuses or fails a round; the text holds no data, since the central server reads it."""
+    """Raised if an edge server refuses or fails a round; its text, for the central server, holds no data."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -294,7 +294,7 @@ AS_SENT = 4.0
 
 
 def megabytes(run: FinishedRun) -> list[float]:
-    """Return how many MB a client has sent and received after each round, on average over clients.
+    """Return how many MB a client has sent and received by the end of each round, on average over clients.
 
     A round costs a client that takes part the model and an update, and the mean rate of the plan's groups
     says how often that is. Zeros that fill a sum cost as much, and one that only takes noise back sends as

@@ -1,4 +1,4 @@
-"""What a benchmark keeps of each run: results overall and by budget, cost, and the audit's verdict."""
+"""What a benchmark keeps of each run: results (overall and by budget group), costs, and audit verdict."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

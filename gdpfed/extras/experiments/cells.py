@@ -129,7 +129,7 @@ def _overrides(start: tuple[str, ...], row: Choice, column: Choice, setting: Set
 def _delta(
     experiment: Experiment, start: tuple[str, ...], column: Choice, setting: Setting
 ) -> tuple[str, ...]:
-    """Return privacy.delta=... with the paper's value for this number of clients; () if not asked for."""
+    """Return privacy.delta=... with the paper's value, or () if the experiment does not use this value."""
     if not experiment.paper_delta:
         return ()
     scaled = _overrides(start, NO_COLUMN, column, setting)

@@ -35,7 +35,7 @@ class StepNoise:
 
     @property
     def noise(self) -> list[float]:
-        """sigma^2 / (R tau): noise variance over the number of all steps, R rounds of tau local steps."""
+        """sigma^2 / (R tau): noise variance divided by the number of steps in R rounds of tau steps."""
         return [
             sigma**2 / (self.num_rounds * tau)
             for tau, sigma in zip(self.local_steps, self.sigmas, strict=True)
@@ -107,7 +107,7 @@ def _figures(planned: Planned) -> Iterator[list[str]]:
 
 @styled
 def _draw(experiment: Experiment, datasets: Sequence[str], planned: Planned, path: Path) -> None:
-    """Plot noise variance per step over local steps tau: one curve a table row; a ring marks its knee."""
+    """Plot noise variance per step over local steps tau: one curve a table row; a ring at the chosen tau."""
     figure = new_figure(6.4 if len(datasets) == 1 else 8.0, 3.2 * -(-len(datasets) // 2))
     panels = new_panels(figure, len(datasets), columns=2)
     for axes, dataset in zip(panels, datasets, strict=True):

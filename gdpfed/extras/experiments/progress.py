@@ -97,7 +97,7 @@ class TrainingProgress:
         self._show_runs()
 
     def say(self, text: str) -> None:
-        """Print a line above the bars."""
+        """Print a line above the progress bars."""
         self.console.print(text, soft_wrap=True)
 
     def _show_runs(self) -> None:

@@ -112,7 +112,7 @@ def train_missing(
 
 
 def _finished_before(number: int, num_runs: int, num_compared: int) -> str:
-    """Say how many runs finished earlier, and of how many the data are unchecked; "" if there are none."""
+    """Say how many runs finished earlier, and how many of these have unchecked data; "" if none finished."""
     if not number:
         return ""
     data = f", nor are the data of {number - num_compared} of them" if num_compared < number else ""

@@ -48,7 +48,7 @@ class TrainedData:
         return run.path.name in self.hashes
 
     def compared(self, finished: Iterable[Run], loaded: Loaded) -> int:
-        """Return how many finished runs were trained on the data that are there now.
+        """Return how many finished runs were trained on the same data as are loaded now.
 
         The others are those whose data are not known, or cannot be loaded any more. Raises ExperimentError: a
         run was trained on other data.

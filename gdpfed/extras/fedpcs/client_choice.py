@@ -1,4 +1,4 @@
-"""Sampling probabilities of AOCS, Fed-CBS and DELTA, from clients' true or noised values.
+"""Client sampling of AOCS (by update norms), Fed-CBS (class counts) and DELTA (distances of updates).
 
 Sources: Chen, Horvath, Richtarik, "Optimal Client Sampling for Federated Learning", TMLR 2022, and its code,
 SamuelHorvath/FL-optimal-client-sampling; Zhang et al., "Fed-CBS", ICML 2023; Wang et al., "DELTA: Diverse

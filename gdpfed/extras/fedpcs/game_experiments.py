@@ -86,7 +86,7 @@ PAPER_SCALE = 1.0
 
 @dataclass(frozen=True)
 class Found:
-    """What one planned game adds to an experiment: numbers for its table, and a curve.
+    """The results of one game that an experiment shows: numbers for a table row, and a curve.
 
     `figures`: by their headings, for the table. `curve`: over announcements or rounds, from 1.
     """

@@ -21,7 +21,7 @@ from gdpfed.federation.server.server_sides import Answer, JoinedNodes, ServerSid
 
 
 class _NoScheduleError(RunError):
-    """A client answered the game without a valid list of budgets."""
+    """Raised if a client answers the game without a valid list of budgets."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class GameServer(ServerSide):
         return plays_with_nodes(config) and config.method.paths is None
 
     def with_answers(self, config: Config, nodes: JoinedNodes) -> Config:
-        """Announce mean budgets repeatedly; put the nodes' last answers into the configuration.
+        """Play the game with nodes; return the configuration with each client's chosen budgets.
 
         A node that does not answer, or with what is not a schedule, is left out. The plan has a schedule for
         each client; that of one who is missing is the least in every round.

@@ -49,7 +49,7 @@ class Subnets(AuditRule):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """The entries on sampling and sums that a plan needs to agree with the configuration."""
+        """The entries on sampling and sums that the plan must have, computed from the configuration."""
         drawn, groups = self.files.config["method"]["participants"], self.plan["groups"]
         sums = {"sums_per_round": _sums_per_round(self.files)}
         if drawn is None:
@@ -157,7 +157,7 @@ def _mechanism(files: RunFiles) -> str:
 
 
 def _sums_per_round(files: RunFiles) -> int:
-    """Return the sums per round: as configured, one per step, or the fewest that `USUAL_WINDOW` allows."""
+    """Return the sums per round: as configured, one per step, or one per at most `USUAL_WINDOW` steps."""
     given, steps = files.config["method"]["local_aggregations"], files.config["training"]["local_steps"]
     if given is not None:
         return int(given)
@@ -194,7 +194,7 @@ def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> It
 
 
 def _move(files: RunFiles, records: Mapping[str, Any]) -> float:
-    """Return how far one record may move what its device sends: by one gradient, or by clipped steps."""
+    """Return how far one record may move what its device sends, by the kind of privacy bound in the plan."""
     norm, bound = float(files.config["privacy"]["clipping_norm"]), records.get("bound")
     if bound == "convex":
         return math.sqrt(2 * _squared_input(files))

@@ -56,7 +56,7 @@ def watts(dbm: float) -> float:
 
 
 def device_link(metres: float) -> Link:
-    """Return a device's radio link to its edge server at this distance: rate W log2(1 + p |h|^2 / (N0 W)).
+    """Return a device's radio link to its edge server at this distance, with Shannon's capacity as the rate.
 
     beta = -30 - 37.5 log10(metres / 1 m) is in dB, and is converted; the source computes with it as it is.
     """
@@ -202,7 +202,7 @@ def planned_noise(
     windows: Callable[[int], int],
     subnets: Mapping[Trust, int],
 ) -> NoiseTerm:
-    """Return a function that computes how much planned noise raises the loss, divided by eta tau / 2.
+    """Return a function that computes how much planned noise raises the loss, in units of eta tau / 2.
 
     beta is the smoothness, d the dimension, J the number of sums that an edge server makes in a round, eta
     the learning rate, tau the local steps in a round, and S the number of edge servers (subnets).

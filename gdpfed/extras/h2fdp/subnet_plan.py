@@ -104,7 +104,7 @@ class Windows:
 
     @property
     def _window(self) -> LocalWindows | None:
-        """The accounting event of one window at noise multiplier 1; None if every step is released."""
+        """The accounting event of the steps up to one release, with noise 1; None if each is released."""
         if self.bound is None:
             return None
         return LocalWindows(

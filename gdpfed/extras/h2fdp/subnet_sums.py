@@ -55,7 +55,7 @@ class SubnetSums(TrustedSubnets, SampledSums):
 
 @dataclass(frozen=True, kw_only=True)
 class SubnetSteps(TrustedSubnets, RecordSums):
-    """The mechanism for steps on devices' records: releases every step, or only the last of each window."""
+    """The mechanism for steps on devices' records: releases every step, or only the last of several steps."""
 
     kind: ClassVar[str] = "subnet_steps"
 

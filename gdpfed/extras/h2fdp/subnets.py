@@ -42,7 +42,7 @@ class SubnetConfig(MethodConfig):
 
 @dataclass
 class TrustConfig(SubnetConfig):
-    """The options of methods whose edge servers may be trusted, and of their DP mechanism."""
+    """The options that say which edge servers are trusted, and by which mechanism noise is added."""
 
     mechanism: str = "auto"
     trust: Any = "secagg"
@@ -71,7 +71,7 @@ class TrustConfig(SubnetConfig):
         )
 
     def trust_of_subnets(self) -> tuple[Trust, ...]:
-        """Return each edge server's trust: as listed, or the first ones trusted (`trusted_share` of all)."""
+        """Return each edge server's trust: as listed; or the first ones "trusted", others as `trust`."""
         if isinstance(self.trust, list):
             return tuple(cast("list[Trust]", self.trust))
         trusted = round((self.trusted_share or 0.0) * self.num_subnets)

@@ -66,7 +66,7 @@ class Moments:
 
 
 def moments(cells: Cells, counts: Counts, stddev: float) -> Moments:
-    """Compute a numeric column's mean and standard deviation from the noised counts of its J + 3 cells."""
+    """Compute a numeric column's mean and standard deviation from noised counts in, below and above bins."""
     ends, present = np.asarray(cells.edges), counts[:-1]
     widths = np.diff(ends, prepend=ends[0], append=ends[-1])
     middles = np.concatenate([ends[:1], (ends[:-1] + ends[1:]) / 2, ends[-1:]])

@@ -194,7 +194,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Layout:
-    """All cells that one sum counts, divided into blocks, one for each column or pair of columns.
+    """All cells (values or bins) that one sum counts, in blocks: one for each column or pair of columns.
 
     Attributes:
         columns: each column's cells; with `by_party` the last one is for the party that counts.

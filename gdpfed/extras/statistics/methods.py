@@ -195,7 +195,7 @@ def _check(config: Config) -> None:
 
 
 class RecordStatistics(DPSum):
-    """Counts records in B blocks of table cells; one record or person changes the counts by at most sqrt(B).
+    """Counts records by value or bin in B columns or column pairs; one record's L2 effect is at most sqrt(B).
 
     One step of DP-SGD without a sample: a Gaussian release of all records, so its epsilon holds against
     everyone who does not add noise to it.

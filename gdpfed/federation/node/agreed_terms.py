@@ -38,7 +38,7 @@ def agreed_in_label(label: str) -> str:
 
 
 def check_feared(terms: Terms, corrupt_fraction: float) -> None:
-    """Raise BudgetRefusedError if a run tolerates fewer corrupt members than this node's operator assumes.
+    """Raise BudgetRefusedError if a run subtracts earlier noise, but tolerates too few corrupt members.
 
     Where noise is taken back, a node's own setting protects it only in sums that it is in. All other sums
     follow the terms.

@@ -131,7 +131,7 @@ class Contributor:
         steps_of: "Callable[[TrainingOrder, torch.Tensor, Encoding], Steps]",
         filling: Callable[[Encoding], Steps],
     ) -> Steps:
-        """Return the client's update as `steps_of` encodes it, or `filling(encoding)` if zeros are asked for.
+        """Return the client's encoded update, or zeros (`filling`) if it was not sampled but must contribute.
 
         The round is charged already, and the server sees whether the client answers. So an error that depends
         on the examples is not raised: the client sends zeros, under the same noise as any update.

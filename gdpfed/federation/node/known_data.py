@@ -108,7 +108,7 @@ def dealt_by(settings: NodeSettings, terms: Terms) -> str:
 
 
 def dealt_as_begun(settings: NodeSettings, run: str, order: "TrainingOrder") -> "TrainingOrder":
-    """Return the order, with its lowest batch rate for all records if the data changed since the run began.
+    """Return the order; if records may have changed their budget groups, use the lowest batch rate for all.
 
     Where shares deal records out to groups of budgets, one row more deals all of them out anew. A record that
     pays for the strictest group's steps could be in the most generous one. The least rate costs every record

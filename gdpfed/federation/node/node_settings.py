@@ -159,7 +159,7 @@ class NodeSettings:
         return None if path is None else OwnData(path, held_out, share)
 
     def own_terms(self, terms: Terms, dealt_by: str = "") -> Terms:
-        """Return a run's terms with this node's own rules added: held-out examples, and what a record is.
+        """Return a run's terms with this node's own rules on held-out examples and on what a record is.
 
         `dealt_by`: what decides in which group each of its records is.
 

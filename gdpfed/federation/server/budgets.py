@@ -178,7 +178,7 @@ def keep_ledgers(run: PreparedRun, joined: Joined, enough: int) -> None:
 
 
 def dealt_otherwise(run: PreparedRun, joined: Joined) -> dict[int, str]:
-    """Return the clients whose records fall into other budget groups than planned, each with the reason.
+    """Return a refusal for each client whose new record count would move records to other budget groups.
 
     Shares deal records out by how many there are. With another number a record can pass from a strict group
     to a loose one while the run goes on, and cost more than its own budget. Where data says the group of

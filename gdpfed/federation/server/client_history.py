@@ -142,7 +142,7 @@ class ClientHistory:
         return self._keys.get(client, f"client {client}")
 
     def _read(self) -> tuple[str, dict[str, Runs]]:
-        """Return the file's key ("" before version 3) and clients' past runs; both empty without a file."""
+        """Return the file's key ("" in old files) and clients' past runs; both empty if there is no file."""
         try:
             body = read_json(read_regular(self.path))
             if body["version"] not in READ_VERSIONS:

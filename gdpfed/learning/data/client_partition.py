@@ -113,7 +113,7 @@ class Partition:
 
 
 def _shard_indices(data: Dataset, num_clients: int, client_id: int, seed: int, shards: int) -> Positions:
-    """Return the positions of one client's examples; clients get shards of the examples, sorted by label.
+    """Return the positions of one client's examples: of some shards, cut from all examples sorted by label.
 
     The sorted examples are cut into ``num_clients`` times ``shards`` shards, and each client gets ``shards``
     of them, drawn without replacement: about ``shards`` different labels, or fewer (McMahan, Moore, Ramage,

@@ -145,7 +145,7 @@ def all_names(
 
 
 def _may_have_decimal_commas(rows: Sequence[list[str]], is_row: IsRow) -> bool:
-    """Whether all rows are valid, without an index, if a comma after the first number is a decimal mark.
+    """Whether every row is valid if two adjacent fields, after the first, are read as one decimal number.
 
     The running number itself is passed over: as the whole part of a decimal it would count up, row by row.
     """

@@ -80,7 +80,7 @@ class Cut:
 
 
 def _beyond_person(rows: Rows, columns: Columns) -> int:
-    """Count the training rows of a node's own table that are left out since their person has too many."""
+    """Count the training rows of a node's own table that are left out since a person has too many rows."""
     if rows.persons is None:
         return 0
     trained = rows.persons if rows.for_testing is None else rows.persons[~rows.for_testing]

@@ -1,4 +1,4 @@
-"""Describes table values that contradict the declared columns; raises the first, or collects all."""
+"""Reports table values that contradict the declared columns: an error for the first, or a Fault for each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ class Where:
     found: Callable[[Fault], None] | None = None
 
     def refuse(self, name: str, cells: Cells, wrong: npt.NDArray[np.bool_], words: str) -> None:
-        """Pass wrong values to the function `found`; if that is None, raise LearningError for the first."""
+        """Raise LearningError for the first wrong value, or pass all to the function `found` if it is set."""
         for at in np.flatnonzero(wrong).tolist():
             fault = Fault(int(self.rows[at]), name, cells.text(at), words)
             if self.found is None:

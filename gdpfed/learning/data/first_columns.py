@@ -91,7 +91,7 @@ def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: boo
 
 
 def _counted_up(names: Collection[str]) -> bool:
-    """Whether the column names are only counted numbers: 0, 1, 2 and so on, or 1, 2, 3 and so on."""
+    """Whether the column names are just consecutive numbers: 0, 1, 2 and so on, or 1, 2, 3 and so on."""
     return any([*names] == [str(first + place) for place in range(len(names))] for first in (0, 1))
 
 

@@ -169,7 +169,7 @@ def ending_of(name: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Join the first names for a message, and add how many more there are."""
+    """Join at most `MOST_NAMED` of these names for a message, and add how many more there are."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
 

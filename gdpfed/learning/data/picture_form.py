@@ -79,7 +79,7 @@ class PictureForm:
         return picture.resize((edge, edge), Image.Resampling.BILINEAR)
 
     def pictures(self, pixels: npt.NDArray[np.uint8], y: npt.NDArray[np.int64]) -> Pictures:
-        """Make examples of pictures: pixels (N, channels, height, width) and classes, shape (N,)."""
+        """Make a data set's examples from pixels (N, channels, height, width) and classes, shape (N,)."""
         return Pictures(pixels, y) if self.scale is None else NormalizedPictures(pixels, y, self.scale)
 
 

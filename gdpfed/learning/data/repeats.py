@@ -1,4 +1,4 @@
-"""Looks for signs that a person has several rows in a table: repeated rows, or values of an id column.
+"""Looks for signs that a person has several rows in a table: repeated rows, or repeated id values.
 
 Where a person has several rows and no ``person`` is declared, one row is protected and not the person. No
 program can know it, so the owner of the table is told what looks like it. Where one is declared, the owner is

@@ -47,7 +47,7 @@ class _Slice:
 
 
 def read_scan(path: str, form: PictureForm) -> npt.NDArray[np.uint8]:
-    """Read a scan as a picture, shape (channels, height, width), with the declared window and slice.
+    """Read one slice of a scan as a picture, (channels, height, width), in the way that `form` declares.
 
     Raises:
         LearningError: a file that cannot be read, with several slices of which none is declared, or without a

@@ -305,7 +305,7 @@ def _labels(table: Table, columns: Columns, where: Where) -> Labels:
 
 
 def times_in(table: Table, columns: Columns, times: TimesToEvent, where: Where) -> npt.NDArray[np.float32]:
-    """Return records' times (positions among intervals) and events, float32[N,2]; NaN if missing or wrong.
+    """Return times (counted in time intervals) and events (0 or 1), float32[N,2]; NaN if missing or wrong.
 
     Faults go to ``where``.
     """

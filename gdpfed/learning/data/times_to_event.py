@@ -62,7 +62,7 @@ class TimesToEvent:
         return dict.fromkeys(self.censored, 0) | dict.fromkeys(self.happened, 1)
 
     def labels(self, times: npt.NDArray[np.float64], happened: npt.NDArray[np.int64]) -> Positions:
-        """Convert times and events to labels float32[N,2]: position among time intervals, event (0 or 1).
+        """Convert times and events to labels float32[N,2]: time, counted in intervals, and event (0 or 1).
 
         NaN where a time is below 0 or none, or `happened` is below 0.
         """
@@ -91,7 +91,7 @@ def interval_of(positions: Positions) -> npt.NDArray[np.int64]:
 
 
 def survived(positions: Positions) -> npt.NDArray[np.int64]:
-    """Round censored records' positions to the number of intervals survived: float32[N] -> int64[N]."""
+    """Round censored times, counted in intervals, to whole intervals survived: float32[N] -> int64[N]."""
     found: npt.NDArray[np.int64] = np.floor(positions + np.float32(0.5)).astype(np.int64)
     return found
 

@@ -80,7 +80,7 @@ def _day(text: str) -> tuple[date, str]:
 
 
 def names_no_day(text: str) -> bool:
-    """Whether a text is a date in numbers that no calendar has, whichever part is the day: 31.02.2025."""
+    """Whether a text has the form of a date in numbers, but names a day that does not exist: 31.02.2025."""
     found = next((match for pattern in IN_NUMBERS if (match := pattern.fullmatch(text))), None)
     if found is None:
         return False

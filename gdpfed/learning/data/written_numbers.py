@@ -31,7 +31,7 @@ class UnclearError(ValueError):
 
 @lru_cache(maxsize=2**16)
 def written_number(text: str, decimal: str | None, likely: str = ".") -> tuple[float, str]:
-    """Convert a number in a common notation to a float; also return the notation, such as ``comma``, or "".
+    """Convert a written number to a float; also return the name of its notation (``comma``), "" if plain.
 
     `decimal`: the mark that the site says; None where each cell has to show it. `likely`: what a mark is that
     might be two.

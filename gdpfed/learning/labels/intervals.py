@@ -49,7 +49,7 @@ def share_interval(right: npt.NDArray[np.bool_]) -> Ends:
 
 
 def area_interval(area: float, members: int, others: int) -> Ends:
-    """Return the 95 % interval of an area under the ROC curve: the true areas that a test does not reject.
+    """Return the 95 % interval of an area under the ROC curve, by inverting a statistical test of the area.
 
     The test uses the standard error that the area would have if the assumed true area were right.
 

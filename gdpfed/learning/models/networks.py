@@ -192,11 +192,11 @@ class ConvexBounds:
     smoothness: float
 
     def largest_batch(self, learning_rate: float, batch_rate: float, num_records: int) -> int:
-        """Return the largest batch size at which a step cannot move the models of two runs further apart."""
+        """Return the largest batch size at which a step on one batch moves two models no further apart."""
         return floor(2 * batch_rate * num_records / (learning_rate * self.smoothness) * (1 + 1e-12))
 
     def chance_of_long_step(self, learning_rate: float, batch_rate: float, num_records: int) -> float:
-        """Return the probability of a batch above `largest_batch`, which may move two runs' models apart."""
+        """Return the probability of a batch above `largest_batch`, which may move models further apart."""
         largest = self.largest_batch(learning_rate, batch_rate, num_records)
         if largest >= num_records:
             return 0.0

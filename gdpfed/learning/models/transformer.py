@@ -29,7 +29,7 @@ MISSING = "dataset.{0} needs the packages transformers and peft, which are not i
 
 @dataclass(frozen=True)
 class Architecture:
-    """How to build one architecture with Hugging Face's library transformers: classes, names of sizes, ...
+    """How to build one architecture with Hugging Face's library: Python classes and names of their options.
 
     Attributes:
         config, model: classes of `transformers`.

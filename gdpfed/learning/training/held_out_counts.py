@@ -1,4 +1,4 @@
-"""Counts of a model's right and wrong answers, for a sum over clients, and metrics from the noised counts.
+"""Counts a model's right and wrong answers at a client; computes metrics from noised sums of such counts.
 
 Counts of K classes are a vector of K K + 2 B numbers: the confusion matrix, a row a class and a column an
 answer, then two histograms of a score in B bins of equal width from 0 to 1. Of two classes the score is the

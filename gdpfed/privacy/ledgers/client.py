@@ -122,7 +122,7 @@ class ClientLedger:
         return (*paid_first(also), *also.spent_charges(turns, also, record_group))
 
     def epsilon_with_round(self, delta: float, run: str, round_index: int) -> float:
-        """Return epsilon of all runs that protect the same unit (client or record), plus this round."""
+        """Return epsilon of this round and all runs that protect the same unit as `run`: client or record."""
         own = self.runs_of(self.terms(run).unit)
         runs = [
             (

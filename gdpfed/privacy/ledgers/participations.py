@@ -57,7 +57,7 @@ class Participations:
         return tuple(counts.total() for counts in self._counts)
 
     def turns_in(self, round_index: int) -> list[list[int]]:
-        """Return, per group, the clients in a round; [] unless the plan's epsilon holds against everyone."""
+        """Return each group's clients in a round if the plan's epsilon holds against everyone; else []."""
         if not self._plan.mechanism.against_everyone:
             return []
         return [sorted(each for each in of if round_index in self._turns[each]) for of in self._counts]

@@ -240,7 +240,7 @@ class Ledger:
         return self._participations.of(client_id)
 
     def turns_in(self, round_index: int) -> list[list[int]]:
-        """Return, per group, the clients in a round; [] unless the plan's epsilon holds against everyone."""
+        """Return each group's clients in a round if the plan's epsilon holds against everyone; else []."""
         return self._participations.turns_in(round_index)
 
     def to_dict(self) -> dict[str, Any]:
@@ -319,7 +319,7 @@ class Ledger:
     def _round_of(
         self, index: int, cohorts: Sequence[ClientIds | Sequence[int]]
     ) -> tuple[OpenRound, tuple[list[int], ...]]:
-        """Check cohorts by the plan (PrivacyError); return an OpenRound of them, and the cohorts as lists."""
+        """Return an OpenRound of cohorts, and the cohorts as lists; raise PrivacyError for forbidden ones."""
         if len(cohorts) != len(self._plan.groups):
             raise PrivacyError(f"{len(cohorts)} cohorts for {len(self._plan.groups)} groups; give one each")
         drawn = tuple(self._checked_cohort(index, m, cohort) for m, cohort in enumerate(cohorts))

@@ -169,7 +169,7 @@ class Terms(ABC):
 
     @abstractmethod
     def seen_charges(self, turns: Sequence[int], steps: int) -> tuple[Charge, ...]:
-        """Return the cost against the server of rounds `turns`; for records, that of `steps` DP-SGD steps.
+        """Return the cost, against the server, of rounds `turns` or, for records, of `steps` DP-SGD steps.
 
         The server knows the cohorts.
         """

@@ -26,7 +26,7 @@ class SampledTerms(ABC):
 
 
 class LimitsRounds(ABC):
-    """Terms by which the rounds that a client was in limit the rounds that it may join later."""
+    """Conditions by which the rounds that a client was in limit the rounds that it may join later."""
 
     @abstractmethod
     def check_turn(self, taken: Sequence[int], round_index: int) -> None:

@@ -191,7 +191,7 @@ MOST_SAMPLED = 1 - 1e-6
 
 @dataclass(frozen=True)
 class _Gain:
-    """How much a group contributes to learning, |G_m| q / sigma_m(q), at several sampling rates q."""
+    """A group's gain for learning (expected clients / noise multiplier) at several sampling rates."""
 
     rates: Vector
     values: Vector
@@ -215,7 +215,7 @@ def one_sum_sampling_rates(
     adjacency: Adjacency = "zero_out",
     min_sampling_rate: float = 0.0,
 ) -> tuple[float, ...]:
-    """Return the sampling rates q_m with mean q that maximise the sum of |G_m| q_m / sigma_m(q_m).
+    """Return sampling rates of mean q that maximise the groups' sum of expected clients / noise multiplier.
 
     sigma_m(q) is what the accountant says that group m needs at rate q. Rates are at least
     `min_sampling_rate`, at most one, and within a factor `SPAN` of Problem 1's closed form. sigma_m is

@@ -45,7 +45,7 @@ def skipped_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFraction
 
 
 def small_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFractions:
-    """Return shares of rounds with fewer than `minimum_cohort` clients: in each sum, and in all sums."""
+    """Return the expected shares of rounds with too few clients in each sum, and in all sums at once."""
     require_count("minimum_cohort", minimum_cohort)
     edges = [*starts_of_ranges(plan), plan.num_rounds]
     sums = np.zeros(1 if plan.one_sum else len(plan.groups))

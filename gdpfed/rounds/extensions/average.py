@@ -57,7 +57,7 @@ class ReleasedAverage(Extension):
         return {AVERAGE: self._average, COUNT: np.array(self._count)}
 
     def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]], completed_rounds: int) -> None:
-        """Restore the average that `state_dict` returned; raise ValueError for another state."""
+        """Restore the average that `state_dict` returned; raise ValueError for other names or shapes."""
         if not state:
             return
         if state.keys() != {AVERAGE, COUNT} or state[AVERAGE].ndim != 1:

@@ -79,7 +79,7 @@ class Extension(Observer, ABC):
         """
 
     def opened_run(self, run: "OpenRun") -> None:
-        """Called once the run's files exist and the state of an earlier process, if any, was restored."""
+        """Called when the run's files exist and, in a resumed run, the earlier state is restored."""
 
     def before_rounds(self, run: "OpenRun") -> None:
         """Called before the first round of this process."""
@@ -101,7 +101,7 @@ class Extension(Observer, ABC):
         """Carry out a round that does not train, such as an evaluation; the model stays unchanged."""
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Change a round's requests for sums; store nothing, as it is also called ahead for later rounds."""
+        """Return a round's requests for sums, maybe changed; store nothing: the round may be the next one."""
         return list(requests)
 
     def requested(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> None:

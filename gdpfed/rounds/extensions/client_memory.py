@@ -1,4 +1,4 @@
-"""The server's part of client states: which clients have stored one, and the vector sent to all clients.
+"""What the server knows of states that clients keep: who has stored one, and the vector sent to all clients.
 
 That is the vector that all of them are told, made of released sums, and after which round each client's own
 file was written (`gdpfed.clients.kept_states`).

@@ -176,7 +176,7 @@ def _corrections(fleet: Fleet, noise: SumNoise) -> dict[int, tuple[int, ...]]:
 
 
 def _largest_share(parameters: SumParameters) -> float:
-    """Return the largest standard deviation of one client's noise: that after all tolerated dropouts.
+    """Return the largest standard deviation of one client's noise, reached if all tolerated dropouts occur.
 
     So it is known when keys are agreed for the sum in which parts of it are taken back.
     """

@@ -116,7 +116,7 @@ class Fill(SumExtension):
     def drawn(
         self, fleet: Fleet, round_index: int, cohorts: Cohorts, present: Collection[int] | None
     ) -> Cohorts:
-        """Add clients that send zeros to a round's cohorts; the same cohort always gets the same clients."""
+        """Add clients that send zeros to a round's cohorts; a repeated call adds the same clients."""
         plan, there = self._plan, reachable_by_group(self._plan, present)
         groups = [group.clients for group in plan.groups]
         rates = [group.at(round_index).sampling_rate for group in plan.groups]
@@ -149,7 +149,7 @@ class Fill(SumExtension):
     def sum_checked(
         self, fleet: Fleet, request: SumRequest, round_index: int, parameters: SumParameters
     ) -> SumParameters:
-        """Return ``parameters``; raise OrderError if noise cannot hide one client's update among zeros."""
+        """Return ``parameters``; raise OrderError if noise is too small to hide an update among zeros."""
         filled = fleet.secagg.hides_updates and not kind_of(request.work).once
         if filled and (little := stands_out_of_zeros(parameters.noise_multiplier)):
             raise OrderError(f"{little}. Use smaller budgets, a higher rate, or privacy.against=everyone")
@@ -158,7 +158,7 @@ class Fill(SumExtension):
     def sum_prepared(
         self, fleet: Fleet, request: SumRequest, prepared: PreparedSum, *, ahead: bool
     ) -> PreparedSum:
-        """Mark the clients that only send zeros to fill up a sum; tell all its clients that some do so."""
+        """Mark a sum's clients that send only zeros; tell all its clients that some may do so."""
         if kind_of(prepared.order.work).once:
             return prepared
         prepared = replace(prepared, order=replace(prepared.order, may_fill=True))

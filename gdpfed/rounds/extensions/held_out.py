@@ -113,7 +113,7 @@ def round_requests(
 def record_request(
     method: Method, model: Theta, clients: Sequence[int], most_records: float, num_classes: int
 ) -> SumRequest:
-    """Return the request for counts on held-out records, after the rounds of a run that protects records."""
+    """Return the request for counts on held-out records after a run that protects records has trained."""
     planned = method.plan.held_out
     stddev = 0.0 if planned is None else planned.noise_stddev
     bound = RECORD_MOVES * most_records
@@ -131,7 +131,7 @@ def record_request(
 
 
 def result_of_counts(summed: ClientSum, num_classes: int) -> HeldOutResult | None:
-    """Compute metrics from a noised sum of counts; also for each client if the sum separates clients."""
+    """Compute metrics from a noised sum of counts; for each client too if clients' counts are separate."""
     if summed.total is None:
         return None
     blocks = np.asarray(summed.total).reshape(-1, counts_dimension(num_classes))
@@ -230,7 +230,7 @@ class CountsAfterRounds(Extension):
         return None if run.method.plan.held_out is None else cls()
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the request for the sum of counts, with all clients in the cohort."""
+        """Return the request for counts on held-out records, as if all clients could be reached."""
         everybody = run.method.plan.clients
         return [self._request(run, everybody, flatten(run.task.build_model()))]
 

@@ -26,7 +26,7 @@ class NormsBeforeRounds(Extension):
         return cls() if isinstance(run.method.plan.first, NormHistogram) else None
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the request for the histogram, with all clients in the cohort."""
+        """Return the request for the histogram of update norms, as if all clients could be reached."""
         everybody = run.method.plan.clients
         return [norm_request(run.method, flatten(run.task.build_model()), everybody)]
 

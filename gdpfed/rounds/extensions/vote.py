@@ -32,7 +32,7 @@ class ClientVote(Extension):
         return None if run.method.plan.vote is None else cls()
 
     def largest(self, run: "PreparedRun") -> list[SumRequest]:
-        """Return the request for the sum of votes, with all clients in the cohort."""
+        """Return the request for the sum of votes, as if all clients could be reached."""
         everybody = run.method.plan.clients
         return [vote_request(run.method, flatten(run.task.build_model()), everybody, run.config)]
 

@@ -57,7 +57,7 @@ def call(*words: str, environment: Mapping[str, str] | None = None, data: bytes 
 
 
 def versions() -> dict[str, str] | None:
-    """Return the versions that the report names; return None if there is no engine or no Compose."""
+    """Return the versions of Docker, Compose and the kernel, or None if there is no engine or no Compose."""
     try:
         told = json.loads(call("docker", "info", "--format", "{{json .}}"))
         compose = call("docker", "compose", "version", "--short").strip()

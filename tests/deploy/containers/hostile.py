@@ -31,7 +31,7 @@ print(json.dumps(sorted(set(got))))
 
 
 def gets_nothing(project: Project, node: Node, check: Callable[[str, Callable[[], object]], bool]) -> None:
-    """Check that hostile code gets no file of a node in the app's container, but gets them in the guard's."""
+    """Check that hostile code can read a node's files in the guard's container, but none in the app's."""
     check(
         "code in a node's app gets no data, ledger, identity or guard, and cannot move the guard's socket",
         lambda: stolen(project, node.superexec) == [],

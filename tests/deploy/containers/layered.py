@@ -109,7 +109,7 @@ def _project(root: Path, layers: Layers, host: str, place: Containers) -> Projec
 
 
 def _exchange_keys(root: Path, layers: Layers, cloud: Project, edges: list[Project]) -> None:
-    """Give the edge clients' keys to the cloud; sign their roster and the app as the edges' consortium."""
+    """Give the cloud the edge clients' keys and the app's signature; give all hosts the signed roster."""
     consortium, keys = new_identity(root / "consortium.key"), {}
     for number, (name, edge) in enumerate(zip(layers.edges, edges, strict=True)):
         edge_client = layers.edge_client(name).name

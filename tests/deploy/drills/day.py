@@ -179,7 +179,7 @@ def _signed_before(day: Day) -> bytes:
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Callable[[], None]]:
-    """Mount a small file system on a folder during a ``with`` block; the folder keeps its files.
+    """Mount a small file system, with a copy of a folder's files, on that folder during a ``with`` block.
 
     Gives a function that fills it up. Afterwards the files are on the old file system again.
     """

@@ -135,7 +135,7 @@ def lost(host: Host, check: Checks) -> None:
 
 
 def _spent(host: Host, words: str, name: str) -> bool:
-    """Return whether a run passes its audit, and the printed audit says "1 of 2 rounds charged"."""
+    """Run documented audit commands; return whether 1 of 2 rounds is charged and the run passes its audit."""
     said = host.follow(words, run=name)
     return "1 of 2 rounds charged" in said and audit_run(host.files(name)).passed
 

@@ -71,7 +71,7 @@ def _trained(faulty: FaultyFederation) -> bool:
 
 
 def _move(faulty: FaultyFederation) -> None:
-    """Let the server's gate listen on every address, and start the nodes at the far ends of their lines."""
+    """Let the server's gate (a proxy) listen on all addresses, and start nodes at the lines' far ends."""
     running = faulty.running
     lines = range(FIRST, FIRST + NODES)
     Store(running.home.path).renew("tls", [running.services[GATE]])

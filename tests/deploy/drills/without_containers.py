@@ -48,7 +48,7 @@ systemctl --no-pager --no-legend list-units 'gdpfed-*'
 
 
 def main() -> int:
-    """Run the commands of the section; return the exit status of the first that fails, or 0."""
+    """Run commands of docs/operations.md under systemd; return the first exit status that is not 0, or 0."""
     server, node, restart, train = blocks(SECTION)
     # On this machine the certificate is where it is to be put.
     copied = f"rm -r units\ncp {PUBLIC}/superlink-ca.crt .\nrm {PUBLIC}/superlink-ca.crt\n"

@@ -113,7 +113,7 @@ def ideal(generator, mu, count):
 
 @pytest.mark.parametrize("epsilon", [1.0, 3.0, 6.0])
 def test_alarms_about_ideal_scores_show_most_of_what_is_stated(epsilon):
-    """For 20,000 canaries with ideal scores, the lower bound is 65 % to 100 % of the stated epsilon."""
+    """For 20,000 canaries with ideal scores (of two Gaussians), the bound is 65 % to 100 % of epsilon."""
     curve = PrivacyCurve(*gaussian(1 / dp_accounting.get_sigma_gaussian(epsilon, DELTA)))
     scores, present = ideal(np.random.default_rng(7), curve.separation(0.5), 20_000)
     scale = max(each.scale(curve) for each in alarms_of(scores, present, 0.05 / (12 * NUM_ALARMS)))

@@ -48,7 +48,7 @@ def test_canaries_that_are_asked_too_often_show_it(monkeypatch):
 
 
 def test_a_node_that_does_not_clip_is_found(monkeypatch):
-    """Canaries reveal a node that does not clip, where the encoding does not check the update's norm."""
+    """Canaries reveal a node that does not clip, if the encoding's check of the update's norm is removed."""
 
     def rounded(update, encoding):
         return (update / encoding.grid).round().long().numpy()
@@ -59,7 +59,7 @@ def test_a_node_that_does_not_clip_is_found(monkeypatch):
 
 
 def test_clients_that_add_no_noise_under_masks_are_found(monkeypatch):
-    """Canaries reveal clients that add no noise under masks, where the session does not check the noise."""
+    """Canaries reveal clients that send masked updates without noise, if no code checks for the noise."""
 
     def silent(order, parameters, *more):
         return np.zeros(parameters.dimension, dtype=np.int64)

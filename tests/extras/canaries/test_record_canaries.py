@@ -69,7 +69,7 @@ def test_a_fault_is_found(fault):
 
 
 def test_clients_that_add_no_noise_under_masks_are_found(monkeypatch):
-    """Canaries reveal clients that add no noise under masks, where the session does not check the noise."""
+    """Canaries reveal clients that send masked updates without noise, if no code checks for the noise."""
 
     def silent(order, parameters, *more):
         return np.zeros(parameters.dimension, dtype=np.int64)

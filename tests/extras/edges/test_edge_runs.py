@@ -306,7 +306,7 @@ def test_the_cloud_waits_for_an_edge_that_left_before_it_begins_a_round(tmp_path
     everybody, asked = edge_clients.get_node_ids, []
 
     def node_ids():
-        """Return the nodes, but leave out one edge client in twenty calls after the first round."""
+        """Return all nodes, or all but one edge client in the first twenty calls after a round's updates."""
         asked.append(len(edge_clients.exchanges))
         away = edge_clients.exchanges[-1:] == [{"plain"}] and asked.count(asked[-1]) <= 20
         return list(everybody())[: EDGES - away]

@@ -105,7 +105,7 @@ def test_an_entry_has_the_results_costs_and_audit_of_its_run(output):
 
 @pytest.mark.parametrize(("name", "unit"), [("eicu", "person"), ("eicu-stays", "record")])
 def test_an_entry_of_records_names_everyone(name, unit, stays):
-    """A method for records or persons is stated to protect against everyone; FedAvg states no protection."""
+    """Plans of dp_sum and dp_sgd protect persons or records against everyone; FedAvg's names no adversary."""
     for cell in eicu_cells("bench-records", ["dp_sum", "dp_sgd"], name, stays):
         plan = make_method(cell.config).plan
         if cell.row == "fedavg":
@@ -240,7 +240,7 @@ def test_a_setting_that_one_private_method_alone_accepts_is_ranked():
 
 
 def test_the_adversary_of_a_setting_is_that_of_the_column():
-    """The adversary of a setting is the one that its column names, or else the one of the entries."""
+    """A ranking's adversary is the one that the column's settings name, or else that of all entries."""
     entries = [ENTRY, replace(ENTRY, method="other", against="outsiders")]
     named = [outcome(name, overrides=("privacy.against=everyone",)) for name in ("good", "other")]
     assert Ranking.of(named, entries).adversaries == ["everyone"]

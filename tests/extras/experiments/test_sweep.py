@@ -171,7 +171,7 @@ def test_several_runs_need_multirun(capsys, words):
 
 
 def test_finished_runs_of_other_data_are_refused(tmp_path):
-    """A sweep refuses to reuse runs that were trained on other data, by a hash that it keeps beside them."""
+    """A sweep refuses to reuse finished runs if the data's hash is not the one kept with the runs."""
     hashes = {"data": "a" * 64}
     trained = StubTrainer()
 

@@ -16,6 +16,6 @@ def fedpcs_of(overrides):
 
 
 def asked(method, round_index=0):
-    """The cohorts of a round, and its requests for a model of digits."""
+    """Return the cohorts of a round and the method's requests for sums, for a model of the digits."""
     cohorts = draw_cohorts(method.plan, round_index, bytes(32))
     return cohorts, method.requests(np.zeros(650, np.float32), round_index, cohorts)

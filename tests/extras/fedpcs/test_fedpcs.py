@@ -91,7 +91,7 @@ def summed(total):
 
 @pytest.mark.parametrize("secagg", ["pairwise", "off"])
 def test_the_noise_of_a_real_sum_is_that_of_every_clients_own_budget(tmp_path, secagg):
-    """With tiny budgets, a round's change has the variance of the noise that the clients' budgets ask for."""
+    """With tiny budgets, the model changes in a round by noise of the variance that the budgets require."""
     budgets = [0.01 * (1 + client) for client in range(12)]
     config = load(
         [

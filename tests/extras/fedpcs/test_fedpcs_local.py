@@ -116,7 +116,7 @@ def test_two_updates_under_the_same_noise_are_no_further_apart_than_the_bound():
 
 @pytest.mark.parametrize(("secagg", "engine"), [("pairwise", "batched"), ("off", "sequential")])
 def test_the_noise_of_a_real_sum_of_updates_is_that_of_every_clients_budget(tmp_path, secagg, engine):
-    """With tiny budgets, a round's change has the variance of the noise that the clients' budgets ask for."""
+    """With tiny budgets, the model changes in a round by noise of the variance that the budgets require."""
     budgets = [0.01 * (1 + client) for client in range(10)]
     config = load(
         [

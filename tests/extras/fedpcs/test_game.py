@@ -94,7 +94,7 @@ def test_a_best_response_is_not_worse_than_twenty_random_starts(played):
 
 
 def test_sweeping_the_closed_form_ends_in_worse_optima_than_dynamic_programming():
-    """In a counterexample, dynamic programming finds over 1.2 times the utility of closed-form sweeps."""
+    """In one game, dynamic programming finds over 1.2 times the utility that iterating Theorem 1 finds."""
     clients = game_of(0)
     budgets = clients.first_budgets.copy()
     aversions = clients.aversions.copy()
@@ -260,7 +260,7 @@ def test_theorem_seven_is_the_least_cost_of_a_cap_that_is_spent_in_full():
     best = adaptive_budget(float(cost.noise(2)[0]), 0.3, 0.4)
 
     def of_budget(rho):
-        """Return the cost of equal clients that spend a cap in full, as a function of their budget."""
+        """Return the cost of equal clients that spend the server's cap in full at budget ``rho`` each."""
         return 10 / rho * (0.3 * cost.noise(2)[0] / rho + 0.7 * (rho - 0.1) / 0.4 * rho)
 
     numeric = optimize.minimize_scalar(of_budget, bounds=(0.11, 20), method="bounded").x

@@ -52,7 +52,7 @@ def method_of(*overrides):
 
 
 def test_fed_cbs_draws_by_noised_counts_that_are_clipped_at_0():
-    """Fed-CBS cuts noised class counts at 0, and samples clients inversely to the counts' imbalance."""
+    """Fed-CBS sets negative noised class counts to 0, and samples clients inversely to class imbalance."""
     spending = ClientBudgets(
         budgets=np.ones((1, 3)),
         draw_probabilities=np.full((1, 3), 1 / 3),
@@ -130,7 +130,7 @@ def test_draws_of_delta_go_on_where_they_stopped():
 
 
 def test_the_noise_that_is_taken_out_is_that_of_real_gradients(tmp_path, monkeypatch):
-    """With tiny budgets, squared noised gradients match the noise variance that DELTA subtracts (to 4 %)."""
+    """With tiny budgets, squared noised gradients have the mean that DELTA subtracts as noise, within 4 %."""
     squares = []
 
     def noted(gradients, sigmas):
@@ -216,7 +216,7 @@ def test_an_update_is_read_alone_only_under_its_own_noise_and_without_secure_sum
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Train, stop and resume a run for each rule of draws; return the runs' directories by rule."""
+    """Train, stop and resume one run for each sampling rule; return the runs' directories by rule."""
     directories = {rule: tmp_path_factory.mktemp(rule) / "run" for rule in RULES}
     for rule, directory in directories.items():
         words = [*TWELVE, *RULES[rule], "method.max_participations=2", f"run.directory={directory}"]

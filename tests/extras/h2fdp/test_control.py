@@ -58,7 +58,7 @@ PLANNED = (*BASE, "method.control=planned")
 
 
 def round_cost(dimension, sizes, windows, metres, *, together=False):
-    """Return energy and time of a round: the sums of subnets one after another, then the average of edges.
+    """Return energy and time of a round: devices send to their edges, then edges to the cloud and back.
 
     Of a sum sum_c s_c d Q / R; edges to the cloud and back: E = S p d Q / R, D = 2 S d Q / R.
     """

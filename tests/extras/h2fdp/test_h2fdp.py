@@ -77,7 +77,7 @@ def test_trust_is_a_word_for_each_subnet_or_a_share(overrides, trust):
     ],
 )
 def test_what_a_round_is_charged_for(mechanism, windows, steps, work):
-    """Each of four mechanisms is charged for two rounds of four steps, with two or four sums a round."""
+    """Under each of four mechanisms, two rounds of four steps are charged, with two or four sums a round."""
     aggregations = 4 if mechanism == "step_sum" else 2
     method = made(
         "method=h2fdp", f"method.mechanism={mechanism}", f"method.local_aggregations={aggregations}"
@@ -171,7 +171,7 @@ def cohorts_of(plan):
 
 
 def test_windows_go_on_from_the_subnets_own_models_and_the_round_averages_them():
-    """A subnet's second window starts from that subnet's model, and a round ends with the subnets' mean."""
+    """A subnet's second sum in a round starts from its own model, and the round averages all subnets."""
     method = made("method=hier_fedavg", "method.local_aggregations=2")
 
     def answer(request):
@@ -211,7 +211,7 @@ def seeded_bits(client_id):
 
 
 def one_wave(method, config, requests, secagg):
-    """Return the sums of the requests; the devices draw their batches from fixed keys."""
+    """Return the sums of requests that a new ledger has charged; batches are sampled by fixed keys."""
     task = task_of(config)
     engine = BatchedEngine(task, choose_device("cpu"), bits=seeded_bits)
     ledger = new_ledger(method)
@@ -267,7 +267,7 @@ def test_the_ledger_lets_pass_what_is_planned_and_nothing_cheaper():
 
 
 def test_the_ledger_lets_no_work_pass_whose_windows_the_plan_charges_by_another_bound():
-    """The ledger refuses steps on a convex loss if the plan charges them by the bound for clipped windows."""
+    """The ledger refuses steps accounted by the bound for convex losses if the plan charges another bound."""
     method = made(*CONVEX)
     cohorts = cohorts_of(method.plan)
     requests = method.requests(np.zeros(650, np.float32), 0, cohorts)

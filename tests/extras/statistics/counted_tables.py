@@ -64,5 +64,5 @@ def audited_run(directory, words):
 
 
 def near(figure, value):
-    """Return whether a value is within six standard deviations of noise from a figure."""
+    """Return whether a released figure is within six standard deviations of its noise from `value`."""
     return abs(figure.value - value) <= 3.1 * (figure.high - figure.value)

@@ -180,7 +180,7 @@ def test_a_person_with_all_its_rows_moves_counts_no_further(table, asked):
 
 
 def ordered(table, unit, most_rows, *more, **model):
-    """Return an order to count rows, the encoding of the sum, and the clipping norm."""
+    """Return a tuple: an order for statistics of rows, the encoding of the sum, and the clipping norm."""
     config = resolve(load(settings(table, *more, unit=unit, **model)))
     task = task_of(config)
     bound = config.privacy.clipping_norm

@@ -43,7 +43,7 @@ def statistics_in(directory):
 
 @pytest.fixture
 def hospitals(tmp_path):
-    """A declaration for the server, which holds no row, and each of four nodes with a table of its own."""
+    """Write a declaration for the server, and a declaration and a table for each node; return the folder."""
     (tmp_path / "public").mkdir()
     for client in range(NODES):
         (tmp_path / str(client)).mkdir()
@@ -199,7 +199,7 @@ categorical: {ward: [a, b]}
 
 
 def test_nodes_count_survival_and_their_operators_refuse_it(hospitals, monkeypatch):
-    """Nodes count survival, also if one has no event, and an operator can refuse such statistics."""
+    """Nodes count survival, also a node without events, and a node's operator can refuse these statistics."""
     for client in range(NODES):
         lines = [f"{5 * day},{('alive', 'dead')[client > 0 and day % 2]},30,a" for day in range(8)]
         path = hospitals / str(client) / "own.csv"

@@ -1,4 +1,4 @@
-"""Tests of `gdpfed stats`: derived settings, printed counts, a declaration filled from counts, refusals."""
+"""Tests of `gdpfed stats`: settings that it derives, counts that fill a declaration, and refusals."""
 
 import json
 

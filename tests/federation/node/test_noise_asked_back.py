@@ -187,7 +187,7 @@ def test_a_node_that_wants_signatures_takes_no_noise_back_among_members_that_wer
     ],
 )
 def test_members_of_one_sum_cannot_be_told_other_rounds_or_runs_than_it_is_of(tmp_path, label):
-    """A node removes no noise in a sum whose label names another round or run than the node was told."""
+    """A node removes no noise if the label of the sum names another round or run than the node expects."""
     attack = Attack.after_round_0(tmp_path, mode="active", own_terms=terms(corrupt=0.0), fears=0.0)
     parameters = sum_of(len(VICTIMS) + len(COLLUDERS), len(VICTIMS), label=label)
     with pytest.raises(RemoteProtocolError, match="is not of round 1 of run run"):
@@ -227,7 +227,7 @@ def test_colluders_who_are_all_that_bring_an_update_get_no_noise_back(tmp_path, 
     ids=["rounds", "noise", "taps", "colluders", "none"],
 )
 def test_members_sign_for_no_other_terms_than_those_that_they_have_agreed_to(changes):
-    """A node refuses a sum whose label states other terms than those that the node has agreed to."""
+    """A node refuses a sum if the terms that the sum's label states are not those that the node agreed to."""
     agreed = terms().stream
     other = replace(agreed, **changes).digest if changes else ""
     for digest, own, match in (

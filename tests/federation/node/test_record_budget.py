@@ -260,7 +260,7 @@ ROWS = np.random.default_rng(3).random((40, 2)).astype(np.float32)
 def test_a_second_run_over_records_that_were_dealt_otherwise_counts_at_the_largest_rate(
     tmp_path, caplog, x, client, fits
 ):
-    """A second run is charged more, and refused, if the node's rows, row order or client number changed."""
+    """If a node's rows, row order or client number changed, a second run is charged more and so refused."""
     begun = query("begin", offered(GROUPED), node_with(tmp_path, ROWS))
     assert REFUSAL_RECORD not in begun
     again = query("offer", offered(replace(GROUPED, run="again")), node_with(tmp_path, x, client))
@@ -310,7 +310,7 @@ def test_records_that_are_dealt_anew_within_a_run_have_the_least_rate(tmp_path, 
 
 
 def offered(terms):
-    """Return a message with terms in which the server itself sets the field `dealt_by`."""
+    """Return a server's message whose terms set `dealt_by`, a field that only a node may set."""
     return {TERMS_RECORD: ConfigRecord(dict(replace(terms, dealt_by="the same").to_scalars()))}
 
 
@@ -432,7 +432,7 @@ def test_only_steps_that_are_private_by_themselves_leave_in_clear(own):
 
 
 def test_an_update_in_clear_is_judged_by_the_terms_that_are_charged(own, monkeypatch):
-    """A node sends no unmasked update if the run is begun again with masked sums during its preparation."""
+    """A node sends no unmasked update if the run's terms change to masked sums before the update leaves."""
     budgets = own(epsilon_record=2.0)
     settings = SimpleNamespace(budgets=budgets, policy=SimpleNamespace(check=lambda _: None))
     budget.begin(budgets, IN_CLEAR)

@@ -1,4 +1,4 @@
-"""Tests of a node's file of session keys: only the last sealed state opens, and none of an ended session."""
+"""Tests of a node's file of session keys: only the latest state opens, and an ended session never does."""
 
 import json
 import os

@@ -57,7 +57,7 @@ class OwnBudgets(AuditRule):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """The required plan entries: the scheme by which clients are drawn, and one sum in each round."""
+        """The entries that the plan must have: the kind of client sampling, and one sum in each round."""
         draws = spending_of(self.files)["draws"]
         return {"sampling": "poisson" if draws == "poisson" else "fixed_size", "sums_per_round": 1}
 

@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class GameError(InputError):
-    """The game cannot be played with these numbers."""
+    """Raised if the game cannot be played with the given numbers."""
 
 
 def check_entries(what: str, scalars: Collection[str], told: type[Any]) -> None:

@@ -42,7 +42,7 @@ class ServerCost:
             )
 
     def noise(self, round_index: int) -> Floats:
-        """Return v_i, shape (n,): noise costs the server v_i / rho_i if client i spends rho_i, unweighted."""
+        """Return v_i, shape (n,): client i's noise costs the server v_i / rho_i, times `weight`."""
         return np.asarray(self.scale * self.shares**2 / ((round_index + 1) * self.examples**2))
 
     def of_round(self, round_index: int, chances: Floats, budgets: Floats, reward: float) -> float:

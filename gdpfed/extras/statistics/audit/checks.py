@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Column:
-    """A declared column: the names of its cells, its bins, and whether values may be missing."""
+    """A declared column: its cells (values or bins), the bins' edges, and whether values may be missing."""
 
     name: str
     cells: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Conditions of a run with random allocation: clients pay for each block and are in one of its rounds."""
+"""Conditions under random allocation: a client is in one round of each block of rounds; it pays per block."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from gdpfed.privacy.mechanisms.sampled.terms import SumTerms
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatedTerms(SumTerms, LimitsRounds):
-    """The conditions of a run for a client under random allocation; `charges` are the costs of its blocks.
+    """Conditions for a client under random allocation; `charges` are the costs of the run's blocks of rounds.
 
     Every block is paid for that has a round from `first_round` on.
     """
@@ -28,11 +28,11 @@ class AllocatedTerms(SumTerms, LimitsRounds):
         return sum(charge.count * _block(charge).block_rounds for charge in self.charges)
 
     def event(self, round_index: int) -> AllocatedGaussian:  # type: ignore[override]
-        """Return the event of the block that contains a round; raise PrivacyError after the last round."""
+        """Return the event of the block of rounds that contains this one; raise PrivacyError if none does."""
         return self._place(round_index)[1]
 
     def _place(self, round_index: int) -> tuple[int, AllocatedGaussian]:
-        """Return the first round of the block that contains a round, and the event of the block."""
+        """Return, for the block of rounds that contains this round, its first round and its event."""
         position = 0
         for charge in self.charges:
             block = _block(charge)

@@ -1,4 +1,4 @@
-"""Chooses clients' scheduled rounds (turns), clipping norms and correlated noise for least final noise.
+"""Chooses scheduled rounds (turns), clipping norms and correlated noise for the least noise in the model.
 
 Group m has n_m clients, each with at most k_m turns, b_m = floor(T / k_m) rounds apart, and norm C_m; mu_m is
 that of the Gaussian mechanism that costs exactly eps_m at delta. What is minimised is the noise of the last
@@ -143,7 +143,7 @@ class TurnBudget:
         return np.clip(least, 1, self.equal_turns)
 
     def checked(self, turns: Sequence[int] | None) -> tuple[int, ...] | None:
-        """Check and return the rounds per client; for None, return None, or 1 per group if q < 1 / T.
+        """Check and return rounds per client; for None, return None, or 1 each if rounds are too few for all.
 
         PrivacyError for what cannot be.
         """
@@ -169,7 +169,7 @@ class TurnBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class TurnsOf:
-    """A group's chosen limits on rounds, clipping norm, noise, and taps (noise that is subtracted later).
+    """The values chosen for one group: clipping norm, noise, taps, and limits on the rounds of a client.
 
     Taps are the parts of noise that later rounds subtract.
     """

@@ -17,7 +17,7 @@ from gdpfed.record_steps import PLAIN, kind_of
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduledTerms(Terms, TurnTerms):
-    """The conditions of a run that a client takes part in by turns; its one epsilon holds against everyone.
+    """The conditions of a run in which a client has scheduled rounds (turns); epsilon holds against everyone.
 
     The one charge is that of the earliest and densest turns that the limits allow.
 
