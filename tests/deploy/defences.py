@@ -42,7 +42,7 @@ class Defence:
     removals: tuple[tuple[str, str, str], ...]
 
 
-DEADLINE = ("server_app/exchange.py", "self.timeout_seconds)", "1e9)")
+DEADLINE = ("server_app/exchange.py", "messages.values(), self.timeout_seconds,", "messages.values(), 1e9,")
 ERRORS_TOLERATED = (
     "server_app/exchange.py",
     "            if reason is None:\n",
