@@ -17,6 +17,8 @@ from fastgrad.tape import NotOnTapeError
 # is wrong is further off.
 MOST_OFF, NEXT_TO_NOTHING = 1e-2, 1e-5
 LEAST_NORM = 1e-12
+# Of integer sums that are tried, in clipping norms.
+TRIED_UNIT = 2.0**-30
 
 
 def record_gradients(
@@ -30,7 +32,7 @@ def record_gradients(
 ) -> RecordGradients:
     """Choose how to compute a model's gradients of single records: the first way that agrees with autograd.
 
-    Compared are every record's gradient, and the sum clipped to the middle one of their norms. `model`: the
+    Compared are every record's gradient, and the sums clipped to the middle one of their norms. `model`: the
     architecture, which is copied. `loss`: of shape (n,), one figure a record. `x`, `y`: some records to
     compare by, at least two. `device`: where to compute. `foreign`: the part of the model whose code may
     couple records. Unless its layers are known, it is given one record at a time; programs do not run it.
@@ -47,7 +49,7 @@ def record_gradients(
     plain.trial = trial = theta, x[:, :1], y[:, :1]
     clipping_norm = expected[0].norm(dim=1).median()[None].clamp(min=LEAST_NORM)
     expected_sum = (expected * (clipping_norm / expected.norm(dim=2, keepdim=True)).clamp(max=1.0)).sum(dim=1)
-    without = ""
+    unit, without = TRIED_UNIT * float(clipping_norm), ""
     for make in _forms(model, loss, x[0].shape[1:], device, alone):
         try:
             form = make()
@@ -56,9 +58,9 @@ def record_gradients(
                 # torch warns where vmap would loop over the records.
                 warnings.simplefilter("error")
                 rows = form.rows(theta, x, y)
-                total = form.clipped_sums(
-                    theta, x, y, torch.ones_like(rows[..., 0], dtype=torch.bool), clipping_norm
-                )
+                records = theta, x, y, torch.ones_like(rows[..., 0], dtype=torch.bool)
+                total = form.clipped_sums(*records, clipping_norm)
+                truncated = unit * form.truncated_sums(*records, clipping_norm.double(), unit).double()
         except UncompiledError as error:
             without = f", without compiled loops ({error})"
             continue
@@ -73,7 +75,10 @@ def record_gradients(
         ):
             continue
         form.model.train()
-        if _agree(rows, expected, form.sizes) and _agree(total, expected_sum, form.sizes):
+        sums = (total, truncated.to(total.dtype))
+        if _agree(rows, expected, form.sizes) and all(
+            _agree(each, expected_sum, form.sizes) for each in sums
+        ):
             form.form += without
             form.trial = trial
             return form

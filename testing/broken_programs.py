@@ -22,7 +22,7 @@ _NOISE = "gdpfed.simulation.in_process_fleet.sum_noise_steps"
 _STREAM = "gdpfed.rounds.noise_streams.NoiseStreams.draw"
 _draw_noise = NoiseStreams.draw
 _sum_wave = WatchedFleet.sum_wave
-_clipped_sums = RecordGradients.clipped_sums
+_truncated_sums = RecordGradients.truncated_sums
 _draw = PoissonBatches.draw
 
 
@@ -89,8 +89,9 @@ _STEPS = "gdpfed.learning.training.record_training."
 _FAR = 1e9
 
 
-def _unclipped_sums(self: Any, thetas: Any, x: Any, y: Any, present: Any, norms: Any) -> torch.Tensor:
-    return _clipped_sums(self, thetas, x, y, present, _FAR * norms)
+def _unclipped_sums(self: Any, thetas: Any, x: Any, y: Any, present: Any, *bound: Any) -> torch.Tensor:
+    norms, unit = bound
+    return _truncated_sums(self, thetas, x, y, present, _FAR * norms, unit)
 
 
 def _unclipped_integers(*asked: Any, bounds: Sequence[float], unit: float) -> Any:
@@ -103,7 +104,7 @@ RECORD_FAULTS: dict[str, tuple[str, Callable[..., Any]]] = {
         _STEPS + "gaussian_noise",
         lambda *asked, **how: gaussian_noise(*asked, **how) / 2,
     ),
-    "dp_sgd, no clipping": ("fastgrad.record_gradients.RecordGradients.clipped_sums", _unclipped_sums),
+    "dp_sgd, no clipping": ("fastgrad.record_gradients.RecordGradients.truncated_sums", _unclipped_sums),
     "dp_sgd, one batch for all steps": (
         "gdpfed.learning.training.secret_draws.PoissonBatches.draw",
         lambda self, bits: _draw(self, keystream(bytes(32))),
