@@ -77,7 +77,7 @@ def untrained(overrides: Sequence[str]) -> float:
 
 
 def main() -> None:
-    """Train the public model once, fine-tune it in every variant with each seed, and show the accuracies."""
+    """Train a public model once, fine-tune adapters or all parameters per budget, and show the accuracies."""
     options = read_options(__doc__, overrides=True, seeds=3)
     with tempfile.TemporaryDirectory() as place:
         common = [*PRIVATE, *public_model(Path(place)), *options.overrides]

@@ -51,7 +51,7 @@ class Measurement:
         return "needs a GPU" if "cuda" in self.words and not has_gpu else ""
 
     def run(self, commit: str) -> str:
-        """Run the command, whose tables then show `commit`; return its last error line, or "" on success."""
+        """Run the benchmark, so that its tables name `commit`; return the last line of an error, or ""."""
         command = [sys.executable, *self.words[1:], "--write", str(PROJECT / self.page)]
         named = os.environ | {COMMIT: commit}
         done = subprocess.run(  # noqa: S603

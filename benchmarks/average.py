@@ -18,7 +18,7 @@ SETTING = ("dataset=digits", "privacy.sampling_rate=0.1")
 
 
 def row(method: str, budgets: str, pairs: Sequence[tuple[float, float]]) -> tuple[str, ...]:
-    """Return a table row for a method and its budgets: mean accuracy with and without averaged models."""
+    """Return a method's table row: mean accuracies of last and averaged models, and the gain by averaging."""
     last, average = (statistics.fmean(values) for values in zip(*pairs, strict=True))
     gains = [after - before for before, after in pairs]
     spread = statistics.stdev(gains) if len(gains) > 1 else 0.0

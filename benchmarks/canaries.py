@@ -56,7 +56,7 @@ def gap_row(settings: Sequence[str], views: Iterable[str], epsilon: float) -> tu
 
 
 def fault_row(settings: Sequence[str], name: str, repeats: int) -> tuple[str, ...]:
-    """Return a table row: how often, and how clearly, audits at epsilon 3 find a planted fault."""
+    """Audit a planted fault several times at epsilon 3; return a table row on how often it was found."""
     scales = []
     for _ in range(repeats):
         with nullcontext() if name == NOTHING else broken(name):

@@ -58,7 +58,7 @@ def write_budgets(path: Path) -> Path:
 
 
 def compared(name: str, overrides: Sequence[str], output: Path) -> list[tuple[Line, Worth]]:
-    """Train the runs of a sweep that are not finished yet; compare all runs, and return the comparison.
+    """Train a sweep's missing runs; compare all its runs with models that owners could train without a run.
 
     Raises RunError: a training failed.
     """

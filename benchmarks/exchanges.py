@@ -130,7 +130,7 @@ def guarded(nodes: int, overrides: Sequence[str], mode: str) -> list[Measured]:
 
 
 def main() -> None:
-    """Measure all variants of a round, and show their seconds in a table."""
+    """Measure the variants of a round that the options select, and show the seconds of each in a table."""
     options = harness.read_options(
         __doc__, overrides=True, nodes=6, rounds=5, brief=False, warm=False, modes=False
     )

@@ -61,7 +61,7 @@ def carry_out(words: str, command: Sequence[str], folder: Path, environment: dic
 
 
 def make_environment(folder: Path) -> tuple[list[Step], Path]:
-    """Clone the repository and make its environment, as a new user does; return the steps and bin folder."""
+    """Clone the repository and make its environment; return both steps and the environment's bin folder."""
     clone = ("git", "clone", "--quiet", str(PROJECT), "gdpfed")
     environment = dict(os.environ)
     steps = [carry_out("the checkout", clone, folder, environment)]

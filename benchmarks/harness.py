@@ -50,7 +50,7 @@ CONSOLE = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Measured:
-    """The seconds of every measured round of one program, and the other values in the program's table row.
+    """The seconds of every measured round of one program, and further values for the program's table row.
 
     `facts`: what else its row shows, in the order of the table's columns. `peak_mb`: the most memory of all
     its processes, 0 if it was not measured.
@@ -92,7 +92,7 @@ def measure(contenders: Iterable[Callable[[], Measured]]) -> list[Measured]:
 def comparison(
     title: str, measured: Sequence[Measured], floor: Callable[[Measured], Measured], *headings: str
 ) -> Table:
-    """Make a table of programs: seconds per round, their ratio to a reference program's, and other values.
+    """Make a table of programs: seconds per round, the ratio to a reference program's, and other facts.
 
     The last two headings are those of the seconds and of the ratio, those before them belong to the facts.
     """
@@ -262,7 +262,7 @@ COMMIT = "GDPFED_COMMIT"
 
 
 def present_commit() -> str:
-    """Return the commit that GDPFED_COMMIT names, or else the checked-out commit.
+    """Return the commit in the environment variable GDPFED_COMMIT or, if unset, the checked-out commit.
 
     The checked-out commit ends in ``-dirty`` if files differ from it; "unknown": git does not name it.
     """

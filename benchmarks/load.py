@@ -104,7 +104,7 @@ class Watch:
         self.wrong += not right
 
     def weigh(self) -> None:
-        """Record this process's memory and the size of the largest node state; delete recorded messages."""
+        """Delete stored messages; record this process's memory and the size of the largest node state."""
         for record in (self.grid.sent, self.grid.replies, self.grid.exchanges):
             record.clear()
         self.resident_bytes.append(psutil.Process().memory_info().rss)
@@ -131,7 +131,7 @@ def vanishing(fraction: float, seed: int) -> Callable[[str, int], bool]:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> tuple[Watch, list[RoundLogEntry], int]:
-    """Run the load test; return what was recorded, the rounds' log entries, and how many audits failed."""
+    """Train, then audit run and ledgers; return the `Watch`, the rounds' log, and how many audits failed."""
     vanishes = vanishing(options.dropouts, options.seed)
     grid = grid_of_owners(folder / "ledgers", [BUDGET] * options.nodes, vanishes=vanishes)
     watch = Watch(grid)

@@ -61,7 +61,7 @@ def on_cluster(work: Work, workers: Sequence[int]) -> Measured:
 
 
 def table(work: Work) -> Table:
-    """Make a table of seconds per round on one and several machines, beside one worker on this machine."""
+    """Make a table of seconds per round on one and several machines, compared with one worker alone."""
     measured = measure(
         [
             *(partial(alone, work, each) for each in ALONE),

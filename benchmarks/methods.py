@@ -29,7 +29,7 @@ LINES = {
 
 
 def row(name: str, accuracies: Sequence[float], overrides: Sequence[str]) -> tuple[str, ...]:
-    """Return a table row: the magnitude Lambda of a method's noise, and its accuracies in percent."""
+    """Return a table row: Lambda (the GDPFed paper's noise magnitude), and accuracies in percent."""
     method = make_method(load(overrides))
     magnitude = method.weighting.noise_magnitude(method.plan)
     by_seed = ", ".join(f"{accuracy:.1f}" for accuracy in accuracies)

@@ -162,7 +162,7 @@ def cell(runs: list[FinishedRun]) -> str:
 
 
 def differences(name: str, runs: Mapping[str, list[FinishedRun]]) -> Table:
-    """Make a table of each method's accuracy minus GDPFed+'s, by seed, with 95 % intervals."""
+    """Make a table of each method's mean accuracy difference to GDPFed+, with 95 % intervals over seeds."""
     base = [run.final_result for run in runs[COMPARED_WITH]]
     rows = []
     for method, own in runs.items():
@@ -186,7 +186,7 @@ def _load(path: str | None) -> None:
 def runs_of(
     cells: Sequence[tuple[str, str, int]], words: tuple[str, ...], path: str | None, jobs: int
 ) -> Iterator[Iterable[FinishedRun]]:
-    """Return a context manager that gives a trained run for each triple of settings, method and seed."""
+    """Return a context manager whose value iterates over a trained run for each (settings, method, seed)."""
     if jobs == 1:
         _load(path)
         yield map(_trained_there, cells, repeat(words))

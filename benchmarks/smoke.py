@@ -67,7 +67,7 @@ def _with(**less: int) -> Callable[[Path, Any], object]:
 
 
 def _first(folder: Path, usual: Any) -> object:
-    """Return only the first entry of a benchmark's constant, such as of a list of settings."""
+    """Return only the first entry of ``usual``, a list or mapping that is a constant of a benchmark."""
     return dict(list(usual.items())[:1]) if isinstance(usual, Mapping) else usual[:1]
 
 

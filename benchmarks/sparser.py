@@ -72,14 +72,14 @@ class LowRank(nn.Module):
             self._placed = {"stride": start.stride, "padding": start.padding}
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Apply the layer: (..., inputs) to (..., outputs), or pictures to pictures."""
+        """Apply the layer: linear, from (..., inputs) to (..., outputs), or a convolution of pictures."""
         weight = self.frozen + (self.up @ self.down).view_as(self.frozen)
         apply = nn.functional.conv2d if self._placed else nn.functional.linear
         return apply(inputs, weight, self.bias, **self._placed)
 
 
 def inputs_of(part: nn.Linear | nn.Conv2d) -> int:
-    """Return k, the number of inputs of each output of a layer."""
+    """Return k, the number of inputs on which each output of a linear or convolutional layer depends."""
     return part.weight[0].numel()
 
 

@@ -52,7 +52,7 @@ def with_subnets(data: str, subnets: int, rounds: int, *, watched: bool = False)
 
 
 def without(data: str, subnets: int, rounds: int) -> Measured:
-    """Measure DP-FedAvg without subnets, in as many rounds as take the local steps of one H2FDP round."""
+    """Measure DP-FedAvg without subnets: seconds of all rounds that do the work of one H2FDP round."""
     overrides = [
         *common(data, subnets, (rounds + 1) * WINDOWS),
         "method=dp_fedavg",
@@ -77,7 +77,7 @@ def growth(data: str, sizes: Sequence[int], rounds: int) -> Table:
 
 
 def main() -> None:
-    """Measure rounds with and without subnets, and their growth; show both tables."""
+    """Measure rounds with and without subnets, and with growing numbers of subnets; show both tables."""
     options = read_options(__doc__, overrides=False, subnets=60, growth=GROWTH, rounds=5)
     with tempfile.TemporaryDirectory() as directory:
         draw_pictures(Path(directory))

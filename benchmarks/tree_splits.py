@@ -80,7 +80,7 @@ def leaves(x: Floats, splits: Splits) -> Floats:
 
 
 def noised(total: Floats, noise: float, draws: np.random.Generator) -> Floats:
-    """Add Gaussian noise to a sum, with a public seed, since this is only a measurement."""
+    """Add Gaussian noise to a sum; the generator's seed is public, which suffices for a measurement."""
     return total + noise * draws.normal(size=total.shape)
 
 

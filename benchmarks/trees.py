@@ -61,7 +61,7 @@ def settings(rounds: int, step: float, norm: float) -> tuple[str, ...]:
 
 
 def tuned(fixed: Sequence[str]) -> tuple[int, float, float]:
-    """Choose learning rate, then clipping norm, then rounds, each by the best result of single runs."""
+    """Choose learning rate, then clipping norm, then number of rounds: the best of one run per value."""
     found: dict[tuple[int, float, float], float] = {}
 
     def best(tried: Iterable[tuple[int, float, float]]) -> tuple[int, float, float]:

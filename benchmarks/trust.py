@@ -29,7 +29,7 @@ MIXES: dict[str, tuple[Trust, Trust]] = {
 
 
 def mean_variance(mix: tuple[Trust, Trust], size: int) -> float:
-    """Return the noise variance of a mean over `size` devices, averaged over both trust levels in `mix`."""
+    """Return the mean, over two trust levels, of the noise variance of an average over `size` devices."""
     shared, alone = (
         SecAggConfig(dropout_tolerance=0.0, corrupt_tolerance=corrupt) for corrupt in (CORRUPT_TOLERANCE, 0.0)
     )
@@ -39,7 +39,7 @@ def mean_variance(mix: tuple[Trust, Trust], size: int) -> float:
 
 @styled
 def draw(path: Path) -> None:
-    """Plot the noise variance against the number of devices in a subnet: a line for each mix of trust."""
+    """Plot the noise variance against the number of devices in a subnet, for each pair of trust levels."""
     figure = new_figure(6.4, 3.6)
     axes = figure.subplots()
     sizes = range(3, MOST_DEVICES + 1)

@@ -78,7 +78,7 @@ def weighed(chances: Floats, weights: Floats, variances: Floats) -> Step:
 
 
 def shared_out(chances: Floats, weights: Floats, variances: Floats) -> Step:
-    """Return noise and bias of a model step if client i has weight w_i / W, W = sum over sampled clients.
+    """Return noise and bias of a model step with client weights w_i / W; W: sum of w_j over sampled clients.
 
     With f(t) = prod_j (1 - pi_j + pi_j e^(-t w_j)), the transform of W, both are integrals over t:
 

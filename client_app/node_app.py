@@ -117,7 +117,7 @@ def _refused(asked: str, error: Exception, context: Context, run: str) -> str:
 
 
 def _note(context: Context, asked: str, run: str, cause: str, reason: str = "") -> None:
-    """Record a request in the node's journal, unless the settings that name the journal are invalid."""
+    """Record a request in the node's journal; do nothing if the node's settings are invalid."""
     try:
         check_settings(context.node_config)
     except NodeConfigError:

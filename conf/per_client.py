@@ -80,7 +80,7 @@ def set_numbers(config: "Config", values: dict[str, str]) -> None:
 
 
 def spelled_out(overrides: Sequence[str], config: "Config") -> list[str]:
-    """Return the settings with all clients' numbers in place of a file or distribution of these numbers."""
+    """Return the settings with all clients' numbers written out, in place of a file or a distribution."""
     left, values = taken(overrides)
     found = {key: getattr(config.privacy, key.partition(".")[2]) for key in values}
     return [*left, *(f"{key}={json.dumps(numbers)}" for key, numbers in found.items())]

@@ -57,7 +57,7 @@ class SettingGroup:
 
 
 def setting_groups(choices: Sequence[str] = (), names: Sequence[str] = ()) -> list[SettingGroup]:
-    """Return all settings by group, for all methods; choices such as ``dataset=fmnist`` set the defaults.
+    """Return the settings of all methods by group; choices such as ``dataset=fmnist`` select the defaults.
 
     `names`: of the groups that are wanted; without them all are. Raises ConfigError: a choice that there is
     not.

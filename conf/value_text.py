@@ -14,7 +14,7 @@ _BETWEEN = re.compile(r"[][(){}:,='\"\s]+")
 
 
 def _parts(value: str) -> Iterator[tuple[str, str]]:
-    """Yield the signs and texts of a value in order: (sign, "") for a bracket or quote, else ("", text).
+    """Yield the parts of a value in order: (sign, "") for each bracket or quote, ("", text) for other text.
 
     A quote that nothing closes is a sign, and what follows it is one text.
     """

@@ -97,7 +97,7 @@ def _tree(options: argparse.Namespace) -> Tree:
 
 
 def _place(options: argparse.Namespace, superlink: str) -> Containers:
-    """Return where containers find the SuperLink and, if one node is alone on its host, budget and data."""
+    """Return where containers find the SuperLink and, if a host has one node, the node's budget and data."""
     alone = options.party if options.party not in (None, SERVER) else None
     for name in (BUDGET, DATA_FOLDER):
         if alone is None and getattr(options, name.lower()) is not None:

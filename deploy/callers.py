@@ -190,7 +190,7 @@ class Callers:
 
 
 def _told_of_end(protocol: asyncio.Protocol, ended: asyncio.Future[None]) -> asyncio.Protocol:
-    """Make a connection's protocol object set a future when the connection is lost."""
+    """Make a connection's protocol object set the future `ended` when the connection is lost."""
     lost = protocol.connection_lost
 
     def connection_lost(error: Exception | None) -> None:

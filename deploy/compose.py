@@ -165,7 +165,7 @@ def _of_node(first: Sequence[Any], node: Node) -> list[Any]:
 
 
 def _say_jobs(tree: Tree, federation: Federation, project: Project, party: str | None) -> None:
-    """Set the commands of a Compose file's init and training services from `federation` and `project`."""
+    """Set the commands of a Compose file's init and training services, for `federation` and `project`."""
     services = tree["services"]
     words = services[INIT]["entrypoint"]
     words[3 : words.index("--directory")] = project.words
@@ -228,7 +228,7 @@ def _say_resources(service: Tree, federation: Federation, *, cuda: bool) -> None
 
 
 def _of_party(tree: Tree, party: str, nodes: Sequence[Node], place: Containers) -> Tree:
-    """Reduce a Compose file to one party's services, and open their network to the other parties' hosts."""
+    """Keep only one party's services in a Compose file, and connect them with the other parties' hosts."""
     server = party == SERVER
     outside = {f"{node.supernode}-{GATE}" for node in nodes}
     kept: Tree = {}

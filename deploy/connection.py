@@ -193,7 +193,7 @@ class Connection:
             raise self._locked_out[0]
 
     def _wait(self) -> None:
-        """In the main thread, wait until the proxy or certificate file changes, up to a limited time."""
+        """In the main thread, wait for a limited time until the file of the proxy or certificates changes."""
         if threading.current_thread() is not threading.main_thread() or self._locked_out is None:
             return
         while time.monotonic() < self._locked_out[1] and self._files() == self._read:
@@ -293,7 +293,7 @@ def _number_of(error: BaseException) -> int | None:
 
 
 def _status_of_proxy(error: Exception) -> int | None:
-    """Return the HTTP status of a proxy's answer to CONNECT; 0 without a status, None for other errors."""
+    """Return the HTTP status by which a proxy refused to connect: 0 if unknown; None for other errors."""
     if not isinstance(error, httpx.ProxyError):
         return None
     number = str(error)[:3]

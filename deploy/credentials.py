@@ -212,7 +212,7 @@ class Store:
         return authority
 
     def _secret(self, services: Iterable[Service], party: str) -> bytes:
-        """Return the secret that a party's SuperExec shares with its SuperLink or SuperNode, or a new one."""
+        """Return the secret that a party's services share, or a new one if none of them has a secret yet."""
         for service in services:
             path = credentials_of(self.root, service.name) / SECRET_FILE
             if service.party == party and path.exists():

@@ -168,7 +168,7 @@ def kept(pull: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def deleted(confirm: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap Flower's handler of a confirmed reply, to delete the reply and the message that it answers."""
+    """Wrap Flower's handler that confirms a reply's arrival, so that reply and request are then deleted."""
 
     def confirm_message_received(request: Any, state: Any, task: Any) -> Any:
         answer = confirm(request, state, task)

@@ -91,7 +91,7 @@ def said(text: str, variables: Mapping[str, str]) -> str:
 
 
 def pinned(tree: Tree, variables: Mapping[str, str]) -> Tree:
-    """Return a Compose file that names Flower's images by digest, as environment variables say.
+    """Return a Compose file that names Flower's images by the digests in environment variables.
 
     Raises TopologyError: a variable says none; its line names the command that prints it.
     """

@@ -195,7 +195,7 @@ class Gate:
 
     @contextmanager
     def _taken(self, key: bytes | None, peer: tuple[str, int]) -> Iterator[Share | None]:
-        """Yield the sender's limits and count the request as open meanwhile; None if too many are open."""
+        """Yield a sender's limits while its request counts as open; yield None if too many are open."""
         asker = whose(peer[0]) if key is None else key
         share = self.shares.of_address if key is None else self.shares.of_key
         if self._busy[asker] >= share.at_once or (key is None and self._strangers >= self.shares.strangers):
@@ -285,7 +285,7 @@ def _of_message(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def server_of(gate: Gate, host: str, port: int, certificate: Path, key: Path) -> PatientServer:
-    """Return the web server of the SuperLink's proxy (gate); a signal ends it within a time limit."""
+    """Return the web server of the SuperLink's proxy (gate); it ends within a time limit after a signal."""
     config = uvicorn.Config(
         gate,
         host=host,

@@ -64,7 +64,7 @@ VARIABLES = (
 
 @dataclass(frozen=True)
 class Named:
-    """The files, ports and environment variables that a ServerApp needs under the settings of a training.
+    """The files, ports and environment variables that a ServerApp needs for a training with given settings.
 
     `reads`, `writes`: files. `connects`: ports. `variables`: of the environment, by which a tracker is used.
     """

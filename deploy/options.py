@@ -149,7 +149,7 @@ def _listed(option: str, values: Sequence[float | None]) -> tuple[str, ...]:
 
 
 def exit_status(command: Callable[[], None]) -> int:
-    """Run a command; return its exit status: 0, 2 after a line that says what is wrong, 130 after Ctrl-C."""
+    """Run a command; return its exit status: 0 if done, 2 after an error that it prints, 130 after Ctrl-C."""
     try:
         command()
     except GDPFedError as error:

@@ -14,7 +14,7 @@ from secagg import ACTIVE
 
 
 def secagg_words(federation: Federation, place: Placement | None = None) -> tuple[str, ...]:
-    """Return the secure aggregation settings: mode, and files of the members' and the consortium's keys."""
+    """Return secure aggregation settings: mode, and files of the members' and consortium's public keys."""
     roster, consortium = (
         place.credential(SERVER_SUPEREXEC, name) if place else f"{CREDENTIALS}/{name}"
         for name in (ROSTER_FILE, CONSORTIUM_FILE)
@@ -27,7 +27,7 @@ def secagg_words(federation: Federation, place: Placement | None = None) -> tupl
 
 
 def signed_words(public: str, state: str) -> tuple[str, ...]:
-    """Return the ``deploy.operate train`` options that name signature, public key and SuperLink database."""
+    """Return the ``deploy.operate train`` options with the paths of app signature, key and database."""
     return (
         *("--signature", f"{public}/{APP_SIGNATURE}", "--consortium", f"{public}/{CONSORTIUM_FILE}"),
         *("--database", f"{state}/{DATABASE}"),

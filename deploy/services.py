@@ -1,4 +1,4 @@
-"""Read the services of a federation from ``docker-compose.yml``, and adapt them to where they run."""
+"""Read a federation's services from ``docker-compose.yml``; adapt paths and addresses to where they run."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -110,7 +110,7 @@ def _folder(name: str, volume: Tree) -> Folder:
 
 
 def _placed(service: Service, place: Placement, reader: Service) -> Service:
-    """Return a service with its container's paths, hosts and ports replaced by those of where it will run.
+    """Return a service with its container's paths and addresses replaced by those on the host where it runs.
 
     `reader`: who reads its settings: what a SuperNode is told is for the app that it starts.
     """

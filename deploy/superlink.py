@@ -1,4 +1,4 @@
-"""``python -m deploy.superlink``: run Flower's SuperLink; slow writes and lost replies cost no message.
+"""``python -m deploy.superlink``: run Flower's SuperLink; it loses no message by slow writes or lost replies.
 
 Its state is one SQLite file, and each question of a node or an app writes into it, one at a time. Flower
 gives up after five seconds and answers 500, by which a run ends, or a node's answer is lost. Where many nodes
@@ -58,7 +58,7 @@ def find_tables_under_any_path() -> None:
 
 
 def lose_no_message() -> None:
-    """Wrap Flower's methods for messages and replies, so that a lost answer costs no message.
+    """Wrap Flower's methods for messages and replies, so that no message is lost when an answer is lost.
 
     Raises LaunchError: this Flower has none of such a name.
     """

@@ -62,7 +62,7 @@ class Placement(Protocol):
         """Return the address that a service listens on."""
 
     def port(self, service: str) -> int:
-        """Return the port of a service's API; for a SuperExec, of its health check."""
+        """Return the port of a service's API or, for a SuperExec, the port of its health check."""
 
     def credential(self, service: str, file: str) -> str:
         """Return the path at which a service finds one of its credential files."""

@@ -213,7 +213,7 @@ def _quoted(word: str) -> str:
 
 
 def _one_word(text: str) -> str:
-    """Return an absolute path that units and their script can use without quotes."""
+    """Return an absolute path; raise an error if systemd units and shell scripts would have to quote it."""
     if absolute(text).split() != [text] or set(text) & set("\"'\\%:;&|<>()`*?"):
         raise argparse.ArgumentTypeError(
             f"{text!r} has a space or a mark that systemd or a shell reads otherwise: make a link "

@@ -178,7 +178,7 @@ def install_once(install: Callable[..., Path]) -> Callable[..., Path]:
 
 
 def begin_message(arguments: Sequence[str]) -> None:
-    """Give a fork that handles a message its own name, arguments, signals and random generators.
+    """Set the name, arguments, signal handlers and random seeds of a forked process that handles a message.
 
     Those of the operating system and of OpenSSL differ in every process without this.
     """

@@ -50,7 +50,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point links to files outside docs/ to these files' pages; link the page's notebook, if it has one."""
+    """Make links to files outside docs/ lead to these files' pages; add a link to the page's notebook."""
     markdown = _with_pages_for_neighbours(markdown)
     name = page.file.src_uri.removesuffix(".md")
     return f"{markdown}\n\n[This page as a notebook]({name}.ipynb)\n" if name in NOTEBOOKS else markdown

@@ -105,7 +105,7 @@ def _add_from_states(states: Floats, weights: Floats, gates: Floats, count: int)
 
 @compiled(_F, _F, _F, int64, fastmath={"contract", "reassoc"})
 def _back_to_states(gates: Floats, weights: Floats, states: Floats, count: int) -> None:
-    """Compute the gradient with respect to an LSTM's states, S = G W^T, from that of its gates, G."""
+    """Compute S = G W^T: S and G are the gradients with respect to an LSTM's states and to its gates."""
     units, wide = len(states) // count, len(gates) // count
     whole = count - count % 4
     for n in range(0, whole, 4):

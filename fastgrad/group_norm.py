@@ -28,7 +28,7 @@ _LOWEST = np.float32(-np.inf)
 
 @compiled(_D, int64, float64, _F)
 def _by_group(sums: Doubles, wide: int, entries: float, out: Floats) -> None:
-    """Sum channels by group and divide by `entries`; write this mean for every channel of a group."""
+    """Divide the sum over each group of channels by `entries`, and write this mean for every channel."""
     for first in range(0, len(sums), wide):
         total = 0.0
         for c in range(first, first + wide):
@@ -91,7 +91,7 @@ def _by_parameters(
     by_weight: Doubles,
     by_bias: Doubles,
 ) -> None:
-    """First set the gradients `given` to 0 where ReLU returned 0, then compute those of gamma and beta."""
+    """Set the gradients `given` to 0 where ReLU returned 0; then compute the gradients of gamma and beta."""
     (mean, scale), channels = moments, len(by_weight)
     by_weight[:] = 0.0
     by_bias[:] = 0.0

@@ -1,4 +1,4 @@
-"""Loops compiled by numba; beside matrix products, they take most of the time of a forward and backward pass.
+"""Loops compiled by numba; they and matrix products take most of the time of a forward and backward pass.
 
 All arrays are float32, flat, and in the order (records, height, width, channels), unless said otherwise. A
 kernel adds in the same order for a record whatever stands beside it.
@@ -53,7 +53,7 @@ def _clear(values: Floats) -> None:
 
 @compiled(_F, _PATCHES, _F)
 def patches(pictures: Floats, geometry: PatchGeometry, out: Floats) -> None:
-    """Copy the patch under the kernel at each position, with zeros around the picture.
+    """Copy to ``out`` the patch under the kernel at each position; a picture's surroundings count as zeros.
 
     `pictures`: (count, height, width, channels). `out`: (count, down, right, kernel_height, kernel_width,
     channels).

@@ -197,7 +197,7 @@ Part = Rows | Outer
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What a layer's compiled loops are given: input, parameters, gradient buffer and key of random draws.
+    """The arguments of a layer's compiled loops: input, parameters, gradient buffer and dropout's key.
 
     `inputs`: its input, shape (records, height, width, channels). `parameters`: those of the program, shape
     (d,); read at every pass. `gradient`: of the program, shape (d,); None where gradients are left apart for

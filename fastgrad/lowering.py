@@ -150,17 +150,17 @@ class _Reader:
 
     @property
     def _is_rearranged(self) -> bool:
-        """Whether the features of the present result are in another order than in the model."""
+        """Whether the features of the latest result are in another order than in the original model."""
         return not np.array_equal(self.result.features, np.arange(self.result.shape[2]))
 
     @property
     def _last(self) -> LoweredLayer | None:
-        """The layer that made the present result; None if the result is the input or used several times."""
+        """The layer that made the latest result; None if that is the input or is used several times."""
         at = self.result.stage
         return None if at == EXAMPLES or at in self._shared else self._stages[at]
 
     def _add_stage(self, stage: LoweredLayer, *others: int) -> None:
-        """Append a layer whose inputs are the present result and the results of other layers."""
+        """Append a layer whose inputs are the latest result and the results of the layers in `others`."""
         self._stages.append(stage)
         self._inputs.append((self.result.stage, *others))
         self.result = replace(self.result, stage=len(self._stages) - 1, shape=stage.output)
@@ -247,7 +247,7 @@ class _Reader:
         return np.arange(begin, begin + parameter.numel()).reshape(tuple(parameter.shape))
 
     def _add(self, entries: npt.NDArray[np.int64]) -> int:
-        """Append parameters' indices in the order that compiled loops need; return the first one's place."""
+        """Append parameter indices in the compiled loops' order; return the position of the first one."""
         begin = sum(len(part) for part in self._parts)
         self._parts.append(entries.reshape(-1))
         return begin

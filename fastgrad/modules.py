@@ -51,7 +51,7 @@ def stays(base: Any, entry: Any, threshold: int) -> Any:
 
 
 def offset_of(number: int) -> int:
-    """Return the number that one dropout layer adds to the key, so that layers make different draws.
+    """Return the number that a dropout layer adds to the key, so that each layer drops different entries.
 
     It is l g in the formula of the module's docstring, as a signed integer.
     """
@@ -74,7 +74,7 @@ def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 class DrawnDropout(nn.Module):
-    """`nn.Dropout` that draws from a given key; without a key it draws from torch's generator.
+    """Dropout whose random numbers follow from a given key or, without a key, from torch's generator.
 
     `rate`: the probability p that an entry is dropped. `number`: this layer's number l in the model. `key`:
     the key k of the local step, an int64 buffer without dimensions. `by_key`: whether the key is used.
@@ -202,7 +202,7 @@ class LastPosition(nn.Module):
 
 
 class UnitInputs(nn.Module):
-    """Scales every input to L2 norm 1 and appends a constant b, so that its norm is sqrt(1 + b^2).
+    """Scales every input to L2 norm 1 and appends a constant b: the result has norm sqrt(1 + b^2).
 
     An input of zeros stays zero before b is appended, so its norm is b. `constant`: b; its weights in the
     next layer take the place of a bias.

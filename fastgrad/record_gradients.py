@@ -246,7 +246,7 @@ class RecordGradients:
         return [Rows(torch.cat([part.written_out() for part in same])) for same in zip(*each, strict=True)]
 
     def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
-        """Return every record's gradient for each parameter; all clients' records share one dimension."""
+        """Return all records' gradients for each parameter; the first dimension is all clients' records."""
         if self._vmapped:
             # A layer that draws, such as dropout, draws anew for every record.
             each_record = vmap(grad(self._loss_of_one), in_dims=(None, 0, 0), randomness="different")

@@ -165,7 +165,7 @@ Part = Rows | Outer | OuterSum
 
 
 def part_of_products(uses: Sequence[tuple[Product, torch.Tensor]]) -> Part:
-    """Return all records' gradients for a weight matrix, in the cheapest form, from its recorded uses."""
+    """Return all records' gradients for a weight matrix, from its recorded uses, in the cheapest form."""
     first, gradient = uses[0]
     inputs = first.inputs
     if len(uses) > 1:

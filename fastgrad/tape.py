@@ -281,7 +281,7 @@ class RecordTape(TorchFunctionMode):
 
 
 def goes_by_library(input: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Whether to use torch's own convolution: for one client on a GPU, where the library is fast."""
+    """Whether to use torch's own convolution, which is fast for a single client on a GPU."""
     return input.is_cuda and len(weight) == 1
 
 

@@ -47,7 +47,7 @@ def fork_context() -> ForkContext:
 
 
 def serve_only(parent: int) -> None:
-    """Leave interrupts to the parent process; end when the parent has ended or sends SIGTERM.
+    """Ignore interrupts, which the parent process handles; end when the parent has ended or sends SIGTERM.
 
     Args:
         parent: its process id, as the parent itself knows it.
@@ -102,7 +102,7 @@ def begin_process(program: str, *, ends_with_parent: bool = False) -> None:
 
 
 def make_plain(logger: logging.Logger, *, is_terminal: bool) -> None:
-    """Make Flower's logger print gdpfed's errors in one line and, off a terminal, times but no colours."""
+    """Make Flower's logger print gdpfed's errors in one line; without a terminal, add times, not colours."""
     for handler in logger.handlers:
         handler.addFilter(_own_error_in_one_line)
         if not is_terminal and hasattr(handler, "colored") and hasattr(handler, "timestamps"):

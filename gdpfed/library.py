@@ -41,7 +41,7 @@ Observe = Callable[[RoundLogEntry], None]
 
 
 def register(kind: str, name: str, item: Any, **recommended: Any) -> None:
-    """Register an item, such as a model, which settings in this process can then name; see docs/extending.md.
+    """Register a model, loss or other item under a name that settings can use; see docs/extending.md.
 
     ``register("partition", "mine", share)``, then ``simulate("dataset.partition=mine")``. A data set is an
     option, too: ``register("dataset", "mine", load, num_clients=20)``, then ``simulate("dataset=mine")``.
@@ -127,7 +127,7 @@ def finished_run(path: str | Path) -> FinishedRun:
 
 
 def audit_loop(loop: TrainingLoop, *, num_runs: int = 20, confidence: float = 0.95) -> Any:
-    """Audit a user's training loop with canaries; return a lower bound on epsilon, and tests of its claims.
+    """Audit a user's training loop with canaries: bound epsilon from below, and test what the loop claims.
 
     It is ``gdpfed audit --canaries --loop``: a lower bound on epsilon for all who see what the loop releases,
     and tests of its noise, its clipping and its samples against the numbers that it promises. `num_runs`: how

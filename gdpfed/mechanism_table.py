@@ -1,4 +1,4 @@
-"""Maps each privacy mechanism to its classes, by import path; optional mechanisms are in `extras_table`.
+"""The import paths of every privacy mechanism's classes; those of optional ones are in `extras_table`.
 
 A plan, a node's ledger, a report and an audit each find the class that they need here, by the mechanism's
 name alone. So the audit shares no code with what it audits, and a node reads terms without the mechanism.

@@ -25,7 +25,7 @@ RecordIs = Literal["record", "person"]
 
 
 def person_words(parties: int) -> str:
-    """Return what a record is, if a person: "person at up to 3 parties" for 3, "person" for 1, "" for 0."""
+    """Return words for a record that is a person, as in "person at up to 3 parties"; "" if `parties` is 0."""
     several = f" at up to {parties} parties" if parties > 1 else ""
     return f"person{several}" if parties else ""
 
@@ -115,7 +115,7 @@ def kind_of(work: str) -> WorkKind:
 
 
 def require_record_work(name: str, work: str, *, by_steps: bool = False) -> None:
-    """Raise PrivacyError unless `work` takes steps on records and, if `by_steps`, releases every step.
+    """Raise PrivacyError unless `work` means noisy steps on records and, with `by_steps`, releases each step.
 
     `name`: the setting that the error names. Raises PrivacyError: it is another work, or as in `kind_of`.
     """
@@ -172,7 +172,7 @@ class RecordSteps:
 
 
 def record_move(work: str, steps: RecordSteps) -> float:
-    """Return how much (L2 norm) one record can change what a client computes, before weighting.
+    """Return how far (L2 norm) one record can move the vector that a client computes, before it is weighted.
 
     It is C for each step that draws the record. For window_steps with m steps, it is 2 C m in total.
     """

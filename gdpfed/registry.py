@@ -62,14 +62,14 @@ class Registry(Generic[T]):
         return item
 
     def get(self, name: str) -> T:
-        """Return the item of the registry with this name; it is loaded only now.
+        """Return the item with this name; import it first if the registry has not imported it yet.
 
         Raises error: no item or several items have the name, or the entry point cannot be imported.
         """
         return self._item(name, self._declared())
 
     def items(self) -> dict[str, T]:
-        """Return all items of the registry by name, in alphabetical order; all are loaded.
+        """Return all items of the registry by name, in alphabetical order; import those not imported yet.
 
         Raises error: an item cannot be loaded, as in :meth:`get`.
         """
@@ -77,14 +77,14 @@ class Registry(Generic[T]):
         return {name: self._item(name, declared) for name in self._names(declared)}
 
     def names(self) -> list[str]:
-        """Return all names in the registry, in alphabetical order; nothing is loaded."""
+        """Return all names in the registry, in alphabetical order, without importing any item."""
         return self._names(self._declared())
 
     def _names(self, declared: list[EntryPoint]) -> list[str]:
         return sorted(self._items.keys() | {point.name for point in declared})
 
     def _declared(self) -> list[EntryPoint]:
-        """Return the built-in items and all entry points, without duplicates."""
+        """Return the entry points of built-in items and of installed packages, without duplicates."""
         found = _entry_points(self.entry_point_group, tuple(sys.path))
         return list(dict.fromkeys([*self._built_in, *found]))
 

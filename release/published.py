@@ -1,4 +1,4 @@
-"""The sources of the published project: the app's packages, with another pyproject.toml.
+"""The sources of the published project: the app's packages, and a pyproject.toml made for publishing.
 
 A Flower app's pyproject.toml lists what its nodes install: Flower reads ``project.dependencies`` as it stands
 and no extra, and a bundle of format 1 must name flwr there. So whoever only plans, audits or sums would

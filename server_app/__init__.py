@@ -1,1 +1,1 @@
-"""The Flower side of the server: configuration, round loop, exchanges, files of a run."""
+"""The server's Flower app: reads the configuration, runs rounds over Flower, and writes a run's files."""

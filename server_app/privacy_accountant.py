@@ -1,4 +1,4 @@
-"""Implement Flower's protocol `PrivacyAccountant` with gdpfed's accounting, for Flower's strategies.
+"""Implements Flower's protocol `PrivacyAccountant` by this project's accounting, for Flower's strategies.
 
 What Flower's terms are taken for, with the standard deviation z C of a sum's noise, z being an event's
 `noise_multiplier` and C the strategy's clipping norm:

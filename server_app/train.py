@@ -1,4 +1,4 @@
-"""Train over Flower's grid, from the configuration to the released model."""
+"""Training over Flower's grid, from the configuration to the released model."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -55,7 +55,7 @@ def train(
     evaluate_model: EvaluateModel | None = None,
     more: Sequence[Extension] = (),
 ) -> Theta:
-    """Check everything, then make or open the run directory, then train; return the released model.
+    """Check all input, make or open the run directory, and train over Flower; return the released model.
 
     ``evaluate_model`` stands in for the evaluation on the data's test split, and ``more`` are extensions of
     whoever starts the run.
@@ -156,7 +156,7 @@ def _opened(prepared: PreparedRun, fleet: GridFleet, more: Sequence[Extension]) 
 
 
 def _refuse_simulated(config: Config) -> None:
-    """Raise ConfigError for a precision or backend that only simulations allow: not float32, or not local."""
+    """Raise ConfigError for settings of simulations only: a precision not float32, or a backend not local."""
     precision, backend = config.simulation.precision, config.simulation.backend
     if precision != "float32":
         raise ConfigError(f"simulation.precision={precision} is for gdpfed simulate: leave it out here")

@@ -60,7 +60,7 @@ def _taken_back(
 
 
 def _same_key_again(self: NoiseStreams, name: str, taps: tuple[float, ...], round_index: int) -> SumNoise:
-    """Use noise twice, as a fault: every second round has the noise key of the round before."""
+    """Draw noise with a planted fault: every second round uses the noise key of the round before again."""
     noise = _draw_noise(self, name, taps, round_index)
     last = getattr(self, "last", None)
     if round_index % 2 and last is not None:

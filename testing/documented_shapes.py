@@ -117,7 +117,7 @@ def check_module(module: ModuleType) -> None:
 
 
 def _stated_for(cls: type, method: str) -> str:
-    """Return a method's docstring from the nearest class in which it states array shapes."""
+    """Return a method's docstring that states array shapes, from the nearest class that has such a one."""
     own = cls.__doc__ if method == "__init__" else None
     texts = [own, *(getattr(vars(each).get(method), "__doc__", None) for each in cls.__mro__)]
     return next((text for text in texts if text and re.search(_ARRAY, text)), "")

@@ -1,4 +1,4 @@
-"""Find the processes and directories that the Flower commands of one test have left behind."""
+"""Finds the processes and directories that the Flower commands of one test have left behind."""
 
 import os
 from contextlib import suppress

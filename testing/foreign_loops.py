@@ -151,7 +151,7 @@ def _by_opacus(python: str | Path, rows: Vectors, fault: str) -> dict[str, Any]:
 
 
 def plain_loop(fault: SGDFault = "", *, tells: bool = True, generator: np.random.Generator) -> TrainingLoop:
-    """Return a training loop of DP-SGD in numpy: noised sums of clipped rows.
+    """Return a training loop of DP-SGD in numpy, which adds noise to sums of clipped rows.
 
     `tells`: whether it says who was in a batch.
     """

@@ -40,7 +40,7 @@ SAME = bytes(32)
 
 @dataclass(frozen=True)
 class Sent:
-    """What an honest node contributed to a sum: the bound on its update (0 without update), and its noise."""
+    """An honest node's contribution to a sum: the bound on its update (0 if it sent none), and its noise."""
 
     norm: float
     noise: Noise
@@ -98,7 +98,7 @@ class LyingServer:
         self._sent: dict[int, Sent] = {}
 
     def begin(self, client: int, terms: Terms) -> bool:
-        """Tell an honest node these terms; return whether it agrees to them."""
+        """Offer a run's terms (privacy costs and noise) to an honest node; return whether it agrees."""
         own = self.nodes[client].settings
         try:
             agreed_terms.check_feared(terms, own.policy.corrupt_fraction)
@@ -113,7 +113,7 @@ class LyingServer:
             return next((each.terms for each in file.ledger.runs if each.terms.run == run), None)
 
     def begin_again(self, client: int, terms: Terms) -> bool:
-        """Begin a second run, so that a client may forget the first (`terms`); then begin the first again."""
+        """Make a client begin another run, so that it may forget `terms`; then offer these terms again."""
         with patch.object(ClientLedger, "forget_free", partialmethod(ClientLedger.forget_free, most=1)):
             self.begin(client, replace(terms, run="another run"))
             return self.begin(client, terms)

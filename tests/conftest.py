@@ -1,4 +1,4 @@
-"""Set up the test suite: one thread, checks of array shapes, hypothesis, and the order of the tests."""
+"""Set up pytest: one thread, checks of array shapes, settings of hypothesis, and the order of the tests."""
 
 import atexit
 import gc
@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Turn garbage collection on again, but only for objects made after pytest has collected the tests."""
+    """Turn garbage collection on again, but ignore the objects that pytest made while it collected tests."""
     gc.freeze()
     gc.enable()
 
@@ -99,7 +99,7 @@ def _place(item):
 
 @pytest.fixture(autouse=True)
 def small_runs_are_cheap(request):
-    """In the folders UNDRAWN, skip pictures that no test reads, and (except in simulation/) use one process.
+    """In the folders UNDRAWN, draw no pictures for runs, and use one process except in the folder simulation.
 
     To draw, and to fork two processes, takes each as long as to train.
     """

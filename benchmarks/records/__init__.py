@@ -1,1 +1,1 @@
-"""Benchmarks of record-level DP-SGD: one client beside Opacus and plain SGD, and rounds of many clients."""
+"""Benchmarks of record-level DP-SGD: one client against Opacus and plain SGD, and rounds of many clients."""

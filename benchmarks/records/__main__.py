@@ -158,7 +158,7 @@ def _round_of_cohort(model: str, num_clients: int, directory: Path) -> Any:
 
 
 def main() -> None:
-    """Measure record-level DP-SGD beside Opacus and plain SGD, and show the tables."""
+    """Measure record-level DP-SGD in gdpfed and Opacus, and plain SGD; show the tables."""
     options = read_options(
         __doc__, overrides=False, parts=PARTS, turns=3, device="cpu", ways=tuple(OPACUS_WAYS)
     )

@@ -1,4 +1,4 @@
-"""A program that times gdpfed's training steps: DP-SGD with secret batches and noise, or plain SGD.
+"""A program that times gdpfed's training steps: plain SGD, or DP-SGD with secret random batches and noise.
 
 Per-record gradients are computed in the form that gdpfed chooses for the model, or by autograd (way "tape").
 On a GPU each step is a recorded CUDA graph, or its operations are called one by one (way "called").

@@ -1,4 +1,4 @@
-"""The work that is measured: one client's DP-SGD steps on grey pictures of 28x28 random pixels."""
+"""The work that programs are timed on: one client's DP-SGD steps on random grey pictures, 28x28 pixels."""
 
 import json
 import os
@@ -46,7 +46,7 @@ class Work:
 
     @property
     def batch_rate(self) -> float:
-        """q: the probability with which a step samples a record."""
+        """The probability q with which a step samples a record."""
         return self.expected_batch / self.num_records
 
     def records(self) -> tuple[torch.Tensor, torch.Tensor]:

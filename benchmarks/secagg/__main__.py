@@ -130,7 +130,7 @@ def round_rows(num_clients: int, dimension: int) -> list[Row]:
 
 
 def steps_table(num_clients: int, dimension: int, repeats: int) -> Table:
-    """Make a table of the milliseconds of a secure sum's steps: update to message, and message to sum."""
+    """Make a table of the milliseconds that each step of a secure sum takes, except for making the masks."""
     parameters = parameters_for(num_clients, dimension)
     encoding, bits = parameters.encoding(num_clients), parameters.modulus_bits
     update = np.full(dimension, 0.9 / np.sqrt(dimension), dtype=np.float32)
@@ -189,7 +189,7 @@ def _time(value: float) -> str:
 
 @dataclass(frozen=True)
 class Effort:
-    """How many clients and coordinates the measured sums have, and how often each is repeated.
+    """The sizes of a benchmark: clients and coordinates of the measured sums, and number of repetitions.
 
     Attributes:
         steps: members and dimension of the steps beside the masks.
@@ -211,7 +211,7 @@ QUICK = Effort((120, 1_000_000), (1_000_000, 2_000_000), 5, (30, 100_000), (30, 
 
 
 def main() -> None:
-    """Measure secure aggregation beside the cipher and Flower's SecAgg+, and show the tables."""
+    """Measure secure aggregation, the cipher alone and Flower's SecAgg+, and show them in tables."""
     picture = PROJECT / "docs/secagg_growth.png"
     options = read_options(__doc__, overrides=False, quick=False, noise=False, picture=picture)
     if options.noise:

@@ -1,4 +1,4 @@
-"""Computes the surplus noise in secure sums, and how far one client can shift a sum without detection."""
+"""Computes how much noise a sum can have above the plan, and how far a client can shift it undetected."""
 
 from math import ceil
 
@@ -13,13 +13,13 @@ WANTED = 0.06
 
 
 def levels_of(num_clients: int, corrupt: int, most_levels: int) -> NoiseLevels:
-    """Return how a client's noise is split into removable parts (levels), for sigma = 1 and 20 % dropouts."""
+    """Return the removable parts (levels) of a client's noise for sigma = 1, if up to 20 % may drop out."""
     contributors = Contributors(num_clients, num_clients // 5, corrupt, most_levels)
     return contributors.fitting_levels(1.0, 2 ** (FULL_BITS - 1))
 
 
 def excess_table() -> Table:
-    """Make a table of the largest surplus noise in a sum, by the number of parts of a client's noise."""
+    """Make a table of how far the noise in a sum can exceed the plan, by number of a client's noise parts."""
     rows = []
     for n in (120, 300, 1000):
         for percent in (0, 10):
@@ -37,7 +37,7 @@ def excess_table() -> Table:
 
 
 def push_table() -> Table:
-    """Make a table of the largest vector that a client can add to a sum and go undetected half the time."""
+    """Make a table of the largest vector that a client can add to a sum with a 50 % chance of detection."""
     rows = []
     for n, dimension in ((30, 26_000), (120, 26_000), (30, 1_000_000), (120, 11_000_000)):
         pushes = (

@@ -30,7 +30,7 @@ from testing.secagg_sums import POLICY, make_parameters
 
 @dataclass(frozen=True)
 class RoundCost:
-    """What one secure sum costs: seconds of the median client in each stage, and of the server."""
+    """The costs of one secure sum: seconds of the median client in each stage, and seconds of the server."""
 
     client_seconds: dict[Stage, float]
     server_seconds: float

@@ -1,4 +1,4 @@
-"""Test vectors of privacy audits: canaries' scores in given sums, bounds on epsilon from given guesses."""
+"""Test vectors of audits with canaries: scores from given sums, and bounds on epsilon from given guesses."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

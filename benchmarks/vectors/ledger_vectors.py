@@ -1,4 +1,4 @@
-"""Test vectors of a client's privacy ledger: steps of runs, whether each is allowed, and epsilon after it."""
+"""Test vectors of a client's ledger: actions such as beginning a run, their outcomes, and the epsilons."""
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -111,7 +111,7 @@ EPSILON_OF_A_RUN = 3.0
 
 
 def ledger_cases() -> Iterator[dict[str, Any]]:
-    """Yield a test case for every sequence of runs and rounds, carried out on a client's ledger file."""
+    """Yield a test case for each sequence of actions, which are carried out on a client's ledger file."""
     for name, (own, plans, steps) in SEQUENCES.items():
         terms = {
             run: terms_of(make(EPSILON_OF_A_RUN), 0, run, dropout_tolerance=0.0, corrupt_tolerance=0.0)

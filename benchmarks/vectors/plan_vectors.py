@@ -1,4 +1,4 @@
-"""Test vectors of privacy plans: for given budgets the noise, sampling rates or schedule, and the epsilon."""
+"""Test vectors of privacy plans: budgets, and the noise, sampling rates or schedule planned from them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -62,7 +62,7 @@ def _parameters(settings: dict[str, Any], members: int, sigma: float) -> SumPara
 
 
 def _shares(name: str, settings: dict[str, Any], members: int) -> dict[str, Any]:
-    """Return a test case: one client's share of the noise (as stddev) for every number of contributors."""
+    """Return a test case: the stddev of one client's noise, for each number of clients that add noise."""
     parameters, config = _parameters(settings, members, SIGMA), SecAggConfig(**settings)
     shares = []
     for contributors in range(parameters.fewest_updates, members + 1):

@@ -114,7 +114,7 @@ class PrivacyConfig:
 
     @property
     def unproved_of_turns(self) -> str | None:
-        """The first setting whose value the proof for scheduled rounds (turns) does not cover, or None."""
+        """The first setting whose value the privacy proof for scheduled rounds (turns) excludes, or None."""
         return next((key for key, only in PROVED_OF_TURNS.items() if getattr(self, key) != only), None)
 
     def _validate_price(self) -> None:

@@ -35,7 +35,7 @@ class RunConfig:
 
     @property
     def last_round(self) -> int:
-        """The last round that this process trains: the run's last round, or an earlier one to stop after."""
+        """The last round that this process trains: the run's last round, or an earlier one if configured."""
         return min(self.num_rounds, self.stop_after_round or self.num_rounds)
 
     def validate(self) -> None:

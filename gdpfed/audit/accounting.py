@@ -54,7 +54,7 @@ FIRST = ("vote", "norm_histogram")
 
 @dataclass(frozen=True)
 class SampledSums:
-    """The parameters of noised sums over sampled clients or records, which decide their privacy cost.
+    """The parameters that decide the privacy cost of noised sums over sampled clients or records.
 
     `noise_multiplier` is the standard deviation of the sum's noise in units of the clipping norm; k sums over
     one cohort count as one of 1 / sqrt(k) of it. Of a window of steps whose end alone is released,
@@ -82,7 +82,7 @@ class SampledSums:
         return 1.0 if self.adjacency == "zero_out" else 2.0
 
     def charged_delta(self, delta: float) -> float:
-        """Return the delta used for accounting; discrete noise uses up a small part of delta."""
+        """Return the delta used for accounting, which is slightly below `delta` for discrete noise."""
         return delta - DISCRETE_DELTA if self.noise == "discrete_gaussian" else delta
 
 
@@ -136,7 +136,7 @@ def _sums(event: Mapping[str, Any]) -> SampledSums:
 
 
 def _releases(event: Mapping[str, Any]) -> int:
-    """Count an event's releases: steps or step windows, times the clients that may hold one person's data."""
+    """Return an event's number of releases: steps or step windows, times the clients with a person's data."""
     steps = int(event.get("num_steps", 1)) // int(event.get("window_steps", 1))
     return steps * parties_in(event)
 
@@ -152,7 +152,7 @@ def parties_in(event: Mapping[str, Any]) -> int:
 
 
 def first_rounds(saved: Sequence[Mapping[str, Any]], rounds: int) -> list[tuple[SampledSums, int]]:
-    """Return the privacy costs of the first `rounds` rounds; a begun block of rounds counts as a whole."""
+    """Return the privacy costs of the first `rounds` rounds; a block that has begun counts in full."""
     kept, left = [], rounds
     for charge in saved:
         length = rounds_of(charge["event"])
@@ -258,7 +258,7 @@ def _grid_for(releases: Charges, delta: float, epsilon: float, at_most: float) -
 
 
 def _widest_loss(sums: SampledSums) -> float:
-    """Return about the largest privacy loss of one release, apart from a negligible probability."""
+    """Return approximately the largest privacy loss of one release, ignoring a negligible probability."""
     moved = sums.distance / sums.charged_multiplier
     rate = 1.0 if sums.bound else sums.sampling_rate
     return math.log1p(rate * math.expm1(min(moved * TAIL_DEVIATIONS + moved**2 / 2, 700.0)))

@@ -33,7 +33,7 @@ ORDERS = 63
 
 @dataclass(frozen=True)
 class _Prices:
-    """The functions E(R - k)+ and E(k - R)+ of k, called call and put, for R, a mean of likelihood ratios."""
+    """The functions E max(R - k, 0) (call) and E max(k - R, 0) (put) of k; R: a mean of likelihood ratios."""
 
     call: Callable[[Floats], Floats]
     put: Callable[[Floats], Floats]

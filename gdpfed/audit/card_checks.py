@@ -60,7 +60,7 @@ def check_card(files: RunFiles) -> Iterator[str]:
 
 
 def _conditions(files: RunFiles) -> set[str]:
-    """Return which conditions for model card lines a run meets; those of its mechanism are not included."""
+    """Return which conditions of model card lines a run meets, apart from those of its privacy mechanism."""
     config, plan, holds = files.config, files.plan, set[str]()
     holds |= {"averaged"} if config["method"].get("average", "none") != "none" else set()
     if not _counts_alone(files):
@@ -184,7 +184,7 @@ def _of_columns(declared: Mapping[str, Any], there: bool) -> dict[str, Expected]
 
 
 def _counts_alone(files: RunFiles) -> bool:
-    """Whether the run only releases counts (statistics), so that its model makes no predictions."""
+    """Whether the run only releases counts (statistics) and therefore has no model that predicts."""
     return files.config["method"]["name"] in COUNTING
 
 

@@ -115,7 +115,7 @@ def result_rows(files: RunFiles) -> Mapping[str, list[Fields]]:
 
 
 def _number(counts: Sequence[float]) -> float:
-    """Return the number of records behind noised counts: the sum of all cells of the confusion matrix."""
+    """Return the number of records that noised counts imply: the sum of all cells of the confusion matrix."""
     return math.fsum(counts[: len(counts) - 2 * BINS])
 
 
@@ -235,7 +235,7 @@ def _cells(
 def _with_interval(
     name: str, value: float | None, ends: Sequence[float] | None, examples: int
 ) -> Collection[str]:
-    """Return all texts that state a metric and its interval correctly; recompute an accuracy's interval."""
+    """Return all texts that correctly state a metric and its interval; accuracy's interval is recomputed."""
     if examples < FEWEST:
         return {TOO_FEW}
     if value is None or math.isnan(value):

@@ -60,7 +60,7 @@ def metrics_of_records(counts: Floats, noise_stddev: float) -> Found:
 
 
 def metrics_of_clients(rates: Floats, noise_stddev: float) -> Found:
-    """Compute accuracy, with an interval, from noised sums of each client's fractions of right answers."""
+    """Compute accuracy and its interval from noised sums of clients' fractions of right and wrong answers."""
     right, wrong = (float(rate) for rate in rates)
     whole = right + wrong
     if whole <= 0 or whole < LEAST_SIGNAL * noise_stddev:

@@ -51,7 +51,7 @@ LEAST_SHORT = 1e-6
 
 
 def check_known_noise(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
-    """Check that a round's sums have all planned noise even without the noise that colluding members know."""
+    """Check that, in each sum of a round, the noise unknown to colluding members is as large as planned."""
     if not files.plan["private"]:
         return
     logged = len(record.get("noise_shares", ()))

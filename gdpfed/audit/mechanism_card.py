@@ -49,7 +49,7 @@ class MechanismCard(ABC):
         return None
 
     def inference_row(self, index: int, number: int) -> Fields:
-        """Return the mechanism's own values in the card's row on membership inference, such as the budget."""
+        """Return further values for the card's row on membership inference; by default an empty mapping."""
         return {}
 
     def fields(self) -> Fields:

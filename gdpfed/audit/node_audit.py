@@ -121,7 +121,7 @@ class NodeEntry(ABC):
 
     @property
     def held_out(self) -> Charges:
-        """The privacy cost of a held-out record, for one noised sum of counts; empty without such a sum."""
+        """The privacy cost of the noised sum of counts to a held-out record; empty without such a sum."""
         return self._paid("held_out")
 
     @property
@@ -131,7 +131,7 @@ class NodeEntry(ABC):
 
     @property
     def first_sent(self) -> Charges:
-        """The privacy costs of sums before the first round: only of sums to which this client contributed."""
+        """Of the sums before the first round, the privacy costs of those to which this client contributed."""
         return [charge for entry in FIRST if self.saved.get(SENT[entry]) for charge in self._paid(entry)]
 
     def _paid(self, entry: str) -> Charges:
@@ -192,7 +192,7 @@ class NodeEntry(ABC):
 
     @abstractmethod
     def audits(self, alike: Sequence["NodeEntry"]) -> Iterator[NodeRunAudit]:
-        """Yield audit results of this run, composed with all earlier runs that protect the same unit."""
+        """Yield this run's audit results; epsilon includes earlier runs that protect the same unit."""
 
     def server_epsilon(self, alike: Sequence["NodeEntry"], figure: float) -> float:
         """Return ``figure``, an epsilon against the server, or inf if an edge server saw single updates."""
@@ -245,7 +245,7 @@ class NodeAudit:
 
     @property
     def held(self) -> tuple[bool, ...]:
-        """For each run, whether it kept its budget; all false if the ledger contradicts itself."""
+        """For each run, whether epsilon is within the budget; all false if the ledger contradicts itself."""
         return tuple(not self.findings and run.within_budget for run in self.runs)
 
 
@@ -326,7 +326,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _ledger_and_lock(path: Path) -> tuple[Any, list[str] | None]:
-    """Read a ledger file and, from its lock file, the hashes that the ledger may have (None: no lock file).
+    """Read a ledger file, and from its lock file the hashes that the ledger may have; None without lock file.
 
     The node may write meanwhile: both belong together if the lock is the same before and after.
     """
@@ -344,7 +344,7 @@ def _ledger_and_lock(path: Path) -> tuple[Any, list[str] | None]:
 
 
 def _entries(data: Any) -> tuple[bool, list[NodeEntry]]:
-    """Return whether the checksum in a ledger file is right, and the runs in the ledger."""
+    """Return two values: whether the checksum in a ledger file is right, and the runs in the ledger."""
     if not isinstance(data, dict) or not {"ledger", "sha256"} <= data.keys():
         raise ValueError("it holds no ledger with its checksum")
     body = data["ledger"]

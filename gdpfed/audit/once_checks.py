@@ -28,7 +28,7 @@ MOVED = math.sqrt(2)
 
 @dataclass(frozen=True)
 class _Sum:
-    """A kind of sum that is made once in a run, such as a vote, with the words for it in files and messages.
+    """A kind of sum that is made once in a run, such as a vote, with its file and its names in messages.
 
     `client_moves`: how far a whole client moves it that is zeroed. `first`: whether it comes before rounds.
     """
@@ -90,7 +90,7 @@ def check_once(files: RunFiles) -> Iterator[str]:
 
 
 def _check_charge(files: RunFiles, kind: _Sum) -> Iterator[str]:
-    """Check that the plan charges a one-time sum as one noised sum, and no more than the smallest budget."""
+    """Check that a one-time sum is charged as one noised sum, with epsilon within the smallest budget."""
     plan, planned = files.plan, files.plan[kind.entry]
     charge = planned["charge"]
     event = charge["event"]

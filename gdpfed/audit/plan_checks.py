@@ -96,7 +96,7 @@ def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
 
 
 def _check_events(files: RunFiles, index: int) -> Iterator[str]:
-    """Check that a group's privacy costs and the plan agree on adjacency, sampling, noise and norm."""
+    """Check that the plan and a group's privacy costs agree on adjacency, sampling, noise and norm."""
     plan, group = files.plan, files.plan["groups"][index]
     events = [charge["event"] for charge in group["charges"]]
     for key, otherwise in STATED.items():

@@ -61,7 +61,7 @@ class MostSpent:
 
 @dataclass(frozen=True)
 class GroupAudit:
-    """The audit's epsilons for a client group, or for its records with one budget; inf means no guarantee.
+    """An audit's epsilons for a client group, or for its records that share a budget; inf means no guarantee.
 
     Attributes:
         group: its index.
@@ -153,7 +153,7 @@ class AuditRule(ABC):
 
     @property
     def asked_budgets(self) -> Any:
-        """The configured privacy.budgets; if a list, groups have its entries, or all have the smallest."""
+        """The setting privacy.budgets; if a list, each group has its entry, or all have the smallest one."""
         return self.files.config["privacy"]["budgets"]
 
     @property
@@ -210,7 +210,7 @@ class AuditRule(ABC):
         yield from ()
 
     def kept_noise(self, index: int) -> float:
-        """Return the noise stddev in the sum of all rounds, relative to independent noise; by default 1."""
+        """Return the noise stddev in the sum of all rounds, as a multiple of independent noise; default 1."""
         return 1.0
 
     def planned_noise(self, index: int, round_number: int, size: int) -> float:

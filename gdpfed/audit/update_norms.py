@@ -94,7 +94,7 @@ def norm_rows(files: RunFiles) -> list[Fields]:
 
 
 def _fitting(found: Mapping[str, Any]) -> float | None:
-    """Return the smallest multiple of the clipping norm that surely bounds over 90 % of updates, or None."""
+    """Return the smallest multiple of the norm that bounds over 90 % of updates with confidence, or None."""
     if not found:
         return None
     within: Sequence[Sequence[float]] = shares_of(found)

@@ -1,4 +1,4 @@
-"""``gdpfed adapt``: fit a trained model to the own rows of one data owner (party); no row is sent."""
+"""``gdpfed adapt``: fit a trained model to the rows of one data owner (party), without sending any row."""
 
 import argparse
 

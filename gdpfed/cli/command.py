@@ -184,7 +184,7 @@ def epilog_of(examples: str) -> str:
 
 @contextmanager
 def busy(words: str) -> Iterator[None]:
-    """Show ``words`` on a terminal while the ``with`` block runs; elsewhere, print them if the block is slow.
+    """Show ``words`` while the ``with`` block runs; without a terminal, print them only if the block is slow.
 
     It goes to standard error, so what a command prints can go through a pipe.
     """

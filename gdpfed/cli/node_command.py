@@ -156,7 +156,7 @@ def _status(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Map
 
 
 def _draw(found: "Sequence[NodeStatus]", picture: "Path") -> None:
-    """Plot the epsilon that each client (or group of records) of a node has spent, run by run."""
+    """Plot for each client (or group of records) of a node how much epsilon is spent after each run."""
     from gdpfed.report.spending import Spending
     from gdpfed.report.spent_picture import draw_spent
 

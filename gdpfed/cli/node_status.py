@@ -116,7 +116,7 @@ class NodeStatus:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the node's status as a dictionary for JSON, in which infinity means no limit."""
+        """Return the node's status as a dictionary for JSON; a limit that is not set is infinity."""
         return {
             "ledger": str(self.ledger),
             "passed": self.passed,
@@ -138,13 +138,13 @@ class NodeStatus:
         }
 
     def tables(self) -> list[Table]:
-        """Return tables of what is left of budgets, of the last runs and of the last refusals."""
+        """Return tables of the budgets that are left, of the last runs, and of the requests last refused."""
         tables = [self._left(), self._runs()] if self.audit.runs else []
         return [*tables, *([self._refused()] if self.refusals else [])]
 
     @property
     def last_line(self) -> str:
-        """Return a line: times of the last query and the last ledger change; before any run, also budgets."""
+        """Return a line: times of the last query and ledger change and, before any run, also the budgets."""
         heard = "never" if self.heard is None else f"{_minute(self.heard)} UTC"
         last = f"last query to every node {heard}, ledger last changed {_minute(self.changed)} UTC"
         if self.audit.runs:

@@ -21,7 +21,7 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{self.prog}: {said}; '{self.prog} --help' shows how it is called")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse the options; raise InputError for an unknown one; return all other words, to parse later."""
+        """Parse options; raise InputError for an unknown one; return the other words, for later parsing."""
         found, further = super().parse_known_args(args, namespace)
         for word in further:
             if word.startswith("-") and len(word) > 1:

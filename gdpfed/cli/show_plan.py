@@ -1,4 +1,4 @@
-"""Shows privacy plans (noise, rates, epsilon) on the terminal: one with warnings, or many side by side."""
+"""Shows privacy plans (noise, rates, epsilon) on the terminal: one plan with warnings, or a table of many."""
 
 from collections.abc import Sequence
 
@@ -25,14 +25,14 @@ TABLES = ("csv", "parquet")
 
 
 def show_plan(console: Console, config: Config, method: Method, *, details: bool = False) -> None:
-    """Print a privacy plan: heading, table, and notes on chosen settings, parties and weak points."""
+    """Print a plan: heading, table, and notes on chosen settings, parties and the plan's weak points."""
     console.print(heading(method, config.secagg))
     console.print(plan_table(method, details=details, further=plan_details(method.plan, config)))
     _show_notes(console, config, method)
 
 
 def show_heading(console: Console, config: Config, method: Method) -> None:
-    """Print three lines about a run's privacy plan, and the plan's weak points."""
+    """Print three lines about a run's privacy plan, then notes such as warnings about its weak points."""
     console.print(heading(method, config.secagg))
     _show_notes(console, config, method)
 
@@ -87,7 +87,7 @@ def load_unit(overrides: Sequence[str]) -> str:
 
 
 def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANTS) -> list[ComparedPlan]:
-    """Plan every method against outsiders with each accountant, and some methods also against everyone.
+    """Plan each method, with epsilon against outsiders; for some, also against the server and members.
 
     Raises ConfigError: overrides that no method takes.
     """
@@ -118,7 +118,7 @@ def comparison(overrides: Sequence[str], accountants: Sequence[str] = ACCOUNTANT
 
 
 def record_comparison(overrides: Sequence[str]) -> list[tuple[str, str, Method | str]]:
-    """Plan every record-level method in each way to treat unequal budgets; return names and plans or errors.
+    """Plan each record-level method for each way to treat unequal budgets; return names, and plans or errors.
 
     Raises ConfigError: overrides that no method takes.
     """
@@ -141,7 +141,7 @@ def comparison_dict(row: ComparedPlan) -> dict[str, object]:
 
 
 def record_comparison_dict(name: str, differs: str, planned: Method | str) -> dict[str, object]:
-    """Return one entry of the comparison of methods for records as a dictionary for JSON."""
+    """Return one entry of the comparison of record-level methods as a dictionary for JSON."""
     outcome: dict[str, object] = {"refused": planned} if isinstance(planned, str) else planned.describe()
     return {"method": name, "differs": differs, **outcome}
 

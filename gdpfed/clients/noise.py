@@ -20,7 +20,7 @@ BitsOf = Callable[[int], RandomBytes]
 
 
 def secret_bits(client_id: int) -> RandomBytes:
-    """Return a secret random stream with a fresh key; the argument, a client's number, is not used."""
+    """Return a secret random stream with a fresh key; `client_id` is not used."""
     return keystream(os.urandom(32))
 
 
@@ -94,7 +94,7 @@ def keyed_steps(
 
 
 def check_keyed(encoding: Encoding) -> None:
-    """Raise OrderError if surplus noise is to be removed from a sum: noise from a key cannot be split."""
+    """Raise OrderError if a sum splits noise into removable parts, since noise from a key cannot be split."""
     if encoding.levels is not None and encoding.levels.multipliers:
         raise OrderError("noise that is subtracted later must be discrete_gaussian, not gaussian")
 

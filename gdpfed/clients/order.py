@@ -48,7 +48,7 @@ class OrderError(InputError):
 
 
 def stands_out_of_zeros(noise_multiplier: float) -> str:
-    """Say why this noise cannot hide one client's update if all others send zeros; return "" if it can.
+    """Say why this noise cannot hide a client's update in a sum in which all others send zeros; "" if it can.
 
     Among zeros, only the noise hides an update. It suffices if it is at least 1 / `LARGEST_RATIO` of the
     bound, as the other members' updates may be.
@@ -154,7 +154,7 @@ class TrainingOrder:
 
     @property
     def record_groups(self) -> tuple[tuple[float, ...], int]:
-        """The fraction of the records in each group, and the seed by which groups are drawn."""
+        """The fraction of the records in each group, and the seed by which records are assigned to groups."""
         return self.task.record_shares, self.task.seed
 
     @property
@@ -164,7 +164,7 @@ class TrainingOrder:
         return kind_of(self.work).own_noise and steps is not None and steps.noise_multiplier > 0
 
     def context(self, theta: npt.NDArray[np.float32]) -> bytes:
-        """Hash the server's instruction and the model; clients that compute the same get the same hash.
+        """Return a hash of the model and of the instruction without the client's own values (norm, weight).
 
         The client's own norm, weight, steps and `fills` are left out, since they differ between the clients
         of a sum. The ranges of all norms and weights, and `may_fill`, are hashed. So a client whose values

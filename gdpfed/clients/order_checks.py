@@ -36,7 +36,7 @@ def check_order(
     *,
     trains_here: bool = True,
 ) -> None:
-    """Raise an error if a client could not carry out the server's instruction, whatever its data are.
+    """Raise an error if a client cannot carry out the server's instruction, whatever data the client has.
 
     `order`: the instruction for this client. `theta`: the model, shape (d,). `encoding`: the sum's integer
     grid. `client_id`: the client's number. `trains_here`: whether this process builds the model.
@@ -79,7 +79,7 @@ def check_model(task: Task) -> None:
 
 
 def check_source(order: TrainingOrder, own_data: OwnData | None) -> None:
-    """Raise an error if an instruction (order) names an unknown data set or does not fit the own data.
+    """Raise an error if an instruction (order) names an unknown data set or does not fit a client's data.
 
     `own_data`: where the client's own examples lie; they are not read. None if it trains on its part of the
     task's data set, which is published, or is the server's in a simulation.
@@ -119,6 +119,6 @@ def check_numbers(order: TrainingOrder) -> None:
 
 
 def check_grid(order: TrainingOrder, encoding: Encoding) -> None:
-    """Raise OrderError if a sum rounds too coarsely for what clients compute."""
+    """Raise OrderError if the integer grid of a sum is too coarse for the computation that clients do."""
     if (check := function_of(order.work, "check_grid")) is not None:
         check(encoding)

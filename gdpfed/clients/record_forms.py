@@ -59,7 +59,7 @@ built_gradients = lru_cache(maxsize=1)(gradients_of)
 def graphs_of(
     task: Task, gradients: RecordGradients, record: Record | None, examples: Examples | None = None
 ) -> tuple[RecordGraphs | None, str]:
-    """Record DP-SGD steps as CUDA graphs if a trial succeeds; return the graphs and a text on the outcome.
+    """Try to record DP-SGD steps as CUDA graphs; return the graphs or None, and a text on the outcome.
 
     Args:
         task: whose model it is.
@@ -84,5 +84,5 @@ def built_graphs(task: Task, device: torch.device) -> RecordGraphs | None:
 
 
 def of_persons(model: nn.Module, loss: Loss) -> tuple[nn.Module, Loss]:
-    """Make a model and a loss for persons, who have several rows each, from those for single rows."""
+    """Make a model and a loss for persons with several rows each, from a model and a loss for single rows."""
     return PersonModel(model), person_loss(loss)

@@ -1,4 +1,4 @@
-"""Code that all client computations on single records use: descriptions of clients, and checks of orders.
+"""Code shared by client computations on single records: describes clients, and checks training instructions.
 
 The code is that of one client on its node and of many clients in a simulation.
 """
@@ -61,7 +61,7 @@ class RecordJobs:
 
     @property
     def bounds(self) -> list[float]:
-        """How far one record may move each client's result, with an allowance for rounding."""
+        """For each client, the largest effect that one record may have on the result before rounding."""
         return [record_bound(order, self.theta.shape[-1], self.grid) for order in self.orders]
 
     def noised_updates(self, bound: StepBound = "record") -> torch.Tensor:
@@ -90,7 +90,7 @@ def holder_of(
     bits: BitsOf,
     labels: Labels | None = None,
 ) -> RecordHolder:
-    """Describe a client for DP-SGD steps: its number, its records and its secret random batches.
+    """Return a client's data for DP-SGD steps: record positions, step parameters, batches and random bits.
 
     Args:
         order: the client's own.
@@ -111,7 +111,7 @@ def holder_of(
 
 
 def checked_steps(order: TrainingOrder) -> RecordSteps:
-    """Return the parameters of an order's DP-SGD steps, after checking that they are valid.
+    """Return the DP-SGD parameters in a server's training instruction, after checking that they are valid.
 
     Raises OrderError: nothing, or numbers that are not for its work.
     """
@@ -198,7 +198,7 @@ def check_convex(order: TrainingOrder, bounds: ConvexBounds | None) -> ConvexBou
 
 
 def check_rounding(order: TrainingOrder, theta: npt.NDArray[np.float32], expected_batch: float) -> None:
-    """Raise OrderError if rounding in local steps could move the final model noticeably.
+    """Raise OrderError if float64 rounding in local steps could break the bound on one record's effect.
 
     The end is a sum S of steps in float64, read as (theta_i - theta) B / eta, or without B where each step
     is clipped. Let R bound the models on the way, u = 2**-53, and D be the number of records. In either of
@@ -237,7 +237,7 @@ def check_rounding(order: TrainingOrder, theta: npt.NDArray[np.float32], expecte
 
 
 def alone(job: Job, updates: Updates) -> torch.Tensor:
-    """Compute one client's result from its records, before weighting: shape (d,), float64."""
+    """Compute one client's unweighted result by `updates`, which also serves many clients: (d,), float64."""
     data = job.examples()
     # After the examples were read: if they had changed before, the order that comes back knows it.
     order = job.dealt(job.order)
@@ -263,7 +263,7 @@ def taken_from(data: Split, device: torch.device) -> Take:
 
 
 def checked_model(order: TrainingOrder) -> nn.Module:
-    """Build and return the order's model; raise OrderError if the order's DP-SGD steps are invalid."""
+    """Build and return the model; raise OrderError if the server's instruction has invalid DP-SGD steps."""
     model = built_gradients(order.task, choose_device(order.device)).model
     checked_steps(order)
     return model
@@ -277,7 +277,7 @@ def check_window(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding:
 
 
 def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch.Tensor:
-    """Run local steps; return model changes, scaled so that a record moves each by at most `jobs.bounds`."""
+    """Return clients' model changes by local steps, scaled so that `jobs.bounds` limits a record's effect."""
     convex, bounds, eta = bound == "convex", jobs.bounds, jobs.orders[0].training.learning_rate
     for order, holder in zip(jobs.orders, jobs.holders, strict=True):
         check_rounding(order, jobs.theta, holder.batches.expected_size)
@@ -293,7 +293,7 @@ def ends_of_windows(jobs: RecordJobs, bound: Literal["convex", "step"]) -> torch
 
 
 def record_bound(order: TrainingOrder, dimension: int, grid: float) -> float:
-    """Return how far one record may move a result: the distance C used in accounting, minus rounding error.
+    """Return how far one record may move a client's result: the accounting's distance C minus rounding error.
 
     Let S and S' be the sums with a record and without. They differ by C - grid sqrt(d) / w at most, exactly.
     Weighing makes that w C - grid sqrt(d). Clipping to the ball of the encoding, and clamping to its range,

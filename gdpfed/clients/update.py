@@ -48,7 +48,7 @@ def filling_steps(encoding: Encoding) -> npt.NDArray[np.int64]:
 
 
 def update_without_examples(job: Job) -> torch.Tensor:
-    """Return the update, before weighting, of a client with unusable examples: for example, zeros or noise.
+    """Return the unweighted update of a client whose examples cannot be used: zeros, or noise alone.
 
     Noise hides that these are zeros: the sum's noise, which is added later, or the client's own. The job's
     model and examples are not read; its `records` says how many the client brings.
@@ -64,7 +64,7 @@ def update_without_examples(job: Job) -> torch.Tensor:
 def contribution_steps(
     order: TrainingOrder, update: torch.Tensor, encoding: Encoding
 ) -> npt.NDArray[np.int64]:
-    """Weight an update of shape (d,), clip it to the client's own norm, and quantise it to integers.
+    """Weight an update of shape (d,), clip it to the client's clipping norm, and quantise it to integers.
 
     Raises EncodingError if the clipping norm does not fit the sum.
     """

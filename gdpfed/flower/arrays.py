@@ -172,7 +172,7 @@ def place_start(layout: Layout, arrays: Mapping[str, Numbers]) -> str:
 def flower_arrays(
     input_shape: tuple[int, ...], num_classes: int, *, layout: str = "", start: str = "", told: str = ""
 ) -> nn.Module:
-    """Build a torch module with an app's arrays as parameters; their values come from this process's memory.
+    """Build a torch module whose parameters are an app's arrays, with the values stored in this process.
 
     `layout`: of the arrays. `start`: what names the first ones. `told`: what the function is told, as JSON.
 

@@ -85,7 +85,7 @@ def private_client(
 
 
 def _trains(app: ClientApp) -> bool:
-    """Whether an app answers ``train``; assumed for an app that chooses its functions by code of its own."""
+    """Whether an app answers ``train``; assumed to be true if the app's own code selects its functions."""
     functions = getattr(app, "_registered_funcs", None)
     plain = type(app).__call__ is ClientApp.__call__ and getattr(app, "_call", None) is None
     return not plain or functions is None or WHOLE_UPDATE in functions

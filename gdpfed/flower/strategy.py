@@ -300,7 +300,7 @@ class _Watch(Extension):
             raise ConfigError(f"evaluate_fn returned loss={loss} of the initial arrays: begin with others")
 
     def evaluate(self, theta: Theta) -> Evaluation:
-        """Return the accuracy and loss of a round's model, from the app's function."""
+        """Return the accuracy and loss of a round's model, computed by the app's evaluation function."""
         self._round += 1
         return self._evaluated(_record(self.layout, theta))
 
@@ -309,7 +309,7 @@ class _Watch(Extension):
         self._round = ended.record.round
 
     def after_rounds(self, run: OpenRun) -> None:
-        """Set the round number so that the result of a model chosen after training replaces the last one."""
+        """Go back one round, so that the evaluation of the finally chosen model replaces the last one."""
         self._round = run.loop.state.completed_rounds - 1
 
     def _evaluated(self, arrays: ArrayRecord) -> Evaluation:

@@ -84,7 +84,7 @@ class FlowerRun:
 def run_command(
     flower_home: Path, app: Path, run_config: Mapping[str, str | int], *, federation_config: str | None = None
 ) -> list[str]:
-    """Return the ``flwr run`` command for an app, with the connection that a Flower folder stores.
+    """Copy an app and write its configuration to a Flower folder; return the ``flwr run`` command for it.
 
     `flower_home`: where the run configuration is written, since a command line cannot hold every string, and
     the files of the app. `app`: directory of the Flower app. `run_config`: its run configuration.

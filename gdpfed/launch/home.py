@@ -139,7 +139,7 @@ class FlowerHome:
         return _COLOUR.sub("", (self.path / log).read_text(encoding="utf-8", errors="replace"))
 
     def processes(self, folder: str = "") -> Iterator[psutil.Process]:
-        """Yield other processes whose FLWR_HOME is this temporary folder's ``folder`` or lies inside it."""
+        """Yield all processes but this one with FLWR_HOME at or below ``folder`` in the temporary folder."""
         own, root = os.getpid(), self.path / folder
         # A guard shows its environment to nobody, so what was started here is known by itself.
         started = {each.pid: home for home, each in self._started if each.poll() is None}

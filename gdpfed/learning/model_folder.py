@@ -144,7 +144,7 @@ def save_model(run: Path, task: Task, theta: npt.NDArray[np.float32]) -> None:
 
 
 def save_weights(folder: Path, weights: bytes) -> None:
-    """Write weights into a folder with their description, and hashes that bind both.
+    """Write weights into a model folder, with hashes that bind them to the description in the same folder.
 
     Raises RunError: the file system refuses.
     """

@@ -30,7 +30,7 @@ PACKAGES = ("onnx", "onnxscript")
 
 
 class _WholeModel(nn.Module):
-    """The module for ONNX: converts a table's numbers, float64[N,columns], or model inputs to predictions."""
+    """The exported module: from a table's numbers, float64[N,columns], or model inputs to outputs."""
 
     low: torch.Tensor
     high: torch.Tensor
@@ -114,7 +114,7 @@ def save_onnx(model: LoadedModel, path: Path) -> str:
 
 
 def onnx_metadata(model: LoadedModel) -> dict[str, str]:
-    """Return what a program needs to prepare the model's inputs and read its outputs, as JSON texts by name.
+    """Return, as JSON texts by name, what a program must know to prepare inputs and to read outputs.
 
     ``columns`` lists the columns of ``inputs`` in order: of a number its ``name``, its ends ``low`` and
     ``high`` in its own unit, and of a date the day under ``age_on`` or ``days_since``; of a category its
@@ -145,7 +145,7 @@ def _of_category(column: Categorical) -> dict[str, Any]:
 
 
 def table_numbers(table: Table, columns: Columns, place: str) -> npt.NDArray[np.float64]:
-    """Convert a table's cells to inputs of the ONNX model: float64[N,columns], in the declared order.
+    """Convert a table to the ONNX model's inputs, float64[N,columns]: numeric columns, then categorical.
 
     A number is as declared, of a date its age or days; a category is its place among the values, from 0. NaN
     is what is missing. Raises LearningError: a value that is not a number.

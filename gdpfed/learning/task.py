@@ -1,4 +1,4 @@
-"""The learning task: data set, model and partition, small enough to send in every message."""
+"""The learning task (data set, model, partition) in a form that is small enough for every message."""
 
 import json
 from dataclasses import asdict, dataclass, replace
@@ -104,7 +104,7 @@ class Task:
         )
 
     def described(self) -> Self:
-        """Return the task with the shapes and types of its examples added, so that nodes need no data set."""
+        """Return the task with the shapes and types of its examples, so that nodes need not load these."""
         return replace(self, form=ExampleForm.of(self.load()))
 
     def load(self) -> Dataset:

@@ -98,7 +98,7 @@ class WeightsFile:
 
 
 def keep_own(path: Path, digest: str) -> None:
-    """Use this machine's file for the weights with this hash, in place of any path that a server names.
+    """Use the file at `path` for weights with this hash, in place of any path that a server names.
 
     Raises LearningError: as in `WeightsFile.tensors`.
     """

@@ -60,7 +60,7 @@ def methods_with(*options: RunOption) -> str:
 
 
 def resolve(config: Config) -> Config:
-    """Replace settings that are left open (auto, or chosen by the method) by values from public numbers.
+    """Return the configuration with values, from public numbers, for the settings that were left open.
 
     Raises ConfigError, PrivacyError: as :func:`make_method`.
     """

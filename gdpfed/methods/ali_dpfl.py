@@ -19,12 +19,7 @@ from gdpfed.methods.base import CurveStyle, RunOption
 from gdpfed.methods.dp_sgd import DPSGD, DPSGDConfig
 from gdpfed.methods.party_budgets import configured_parties
 from gdpfed.methods.rates import configured_delta, renyi_orders
-from gdpfed.methods.record_method import (
-    configured_dimension,
-    configured_records,
-    record_budgets,
-    record_groups,
-)
+from gdpfed.methods.record_method import configured_dimension, configured_records, epsilons_of
 from gdpfed.privacy.accountants.accountant import Accountant, make_accountant
 from gdpfed.privacy.mechanisms.records.calibration import evenly_spread, knee_steps, step_noise, steps_allowed
 
@@ -210,7 +205,7 @@ def convergence(config: Config) -> Convergence:
 
 
 def _knee(config: Config, accountant: Accountant, num_rounds: int) -> int:
-    largest, rate, delta = max(_epsilons(config)), config.privacy.batch_rate, configured_delta(config)
+    largest, rate, delta = max(epsilons_of(config)), config.privacy.batch_rate, configured_delta(config)
     parties = configured_parties(config) or 1
 
     def noise_of(num_steps: int) -> float:
@@ -221,7 +216,7 @@ def _knee(config: Config, accountant: Accountant, num_rounds: int) -> int:
 
 
 def _steps_allowed(config: Config, accountant: Accountant) -> int:
-    largest, sigma = max(_epsilons(config)), config.method.noise_multiplier
+    largest, sigma = max(epsilons_of(config)), config.method.noise_multiplier
     paid = steps_allowed(
         accountant,
         epsilon=largest,
@@ -238,21 +233,15 @@ def _steps_allowed(config: Config, accountant: Accountant) -> int:
     return allowed
 
 
-def _epsilons(config: Config) -> Sequence[float]:
-    """Return the epsilon of every budget: one for each group of clients, or one for each group of records."""
-    own = record_budgets(config)
-    return [group.epsilon for group in record_groups(config)] if own is None else [each for each, _ in own]
-
-
 def _spread(allowed: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
-    """Divide `allowed` local steps among rounds; with `whole_rounds`, each round has the same number or 0."""
+    """Divide `allowed` local steps among rounds; with `whole_rounds`, rounds have equal numbers or none."""
     if not whole_rounds:
         return evenly_spread(allowed, num_rounds)
     return _up_to(allowed, max(1, allowed // num_rounds), num_rounds, whole_rounds=True)
 
 
 def _up_to(allowed: int, tau: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
-    """Plan `tau` steps a round until `allowed` are used; if `whole_rounds`, omit a shorter last round."""
+    """Give rounds `tau` steps each; a last round gets the remainder of `allowed`, unless `whole_rounds`."""
     full, rest = divmod(allowed, tau)
     last = () if whole_rounds else (rest,)
     return ((tau,) * full + last + (0,) * num_rounds)[:num_rounds]

@@ -238,7 +238,7 @@ class Method(ABC):
         return False
 
     def observers(self, directory: Path) -> Sequence[Any]:
-        """Return the method's own observers of the run in ``directory``, notified of every round."""
+        """Return the method's own observers, which the run in ``directory`` notifies of every round."""
         return ()
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
@@ -263,7 +263,7 @@ class Method(ABC):
         return NoiseAt.CLIENT if self.plan.private else NoiseAt.NOWHERE
 
     def requests_ahead(self, theta: Theta, round_index: int, draw: Callable[[], Cohorts]) -> list[SumRequest]:
-        """Return the next round's requests ahead of time, so that clients can agree on their keys early.
+        """Return the next round's requests early, so that clients can agree on keys before that round begins.
 
         They do so while the round before is still running, which saves two of four exchanges. If the next
         round's request differs, its clients agree on new keys. A method that asks for one sum after the other
@@ -272,7 +272,7 @@ class Method(ABC):
         return self.requests(theta, round_index, draw())
 
     def sample(self, round_index: int) -> Cohorts:
-        """Return a round's cohorts; only for methods where released values decide who is sampled."""
+        """Return a round's cohorts, for methods that sample by released values; others raise TypeError."""
         raise TypeError(f"{self.name}, round {round_index}: the plan's sampling draws the cohorts")
 
     def take_counts(self, counts: npt.NDArray[np.float64]) -> None:
@@ -282,7 +282,7 @@ class Method(ABC):
         )
 
     def noted(self, round_index: int) -> dict[str, float]:
-        """Return values for the log, by name, that single clients released in a round; empty by default."""
+        """Return values that single clients released in a round, by name, for the log; empty by default."""
         return {}
 
     def round(
@@ -293,7 +293,7 @@ class Method(ABC):
         return self.step(theta, sums), sums
 
     def step(self, theta: Theta, sums: Sequence[ClientSum]) -> Theta:
-        """Return the next model theta + server_learning_rate * sum_m omega_m * transform_m(y_m); y_m: sums.
+        """Return theta + server_learning_rate * sum_m omega_m * transform_m(y_m), where y_m is group m's sum.
 
         It is float32[d] -> float32[d]. y_m: the released sum of group m; omega_m: its weight. A missing sum
         counts as 0.
@@ -317,7 +317,7 @@ class Method(ABC):
 
     @property
     def sum_weights(self) -> list[float]:
-        """omega: the weight of each sum of a round in the model update, in the order of requests."""
+        """The weights omega of a round's sums in the model update, in the order of the method's requests."""
         return list(self.weighting.group_weights)
 
     def transform(self, group_index: int, total: Vector) -> Vector:

@@ -173,7 +173,7 @@ def _server_step(config: Config, best: Candidate) -> list[Proposal]:
 
 
 def _adaptive(config: Config, best: Candidate) -> list[Proposal]:
-    """Propose adaptive clipping if the method supports it and its count of clipped updates costs little."""
+    """Propose adaptive clipping if the method supports it, and counting unclipped updates costs little."""
     if "adaptive clipping" not in METHODS.get(config.method.name).goes_with:
         return []
     noise = max(LEAST_FRACTION_NOISE, best.noise_per_step / (2 * INDICATOR_SHARE))

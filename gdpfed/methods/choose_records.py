@@ -149,7 +149,7 @@ def propose(
 
 
 def _rounds(config: Config, unset: Collection[str], *, shares_noise: bool) -> tuple[int, int]:
-    """Return the number of rounds, and of local steps a round, for about `STEPS` steps in a whole run."""
+    """Return the numbers of rounds, and of local steps in each, that make about `STEPS` steps in all."""
     if shares_noise:
         return STEPS, 1
     local = LOCAL_STEPS if "training.local_steps" in unset else config.training.local_steps

@@ -45,7 +45,7 @@ class DPSum(RecordMethod):
         return int(configured_records(config).max())
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """Return the request for one sum of clipped gradients, with one clipping norm and one noise."""
+        """Return the request for one sum of clipped gradients; all clients have the same clipping norm."""
         ranges = [group.at(round_index) for group in self.plan.groups]
         bound = ranges[0].clipping_norm
         noise_multiplier = max(each.noise_stddev for each in ranges) / bound

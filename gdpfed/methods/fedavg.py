@@ -1,4 +1,4 @@
-"""FedAvg without privacy, and DP-FedAvg, in which all clients get the strictest client's budget.
+"""FedAvg without privacy, and DP-FedAvg, where the smallest budget of any client applies to all.
 
 Source: McMahan et al., AISTATS 2017 and ICLR 2018.
 """
@@ -38,7 +38,7 @@ class FedAvg(Method):
 
 
 class DPFedAvg(Method):
-    """DP-FedAvg: one noised sum over clients sampled at rate q, all with the strictest budget min_i eps_i."""
+    """DP-FedAvg: one noised sum over clients sampled at rate q; all have the smallest budget min_i eps_i."""
 
     name: ClassVar[str] = "dp_fedavg"
     label: ClassVar[str] = "DP-FedAvg"

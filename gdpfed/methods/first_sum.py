@@ -9,7 +9,7 @@ from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 
 
 def noise_of_share(share: float, epsilons: Sequence[float], delta: float) -> float:
-    """Return the noise multiplier of a release that costs a part ``share`` of the smallest budget's GDP mu^2.
+    """Return the noise multiplier of a release that costs the part ``share`` of the smallest budget's mu^2.
 
     mu is the parameter of one Gaussian release that costs the whole budget, of which squares add up.
     """

@@ -47,7 +47,7 @@ class GDPFedPlusConfig(GDPFedOpConfig):
 
 
 def default_keep_fractions(num_groups: int) -> list[float]:
-    """Return the default top-k fractions k_m / d: 0.7 (strictest group) to 0.9, evenly; 0.8 for one group."""
+    """Return the groups' default top-k fractions k_m / d: 0.7 (strictest) to 0.9, or 0.8 for one group."""
     if num_groups == 1:
         return [0.8]
     return [round(0.7 + 0.2 * m / (num_groups - 1), 6) for m in range(num_groups)]

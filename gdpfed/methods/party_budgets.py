@@ -18,7 +18,7 @@ TABLES = ("csv", "python")
 
 
 def resolve_budgets(config: Config, *, one_sum: bool) -> Config:
-    """Turn budgets that are given by client name into a list, and choose the number of groups.
+    """Convert budgets given by client name to a list, and choose the number of groups if it is left open.
 
     Args:
         one_sum: whether the clients of all groups are one sum; else each group is a sum that hides its
@@ -40,7 +40,7 @@ def resolve_budgets(config: Config, *, one_sum: bool) -> Config:
 
 
 def configured_groups(config: Config) -> tuple[Group, ...]:
-    """Return the groups of clients: by configured shares of clients, or by similar budgets of clients.
+    """Return the clients' budget groups: of configured sizes, or formed of clients with similar budgets.
 
     Raises:
         ConfigError: the clients' own budgets are not known yet, or are not one a client.
@@ -105,7 +105,7 @@ def budgets_in_order(names: Sequence[str], named: Mapping[str, float]) -> list[f
 
 
 def configured_parties(config: Config) -> int:
-    """Return how many clients may have records of one person; 0 if DP does not protect whole persons.
+    """Return how many clients may have records of the same person; 0 if persons are not protected.
 
     A plan that is made without its data takes a record for a row.
     """

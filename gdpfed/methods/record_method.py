@@ -138,7 +138,7 @@ class RecordMethod(ConfiguredMethod):
             sums_hidden=config.secagg.hides_updates,
             most_records=cls.most_records(config),
             minimum_cohort=config.secagg.minimum_cohort,
-            first=planned_vote(config, _epsilons(config), configured_delta(config), "record"),
+            first=planned_vote(config, epsilons_of(config), configured_delta(config), "record"),
         )
 
     @cached_property
@@ -168,7 +168,7 @@ class RecordMethod(ConfiguredMethod):
         )
 
     def rehearsal(self, client: int) -> RecordSteps:
-        """Return the DP-SGD steps of one client's own trial run, with the real run's noise per step.
+        """Return the steps by which a client alone tries out settings, with the run's noise per step.
 
         The client divides its sums by its own expected batch B_i, so a model that moves by eta times a noise
         of s in every step has the multiplier s B_i / C there.
@@ -191,7 +191,7 @@ class RecordMethod(ConfiguredMethod):
 
     @property
     def step_noise(self) -> float:
-        """Return the noise that one step adds to the global model; raise TypeError if it is unknown."""
+        """Return the noise (stddev) that one step adds to the model; raise TypeError if it is not known."""
         raise TypeError(f"{self.name} does not say what noise its model has")
 
     @property
@@ -232,10 +232,10 @@ class RecordMethod(ConfiguredMethod):
 
     @abstractmethod
     def change(self, released: ClientSum, round_index: int) -> npt.NDArray[np.float64]:
-        """Return the change of the model theta that a released sum causes, shape (d,)."""
+        """Return the vector, shape (d,), that a released sum adds to the model parameters theta."""
 
 
-def _epsilons(config: Config) -> list[float]:
+def epsilons_of(config: Config) -> list[float]:
     """Return the epsilon of every budget: one for each group of clients, or one for each group of records."""
     shares = record_budgets(config)
     return (

@@ -1,4 +1,4 @@
-"""Computes the public parameters of secure sums, and how many clients make a secure sum possible."""
+"""Computes the public parameters of secure sums, and which numbers of clients allow a secure sum."""
 
 from bisect import bisect_left
 from dataclasses import replace
@@ -139,7 +139,7 @@ def size_to_lose_one(secagg: SecAggConfig, num_clients: int) -> int:
 
 
 def filled_size(plan: PrivacyPlan, secagg: SecAggConfig, expected: float, reachable: int) -> int:
-    """Return how many members a sum should have, including clients that send zeros to fill it up.
+    """Return how many members a sum should have; clients that were not drawn fill it up with zeros.
 
     `expected`: the mean number of drawn clients. `reachable`: the number of clients that can be asked.
     """

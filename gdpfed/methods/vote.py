@@ -37,7 +37,7 @@ class RecordRun(Protocol):
     config: Config
 
     def rehearsal(self, client: int) -> RecordSteps:
-        """Return the DP-SGD steps of one client's own trial run, with the real run's noise per step."""
+        """Return the steps by which a client alone tries out settings, with the run's noise per step."""
 
 
 def settings_of(config: Config) -> tuple[Setting, ...]:
@@ -110,7 +110,7 @@ def planned_vote(
 
 
 def vote_request(method: Method, model: Theta, clients: Sequence[int], config: Config) -> SumRequest:
-    """Return the request for clients' votes on training settings before the first round.
+    """Return the request by which clients vote, before the first round, on training settings.
 
     Where clients are protected, a trial is all rounds of local training, with the noise over the step that
     the plan's rounds have (`Weighting.noise_per_step`).

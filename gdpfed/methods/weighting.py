@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Weighting:
-    """How much each group's released sum weighs in the model, and how many of its entries top-k keeps.
+    """The weight of each group's released sum in the model update, and the fraction that top-k keeps of it.
 
     Attributes:
         reweighting: the rule of the weights.
@@ -76,7 +76,7 @@ class Weighting:
         )
 
     def noise_per_step(self, plan: PrivacyPlan) -> float:
-        """Return one round's noise in a parameter, as a multiple of the model's step when all updates agree.
+        """Return a round's noise in a parameter, divided by the model's step when all clients' updates agree.
 
         sqrt(sum_m omega_m^2 s_m^2) / (sum_m omega_m r_m C_m), s_m = C_m sigma_m; where all groups are one
         sum, the noise is omega s. The step is that of an update which all clients agree on and which is
@@ -121,7 +121,7 @@ def relative_weights(sizes: Floats, reweighting: Reweighting) -> Floats:
 def group_weights(
     expected_cohort_sizes: Sequence[float], mean_cohort_size: float, reweighting: str
 ) -> tuple[float, ...]:
-    """Return the weights omega_m of all groups' summed updates in the model update.
+    """Return omega_m, the factors by which the model update multiplies the sums of all groups.
 
     omega_m = 1 / (q n) for `uniform`, omega_m = r_m^2 / (q n sum_j r_j^2) for
     `squared_participation`, with r_m = `expected_cohort_sizes` and q n = `mean_cohort_size`.

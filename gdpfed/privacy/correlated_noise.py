@@ -63,13 +63,13 @@ def check_taps(taps: tuple[float, ...], num_rounds: int) -> None:
 
 
 def noise_response(taps: Sequence[float], num_rounds: int) -> Floats:
-    """Return the first column of C, the matrix whose inverse correlates noise over T rounds: shape (T,)."""
+    """Return the first column of C, shape (T,): the inverse of C correlates the noise of T rounds."""
     return _filtered_once((0,), taps, num_rounds)
 
 
 @lru_cache(maxsize=65_536)
 def sensitivity(taps: tuple[float, ...], turns: tuple[int, ...], num_rounds: int) -> float:
-    """Return the joint L2 sensitivity of all sums to a client that is in rounds `turns` with norm 1."""
+    """Return the joint L2 sensitivity of all sums to a client that sends norm-1 vectors in rounds `turns`."""
     return float(np.linalg.norm(_filtered_once(turns, taps, num_rounds)))
 
 
@@ -109,7 +109,7 @@ def broken_turn(most_turns: int, separation: int, taken: Sequence[int], round_in
 
 
 def prefix_noise(taps: Sequence[float], num_rounds: int) -> float:
-    """Return the noise left in the sum over all rounds, divided by the new noise of a single round.
+    """Return the noise that stays in the sum over all rounds, divided by the noise drawn in one round.
 
     It is the norm of the last row of A C^-1, A being the prefix sums: of z_{t-r} 1 - g_1 - ... - g_r is left.
     """
@@ -164,12 +164,12 @@ class CorrelatedGaussian(Gaussian):
 
     @property
     def noise_multiplier(self) -> float:
-        """One round's noise multiplier, divided by the joint L2 sensitivity of all sums to the client."""
+        """The noise multiplier of all rounds as one release: that of a round divided by the sensitivity."""
         return super().noise_multiplier / self.sensitivity
 
 
 def _filtered(present: Floats, taps: Sequence[float]) -> Floats:
-    """Multiply matrix C by each column of `present`: c_t = x_t + sum_j g_j c_{t-j}, g_j being ``taps``."""
+    """Return c, where c_t = x_t + sum_j g_j c_{t-j} for each column x of `present`, g_j being ``taps``."""
     rows = present.copy()
     for t in range(1, len(rows)):
         for lag, tap in enumerate(taps[:t], start=1):
@@ -178,7 +178,7 @@ def _filtered(present: Floats, taps: Sequence[float]) -> Floats:
 
 
 def _filtered_once(turns: Sequence[int], taps: Sequence[float], num_rounds: int) -> Floats:
-    """Multiply matrix C by a column that is 1 in rows `turns` and 0 elsewhere; faster than `_filtered`."""
+    """Return what `_filtered` returns for a column that is 1 in rows `turns` and 0 elsewhere, but faster."""
     rows = [0.0] * num_rounds
     for turn in turns:
         rows[turn] = 1.0

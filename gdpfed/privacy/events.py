@@ -116,7 +116,7 @@ class SampledGaussian(Event):
 
     @property
     def noise_multiplier(self) -> float:
-        """The noise multiplier of a round's sums as one release: sigma_m / sqrt(num_sums), for any adjacency.
+        """The noise multiplier sigma_m / sqrt(num_sums) of a round's sums as one release, for any adjacency.
 
         k sums over one cohort cost at most as much as one release of k d coordinates, which a client moves by
         sqrt(k) C. This also holds if a later sum depends on an earlier released one.

@@ -48,7 +48,7 @@ class HasTurns(KeepsTurns):
 
     @abstractmethod
     def kept_noise(self, m: int, num_rounds: int) -> float:
-        """Return the fraction of the final model's noise (stddev) that is left when rounds subtract noise."""
+        """Return the final model's noise (stddev), divided by that without subtraction of earlier noise."""
 
     @abstractmethod
     def messages(self, m: int, group: GroupPlan, *, masked: bool) -> float:
@@ -148,7 +148,7 @@ def taps_of(mechanism: object, m: int) -> tuple[float, ...]:
 
 
 def kept_noise(mechanism: object, m: int, num_rounds: int) -> float:
-    """Return the fraction of the final model's noise (stddev) that is left when rounds subtract noise."""
+    """Return the final model's noise (stddev), divided by that without subtraction of earlier noise."""
     return mechanism.kept_noise(m, num_rounds) if isinstance(mechanism, HasTurns) else 1.0
 
 

@@ -108,7 +108,7 @@ class Release:
 
     @property
     def smallest_norm(self) -> float:
-        """The smallest norm bound of any client: `least_norm` if given, else the minimum over this sum."""
+        """The smallest bound on a client's contribution: `least_norm` if given, else the least in the sum."""
         if self.least_norm is not None:
             return self.least_norm
         return float(self.contribution_norms.min(initial=self.clipping_norm))
@@ -147,7 +147,7 @@ class CountsRequest:
 
 
 def planned_norm_exceeded(norm: float, planned: float) -> bool:
-    """Whether a norm is above the planned one, beyond rounding; NaN is above every finite one."""
+    """Whether a norm is above the planned norm by more than rounding; NaN counts as above a finite norm."""
     return not (math.isinf(planned) or norm <= planned * (1 + ROUNDING))
 
 

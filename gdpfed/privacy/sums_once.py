@@ -47,7 +47,7 @@ RECORD_MOVES = math.sqrt(2)
 
 
 def once_of(work: str) -> Once | None:
-    """Return the one-time sum that uses client computation `work`; None for work of training rounds."""
+    """Return the kind of one-time sum for which clients compute `work`; None for work in training rounds."""
     return kind_of(work).once
 
 
@@ -105,7 +105,7 @@ class SumOnce(ABC):
 
     @abstractmethod
     def size(self) -> dict[str, int]:
-        """Return, for the plan's JSON, how many options, bins or blocks (one for each client) the sum has."""
+        """Return the size of the one-time sum for the plan's JSON: a number of options, bins or blocks."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the one-time sum as JSON, for a plan's file."""
@@ -250,7 +250,7 @@ def _event(noise_stddev: float, moves: float) -> Gaussian:
 
 
 def broken_once(planned: Once, work: str, noise: str, weight: float) -> str:
-    """Return how a client's instructions differ from those for a one-time sum; "" if they do not."""
+    """Return how a client's instructions differ from those of the planned one-time sum; "" if they agree."""
     if once_of(work) != planned or weight != 1:
         return f"{work} of weight {weight:g} was ordered where the terms say {planned} of weight 1"
     return "" if noise == "gaussian" else f"{noise} noise was ordered where the terms say gaussian"

@@ -35,7 +35,7 @@ STARTS = (
 
 
 class Objects(TypedDict, total=False):
-    """The Python objects that `plan`, `simulate` and `command` take; each stands for a setting.
+    """The Python objects that `plan`, `simulate` and `command` accept in place of settings.
 
     Attributes:
         data: (x_train, y_train, x_test, y_test) as arrays; a data frame, with `columns`; or a `Dataset`.
@@ -203,7 +203,7 @@ def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str
 
 
 def _of_tables(said: Collection[str]) -> list[str]:
-    """Return settings whose defaults for tables differ from those for arrays, except those the user set."""
+    """Return the settings whose defaults differ between tables and arrays, if the user did not set them."""
     tables, others = (compose_options([f"dataset={name}"]).dataset for name in ("csv", DATASET))
     return [
         f"dataset.{key}={tables[key]}"

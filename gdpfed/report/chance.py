@@ -62,7 +62,7 @@ def base_rate_line(name: str, share: float) -> str:
 
 
 def base_rate_on_card(directory: Path) -> str | None:
-    """Return the model card's text on guessing the most frequent class; None without card or text."""
+    """Return what a run's model card says about always guessing the most frequent class; None if nothing."""
     try:
         card = (directory / MODEL_CARD_FILE).read_text(encoding="utf-8")
     except OSError:

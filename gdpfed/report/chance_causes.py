@@ -45,7 +45,7 @@ class ChanceFile(Observer):
 
 
 def at_chance(run: PreparedRun, concluded: RunConcluded) -> AtChance | None:
-    """Return the finding that a run's accuracy is at chance level; None if it is above.
+    """Return the finding that accuracy is at chance level; None if accuracy or AUC is above it, or unknown.
 
     It is at chance where its 95 % interval reaches down to the share of the most frequent class, unless an
     area under the curve of two classes is above a half: scores may tell classes apart that answers do not.
@@ -80,7 +80,7 @@ def _distinguishes_classes(run: PreparedRun, record: RoundLogEntry) -> bool:
 
 
 def _rare(found: AtChance, records: Sequence[RoundLogEntry]) -> Iterator[str]:
-    """Name class imbalance as a possible cause: one class dominates, so that accuracy tells little."""
+    """Name one very frequent class as a possible cause of accuracy at chance level, if AUC is unmeasured."""
     measured = records[-1].metrics if records else {}
     if found.share >= UNEVEN and "auc" not in measured:
         yield (
@@ -90,7 +90,7 @@ def _rare(found: AtChance, records: Sequence[RoundLogEntry]) -> Iterator[str]:
 
 
 def _at_clients(run: PreparedRun) -> AtChance | None:
-    """Return accuracy and base rate on held-out records; None if unknown or AUC is significantly over 1/2."""
+    """Return accuracy and base rate on held-out records; None if not measured, or if AUC is above chance."""
     found = HeldOutResult.read(run.path)
     accuracy = None if found is None else found.metrics.get("accuracy")
     if found is None or not found.cases or found.cases <= 0 or accuracy is None:
@@ -139,7 +139,7 @@ def _unscaled(run: PreparedRun) -> Iterator[str]:
 
 
 def _noise(run: PreparedRun, dimension: int) -> Iterator[str]:
-    """Name noise as a possible cause if a round's noise is longer than a step on which all updates agree."""
+    """Name noise as a possible cause if it is longer (L2 norm) than the cohort's largest possible step."""
     plan = run.method.plan
     if not plan.private or plan.about_records or plan.mechanism.adds_own_noise:
         return

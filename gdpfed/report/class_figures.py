@@ -133,7 +133,7 @@ def figures_of(scores: Scores, labels: Labels) -> dict[str, Figure]:
 
 
 def row_terms(scores: Scores, labels: Labels) -> dict[str, Terms]:
-    """Return each row's term in the sampling error of accuracy and AUC, shape (N,), to compare two models.
+    """Return each row's contribution to the sampling errors of accuracy and of AUC, both of shape (N,).
 
     Two models on the same rows differ by a figure whose error has the difference of their terms, so that what
     is hard for both of them takes nothing away (DeLong, DeLong, Clarke-Pearson, Biometrics 44, 1988):

@@ -61,7 +61,7 @@ class Line:
         return Spread.of([run.final_result for run in self.runs])
 
     def results(self) -> list[Spread]:
-        """Return mean and standard deviation of the displayed metric, for each round that all seeds have."""
+        """Return mean and stddev of the displayed metric for each round that the runs of all seeds have."""
         return [Spread.of(each) for each in zip(*(run.results for run in self.runs), strict=False)]
 
 
@@ -122,7 +122,7 @@ def _kind(settings: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _varied(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
-    """Choose which of the settings that differ among `alike` are named in a label; also count the others.
+    """Choose the settings that a configuration's label names; also count the differing settings it omits.
 
     Settings that tell the same lines apart go with each other, as those of a data set or an option group do:
     of many of them the first by `VARIED_FIRST` is named, which somebody varies by hand.
@@ -157,7 +157,7 @@ def _order(key: str) -> int:
 
 
 def _without_derived(differing: Sequence[str]) -> list[str]:
-    """Return the settings that differ, without ``dataset.x`` (a default) if, say, ``run.x`` also differs."""
+    """Return differing settings; leave out a default ``dataset.x`` if, for example, ``run.x`` differs too."""
     elsewhere = {_short(key) for key in differing if not key.startswith("dataset.")}
     return [key for key in differing if not key.startswith("dataset.") or _short(key) not in elsewhere]
 

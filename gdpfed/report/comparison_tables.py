@@ -107,7 +107,7 @@ def differences_table(lines: Sequence[Line]) -> Table | None:
 
 
 def _differences(line: Line, first: Line) -> Spread | None:
-    """Return a configuration's results minus those of `first` per common seed; None for under two seeds."""
+    """Return `line`'s results minus those of `first`, seed by seed; None if fewer than two can be paired."""
     of_first = {run.seed: run.final_result for run in first.runs}
     if not (first.evaluated and line.evaluated):
         return None

@@ -132,7 +132,7 @@ def _bands(columns: Sequence[_Needed], margin: int, width: int) -> Iterator[list
 
 
 def _widths(band: Sequence[_Needed], room: int) -> list[int]:
-    """Return column widths: all minimums first, then spare width for columns that need the least extra."""
+    """Return column widths: minimums, then spare room, first for columns that need least to show all text."""
     widths = [each.least for each in band]
     left = room - sum(widths)
     for index in sorted(range(len(band)), key=lambda index: band[index].whole - widths[index]):

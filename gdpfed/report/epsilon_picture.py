@@ -53,7 +53,7 @@ def cost_points(
     results: Sequence[Spread] | None = None,
     ends: Sequence[tuple[float, float]] | None = None,
 ) -> list[CostPoint]:
-    """Return a point of the picture for each configuration with privacy.
+    """Return a point of the plot of results against epsilon for each evaluated configuration with privacy.
 
     `results`: in place of the lines' own, as they are shown. `ends`: of their intervals.
     """

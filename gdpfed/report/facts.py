@@ -16,7 +16,7 @@ _FIXED = "\N{NO-BREAK SPACE}"
 
 @dataclass(frozen=True)
 class Fact:
-    """A name with its value, shown on one line; if `detail` is set, shown only on request."""
+    """A name with its value, shown on one line; with `detail` it is shown only in detailed outputs."""
 
     name: str
     value: str

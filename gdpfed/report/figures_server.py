@@ -52,7 +52,7 @@ class Figures:
         self._sources = tuple(sources)
 
     def read(self) -> list[Figure]:
-        """Return the metrics of all sources; one of each source says whether it could be read."""
+        """Return all sources' metrics; one metric of each source says whether the source could be read."""
         return [figure for source in self._sources for figure in source.figures()]
 
     def collect(self) -> Iterator["Metric"]:

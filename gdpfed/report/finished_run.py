@@ -206,7 +206,7 @@ def read_whole_settings(path: Path) -> Settings:
 
 
 def cohorts_shown(plan: Mapping[str, Any], settings: Settings) -> bool:
-    """Whether reports may show cohorts: if epsilon does not need them secret, or if a setting allows it."""
+    """Whether reports may show who was sampled: epsilon does not rely on secrecy, or a setting allows it."""
     events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
     everybody = bool(events) and all(event.get("sampling_rate") == 1.0 for event in events)
     public = not plan["private"] or plan["sampling"] == "scheduled" or plan["unit"] == "record" or everybody

@@ -10,7 +10,7 @@ from gdpfed.privacy.sampling.cohorts import fills_cohorts
 
 
 def messages_a_round(method: Method, secagg: SecAggConfig) -> float:
-    """Return the mean number of messages that clients send in a round: updates, zeros, and noise corrections.
+    """Return how many messages clients send in a round on average, with updates, zeros, or noise to subtract.
 
     It is that of a run in which all clients can be reached. `secagg`: how sums are made, which decides how
     many members they need.

@@ -157,7 +157,7 @@ def _at_clients(subject: CardSubject) -> list[str]:
 
 
 def _counted(subject: CardSubject, found: "HeldOutResult") -> str:
-    """Say how many clients an evaluation is about; leave out the number if its cohort is secret."""
+    """Say how many clients an evaluation is about, but without the number if it reveals who was sampled."""
     secret = subject.plan.sample_is_secret and not subject.config.run.show_cohorts
     return (
         "the clients of the last round"

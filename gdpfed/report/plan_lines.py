@@ -129,7 +129,7 @@ def inference_dict(plan: PrivacyPlan) -> list[dict[str, object]]:
 
 
 def _protected(plan: PrivacyPlan) -> Iterator[tuple[int, int, str]]:
-    """Yield (client group, record group, label) for each budget; the record group is 0 if there are none."""
+    """Yield (client group, record group, label) by budget; record group is 0 if records have no budgets."""
     for index in range(len(plan.groups)):
         for number, records in enumerate(record_groups(plan.mechanism, index)):
             yield index, number, f"{index}, records of budget {records.epsilon:g}"
@@ -291,7 +291,7 @@ def _unspent_by(plan: PrivacyPlan) -> Iterator[str]:
 
 
 def chosen_by_data_lines(config: Config) -> Iterator[str]:
-    """Warn if the clients' data decide who takes part, which no noise hides."""
+    """Warn if the clients' data decide which clients the run has, since no epsilon covers this choice."""
     least = config.dataset.min_characters
     if least is not None:
         yield (
@@ -306,7 +306,7 @@ GIVEN_DATA, GIVEN_MODELS = ("python", "flower_app"), ("flower_arrays",)
 
 
 def given_lines(config: Config) -> Iterator[str]:
-    """Warn which parts of the run were Python objects of the calling program; no saved file contains them."""
+    """Warn if a program gave parts of the run, such as the model, as Python objects; no file has them."""
     data = config.dataset
     named = [
         ("data set", data.name, data.name in GIVEN_DATA),

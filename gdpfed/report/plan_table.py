@@ -92,7 +92,7 @@ OF_RECORDS = (
 
 
 def choice_report(choice: Choice) -> Group:
-    """Show a table of the numbers of rounds that were compared, and every chosen setting with its reason."""
+    """Return the candidates for the number of rounds as a table, then each chosen setting with its reason."""
     rows = [
         (
             f"> {each.num_rounds}" if each.num_rounds == choice.rounds else str(each.num_rounds),
@@ -160,7 +160,7 @@ class ComparedPlan:
 
 
 def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
-    """Return a table of methods: the noise of each for privacy against outsiders and against everyone."""
+    """Return a table that compares methods by their noise, for epsilon against outsiders and everyone."""
     reasons = list(dict.fromkeys(row.planned for row in rows if isinstance(row.planned, str)))
     cells = dict[str, dict[str, tuple[str, ...]]]()
     for row in rows:
@@ -184,7 +184,7 @@ def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
 
 
 def _compared(row: ComparedPlan, reasons: Sequence[str]) -> tuple[str, ...]:
-    """Return three table cells: noise, a client's limit of rounds or its epsilon, and messages per round.
+    """Return three table cells: noise; a client's round limit or its epsilon (see below); messages per round.
 
     The limit of rounds is shown if the epsilon holds against everyone, else epsilon against the server.
     """

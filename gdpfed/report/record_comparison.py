@@ -19,7 +19,7 @@ NOISE_IN_WORDS = (
 
 
 def record_comparison(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
-    """Return a table of methods that protect records; below it are the reasons why some were refused."""
+    """Return a table of methods that protect records, and below it why some methods cannot be planned."""
     reasons: list[str] = []
     shown: list[Sequence[str]] = []
     for name, differs, planned in rows:

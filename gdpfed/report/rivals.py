@@ -258,7 +258,7 @@ def _judged(scores: Scores, labels: Labels) -> dict[str, Judged]:
 def ours(
     parties: Parties, config: Config, path: Path, pull: float | None, *, by_person: bool
 ) -> Iterator[Rival]:
-    """Yield a run's own models: common, personal if any, and the common one fitted to each party's rows."""
+    """Yield a run's common model and, if any exist, parties' own models and copies fitted to their rows."""
     _, _, model = read_model(path)
     label = METHODS.get(config.method.name).label or config.method.name
     promise = _promise(config, by_person=by_person)

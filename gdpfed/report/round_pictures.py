@@ -1,4 +1,4 @@
-"""Draws pictures of rounds: which clients took part, how many were asked, and how long each stage took."""
+"""Draws pictures of rounds: who took part, how many clients the server asked, and how long stages took."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class TurnRow:
 
 @dataclass(frozen=True)
 class TurnGroup:
-    """A group in the picture of scheduled rounds: clients, epsilon, and the parts of noise subtracted later.
+    """A group of clients in the picture of scheduled rounds, with its epsilon and the noise subtracted later.
 
     `clients`: their ids. `epsilon`: its budget. `taps`: which parts of its noise a client takes back in the
     next rounds.
@@ -114,7 +114,7 @@ def shown_rounds(records: Sequence[RoundLogEntry]) -> list[RoundLogEntry]:
 
 @styled
 def draw_rounds(records: Sequence[RoundLogEntry], path: Path) -> None:
-    """Draw as PNG, for each round, how many clients were asked and how long each stage took."""
+    """Draw as PNG how many of the clients asked are in each round's sums, and how long each stage took."""
     rows = shown_rounds(records)
     figure = new_figure(WIDTH_INCHES, FRAME_INCHES + ROW_INCHES * len(rows))
     clients, seconds = new_panels(figure, 2, columns=2, sharey=True)

@@ -49,7 +49,7 @@ HIDDEN = (
 
 @dataclass(frozen=True)
 class Checked:
-    """A run's audit as its page shows it: whether it passed, a sentence, the findings, and a table."""
+    """What a run's page shows of the audit: whether the run passed, the verdict, findings, and a table."""
 
     passed: bool
     verdict: str

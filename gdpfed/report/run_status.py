@@ -222,7 +222,7 @@ def _run_in(path: Path) -> Path:
 
 
 def _is_held(path: Path) -> bool:
-    """Whether a process may be working on the run: the run's lock is taken, or it cannot be tested."""
+    """Whether another process may be working on the run; True also if the run's lock cannot be tested."""
     try:
         folder = os.open(path, os.O_RDONLY)
     except OSError:
@@ -237,7 +237,7 @@ def _is_held(path: Path) -> bool:
 
 
 def _check_charged(path: Path, logged: int) -> None:
-    """Raise ValueError if the ledger has charged more than one round that the log does not have yet."""
+    """Raise ValueError if the ledger is more than one round ahead of the log, as in no correct run."""
     ledger = read_json((path / LEDGER_FILE).read_bytes()) if (path / LEDGER_FILE).is_file() else {}
     charged = ledger.get("charged_rounds", logged)
     if charged > logged + 1:

@@ -31,7 +31,7 @@ def own_share_lines(plan: PrivacyPlan, config: Config) -> Iterator[str]:
 
 
 def size_facts(plan: PrivacyPlan, config: Config) -> list[Fact]:
-    """Return the fixed size to which clients with zeros fill up secure sums; [] if there is no fixed size."""
+    """Return the fixed size of secure sums, reached by clients that send zeros; [] if sizes are not fixed."""
     if not (fills_cohorts(plan) and config.secagg.same_size):
         return []
     sizes = ", ".join(map(str, _sizes_of_sums(plan)))
@@ -69,7 +69,7 @@ def _drawn_for_sums(plan: PrivacyPlan) -> list[float]:
 
 
 def _sizes_of_sums(plan: PrivacyPlan) -> list[int]:
-    """Return each secure sum's size with clients that send zeros to hide how many clients were sampled."""
+    """Return each secure sum's usual size, including clients that send zeros to hide the cohort's size."""
     clients = [len(group.clients) for group in plan.groups]
     numbers = [sum(clients)] if plan.one_sum else clients
     return [usual_size(plan, *each) for each in zip(_drawn_for_sums(plan), numbers, strict=True)]

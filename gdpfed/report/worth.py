@@ -1,4 +1,4 @@
-"""The result of a comparison of models: metrics in total and by party, and each row's sampling error term."""
+"""Compared models: metrics in total and by party, and each test row's part in a metric's sampling error."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

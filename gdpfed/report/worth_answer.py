@@ -107,7 +107,7 @@ def leading(compared: Sequence[tuple[Line, Worth]]) -> str:
 
 
 def answer_lines(compared: Sequence[tuple[Line, Worth]]) -> Iterator[str]:
-    """Yield sentences: which runs' models are better or worse than those without a run; why AUC is used."""
+    """Yield sentences that say if runs' private models beat models without privacy, and why AUC is used."""
     private = [each for each in compared if _private(*each)]
     figure = leading(compared)
     for other in (RIVALS[1], RIVALS[3]) if private else ():

@@ -1,4 +1,4 @@
-"""Compares models of runs with those that a party could train alone; takes means over seeds."""
+"""Compares runs' models with models that data owners could train without a run; averages over seeds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -64,7 +64,7 @@ def mean_worth(found: Sequence[Worth]) -> Worth:
 
 
 def side_by_side(lines: Mapping[str, Worth]) -> Worth:
-    """Combine the comparisons of several configurations into one; a model with equal results appears once.
+    """Combine comparisons of several configurations; a compared model with equal results in all appears once.
 
     Raises ReportError: lines of other parties or test rows.
     """

@@ -39,7 +39,7 @@ def some_sum(plan: PrivacyPlan, secagg: SecAggConfig, present: Collection[int]) 
 def present_for_a_round(
     plan: PrivacyPlan, fleet: Fleet, round_index: int, path: Path
 ) -> frozenset[int] | None:
-    """Wait until enough clients can be reached, and return them; return None if clients are never absent.
+    """Wait until enough clients can be reached; return all reachable ones, or None if none is ever absent.
 
     `path`: the run directory. Raises RunError, before the round is charged, if after the fleet's waiting time
     there are too few clients for any sum; if a cohort that is too small would reveal who takes part in other
@@ -93,7 +93,7 @@ def _reveals_absence(plan: PrivacyPlan, present: Collection[int] | None) -> bool
 
 
 def _would_tell(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, present: Collection[int]) -> bool:
-    """Whether skipping a round with too small a cohort could reveal who was drawn for other rounds."""
+    """Whether leaving out a round, for its small cohort, could reveal who was sampled for other rounds."""
     if not draws_secret_blocks(plan):
         return False
     least = next(size for size in count(secagg.minimum_cohort) if can_sum(secagg, size))
@@ -104,7 +104,7 @@ def _would_tell(plan: PrivacyPlan, secagg: SecAggConfig, round_index: int, prese
 def without_small_sums(
     plan: PrivacyPlan, secagg: SecAggConfig, cohorts: Sequence[ClientIds]
 ) -> tuple[ClientIds, ...]:
-    """Return the cohorts; those too small for a sum become empty unless the plan records a cost for them.
+    """Return the cohorts; replace those too small for a secure sum by empty ones, unless they are charged.
 
     The clients in such a cohort are treated as absent: they are not asked, no participation is counted, and
     they take their turn later if the plan allows it.

@@ -94,7 +94,7 @@ class Fleet(ABC):
 
     @abstractmethod
     def sum_plain(self, sums: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Compute sums without masks, where no client is in two of them; return the sums by name."""
+        """Compute sums without masks, and return them by name; no client may be in more than one of them."""
 
     def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
         """Compute sums that have no common clients, with or without masks; return them by name.

@@ -123,7 +123,7 @@ class RoundLoop:
         return theta, record
 
     def _train(self, index: int, theta: Theta, end: int) -> tuple[Theta, _Outcome]:
-        """Record a round's privacy cost in the ledger, then run the round; the ledger checks each sum.
+        """Record a round's privacy cost in the ledger before the round runs; the ledger must allow each sum.
 
         Meanwhile clients may agree on keys for the next round. The keys reveal nothing about data, and sums
         that use them are charged in the next round.
@@ -186,7 +186,7 @@ class RoundLoop:
         return self.state.extensions.released(self.method.released(theta))
 
     def _interrupted(self, index: int) -> _Outcome:
-        """Describe a round that was interrupted; cohort sizes follow from the ledger and the round log."""
+        """Describe an interrupted round; its cohort sizes are those in the ledger that the log lacks."""
         charged = list(self.state.ledger.total_participations())
         for record in self.files.completed_records(index):
             charged = [total - size for total, size in zip(charged, record.cohort_sizes, strict=True)]

@@ -117,7 +117,7 @@ def order_of_sum(request: SumRequest, order: TrainingOrder) -> TrainingOrder:
 
 
 def client_parts(request: SumRequest) -> dict[int, ClientPart]:
-    """Return clipping norm, weight and DP-SGD parameters by client; {} if all are alike and use no DP-SGD."""
+    """Return each client's clipping norm, weight and DP-SGD settings; {} if all are alike, without DP-SGD."""
     if _are_alike(request) and not request.records:
         return {}
     weights, norms, largest = request.weights, request.contribution_norms, request.clipping_norm

@@ -117,7 +117,7 @@ class PreparedRun:
 
     @property
     def last_round(self) -> int:
-        """After how many rounds this process stops."""
+        """The number of rounds after which this process stops."""
         return self.config.run.last_round
 
     def open(
@@ -177,7 +177,7 @@ class PreparedRun:
             return run
 
     def _largest_requests(self) -> list[SumRequest]:
-        """Return the method's requests for sums over the largest possible cohorts, in all kinds of rounds."""
+        """Return requests for the largest sums, for each range of rounds with the same sampling rates."""
         theta = flatten(self.task.build_model())
         return [
             request
@@ -275,7 +275,7 @@ class OpenRun:
             self.loop.announce(f"done; the run's files are in {files.path}")
 
     def _end(self, of_last_round: Theta, released: Theta) -> RunEnd:
-        """Return why the run ended early, if so, and the released model's metrics if not the last round's."""
+        """Return why the run ended early, and metrics of a released model other than the last round's."""
         early = one_line(self.loop.early)
         if np.array_equal(of_last_round, released):
             return RunEnd(early)
@@ -283,7 +283,7 @@ class OpenRun:
         return RunEnd(early, found.accuracy, dict(found.metrics))
 
     def there(self, round_index: int) -> list[int]:
-        """Wait until enough clients for a one-time sum can be reached; return all reachable clients' ids.
+        """Wait until enough clients for a sum outside the rounds can be reached; return all that can be.
 
         Raises RunError: too few for any sum, which is not charged then.
         """
@@ -293,7 +293,7 @@ class OpenRun:
         return [client for client in everybody if present is None or client in present]
 
     def sum_once(self, request: SumRequest, index: int) -> ClientSum:
-        """Record a one-time sum's cost in the ledger on disk, then ask the clients and return the sum.
+        """Save the cost of a sum outside the rounds in the ledger; then ask the clients, and return the sum.
 
         ``index`` is the round that its clients are told. Raises PrivacyError: the plan pays for no such sum,
         or it has been charged.

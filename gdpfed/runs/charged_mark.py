@@ -34,7 +34,7 @@ class ChargedMark:
 
     @contextmanager
     def raised_to(self, ledger: Ledger) -> Iterator[None]:
-        """When the ``with`` block has saved the ledger, write its number of recorded costs into this file.
+        """Run the ``with`` block, which saves the ledger, then write its number of costs to this file.
 
         Raises RunError if another process has raised the count meanwhile, or if the file system refuses.
         """
@@ -85,5 +85,5 @@ class ChargedMark:
 
 
 def _charges_in(ledger: Ledger) -> int:
-    """Count the rounds and other sums whose privacy cost is recorded in a ledger."""
+    """Count the privacy costs in a ledger: of rounds, of sums outside the rounds, and of class counts."""
     return ledger.charged_rounds + len(ledger.charged_once) + ledger.counts_charged

@@ -26,7 +26,7 @@ def absolute_path(text: str) -> Path:
 
 
 def as_of_run(config: Config, directory: Path) -> Config:
-    """Return a run's settings with absolute data paths; relative ones are tried in folders above the run.
+    """Return a run's settings with absolute data paths; relative ones are searched in folders above the run.
 
     That folder is not written down: it is the nearest one above the run's directory that holds the path.
     """

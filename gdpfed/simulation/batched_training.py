@@ -302,11 +302,11 @@ class ProgrammedTraining:
         return self._total
 
     def load(self, theta: torch.Tensor) -> None:
-        """Load parameters of shape (d,) that are in the model's order."""
+        """Load parameters of shape (d,), given in the model's order, into the compiled program."""
         torch.index_select(theta, 0, self._order, out=self._parameters)
 
     def in_order(self, ours: torch.Tensor) -> torch.Tensor:
-        """Put a vector of shape (d,) from the compiled pass's order into the model's order."""
+        """Reorder a vector of shape (d,) from the compiled program's order into the model's order."""
         return ours[self._inverse]
 
     def program(self, num_records: int) -> "Program":

@@ -33,7 +33,7 @@ class Cohort:
     kept: KeptStates | None = None
 
     def encodings(self, clients: Sequence[int]) -> list[Encoding]:
-        """Return each client's encoding of updates as integers; only clipping norms may differ."""
+        """Return how each client's updates become integers; between clients, only clipping norms differ."""
         parts = [self.parts.get(client_id) for client_id in clients]
         norms = [None if part is None or isinf(part.clipping_norm) else part.clipping_norm for part in parts]
         own = {norm: self.encoding.clipped_to(norm) for norm in set(norms) if norm is not None}
@@ -50,7 +50,7 @@ class Cohort:
 
 @dataclass
 class StepSum:
-    """A sum of updates in integer steps, exact in any order of its terms.
+    """A sum of updates in integer steps, which is the same in whatever order the updates are added.
 
     Attributes:
         total: int64[d].
@@ -109,7 +109,7 @@ class Engine(ABC):
     def updates(
         self, order: TrainingOrder, theta: Theta, cohort: Cohort
     ) -> Iterator[tuple[Sequence[int], Steps]]:
-        """Yield client ids and their updates of shape (ids, d), in chunks; without noise."""
+        """Yield client ids and their updates of shape (ids, d), in chunks; no noise is added to them here."""
 
     def sum_updates(self, order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
         """Return the sum of the cohort's updates."""

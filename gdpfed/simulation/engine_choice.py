@@ -109,7 +109,7 @@ def _device(settings: SimulationConfig, name: str) -> torch.device:
 
 
 def _on_ray(settings: SimulationConfig, task: Task, kind: str, records: bool) -> tuple[Engine, str]:
-    """Return an engine that trains on a Ray cluster; each machine chooses its own engine by the same rule."""
+    """Return an engine on a Ray cluster; each machine chooses its own engine, as `choose_engine` does."""
     try:
         make_machines = MACHINES.get("ray")
     except ConfigError as error:

@@ -75,7 +75,7 @@ class InProcessFleet(Fleet):
         return np.stack([noised_counts(counts, noise, secret_bits(client)) for client, counts in own])
 
     def sum_wave(self, sums: Sequence[PreparedSum], upcoming: Sequence[PreparedSum]) -> dict[str, ClientSum]:
-        """Compute sums that share no client, those at edge servers without masks; return the sums by name."""
+        """Compute sums that have no common clients, without masks at edge servers; return them by name."""
         at_edges = [each for each in sums if each.at_edge]
         if not at_edges:
             return super().sum_wave(sums, upcoming)

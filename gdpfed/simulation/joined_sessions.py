@@ -67,7 +67,7 @@ class JoinedSessions:
         return self._each(stage, _CALLS[stage], requests)
 
     def jobs(self, requests: Mapping[int, bytes]) -> list[SumJob]:
-        """Give each client its shares of others' secrets; return training jobs for clients that must train.
+        """Give clients the secret shares sent to them; return training jobs for the clients that must train.
 
         Who fills the sum or only takes noise back trains nothing.
         """

@@ -109,7 +109,7 @@ def _in_worker(act: Callable[[Engine, Part], T], part: Part) -> T:
 
 
 class SeveralDevices(Divided):
-    """Trains an equal part of a cohort on each of several engines, one for each device and thread."""
+    """Trains equal parts of a cohort on several engines, each of which has its own device and thread."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
         self._engines, self.shares = engines, [1] * len(engines)

@@ -38,7 +38,7 @@ class Shape:
 
 @dataclass(eq=False)
 class RecordedStep:
-    """The tensors of a recorded step and its CUDA graph, with a row for each client and for padding.
+    """The tensors of a recorded SGD step and its CUDA graph; their rows stand for clients, or are padding.
 
     `ours`: parameters, shape (clients, d). `added`: to every gradient. `minus_rate`: -eta, one number.
     """

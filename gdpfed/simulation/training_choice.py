@@ -41,7 +41,7 @@ def choose_training(
 
 
 def _graphed(task: Task, device: torch.device, precision: str, record: Record) -> tuple[BatchedTraining, str]:
-    """Return a trainer with CUDA graphs, or without if recording one fails, and a text that says which."""
+    """Return a trainer, with CUDA graphs unless recording them fails, and a text that names the case."""
     model, loss = task.build_model(), task.make_loss()
     training = GraphedTraining(model, device, precision, loss, record)
     x, y = (each.to(device) for each in task.drawn(TRIED_RECORDS))

@@ -142,7 +142,7 @@ class Encoding:
 
     @property
     def coordinate_limit(self) -> int:
-        """The largest coordinate, in steps, that all contributors may send if the sum must fit b bits."""
+        """The largest coordinate, in steps, that each contributor may send so that the sum fits b bits."""
         return self._largest // self.num_contributors
 
     @property

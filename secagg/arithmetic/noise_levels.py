@@ -1,4 +1,4 @@
-"""Noise in parts, so that the server can remove what dropouts did not need; and how many bits a sum needs.
+"""Noise that clients add in parts, of which the server can remove surplus ones; how many bits sums need.
 
 XNoise (Jiang et al., Dordis, EuroSys 2024): each client adds one part of noise that always stays, and L
 further parts. Each further part is meant for a larger number of dropouts; if fewer clients dropped out, the
@@ -212,7 +212,7 @@ class Contributors:
 
     @property
     def noisy(self) -> int:
-        """The fewest members that add noise unknown to colluders: n2 less D dropouts and c colluders."""
+        """The fewest members whose noise colluders do not know: n2 in all less D dropouts and c colluders."""
         return self.number - self.dropout_tolerance - self.corrupt_tolerance
 
     @property

@@ -110,7 +110,7 @@ def pair_mask_key(
 
 
 def context_of(context: bytes, contributors: Collection[int]) -> bytes:
-    """Hash a sum's context together with its contributors' ids into a new context, 32 bytes.
+    """Hash a sum's context (such as a hash of its task) and its contributors' ids to a new context, 32 bytes.
 
     Noise levels follow from how many members contribute. So members that were given different lists must not
     end up in one sum: their masks do not cancel.

@@ -103,7 +103,7 @@ class ClientSession:
 
     @property
     def complaints(self) -> tuple[int, ...]:
-        """The members whose shares this client could not decrypt; the server learns this; the sum goes on."""
+        """The members whose shares this client failed to decrypt; the server learns of them, and goes on."""
         return self._state.complaints
 
     @property
@@ -117,12 +117,12 @@ class ClientSession:
 
     @property
     def updates(self) -> frozenset[int]:
-        """The numbers of the members asked for an update, dropouts included; empty after `mask`."""
+        """The member numbers of all that were asked for an update, dropouts included; empty after `mask`."""
         return frozenset(self._state.members).difference(self._state.correctors)
 
     @property
     def correctors(self) -> frozenset[int]:
-        """The numbers of the members that send no update, but may hold shares of this client's secrets."""
+        """The member numbers of those that send no update, but may hold shares of this client's secrets."""
         return frozenset(self._state.correctors)
 
     @property

@@ -193,7 +193,7 @@ class SumParameters:
 
     @property
     def known_shares(self) -> int:
-        """How many members' noise an adversary may know: c corrupt members', but with masks at least its own.
+        """The number of members whose noise an adversary may know: c, but with masks at least 1 (itself).
 
         An adversary that is a member knows its own noise, and up to c colluding members know their noise
         together; all of them may send an update. In a sum in clear no member adds noise.
@@ -202,12 +202,12 @@ class SumParameters:
 
     @property
     def lost_members(self) -> int:
-        """How many of n members of a sparse graph may drop out: n D / num_updates; D: tolerated dropouts."""
+        """The tolerated dropouts D, scaled from members with updates to all n members of a sparse graph."""
         return -(-self.dropout_tolerance * self.num_clients // self.num_updates)
 
     @property
     def fewest_contributors(self) -> int:
-        """The smallest number of members that shared secrets (contributors) from whom a sum can be unmasked.
+        """The fewest members that must have shared secrets (contributors) so that a sum can be unmasked.
 
         On a sparse graph it is at least n - `lost_members`, since its bounds count dropouts at any time.
         """
@@ -255,7 +255,7 @@ class SumParameters:
         return max(survivors - self.num_correctors, self.fewest_summed_updates(self.fewest_updates))
 
     def contributors(self, number: int) -> Contributors:
-        """Return a description of `number` members that send an update; raise EncodingError for too few."""
+        """Return what a sum of `number` updates assumes of its members; raise EncodingError if too few."""
         takes_back = self.num_clients if self.correction_multiplier else 0
         return Contributors(
             number,
@@ -294,7 +294,7 @@ class SumParameters:
         return levels, levels.level_of(num_dropped) if levels else 0
 
     def noise_share_at(self, num_contributors: int, num_dropped: int) -> int:
-        """Return at which byte of a client's shares the noise seeds to reveal begin; 0 to reveal none."""
+        """Return from which byte of its shares on a holder reveals noise seeds; 0 if it reveals none."""
         levels, level = self.noise_level(num_contributors, num_dropped)
         if levels is None or not any(levels.parts_above(level)):
             return 0

@@ -140,7 +140,7 @@ def _remaining_masks(
 
 
 def _masks_with_orphans(state: ServerState) -> Iterator[tuple[bytes, int]]:
-    """Yield the key of each mask between a survivor and a lost member with too few shares (an orphan).
+    """Yield the key of each mask between a survivor and an orphan (a lost member with too few known shares).
 
     With each key comes the sign that removes the mask. Raises ThresholdNotMet if a survivor that shares such
     a mask has not answered.

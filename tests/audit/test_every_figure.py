@@ -96,7 +96,7 @@ def others(value):
 
 
 def edits(data):
-    """Yield a copy of the data for every change of one entry, with the entry's path and its new value."""
+    """Yield several changes of each value in `data`, one at a time: path, new value, and changed copy."""
     for path, value in leaves(data):
         for other in (each for each in others(value) if each != value):
             edited = copy.deepcopy(data)
@@ -108,7 +108,7 @@ def edits(data):
 
 
 def as_unfinished(honest, directory):
-    """Copy a run without seal, model and model card; an empty checkpoint makes it an unfinished run."""
+    """Copy a run as if it were unfinished: no file hashes, model or model card, but an empty checkpoint."""
     shutil.copytree(honest, directory)
     for name in ("seal.json", MODEL_FILE, "model_card.md"):
         (directory / name).unlink()
@@ -124,7 +124,7 @@ def holds(directory):
 
 
 def test_every_figure_of_plan_and_ledger_is_computed_again(tmp_path, honest):
-    """An audit finds a changed value in plan or ledger, even if the ledger names the changed plan's hash."""
+    """An audit finds each changed value in plan or ledger, except those in FREE, even if hashes match it."""
     directory = as_unfinished(honest, tmp_path / "run")
     assert audit_run(directory).passed
     believed, free = [], (*FREE, *ALSO_FREE[honest.name])

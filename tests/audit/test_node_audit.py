@@ -182,7 +182,7 @@ def test_no_ledger_is_one_line(tmp_path, text, capsys):
 
 
 def test_of_a_block_of_rounds_a_node_sends_one_update_and_pays_for_each_that_is_left(tmp_path):
-    """A client sends once per block of rounds; a run that begins late pays for the remaining blocks only."""
+    """A node sends one update in each block of rounds, and pays only for blocks that end after it joined."""
     plan = make_allocated_plan(
         groups=groups_from_shares(40, (1.0,)),
         num_rounds=7,

@@ -57,7 +57,7 @@ def copy(runs, tmp_path):
 
 
 def at(*path, factor=None, to=None):
-    """Return a function that multiplies one entry of a file's data by a factor or sets it to a value."""
+    """Return a function that scales an entry of a file's data by a factor, or sets the entry to a value."""
 
     def change(data):
         for key in path[:-1]:
@@ -68,7 +68,7 @@ def at(*path, factor=None, to=None):
 
 
 def at_a_tenth_of_the_norm_later(plan):
-    """Forge a plan: charge the second round as if its clipping norm were a tenth, which lowers epsilon."""
+    """Forge a plan: charge the second round at a tenth of the planned clipping norm, which lowers epsilon."""
     (charge,) = plan["groups"][0]["charges"]
     event = {**charge["event"], "clipping_norm": charge["event"]["clipping_norm"] / 10}
     plan["groups"][0]["charges"] = [{**charge, "count": 1}, {**charge, "count": 1, "event": event}]
@@ -92,7 +92,7 @@ def at_a_third_of_the_norms(plan):
 
 
 def charged(kinds, **entries):
-    """Return a function that sets `entries` in each charge; if `kinds`, each charge becomes a DP-SGD step."""
+    """Return a function that sets `entries` in each charge and, if `kinds` is true, its kind to DP-SGD."""
 
     def change(data):
         groups = [group["charges"] for group in data["groups"]] if "groups" in data else data["charges"]
@@ -309,7 +309,7 @@ def test_charges_are_compared_with_a_plan_and_settings_that_agree(copy, name, ke
 
 @pytest.mark.parametrize("tested", ["about 90 records, by noised counts", "0 records", ""])
 def test_a_result_at_chance_that_nobody_tested_is_a_finding(copy, tested):
-    """An audit reports a chance-level result that states no exact, positive number of tested records."""
+    """An audit reports a chance-level result whose file states no exact, positive number of test records."""
     directory = copy("records")
     config = yaml.safe_load((directory / "config.yaml").read_text())
     at("run", "evaluation", to="server")(config)
@@ -407,7 +407,7 @@ def test_what_is_there_and_in_no_seal_is_found(copy):
 
 
 def test_a_card_without_a_seal_is_compared(copy):
-    """An audit checks the model card of an unfinished run, which has no model and no seal.json yet."""
+    """An audit checks the model card also of an unfinished run, which has no model and no hash file yet."""
     directory = copy("turns")
     for name in ("seal.json", "model/weights.safetensors"):
         (directory / name).unlink()
@@ -421,7 +421,7 @@ def test_a_card_without_a_seal_is_compared(copy):
 
 
 def test_a_field_without_a_figure_is_refused(tmp_path):
-    """An error is raised for a card's field without an expected value, and for a template without a name."""
+    """AuditError is raised for a card's field without an expected value, and for a template with no name."""
     with pytest.raises(AuditError, match="this audit has no expected value: more"):
         list(compare("epsilon in all: 3", [Form("a", "epsilon in all: {more}", frozenset())], (), {}, {}))
     (tmp_path / "lines.txt").write_text("[]\nno name here\n")
@@ -430,7 +430,7 @@ def test_a_field_without_a_figure_is_refused(tmp_path):
 
 
 def test_an_audit_cannot_know_what_no_other_file_says(copy):
-    """An audit cannot detect a learning rate that was changed in both files that hold it, with new hashes."""
+    """An audit cannot detect a changed learning rate if both files that hold it and all hashes agree."""
     directory = copy("turns")
     before = audit_run(directory).seal
     config = yaml.safe_load((directory / "config.yaml").read_text())

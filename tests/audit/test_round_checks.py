@@ -72,7 +72,7 @@ def two_sided(total: int) -> float:
 
 
 def last_that_passes(step: int) -> int:
-    """Return the largest total of participations that an audit accepts (step 1), or the least (step -1)."""
+    """Return the largest total of participations that an audit accepts, or the smallest if `step` is -1."""
     total = round(RATE * ROUNDS * CLIENTS)
     while two_sided(total + step) >= UNLIKELY:
         total += step
@@ -159,7 +159,7 @@ BLOCK = 10
 
 
 def allocated(cohorts: Sequence[Sequence[int]]) -> RunFiles:
-    """Return files of a run in which each client is to take part once in every block of ten rounds."""
+    """Return the files of a run whose plan has each client take part once in every block of ten rounds."""
     files = files_of(cohorts, mechanism="allocated_sums", sampling="allocation")
     charges = [{"count": ROUNDS // BLOCK, "event": {"block_rounds": BLOCK}}]
     files.plan["groups"][0]["charges"] = charges
@@ -201,7 +201,7 @@ SECAGG = {
 
 
 def filled_files(drawn: Counts, filled: Counts) -> RunFiles:
-    """Return files of a private run with these numbers of sampled clients and of clients that send zeros."""
+    """Return a run's files for these numbers, by round, of sampled clients and of clients that send zeros."""
     turns = iter(np.tile(np.arange(CLIENTS), ROUNDS).tolist())
     cohorts = [[next(turns) for _ in range(n + more)] for n, more in zip(drawn, filled, strict=True)]
     files = files_of(cohorts)
@@ -220,7 +220,7 @@ def filled_files(drawn: Counts, filled: Counts) -> RunFiles:
 
 
 def test_a_round_without_a_sum_and_a_fill_that_no_sum_needs_are_named():
-    """The audit reports a round with too few members, and one where more clients send zeros than needed."""
+    """The audit reports a round whose sum has too few members, and one where too many clients send zeros."""
     drawn = np.random.default_rng(1).binomial(CLIENTS, RATE, ROUNDS)
     filled = 10 - drawn
     assert list(check_rounds(filled_files(drawn, filled))) == []

@@ -41,7 +41,7 @@ def cases(kind: str, beginning: str = "") -> list[Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_files_are_what_the_command_writes(kind):
-    """Each published file equals what `python -m benchmarks.vectors` writes."""
+    """Each published file of test vectors equals what `python -m benchmarks.vectors` writes."""
     assert (FOLDER / f"{kind}.json").read_text("utf-8") == text_of(kind)
 
 

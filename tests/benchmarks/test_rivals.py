@@ -1,4 +1,4 @@
-"""Tests of benchmarks of other libraries: each benchmark imports only packages of that library's environment.
+"""Tests of benchmarks of other libraries: all that one imports is installed in that library's environment.
 
 Such an environment has the rival, torch and what torch needs. Here the rival is a stand-in, and every other
 package is out of reach, so an import that the environment cannot have fails.

@@ -1,4 +1,4 @@
-"""Tests of the benchmark of simulation speed: when it refuses, its table's rows, and its random data."""
+"""Tests of the benchmark of simulation speed: what it does on a busy machine, its tables and random data."""
 
 import sys
 from types import SimpleNamespace

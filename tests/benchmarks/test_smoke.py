@@ -1,4 +1,4 @@
-"""Tests that each benchmark that needs no other program runs at tiny size; `make bench-smoke` runs all."""
+"""Tests that each benchmark that needs one process runs at tiny size; `make bench-smoke` runs all of them."""
 
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of benchmarks.worth: a step's noise variance equals the exact mean over all possible cohorts."""
+"""Tests of benchmarks.worth, which computes what parts of FedPCS contribute: noise, bias and welfare."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Tests of command lines: errors of one line that suggest the right word, and settings in a file."""
+"""Tests of command lines: a mistyped word is answered in one line, and settings can be read from a file."""
 
 import pytest
 

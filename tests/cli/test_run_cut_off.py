@@ -1,4 +1,4 @@
-"""Tests of ``gdpfed run``: a run without its model counts as failed, also if Flower's log has no error."""
+"""Tests of ``gdpfed run``: a run that writes no model counts as failed, also if Flower logs no error."""
 
 from contextlib import nullcontext
 

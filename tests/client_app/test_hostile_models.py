@@ -44,7 +44,7 @@ VOTED = (0.1, 0.0, 1.0, 0.2, 0.0, 1.0)
 
 
 def at_threshold(*outputs):
-    """Return parameters that overflow in these outputs exactly for records whose feature 7 is above 0.3."""
+    """Return parameters with which these outputs overflow exactly for records with feature 7 above 0.3."""
     weights = np.zeros_like(THETA)
     for output in outputs:
         weights[FEATURES * output + 7] = 1.5e38
@@ -85,7 +85,7 @@ BROKEN: dict[str, tuple[Any, Any]] = {
 
 
 def order_for(work):
-    """Return an order for this kind of work, and the parameters of the sum that it belongs to."""
+    """Return a training instruction (order) for this kind of work, and the parameters of the order's sum."""
     kind, task = KINDS[work], SOFTMAX if work == "convex_steps" else TASK
     counted = {"held_out_counts": 24, "held_out_rates": 2, "norm_histogram": len(NORM_MULTIPLES) + 1}
     dimension = counted.get(work, 2 if kind.vote else task.dimension)
@@ -108,7 +108,7 @@ def order_for(work):
 
 
 def said(order, theta, encoding, read):
-    """Return the shape (or error text) of a node's answer, and the errors that the server does not learn."""
+    """Return an answer's shape, or the node's refusal, and the errors that the node hides from the server."""
     failed: list[Exception] = []
     own = OwnData(Path(__file__).with_suffix(".npz"), None, 0.4 * order.kind.held_out)
     with patch.object(Path, "exists", lambda path: True), patch.object(READERS, "get", lambda kind: read):

@@ -1,4 +1,4 @@
-"""Tests of the histogram of update norms: one client's effect, and that nodes and engines send the same."""
+"""Tests of the histogram of update norms: one client's effect; simulations send the same as real nodes."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Tests of a client's check of its orders: it refuses a sum from which one update could be singled out."""
+"""Tests of a client's check of training instructions: sums that could single out an update are refused."""
 
 from dataclasses import replace
 from math import inf, nan
@@ -66,7 +66,7 @@ def test_a_member_that_would_stand_out_is_refused(changes: dict[str, Any], match
 
 
 def test_others_may_send_zeros_in_a_sum_with_noise_alone():
-    """Zeros are allowed only in a sum with enough noise, since one update among zeros would be visible."""
+    """Zeros are allowed only in sums with enough noise; without noise, a single update would be visible."""
     filled = replace(ORDER, may_fill=True)
     for order in (filled, replace(filled, fills=True)):
         check_numbers(order)
@@ -103,7 +103,7 @@ def test_whether_a_client_fills_is_true_or_false(name, value):
 
 
 def test_everything_that_an_update_depends_on_is_in_the_context():
-    """An order's hash (context) covers all that affects updates, except a member's norm, weight and steps."""
+    """The hash of a training instruction covers all that affects updates, except a member's own values."""
     theta = flatten(TASK.build_model())
     same = ORDER.context(theta)
     assert ORDER.for_part(ClientPart(0.5, 0.5, RECORDS)).context(theta) == same

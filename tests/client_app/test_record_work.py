@@ -154,13 +154,13 @@ def test_a_grid_that_is_too_coarse_for_the_records_norm_is_refused():
 
 
 def updates_of(order, theta, gradients, holder, take, grid):
-    """Return one client's update, of shape (1, d), by the kind of work that the order asks for."""
+    """Return one client's update, of shape (1, d), for the kind of work that a training instruction names."""
     jobs = RecordJobs([order], theta, gradients, [holder], take, grid)
     return function_of(order.work, "updates")(jobs)
 
 
 def sums_with_and_without(order, encoding, scales, rng):
-    """Yield two pairs: the encoded sum by each of two engines, with all records, then without one record."""
+    """Yield pairs of a client's sum as two engines encode it: of all records, then without one record."""
     rows = rng.normal(size=(12, len(THETA))) * rng.choice(scales, size=(12, 1))
     if rng.random() < 0.5:
         # All alike, so that the sum is as long as it can be.
@@ -169,7 +169,7 @@ def sums_with_and_without(order, encoding, scales, rng):
     left_out = int(rng.integers(12))
 
     class Given(RecordGradients):
-        """A stand-in that returns preset gradients; the input of a record is the index of its gradient."""
+        """Preset gradients in place of computed ones; a record's input is the index of its gradient."""
 
         def __init__(self, zeroed):
             super().__init__(torch.nn.Linear(1, 1), cross_entropy, torch.device("cpu"))
@@ -213,7 +213,7 @@ def sums_with_and_without(order, encoding, scales, rng):
 def test_without_a_record_the_integers_differ_by_its_norm_at_most(
     sum_norm, noise_multiplier, contributors, changes
 ):
-    """One record moves a client's encoded sum by at most its clipping norm, also if that sum is clipped."""
+    """One record moves a client's encoded sum by at most the record clipping norm, also in a clipped sum."""
     encoding = encoding_of(sum_norm, noise_multiplier, contributors)
     order = order_for("gradient_sum", SUM, **changes)
     record_bound(order, len(THETA), encoding.grid)
@@ -265,7 +265,7 @@ CONVEX = convex_bounds(SOFTMAX.build_model())
 @pytest.mark.parametrize("eta", [0.05, 1e-3, 1e-6])
 @pytest.mark.parametrize("scale", [0.0, 0.3, 1e3, 1e6, 1e9])
 def test_no_model_and_no_rate_let_a_record_move_a_window_further_than_is_accounted(work, eta, scale):
-    """One record moves the result of several local steps by the accounted bound at most, or nodes refuse."""
+    """No record moves a result of local steps by more than the accounted bound, or nodes refuse the steps."""
     assert CONVEX is not None
     norm, tau = CONVEX.gradient_norm * (1 + 1e-6), 3
     steps = RecordSteps(num_steps=tau, batch_rates=(1.0,), clipping_norm=norm, noise_multiplier=0.0)
@@ -318,7 +318,7 @@ def test_models_that_couple_records_are_refused_before_they_train(monkeypatch):
 
 @pytest.mark.parametrize("work", [work for work, kind in KINDS.items() if kind.window])
 def test_a_node_takes_no_momentum_in_windows(work):
-    """A node refuses momentum in a window of steps, since the bound on one record's effect ignores it."""
+    """A node refuses momentum in windows (several local steps per sum), as their bound ignores momentum."""
     steps = RecordSteps(num_steps=2, batch_rates=(0.5,), clipping_norm=0.5, noise_multiplier=0.0)
     order = order_for(work, steps)
     assert checked_steps(order) == steps

@@ -110,7 +110,7 @@ def test_an_order_with_other_settings_is_refused(settings):
 
 @pytest.fixture(params=["classes at every position", "label_sets", "pixels"])
 def several(request, tmp_path):
-    """A task whose records have several labels each."""
+    """Return a task whose records have several labels each, for three kinds of such tasks in turn."""
     rng, kind = np.random.default_rng(0), request.param
     x = rng.normal(size=(60, 1, 4, 4))
     arrays, source = {"x": x, "y": (x > 0)[:, 0].astype(int)}, DataSource("npz")

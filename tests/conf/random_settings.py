@@ -88,7 +88,7 @@ def drawn(number: int, seed: int = 0) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def _value(hint: Any, rng: np.random.Generator) -> Any:
-    """Return a random value of this type, often one at the limit of what a setting accepts."""
+    """Return a random value of this type, often a special value such as nan, zero or a limit of a setting."""
     if get_origin(hint) in (Union, UnionType):
         hint = next(each for each in get_args(hint) if each is not NoneType)
         if rng.random() < 0.15:

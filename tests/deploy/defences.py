@@ -1633,7 +1633,7 @@ def failure_without(defence: Defence) -> str:
 
 
 def main() -> int:
-    """Returns 1 if a test passes without the defence that it is there for, or cannot be run without it."""
+    """Run the chosen defences' tests; return 1 if one passes, or cannot be run, without its defence."""
     names = [defence.name for defence in DEFENCES]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(names)}")

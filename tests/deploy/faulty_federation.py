@@ -76,11 +76,11 @@ class FaultyFederation:
         return read_rounds(self.files(name))
 
     def files(self, name: str) -> Path:
-        """The directory of a run."""
+        """Return the directory of a run."""
         return self.running.runs / name
 
     def train_until(self, node: Node, stage: str, name: str, overrides: Sequence[str] = ()) -> FlowerRun:
-        """Submit a training; return once a node has received the message that begins a stage."""
+        """Submit a training; return once a node has received a message of this stage (such as "mask")."""
         message_type = f"train.{stage}"
         before = self.received(node, message_type)
         run = self.train(name, overrides)
@@ -94,7 +94,7 @@ class FaultyFederation:
         return run
 
     def received(self, node: Node, message_type: str) -> int:
-        """How many messages of a type a node has got since it was made."""
+        """Return how many messages of a type a node has received since it was made."""
         return self.running.log(node.supernode).count(f"Receiving: {message_type} message")
 
     def until(self, holds: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
@@ -163,7 +163,7 @@ class FaultyFederation:
         self.running.wait_for_nodes()
 
     def server_app(self) -> psutil.Process:
-        """The process of the running ServerApp."""
+        """Return the process of the running ServerApp."""
         (process,) = (
             each
             for each in self.running.home.processes(f"{SERVER_SUPEREXEC}/home")

@@ -1,4 +1,4 @@
-"""Tests of credentials: they are valid, private to one service, and kept when they are made again."""
+"""Tests of credentials: valid, private to one service, and unchanged if the command runs a second time."""
 
 import re
 from dataclasses import replace

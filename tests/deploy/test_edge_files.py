@@ -47,7 +47,7 @@ def mounted(tree, service):
 
 
 def told(tree, supernode):
-    """The settings that a SuperNode is started with."""
+    """Return the settings with which a SuperNode is started."""
     words = tree["services"][supernode]["command"][-1]
     return dict(word.partition("=")[::2] for word in shlex.split(words))
 

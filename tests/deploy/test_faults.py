@@ -189,7 +189,7 @@ def test_a_restarted_node_goes_on_under_its_identity_in_a_run_that_is_resumed(fa
 
 @pytest.mark.timeout(1200)
 def test_a_node_killed_between_its_turn_and_taking_its_noise_back(faulty):
-    """A run passes its audit whether a killed node restarts and removes its earlier noise, or stays away.
+    """A run passes its audit if a node is killed, whether or not it restarts and removes its earlier noise.
 
     It has turns in rounds 1, 3 and 4, and in rounds 2 and 5 it takes noise back and does nothing else.
     """

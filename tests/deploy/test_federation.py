@@ -243,13 +243,13 @@ def test_three_nodes_train_although_the_server_may_lie(running, tmp_path, monkey
 
 
 def handed_on(running):
-    """How many messages each SuperNode has handed to an app."""
+    """Return how many messages each SuperNode has handed to an app."""
     logs = [running.log(node.supernode) for node in running.federation.nodes]
     return [log.count("Received successfully") for log in logs]
 
 
 def signature(running):
-    """The consortium's key, and its signature of the app."""
+    """Return the consortium's public key, and its signature of the app."""
     public = running.home.path / PUBLIC
     key = public_key_of(str(public / CONSORTIUM_FILE))
     return key, SignedApp.read((public / APP_SIGNATURE).read_bytes(), key)
@@ -319,7 +319,7 @@ def test_an_app_that_steals_gets_nothing_of_its_node_or_another(running, tmp_pat
             break
 
     def got(name, superlink_or_node, *seen):
-        """Return all that a malicious app can access in a SuperExec: its own folders, one peer, one port."""
+        """Return what a malicious app in a SuperExec may access, such as its own folders and two ports."""
         own = [root / name / folder for folder in ("credentials", "home")]
         reached = (f"connect {ports[superlink_or_node]}", f"bind {ports[name]}")
         return {*reached, *(f"list {path}" for path in (*own, *seen)), "variable FLWR_HOME"}

@@ -1,4 +1,4 @@
-"""Tests of following a run: the advice after a failure, the number of awaited nodes, and run names."""
+"""Tests of waiting for a submitted run: advice after a failure, required nodes, and the run's name."""
 
 from pathlib import Path
 

@@ -49,7 +49,7 @@ SMALL = Shares(
 
 
 def signed(key, at=None):
-    """The headers with which Flower's SuperNode signs a request."""
+    """Return the headers with which Flower's SuperNode signs a request."""
     said = (at or now()).isoformat()
     return {
         FLEET_HTTP_PUBLIC_KEY_HEADER: b64encode(public_key_to_bytes(key.public_key())).decode(),

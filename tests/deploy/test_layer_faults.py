@@ -1,4 +1,4 @@
-"""Test of kills while cloud, edges and devices train: each sum is charged once, and each mean is right."""
+"""Test of killed processes of cloud, edges and devices: each sum is charged once, and means are right."""
 
 import json
 from collections import Counter

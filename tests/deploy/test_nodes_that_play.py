@@ -1,4 +1,4 @@
-"""Tests of nodes that play FedPCS's game: each is started with a privacy aversion and a first budget."""
+"""Tests of nodes that play FedPCS's game: each starts with its own privacy cost weight and first budget."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Tests of signed apps: a node runs only code that its consortium has signed, and logs one line of reason."""
+"""Tests of signed apps: a node runs only code that its consortium has signed; a refusal is one log line."""
 
 import json
 from hashlib import sha256

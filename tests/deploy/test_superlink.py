@@ -1,4 +1,4 @@
-"""Tests of the SuperLink's start: it waits for a locked database, and runs under any path."""
+"""Tests of the SuperLink's start: it waits for a locked database, and works with any path to Flower."""
 
 import shutil
 import sys
@@ -46,7 +46,7 @@ def test_its_database_waits(started, tmp_path):
 
 
 def test_its_tables_are_made_under_any_path(started, tmp_path, monkeypatch):
-    """The SuperLink creates its tables even where Flower's path contains spaces and commas."""
+    """The SuperLink creates its database tables even if the path to Flower's files has spaces and commas."""
     folder = tmp_path / "a study, für alle" / "alembic"
     shutil.copytree(utils.ALEMBIC_DIR, folder)
     monkeypatch.setattr(utils, "ALEMBIC_DIR", folder)

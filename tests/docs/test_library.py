@@ -47,7 +47,7 @@ def test_the_page_names_every_name_once_and_no_example_is_long():
 
 
 def test_the_parts_work_with_no_other_package_than_the_core_of_the_wheel(tmp_path):
-    """The library's core works without any other package; a name that needs a package says which one."""
+    """The library's core works without optional packages; what needs torch raises an error that says so."""
     app = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))
     core, named = (
         {re.split(r"[^\w-]", each)[0].lower() for each in project["dependencies"]}

@@ -1,4 +1,4 @@
-"""Tests of a Ray cluster: sums equal those of one engine, also after a kill; unfit clusters are refused."""
+"""Tests of simulations on a Ray cluster: sums equal those of one machine, also if a machine is killed."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def engine(cluster):
-    """Yield an engine that stays connected to the cluster until the last test of this module."""
+    """Yield a simulation engine that stays connected to the cluster until this module's last test."""
     made, words = engine_on(cluster[0].address)
     assert words == "many clients at once in each of 3 processes on 2 machines of a Ray cluster"
     yield made
@@ -155,7 +155,7 @@ def test_more_workers_than_a_machine_has_are_refused(cluster):
 
 
 def trained(engine, path, monkeypatch, *overrides):
-    """Train with an engine and known keys for cohorts and noise; return the directory of the run."""
+    """Train with this simulation engine and known keys for cohorts and noise; return the run's directory."""
     numbers = count()
     known = SimpleNamespace(urandom=lambda size: sha256(bytes([next(numbers)])).digest()[:size])
     for module in (noise_streams, plain, state):

@@ -1,4 +1,4 @@
-"""Tests of dropout by keys: which entries are dropped, and that compiled programs drop the same ones."""
+"""Tests of dropout by random keys: which entries a key drops, and that compiled programs drop the same."""
 
 from copy import deepcopy
 

@@ -470,7 +470,7 @@ def test_a_strategy_that_wraps_this_one_is_refused():
 
 
 def test_nobody_else_trains_in_an_apps_place(tmp_path, monkeypatch):
-    """A process without the app's initial arrays can neither begin its run nor build its model."""
+    """A process that lacks an app's initial arrays can neither begin a run of the app nor build the model."""
     with pytest.raises(LearningError, match="a run of it is begun and resumed by the app's own strategy"):
         simulate(load(["dataset=flower_app", f"run.directory={tmp_path / 'new'}"]))
     trained(tmp_path / "run", "run.stop_after_round=1", grid=LocalGrid(NUM_CLIENTS))

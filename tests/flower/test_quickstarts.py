@@ -1,4 +1,4 @@
-"""Tests of apps like Flower's quickstarts, made private by the lines of docs/library.md."""
+"""Tests of apps like Flower's quickstarts, made private by the changes that docs/library.md describes."""
 
 import os
 import re

@@ -355,7 +355,7 @@ def test_a_third_split_is_not_read_and_said(tmp_path):
 
 
 def test_names_of_folders_are_those_of_outputs_in_the_model_and_in_words(tmp_path):
-    """Classes are named after their folders, sorted as texts, so that output 2 is folder 10."""
+    """Classes are named after their folders and sorted as text: output 2 of a model belongs to folder 10."""
     for number in range(11):
         for each in range(10):
             draw(tmp_path / "p" / str(number) / f"{each}.png", np.full((4, 4, 3), 20 * number + each))

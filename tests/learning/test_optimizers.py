@@ -1,4 +1,4 @@
-"""Tests of optimizers chosen by name: every engine takes their steps, and updates are clipped after them."""
+"""Tests of optimizers chosen by name: every training engine takes the same steps, then clips the update."""
 
 import json
 from dataclasses import replace

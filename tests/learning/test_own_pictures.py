@@ -1,4 +1,4 @@
-"""Tests of a user's own pictures, in folders or listed in tables, which are read as a declaration states."""
+"""Tests of a user's own pictures, in folders or tables, which pictures.yaml or the settings describe."""
 
 import struct
 import sys
@@ -91,7 +91,7 @@ def test_a_folder_that_declares_something_else_stays_out(tmp_path):
 
 
 def test_settings_alone_are_the_same_declaration(tmp_path):
-    """Settings that state the same as a file pictures.yaml give the same declaration of pictures."""
+    """The settings alone describe pictures as fully as a file pictures.yaml with the same values."""
     said = run_form(folder(tmp_path / "a", declared=None), "dataset.image_size=8", "dataset.channels=1")
     assert said == run_form(folder(tmp_path / "b"))
     assert len(own_split(folder(tmp_path / "own", 2), said)) == 4

@@ -182,7 +182,7 @@ def test_an_input_that_looks_like_a_number_of_a_person_is_noted(tmp_path):
 
 @pytest.mark.parametrize("count", [1, 8])
 def test_parties_are_given_up_while_they_are_split(tmp_path, count):
-    """While parties become one data set, memory in use stays below 2.5 times the memory of the data set."""
+    """While parties' tables are joined into one data set, memory stays below 2.5 times that of the result."""
     (tmp_path / "columns.yaml").write_text(COLUMNS)
     columns = read_columns(tmp_path / "columns.yaml")
     tracemalloc.start()

@@ -343,7 +343,7 @@ def test_rows_without_a_person_are_not_those_of_one(text, settings, tmp_path):
 
 
 def test_rows_beyond_those_that_are_kept_of_a_person_are_counted_where_they_are(settings, tmp_path):
-    """`gdpfed check`, training and nodes count the rows of a person beyond the declared number of rows."""
+    """`gdpfed check`, training and nodes count the rows that exceed the declared maximum for one person."""
     declared = DECLARATION.replace("patient", "{column: patient, rows: 2}")
     (tmp_path / "columns.yaml").write_text(declared)
     columns = read_columns(tmp_path / "columns.yaml")
@@ -368,7 +368,7 @@ def test_rows_beyond_those_that_are_kept_of_a_person_are_counted_where_they_are(
 
 
 def undeclared(folder, settings):
-    """Return the task of a copy of the table, with a declaration that names no column of persons."""
+    """Copy the table, with a columns.yaml that names no column of persons, and return the copy's task."""
     other = folder / "other"
     other.mkdir()
     (other / "columns.yaml").write_text(DECLARATION.replace("person: patient\n", ""))

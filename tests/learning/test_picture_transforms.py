@@ -1,4 +1,4 @@
-"""Tests of declared transforms of pictures, against torchvision's transforms of the same files."""
+"""Tests of the transforms that pictures.yaml lists, against torchvision's transforms of the same files."""
 
 from dataclasses import replace
 

@@ -86,7 +86,7 @@ def test_rows_come_in_one_order_whatever_the_database_does(tmp_path, database):
 
 
 def test_a_query_is_a_table_wherever_one_is(tmp_path):
-    """A run and `gdpfed check` read a query like a table; in a folder of tables, a query is one party."""
+    """A run and `gdpfed check` read a query as a table; in a folder of tables, the query is one party."""
     assert "sql" in READERS.names()
     (tmp_path / "all").mkdir()
     path = site(tmp_path / "all", sqlite_file(tmp_path / "all"))

@@ -1,4 +1,4 @@
-"""Tests of features that are fitted to random pictures: the pictures, shifted views, and the linear map."""
+"""Tests of picture features whose linear map is fitted to random pictures, in place of a user's data."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of DP-SGD steps on records: the formula, the laws of batches and noise, and groups of records."""
+"""Tests of DP-SGD steps on records: updates by the formula, random batches and noise, and budget groups."""
 
 from dataclasses import replace
 
@@ -238,12 +238,12 @@ def test_sums_that_differ_by_a_record_differ_by_its_bound_at_most_in_integers(sm
 def test_one_record_moves_what_is_noised_by_the_clipping_norm_at_most_however_sums_are_rounded(
     monkeypatch, at_once, size
 ):
-    """One record moves a sum by C at most, also if float32 would round others away where it is present."""
+    """One record changes a sum by at most the clipping norm, even if float32 rounds other records away."""
     ones = size // 2
     model = build_model("linear", (1,), 1, seed=0)
 
     def product(outputs, targets):
-        """Return a loss whose gradient is the target: of inputs 0, only the bias has one."""
+        """Return a loss whose gradient is the target for the bias, and zero for weights if inputs are 0."""
         return outputs[:, 0] * targets
 
     examples = torch.zeros(3, 1), torch.tensor([0.1, 0.2, 0.3])

@@ -1,4 +1,4 @@
-"""Tests of next-character data: roles of plays as clients, windows of text, test texts, and LEAF's files."""
+"""Tests of next-character data: from plays, in which each role is a client, and from LEAF's files."""
 
 import json
 

@@ -82,7 +82,7 @@ def test_how_large_a_batch_a_step_stands():
 
 
 class Coupled:
-    """A sampler of given batches that leaves out the record `without`, and counts batches with record 0."""
+    """A sampler that returns given batches without the record `without`, and counts batches with record 0."""
 
     def __init__(self, batches, without=None):
         self.expected_size = 12.0
@@ -97,7 +97,7 @@ class Coupled:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_coupled_windows_drift_no_further_than_the_record_was_met(seed):
-    """If two runs differ by a record, their models' distance is bounded by the number of batches with it."""
+    """If two runs differ by one record, the number of batches with it bounds the distance of their models."""
     rng = np.random.default_rng(seed)
     x, y = records(40, seed)
     network = model()
@@ -148,7 +148,7 @@ class Flipping:
 
 
 def test_a_flipping_loss_attains_the_mixture_of_clipped_windows():
-    """With a worst-case loss, a model's shifts have the sizes and frequencies of the accounted mixture."""
+    """With a worst-case loss, the shifts of a model follow the distribution that the accounting assumes."""
     loss, paths = Flipping(), 6_000
     rng = np.random.default_rng(0)
 

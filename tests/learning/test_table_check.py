@@ -1,4 +1,4 @@
-"""Tests of `gdpfed check`: it lists all faults of a table, or proposes a declaration of its columns."""
+"""Tests of `gdpfed check`: it lists all faults of a table, or proposes the columns.yaml of a new table."""
 
 import numpy as np
 import pyarrow as pa

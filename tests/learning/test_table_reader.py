@@ -1,4 +1,4 @@
-"""Tests of the reader of tables: it reads every row of a file, or one line says why it does not."""
+"""Tests of the reader of tables: it reads every row of a file, or a one-line error says why it cannot."""
 
 import csv
 import gzip
@@ -45,7 +45,7 @@ def loaded(path):
 
 
 def refused_by_all(path, words, capsys):
-    """Check that training, a node and `gdpfed check` refuse a file with the same line."""
+    """Check that training, a node and `gdpfed check` all refuse a file, with the same one-line error."""
     for read in (loaded, read_own):
         with pytest.raises(LearningError, match=words) as raised:
             read(path)

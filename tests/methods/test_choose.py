@@ -1,4 +1,4 @@
-"""Tests of `gdpfed plan --choose`, which proposes settings from an estimate within 25 % of the exact plan."""
+"""Tests of `gdpfed plan --choose`, which proposes settings; the stated noise is within 25 % of the plan's."""
 
 import json
 import math

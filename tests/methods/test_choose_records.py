@@ -58,7 +58,7 @@ def test_the_choice_looks_at_no_record(monkeypatch):
 
 
 def test_what_budgets_buy_is_one_over_their_gaussian_parameters(capsys, tmp_path):
-    """The noise for an epsilon is 1 to 1.2 times that of a single Gaussian release with the same epsilon."""
+    """`gdpfed plan` states 1 to 1.2 times the noise of one Gaussian release with the same epsilon."""
     words = ["plan", *TABLE, "method=dp_sum", "--epsilons", "4,0.5,1"]
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

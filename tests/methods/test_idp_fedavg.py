@@ -1,4 +1,4 @@
-"""Tests of IDP-FedAvg and GDPFed*, which have one sum with one noise for all clients, and their plans."""
+"""Tests of IDP-FedAvg and GDPFed*, whose rounds have one sum with one noise for clients of all groups."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of ALI-DPFL's rules for the number of local steps, and of the inequality behind its bound."""
+"""Tests of ALI-DPFL's rules for the number of local steps, and of the bound on the loss behind them."""
 
 import numpy as np
 import pytest

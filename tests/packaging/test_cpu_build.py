@@ -1,4 +1,4 @@
-"""Tests of environments with another build of PyTorch: no CUDA package of the lock file is installed."""
+"""Tests of environments whose PyTorch is a CPU build: no CUDA package of the lock file is installed."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Tests that the core code stays small: flags of methods, lines about options, files that a round runs."""
+"""Tests of limits on the core code: a method's flags, lines that name an option, files that a round runs."""
 
 import ast
 import os

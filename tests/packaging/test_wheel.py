@@ -100,7 +100,7 @@ def installed(wheel, tmp_path_factory):
 
 
 def call(installed, directory, *arguments, status=0):
-    """Run ``gdpfed`` from the wheel; return what it prints, and its own lines of the error output."""
+    """Run the wheel's `gdpfed`; return its output, and its lines of error that begin with `gdpfed: `."""
     environment = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     ended = subprocess.run(
         [str(installed), "-c", COMMAND, *arguments],

@@ -26,14 +26,14 @@ def least_epsilon(
     drawn: float,
     drawn_otherwise: float,
 ) -> float:
-    """Return a lower bound of the epsilon of any valid (epsilon, delta) guarantee."""
+    """Return a lower bound of any valid epsilon at `delta`, for the given rounds of a sampled Gaussian."""
     one_round = Round(noise_stddev, sampling_rate, drawn, drawn_otherwise)
     return least_epsilon_of([(one_round, num_rounds)], delta)
 
 
 @dataclass(frozen=True)
 class Round:
-    """One noised round of two runs, in which a sampled client adds a different value to the sum."""
+    """One noised round: a sampled client adds `drawn` in one run, and `drawn_otherwise` in the other run."""
 
     noise_stddev: float
     sampling_rate: float

@@ -1,4 +1,4 @@
-"""Tests of random allocation, in which each client takes part in one secret round of a block of rounds."""
+"""Tests of random allocation: a client takes part in one round, drawn in secret, of each block of rounds."""
 
 import math
 from collections import Counter
@@ -225,7 +225,7 @@ def test_what_is_not_proved_is_refused_in_one_line(more, error, words):
 
 
 def chances_of_rounds(number, least):
-    """Return the probability of each case: which rounds have `least` clients, and the client's round."""
+    """Return the joint probability of which of two rounds have `least` clients and which has the client."""
     chances: dict[tuple[bool, bool], list[float]] = {}
     for others in range(number):
         for own in (0, 1):
@@ -250,7 +250,7 @@ def delta_with_skips_seen(number, least, sigma, epsilon):
 
 @pytest.mark.parametrize(("number", "beyond"), [(6, 2.5), (20, 0.99), (40, 0.98)])
 def test_who_sees_that_a_round_is_skipped_learns_of_the_others_of_its_block(number, beyond):
-    """If others see skipped rounds, delta for six clients is 2.5 times the planned; the plan is refused."""
+    """If others see skipped rounds, delta can be 2.5 times the plan's; plans for few clients are refused."""
     epsilon = pld_epsilon(block(2, 1.0), 1, DELTA)
     assert delta_with_skips_seen(number, 3, 1.0, epsilon) / DELTA == pytest.approx(beyond, rel=0.03)
     made = plan_with(number)
@@ -301,7 +301,7 @@ def test_by_poisson_sampling_epsilon_does_not_count_that_a_round_was_seen_to_be_
 
 
 def test_who_is_in_the_other_of_two_rounds_hides_nothing_from_a_client_that_is_in_one():
-    """Against clients that take part, a client pays for each block of rounds as if its round were known."""
+    """Epsilon against clients that take part is computed as if they knew a client's round in each block."""
     two = plan_with(40)
     known = [Charge(event=block(2, two.groups[0].noise_multiplier).for_members(), count=1)]
     assert two.epsilon_against_members(0, 1) == pytest.approx(compose_against_server(known, DELTA))

@@ -1,4 +1,4 @@
-"""A test that a node does only local work which its terms charge, for every mechanism and kind of work."""
+"""A test that a node does only those kinds of local work for which it has agreed to be charged."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -50,7 +50,7 @@ CHARGED = {
 
 
 def agreed(mechanism: str, event: Event, work: str) -> bool:
-    """Return whether a node accepts terms that charge the event, and then local work under these terms."""
+    """Return whether a node accepts terms that charge the event, and then accepts the local work."""
     made, own = TERMS.get(mechanism), OWN.get(mechanism, {})
     try:
         if made.unit == "record":

@@ -37,7 +37,7 @@ def ledger_with(*runs, rounds=()):
 
 
 def charges_with(**changes):
-    """Return the charges of the terms as JSON, with some fields of the charge or of its event changed."""
+    """Return the charges of the run terms `TERMS` as JSON, with some fields of charge or event changed."""
     (entry,) = json.loads(str(TERMS.to_scalars()["charges"]))
     for key, value in changes.items():
         (entry if key in entry else entry["event"])[key] = value
@@ -45,7 +45,7 @@ def charges_with(**changes):
 
 
 def test_how_often_a_client_is_asked_is_judged_by_the_rate_that_is_charged():
-    """By fixed-size sampling of 20 clients, a rate of 0.0749 draws one client, and so counts as 1 / 20."""
+    """Fixed-size sampling of 20 clients at rate 0.0749 draws one client, so the rate counts as 1 / 20."""
     (charge,) = TERMS.charges
     event = replace(charge.event, sampling="fixed_size", sampling_rate=0.0749)
     ((_, rate, _),) = replace(TERMS, charges=(replace(charge, event=event),)).draws()
@@ -125,7 +125,7 @@ def test_terms_of_a_mechanism_that_there_is_not_are_refused():
 
 
 def test_a_process_that_has_imported_no_mechanism_reads_terms():
-    """A new process can read terms before it imports any privacy mechanism."""
+    """A new process can read the terms of a run before it imports any privacy mechanism."""
     code = (
         "import json, sys; from gdpfed.privacy.ledgers.terms import Terms; "
         "print(Terms.from_scalars(json.loads(sys.argv[1])).run)"

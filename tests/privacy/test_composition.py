@@ -180,7 +180,7 @@ def test_releases_without_sampling_are_one_gaussian_and_zcdp_is_close_above():
 
 
 def test_a_mixture_that_is_poisson_sampling_costs_what_poisson_sampling_does():
-    """A mixture of the sensitivities 0 and C costs as much as Poisson sampling with the same noise."""
+    """A release whose sensitivity is zero or full, at random, costs as much as Poisson sampling."""
     mixture = GaussianMixture(noise_stddev=3.0, sensitivities=(0.0, 2.0), weights=(0.9, 0.1))
     sampled = fixed(charge(mechanism(1.5, 0.1), 20), accountant=PLD)
     assert fixed(charge(mixture, 20), accountant=PLD) == pytest.approx(sampled, rel=2e-3)

@@ -98,7 +98,7 @@ def test_the_earliest_and_densest_turns_cost_most():
 
 
 def test_corrections_that_are_lost_cost_accuracy_and_never_epsilon():
-    """If subtractions of noise are lost at random, a client's cost is at most the squared sensitivity."""
+    """If some subtractions of earlier noise are lost at random, a client's privacy cost does not grow."""
     generator, rounds, shares, largest = np.random.default_rng(2), 10, 4, 0.0
     for _ in range(300):
         taps, covariance = random_taps(generator), np.zeros((rounds, rounds))

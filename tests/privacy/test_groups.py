@@ -89,7 +89,7 @@ def test_default_delta():
 
 
 def test_the_default_is_far_below_one_in_n_and_the_papers_is_not():
-    """At our delta, the chance that some client is exposed is below 0.06; at the paper's delta above 0.34."""
+    """The chance that any client is exposed is below 0.06 by the default delta, above 0.34 by the paper's."""
     for n in (6, 100, 360, 6000):
         assert exposure(n, default_delta(n)) == pytest.approx(1 - (1 - 1e-5) ** n, rel=1e-9)
         assert exposure(n, default_delta(n)) < 0.06 < 0.34 < exposure(n, paper_delta(n))

@@ -117,7 +117,7 @@ class Run(RuleBasedStateMachine):
         return True
 
     def _open(self, index: int, cohort: set[int]) -> bool:
-        """Open a round in memory, check that this succeeds exactly if it must, and return whether it did."""
+        """Open a round in memory, and return whether the ledger allows it; check that `_may_open` agrees."""
         cohorts = [sorted(cohort & set(group.clients)) for group in self.plan.groups]
         allowed = self._may_open(index, cohort)
         try:

@@ -87,7 +87,7 @@ def test_noise_is_that_of_the_reference(event, releases, epsilon, noise):
 
 
 def test_local_steps_of_a_convex_model_cost_no_more_noise_than_steps_that_are_summed():
-    """A window of five convex local steps needs sqrt(5) times the noise that single summed steps need."""
+    """A window of five convex steps that is noised once needs the total noise of five noised steps."""
     found = calibrate_windows(make_accountant("pld"), window(), target_epsilon=1.0, count=800, delta=DELTA)
     assert found / math.sqrt(5) == pytest.approx(11.846, rel=3e-3)
 

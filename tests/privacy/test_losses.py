@@ -84,7 +84,7 @@ def test_different_releases_together_agree_with_the_library():
 
 
 def test_a_mixture_is_what_the_integral_says():
-    """delta(epsilon) of one release is the integral of the positive part of P - e^epsilon Q."""
+    """The computed delta of a Gaussian mixture agrees with a numerical integration of delta's definition."""
     sigma, moves, weights = 0.8, (0.0, 0.4, 1.0), (0.7, 0.2, 0.1)
     x = np.linspace(-12, 13, 400_001)
     still = stats.norm.pdf(x, scale=sigma)

@@ -119,7 +119,7 @@ def all_turns(rounds: int) -> Iterator[tuple[int, ...]]:
 
 
 def contributions_of(rounds: int, turns: Sequence[int]) -> Iterator[tuple[Vector, ...]]:
-    """Yield contributions of norm one in each turn (scheduled round): on a line, then in a plane."""
+    """Yield contributions of norm one in a client's turns (scheduled rounds): in one or two dimensions."""
     for signs in product((ONE, -ONE), repeat=len(turns) - 1):
         yield tuple((dict(zip(turns, (ONE, *signs), strict=True)).get(t, ZERO),) for t in range(rounds))
     for number in range(len(DIRECTIONS)):
@@ -195,7 +195,7 @@ def test_no_pattern_of_lost_corrections_costs_more_than_none_lost(rounds, taps, 
 
 
 def test_nor_where_shares_are_of_different_size_or_larger_than_owed():
-    """The bound on a client's cost holds with unequal noise parts and added variance (proof, step (a))."""
+    """The bound on a client's cost holds with unequal or larger noise parts (privacy.md, step (a))."""
     rounds, taps, sizes = 3, (HALF, THIRD), (THIRD, Fraction(5, 3))
     choices = [list(product(patterns(rounds, taps, t), repeat=2)) for t in range(rounds)]
     for chosen in product(*choices):
@@ -208,7 +208,7 @@ def test_nor_where_shares_are_of_different_size_or_larger_than_owed():
 
 @ASKED
 def test_a_pattern_is_a_mean_of_patterns_in_which_members_of_a_round_are_alike(rounds, taps, members):
-    """A noise covariance is a mean over cases where members lose the same subtractions (proof, step (b))."""
+    """A noise covariance is a mean of those where members lose equal subtractions (privacy.md, step (b))."""
     for shares in list(all_shares(rounds, taps, members))[::3]:
         parts = []
         for bits in vertices(rounds, taps):
@@ -224,7 +224,7 @@ def test_a_pattern_is_a_mean_of_patterns_in_which_members_of_a_round_are_alike(r
 
 @pytest.mark.parametrize(("rounds", "taps"), [(3, (HALF, THIRD)), (3, (ONE,)), (4, (Fraction(2, 3),))])
 def test_the_inverse_is_operator_convex_between_any_two_of_them(rounds, taps):
-    """If members lose the same subtractions, the covariance's inverse is operator convex (proof, step (b)).
+    """If members lose the same subtractions, the covariance's inverse is convex (privacy.md, step (b)).
 
     That the inverse is operator convex on positive definite matrices is a theorem (Bhatia, Matrix Analysis,
     1997, Proposition V.1.6); here every pair of vertices is checked, as the proof uses it on their mixtures.
@@ -241,7 +241,7 @@ def test_the_inverse_is_operator_convex_between_any_two_of_them(rounds, taps):
 def test_where_members_are_alike_no_entry_of_the_strategy_is_above_that_of_nothing_lost(
     rounds, taps, members
 ):
-    """If members lose the same subtractions, strategy entries are at most those without loss (step (c))."""
+    """If members lose the same subtractions, no entry of the strategy matrix grows (privacy.md, step (c))."""
     whole = strategy(rounds, taps, every_bit(rounds, taps))
     for bits in vertices(rounds, taps):
         own = strategy(rounds, taps, bits)
@@ -275,7 +275,7 @@ def conditional(matrix: Matrix, contributions: Sequence[Fraction]) -> list[tuple
 
 @ASKED
 def test_whoever_chooses_in_view_of_all_sums_so_far_pays_for_the_path_that_was_chosen(rounds, taps, members):
-    """A client's cost is a sum of squared mean shifts over variances, given earlier sums (proof, step (d)).
+    """A client's cost adds up squared mean shifts over variances, given earlier sums (privacy.md, step (d)).
 
     A loss changes no earlier sum. So on each path of an adaptive choice, this is one pattern's cost.
     """

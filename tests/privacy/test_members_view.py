@@ -83,11 +83,11 @@ def plan_groups():
 @pytest.mark.parametrize(("there", "size", "rate"), [(12, 10, 0.05), (20, 12, 0.05), (120, 61, 0.2)])
 @pytest.mark.parametrize("pooled", [1, 2])
 def test_who_is_not_asked_to_fill_a_sum_learns_a_little_of_how_many_were_drawn(there, size, rate, pooled):
-    """A client not asked to fill up a sum with zeros learns little about whether another client was drawn."""
+    """Clients that need not fill up a sum with zeros learn little about whether another client was drawn."""
     others = np.arange(there - pooled)
 
     def none_asked(drawn):
-        """Return the chance that no colluding client has to send zeros, if `drawn` others are drawn."""
+        """Return the probability that no colluding client must send zeros if `drawn` clients are drawn."""
         left = np.maximum(there - drawn - np.arange(pooled)[:, None], 1)
         return np.where(drawn < size, np.prod((there - size - np.arange(pooled))[:, None] / left, axis=0), 1)
 

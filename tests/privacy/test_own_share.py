@@ -22,7 +22,7 @@ from testing.small_runs import run
 
 
 def delta_of(epsilon, mu):
-    """Return delta at epsilon of one Gaussian release whose two worlds are mu standard deviations apart."""
+    """Return delta at epsilon of one Gaussian release, for means that lie mu standard deviations apart."""
 
     def normal(x):
         return erfc(-x / sqrt(2)) / 2

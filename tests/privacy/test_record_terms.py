@@ -1,4 +1,4 @@
-"""Tests of a client's ledger of steps on records: costs of clients, of records and of groups, and limits."""
+"""Tests of a client's ledger with charges for DP-SGD steps: epsilon of the client and of its records."""
 
 import json
 from dataclasses import replace
@@ -183,7 +183,7 @@ def test_every_group_of_records_has_its_own_figure_and_another_run_may_mix_them(
 
 
 def test_shares_and_seed_alone_do_not_say_that_a_record_is_in_the_same_group_in_two_runs():
-    """If two runs state different data, a record is charged as if its budget group may have changed."""
+    """If two runs form budget groups from different data, a record is charged as if its group had changed."""
     ledger = begun(replace(GROUPED, dealt_by="the hash of data"))
     dearest = ledger.epsilon(DELTA, unit="record")
     other = replace(GROUPED, run="again", dealt_by="the hash of other data")
@@ -256,7 +256,7 @@ def test_charges_of_other_events_are_no_terms_about_records():
     [(OF_CLIENTS, replace(OF_CLIENTS.charges[0], unit="record")), (TERMS, OF_CLIENTS.charges[0])],
 )
 def test_charges_of_two_units_are_no_terms(terms, other):
-    """Terms that charge for clients and for records at once are refused, also if they come in a message."""
+    """A run's terms that charge for both clients and records are refused, also if they come in a message."""
     mixed = (*terms.charges, other)
     with pytest.raises(PrivacyError, match="charges protect units of several kinds"):
         replace(terms, charges=mixed)

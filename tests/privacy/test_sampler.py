@@ -1,4 +1,4 @@
-"""Tests of the sampler of cohorts by statistics; a fixed key gives the same cohorts in every test run.
+"""Statistical tests of the sampler of cohorts; a fixed key gives the same cohorts in every test run.
 
 Each statistic below is standard normal (or chi-square) if the sampler is right; the bound is five
 standard deviations (a chance of 6e-7), so a wrong sampler fails and a right one hardly could.

@@ -77,7 +77,7 @@ def test_the_closed_form_is_met_wherever_it_fits(groups, rate, sparsified):
 
 
 def _noise_is_moderate(epsilons, sizes, setting):
-    """Return whether sqrt(phi) is below 2/3 for each group, so that the paper's Problem 1 has one optimum."""
+    """Return whether each group's noise is so low that the paper's Problem 1 has one optimum."""
     mu4 = 16 + 0.1 + 0.02
     cohort = setting["sampling_rate"] * sum(sizes)
     slopes = [7 * 50 * (e - 2 * np.log(setting["delta"])) / e**2 for e in epsilons]

@@ -74,7 +74,7 @@ def test_reference_figures(setting, plain, turns, tap, one_tap, two_taps):
 
 
 def test_two_taps_help_little_where_h_may_not_rise():
-    """With two taps (weights of subtracted noise), noise per step is 0.000918, little below that with one."""
+    """Two taps (weights of subtracted noise) make noise per step 0.000918, little below that of one tap."""
     assert planned("fmnist", num_taps=2).noise_per_step == pytest.approx(0.000918, abs=2e-6)
 
 

@@ -18,7 +18,7 @@ TERMS: dict[str, Any] = {"num_rounds": 20, "delta": 1e-3}
 
 
 def independent_epsilon(accountant, rate, sigma):
-    """Return epsilon of a group's rounds by dp-accounting, with its own grid of orders or losses."""
+    """Return epsilon of a group's rounds by dp-accounting, which has its own grid of orders or losses."""
     relation = dp.NeighboringRelation.REPLACE_SPECIAL
     if accountant == "pld":
         ledger = dp.pld.PLDAccountant(relation, value_discretization_interval=1e-3)

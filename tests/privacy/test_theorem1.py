@@ -117,7 +117,7 @@ def test_too_little_noise_and_too_high_rates_have_no_figure():
 
 
 def test_order_condition_is_the_one_in_the_message():
-    """The check of Theorem 1 accepts a variance exactly if its order condition holds, computed here anew."""
+    """The check of the GDPFed paper's Theorem 1 accepts a variance exactly if the order condition holds."""
     rate, epsilon, delta = 1e-3, 4.0, 1e-5
     alpha = 1 + 2 * math.log(1 / delta) / epsilon
 

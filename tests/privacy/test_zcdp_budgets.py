@@ -105,7 +105,7 @@ def test_clients_are_drawn_as_often_as_is_said(name, size):
 
 @pytest.mark.parametrize(("size", "total", "paper"), [(20, 17.7, 1.03), (50, 37.1, 1.12), (80, 50.6, 1.33)])
 def test_only_true_chances_make_weights_that_sum_to_one(size, total, paper):
-    """In sampling without replacement, weights by inclusion probabilities sum to one, the paper's to more."""
+    """In sampling without replacement, weights by true inclusion probabilities sum to one on average."""
     x, theta, samples = chances(), np.full(100, 0.01), 1500
     race = weighted_draws("without_replacement")
     inclusion = race.inclusion(x, size)

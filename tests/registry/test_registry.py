@@ -1,4 +1,4 @@
-"""Tests of the registry, which finds names of this process and of packages, and refuses other names."""
+"""Tests of the registry, which finds objects by name in this process and in installed packages."""
 
 import pytest
 

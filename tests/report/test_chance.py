@@ -1,4 +1,4 @@
-"""Tests of the warning that a result does not exceed the most frequent class, and of its likely causes."""
+"""Tests of the warning that a model may only guess the most frequent class, and of the causes it names."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of comparing runs: seeds become one line with mean and deviation; unfinished runs are refused."""
+"""Tests of comparing runs: runs that differ in the seed alone share a row; unfinished runs are refused."""
 
 import csv
 import json
@@ -96,7 +96,7 @@ def test_a_label_names_what_tells_lines_apart(tmp_path):
 
 
 def test_a_label_names_few_of_many_settings_that_go_with_each_other(tmp_path):
-    """If two rows of a comparison differ in many settings, a label names the main one and counts the rest."""
+    """If two rows of a comparison differ in many settings, a label names one and counts the other ones."""
     steps = ["training.local_steps=7", "training.batch_size=3", "training.momentum=0.5"]
     for name, overrides in {
         "a": ["privacy.budgets=[1]"],

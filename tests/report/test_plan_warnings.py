@@ -1,4 +1,4 @@
-"""Tests of warnings about weak plans, whose probabilities are compared with binomial probabilities."""
+"""Tests of warnings about weak plans; probabilities in them are compared with binomial probabilities."""
 
 from math import comb
 

@@ -33,7 +33,7 @@ ENTRY = RoundLogEntry(
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Replace the writing of pictures; return a list of the figures that would have been written."""
+    """Replace the writing of pictures; return a list that gets each matplotlib figure in place of a file."""
     found = []
     for module in (round_pictures, spent_picture):
         monkeypatch.setattr(module, "save", lambda figure, path: found.append(figure))

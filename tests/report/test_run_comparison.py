@@ -1,4 +1,4 @@
-"""Tests of `gdpfed compare`: a run beside the models that its parties could train without the run."""
+"""Tests of `gdpfed compare` on one run: its model against the models that parties could train alone."""
 
 import json
 from math import sqrt
@@ -102,7 +102,7 @@ def test_parameters_that_stay_at_a_party_are_not_in_theta(path):
 
 @pytest.mark.parametrize("pull", [0.0, 0.3])
 def test_clients_own_models_are_pulled_to_their_mean(pull):
-    """Clients' own models take their updates, and are then pulled towards the mean of all own models."""
+    """Each client's own model is changed by its update, then pulled towards the mean of all own models."""
     settings = ("method.chosen=[]", "training.learning_rate=0.1", "training.local_steps=4")
     method = make_method(load([*RUN, "method=mr_mtl", f"method.pull={pull}", *settings]))
     moves = np.random.default_rng(1).normal(size=(6, 62))

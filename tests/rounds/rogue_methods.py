@@ -167,7 +167,7 @@ class OtherUnit(Rogue):
 
 
 class SameAgain(Rogue):
-    """Method that repeats the first round's request in the second round, with the clients drawn then."""
+    """Method that repeats the first round's request, for the first round's clients, in the second round."""
 
     def requests(self, theta, round_index, cohorts):
         requests = super().requests(theta, round_index, cohorts)
@@ -232,7 +232,7 @@ class Lookalike(Rogue):
 
 
 class AheadOfStrangers(DPFedAvg):
-    """Method that asks for keys of the next round with a client who is not drawn for that round."""
+    """Method that asks clients to agree on keys for the next round, with one of them not drawn for it."""
 
     def requests_ahead(self, theta, round_index, draw):
         (honest,) = super().requests_ahead(theta, round_index, draw)

@@ -1,4 +1,4 @@
-"""Tests of noise that blamed members leave in a sum, which is accepted only if a member is blamed."""
+"""Tests of sums that keep removable noise of blamed members: they pass, but fail if nobody is blamed."""
 
 from dataclasses import replace
 

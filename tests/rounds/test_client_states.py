@@ -163,7 +163,7 @@ def test_nothing_depends_on_how_the_work_is_shared_or_on_when_a_run_pauses(tmp_p
 
 @pytest.mark.parametrize("client", [3, 7])
 def test_all_engines_end_where_a_node_ends(client):
-    """Every training engine computes the update that a node computes, also for a client without records."""
+    """Every training engine computes the same update as a node, also for a client without records."""
     order = order_of("cnn3", num_clients=90, batch_size=5)
     theta = theta_of(order)
     added = np.random.default_rng(0).normal(scale=0.01, size=(1, len(theta))).astype(np.float32)
@@ -277,7 +277,7 @@ def test_nodes_keep_nothing_and_a_run_on_them_is_refused(tmp_path):
 
 
 class Counter(KeptState):
-    """State of a plug-in: a client counts its rounds, and adds a tenth of the count to each step."""
+    """State that a client keeps: the number of its rounds, a tenth of which is added to its gradients."""
 
     def size(self, dimension):
         return 1
@@ -290,7 +290,7 @@ class Counter(KeptState):
 
 
 class OwnMomentum(KeptState):
-    """State of a plug-in: half of the mean gradient of a client's last round is added in the next round."""
+    """State that a client keeps: its last round's mean gradient, of which half is added to new gradients."""
 
     def added(self, kept, told, training):
         return kept / 2

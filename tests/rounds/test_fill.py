@@ -182,7 +182,7 @@ def test_a_plan_whose_sums_every_member_would_refuse_to_have_filled_is_refused_f
 
 @pytest.mark.parametrize(("work", "said"), [("update", True), ("norm_histogram", False)])
 def test_members_are_told_that_others_may_fill_whether_somebody_does_or_not(work, said):
-    """Only in rounds of training, members are told that clients may send zeros, even if no client does."""
+    """In rounds of training, members are always told that clients may send zeros; in other rounds, never."""
     plan = make_method(load([*SIX, "method=dp_fedavg"])).plan
     task = Task(DataSource("digits"), "linear", "iid", 6, seed=0)
     order = TrainingOrder(task, LocalTraining(5, 4, 0.5, 0.0), 0, "cpu", work=work)
@@ -260,7 +260,7 @@ def test_in_a_simulation_who_fills_sends_zeros_under_its_noise_and_trains_nothin
 
 
 def test_with_updates_in_clear_the_sum_is_that_of_those_who_were_drawn(tmp_path, monkeypatch):
-    """In clear and without noise, clients that only send zeros do not change the sum of the others."""
+    """If updates are sent in clear, without noise, clients that only send zeros do not change the sum."""
     monkeypatch.setattr(in_process_fleet, "sum_noise_steps", lambda order, parameters, stream: 0)
     config = small_config(tmp_path / "run", [*SIX, "method=dp_fedavg", "secagg=off"])
     prepared, engine = PreparedRun.of(config), SequentialEngine()
@@ -354,7 +354,7 @@ class NeverAsked:
 
 @pytest.mark.parametrize("stand_in", [None, NeverAsked()])
 def test_zeros_are_sent_in_every_coordinate_by_an_edge_too_and_where_a_device_masks(stand_in, monkeypatch):
-    """A client that only fills up a cohort sends zero in all coordinates, the clipping indicator's too."""
+    """A client that only fills up a cohort sends zero in all coordinates, and in the clipping indicator."""
     monkeypatch.setattr(Job, "examples", NeverAsked().change)
     task = Task(DataSource("digits"), "linear", "iid", 40, seed=0)
     order = TrainingOrder(task, LocalTraining(5, 4, 0.5, 0.0), 0, "cpu", indicator_share=0.1)

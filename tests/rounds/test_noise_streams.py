@@ -1,4 +1,4 @@
-"""Tests of noise that later rounds subtract: the noise of real sums, saved keys, and audits."""
+"""Tests of noise that later rounds subtract: the noise in released sums, saved noise keys, and audits."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Tests of observers, which are called in order after files are written, and of averaged models."""
+"""Tests of observers, which a run calls in order after it has written files, and of released mean models."""
 
 from math import comb, inf
 

@@ -29,7 +29,7 @@ def work(job):
 
 
 def halve(monkeypatch, method):
-    """Let the clients of a method send half of what they have learnt."""
+    """Let the clients of a method send half of their updates, by the local work `halved`."""
     requests = method.requests
 
     def halved(plan):
@@ -46,7 +46,7 @@ def halve(monkeypatch, method):
 
 @pytest.fixture
 def site(tmp_path):
-    """Write a package that provides a local work, and return the folder where it is installed."""
+    """Write a package that provides a kind of local work, and return the folder where it is installed."""
     site = tmp_path / "site"
     metadata = site / "halves-1.0.dist-info"
     metadata.mkdir(parents=True)
@@ -115,7 +115,7 @@ RECORDS = ["method=dp_sum", "privacy=record_level", "privacy.batch_rate=0.1", "d
     ],
 )
 def test_a_plan_charges_no_work_that_costs_something_else(settings, name):
-    """A round refuses local work that does not protect the plan's unit, even if the plan lists that work."""
+    """A round refuses local work that protects another unit (client or record) than the plan protects."""
     method = make_method(load([*settings, "privacy.accountant=pld", *SETTINGS]))
     plan = replace(method.plan, mechanism=replace(method.plan.mechanism, works=(name,)))
     cohorts = [np.array(group.clients) for group in plan.groups]
@@ -147,7 +147,7 @@ def test_a_package_has_no_work_under_a_name_that_is_taken(site, monkeypatch):
 
 @pytest.mark.parametrize("said", ["WorkKind(on_records=True)", "'record'"])
 def test_a_package_says_what_its_work_is_and_nothing_else_is_believed(site, monkeypatch, said):
-    """A package states the privacy cost of its work as a `WorkKind`, or the work is refused."""
+    """A package states the privacy cost of its local work as a `WorkKind`, or the local work is refused."""
     with (site / "halves-1.0.dist-info/entry_points.txt").open("a") as file:
         file.write("[gdpfed.work_kinds]\nhalved = kind_of_halves:KIND\n")
     (site / "kind_of_halves.py").write_text(f"from gdpfed.record_steps import WorkKind\nKIND = {said}\n")

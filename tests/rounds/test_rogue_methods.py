@@ -84,7 +84,7 @@ def standing_still(model, theta, data, training, *, rng, device, loss, added):
 
 
 class Workplace:
-    """One fleet of clients, with a record of the training and of the messages that it caused."""
+    """The clients of one test case, with a record of the training and messages that a method causes."""
 
     def __init__(self, fleet, monkeypatch):
         self.kind, _, self.secagg = fleet.partition(", ")
@@ -244,7 +244,7 @@ def test_a_plan_with_too_little_noise_ends_at_its_budget(tmp_path, workplace):
 
 
 class Sums(Fleet):
-    """Fleet that notes the names of the sums that it is asked for."""
+    """Fleet (the clients of a run) that notes the names of the sums that a method asks for."""
 
     def __init__(self, secagg):
         super().__init__(secagg, "test")

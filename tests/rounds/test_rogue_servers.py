@@ -1,4 +1,4 @@
-"""Tests of nodes with their own budgets: they refuse what their terms do not charge."""
+"""Tests of nodes with their own budgets, which refuse requests beyond the charges that they agreed to."""
 
 import re
 
@@ -48,7 +48,7 @@ TWICE = (rogue.TwiceInOneList, rogue.TwiceInTurn, rogue.ExtraSum)
 
 @pytest.mark.parametrize("method", TOLD, ids=lambda method: method.__name__)
 def test_every_node_refuses_it(tmp_path, monkeypatch, owners, method):
-    """Every node refuses a rogue method's request beyond the node's terms, even if the server does not."""
+    """Every node refuses requests beyond what it agreed to, even if the server does not refuse them."""
     monkeypatch.setattr(OpenRound, "check", lambda *each: None)
     monkeypatch.setattr("gdpfed.rounds.run.make_method", method.from_config)
     first, second = run(tmp_path / "run", SMALLER, grid=owners)

@@ -1,4 +1,4 @@
-"""Tests that a method gets all sums that its plan charges: two in a round, weighted, or changed by round."""
+"""Tests that a method gets every sum that its plan charges, such as two sums a round or weighted sums."""
 
 from dataclasses import replace
 from functools import cache
@@ -40,7 +40,7 @@ def configured(*overrides):
 
 @pytest.fixture
 def compared_to_the_last_bit(monkeypatch):
-    """Turn off a check of orders, so that sums without noise may have different norms or weights."""
+    """Turn off clients' check of norms and weights, so that these may differ in sums without noise."""
     monkeypatch.setattr(TrainingOrder, "check_part", lambda order, parameters: None)
 
 
@@ -64,7 +64,7 @@ def trained(request, tmp_path, monkeypatch):
 
 
 class OpenFedAvg(FedAvg):
-    """A fedavg that keeps the requests and the sums of its last round."""
+    """FedAvg method that keeps the requests and the sums of its last round."""
 
     asked: ClassVar[list[SumRequest]]
     given: ClassVar[list[ClientSum]]

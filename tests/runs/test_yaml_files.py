@@ -23,7 +23,7 @@ def read(text, as_texts):
 
 
 def damaged(draw):
-    """Return some lines of an option file, with a few characters replaced by signs of YAML."""
+    """Return some lines of an option file, with a few characters replaced by special characters of YAML."""
     text = draw.choice(TEXTS)
     start = draw.randrange(len(text))
     text = text[start : start + draw.randrange(5, 120)]

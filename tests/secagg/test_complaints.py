@@ -97,7 +97,7 @@ def test_a_few_false_complaints_do_not_exclude_a_chosen_member() -> None:
 
 
 def test_complaints_that_leave_a_member_out_name_both_sides() -> None:
-    """If four of nine holders complain about a member, it is left out, and both sides are named."""
+    """If four of nine holders complain about a member, it is left out, and the server names all five."""
     joined = Joined(make_parameters(**GRAPHS["complete"]))
     liars = set(IDS[6:10])
 

@@ -1,4 +1,4 @@
-"""Tests of sums in which some members send no update and only take back noise of earlier sums."""
+"""Tests of sums in which some members send no update and only subtract noise of earlier sums."""
 
 import math
 from typing import Any

@@ -203,7 +203,7 @@ def test_the_alias_table_alone_fits_its_law(sigma, cells):
 
 @pytest.mark.parametrize(("beyond", "value"), [(0, 7), (1, None)])
 def test_a_tie_in_the_high_word_is_settled_by_the_low_one(beyond, value):
-    """If the high words of a draw and its threshold are equal, the low words are compared."""
+    """If a random number and its threshold agree in the high 64 bits, the low 64 bits are compared."""
     _, high, low = np.frombuffer(bits_of(KEY, b"\x80" + bytes(15), 24), "<u8")
     rigged = Tables(
         direct=np.full(2**16, -(2**15), dtype=np.int16),

@@ -226,7 +226,7 @@ def test_wrong_arrays() -> None:
 
 @pytest.mark.parametrize("clipping_norm", [1.0, math.inf])
 def test_masked_sum_decodes_to_the_plain_sum(clipping_norm: float) -> None:
-    """A whole round without noise gives the plain sum, up to half a step for each contributor."""
+    """A whole round without noise gives the plain sum, up to half an encoding step for each contributor."""
     parameters = make_parameters(clipping_norm=clipping_norm, noise_multiplier=0.0, dimension=40)
     joined = Joined(parameters)
     encoding = parameters.encoding(6)

@@ -1,4 +1,4 @@
-"""Tests of sparse graphs of neighbours: published bounds on degrees, the shape, and rounds on a graph."""
+"""Tests of sparse graphs of neighbours: published bounds on degrees, the graphs' shape, and whole sums."""
 
 from collections import Counter
 from dataclasses import replace
@@ -78,7 +78,7 @@ def test_ring_shape() -> None:
 
 
 def test_ring_order_is_uniform() -> None:
-    """With 2 neighbours each, each of 4 members is a neighbour of the fifth in half of the graphs.
+    """In random rings of five members, each of four members is a neighbour of the fifth in half of the rings.
 
     4,000 graphs: 2,000 +- 32 each; the bound is 5 standard deviations.
     """

@@ -1,4 +1,4 @@
-"""Tests of member ids in the mode `curious`, which are drawn for one sum and are no lasting client ids."""
+"""Tests of member ids in the mode `curious` (the server follows the protocol), which are new in each sum."""
 
 import numpy as np
 import pytest

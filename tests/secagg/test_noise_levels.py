@@ -1,4 +1,4 @@
-"""Tests of removable noise: the variance is never below the plan, and the excess is removed exactly."""
+"""Tests of extra noise against dropouts: any excess is removed, and variance never falls below the plan."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -41,7 +41,7 @@ def test_variance_is_the_plans_and_at_most_six_percent_more(
 
 
 def test_six_percent_is_out_of_reach_beyond_a_fifth() -> None:
-    """If a third of clients may drop out, four levels of removable noise leave 10 % excess, seven 6 %."""
+    """If a third of clients may drop out, excess noise is about 10 % with four levels, 6 % with seven."""
     excess = {}
     for most in (4, 7):
         levels = noise_levels(81921.6, 120, 40, most)

@@ -87,7 +87,7 @@ def test_colluders_that_the_client_fears(mode: str) -> None:
 
 
 def test_two_quorums_need_more_than_half_of_members_and_corrupt() -> None:
-    """In the mode `active` a threshold of 7 of 12 members suffices for one corrupt member, not for two."""
+    """In the mode `active`, a threshold of 7 of 12 members suffices if one is corrupt, not if two are."""
     parameters = make_parameters(12, mode="active", threshold=7, dropout_tolerance=0)
     one, two = (replace(BASE, corrupt_fraction=corrupt / 12) for corrupt in (1, 2))
     assert [policy.own_corrupt(parameters) for policy in (one, two)] == [1, 2]

@@ -22,7 +22,7 @@ DEALER = 7
 
 
 def wrong_by_search(shares: dict[int, bytes], threshold: int, num_bytes: int) -> frozenset[int] | None:
-    """Return the fewest shares without which the others lie on one polynomial; None if it takes too many."""
+    """Return the fewest shares without which all others lie on one polynomial; None if they are too many."""
     for count in range((len(shares) - threshold) // 2 + 1):
         for left_out in combinations(shares, count):
             kept = {x: share for x, share in shares.items() if x not in left_out}
@@ -113,7 +113,7 @@ def test_twenty_of_119_are_refused_in_one_line() -> None:
 
 @pytest.mark.parametrize(("num_lying", "num_dealt_wrong"), [(8, 0), (39, 0), (8, 15), (37, 1)])
 def test_liars_are_blamed_and_their_dealer_only_for_its_own(num_lying: int, num_dealt_wrong: int) -> None:
-    """Holders that give false shares are blamed, and the dealer only if it dealt wrong shares."""
+    """Holders of shares are blamed for false answers, and the maker of the shares only for false shares."""
     recovery, blamed = recovered(num_lying, num_dealt_wrong)
     wrong = range(1, num_lying + num_dealt_wrong + 1)
     assert recovery.bad_shares == [(DEALER, 100 + x) for x in wrong]

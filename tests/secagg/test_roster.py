@@ -195,7 +195,7 @@ def test_two_rosters_in_one_sum_refuse_each_other() -> None:
 
 
 def test_a_roster_that_changes_during_a_sum_ends_it_for_that_client() -> None:
-    """The server refuses the check message of a client whose roster was replaced during the sum."""
+    """If a client's roster is replaced during the sum, the server refuses that client's signature."""
     joined = Joined(make_parameters(6, **ACTIVE))
     joined.exchange_until(Stage.CHECK)
     saved = joined.clients[OTHER].to_bytes()
@@ -205,7 +205,7 @@ def test_a_roster_that_changes_during_a_sum_ends_it_for_that_client() -> None:
 
 
 def test_a_signature_of_the_join_serves_once() -> None:
-    """A signature of the join is invalid for another run, challenge, client or roster."""
+    """A client's signature for joining a run is invalid for another run, challenge, client or roster."""
     run, challenge = "17", bytes(32)
     signature = IDENTITIES[VICTIM].sign(join_statement(run, challenge, VICTIM, ROSTER.digest))
     key = ROSTER[VICTIM]

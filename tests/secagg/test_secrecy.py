@@ -179,7 +179,7 @@ def test_more_threads_make_the_same_mask(suite: str, length: int, threads: int) 
 
 @pytest.mark.parametrize("suite", ["aes128ctr", "aes256ctr"])
 def test_masks_are_counter_blocks_of_the_plain_cipher(suite: str) -> None:
-    """Four mask words are the AES block of a counter: 96 bits of segment number, 32 of 2 + block number."""
+    """Masks are AES encryptions of counters: segment number (96 bits), then 2 + block number (32 bits)."""
     key = bytes(range(KEY_BYTES[suite]))
     mask = np.zeros(SEGMENT_WORDS + 9, dtype=np.uint32)
     add_masks(mask, [(key, 1)], suite)

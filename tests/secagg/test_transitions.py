@@ -46,7 +46,7 @@ def joined(mode):
 
 @cache
 def way_of_a_client(mode):
-    """Return the requests that a client gets, by call, and its saved sessions before and after each call."""
+    """Return a client's requests by call, and its saved sessions: before each call, and after the last."""
     both, requests, rested = joined(mode), {}, []
     client = both.clients[VICTIM]
     for call in CLIENT[mode]:

@@ -169,7 +169,7 @@ def test_a_late_node_agrees_to_the_terms_or_stays_away(tmp_path, caplog, epsilon
 
 
 def test_a_node_that_comes_between_two_parts_of_a_run_is_charged_for_the_second(tmp_path):
-    """A node that joins when a run is resumed pays for the rest of the run; others keep their terms."""
+    """A node that joins when a run is resumed is charged for later rounds only; others keep their charges."""
     ledgers, directory = tmp_path / "ledgers", tmp_path / "run"
     epsilons, overrides = [None] * 9 + [3.0] * 3, [*SOME, "privacy.budgets=[3]"]
     first = online_from(grid_of_owners(ledgers, epsilons), {10, 11})

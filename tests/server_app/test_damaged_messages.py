@@ -1,4 +1,4 @@
-"""Tests of damaged and random messages: a node answers all, and the server loses only their sender."""
+"""Tests of damaged and random messages: nodes answer all, and the server leaves out only their sender."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Tests of joining a message's small records into one, and of taking that one apart at the node."""
+"""Tests of joining a message's small Flower records into one, which the node splits again."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tests of games among nodes, which choose privacy budgets by round: plans, charges and false terms."""
+"""Tests of games in which nodes choose their privacy budgets by round: plans, charges and false messages."""
 
 import json
 import re
@@ -209,7 +209,7 @@ def test_an_answer_that_is_no_path_costs_that_node_its_part(tmp_path, answer, wo
 
 
 def test_a_game_that_one_node_is_told_otherwise_is_not_agreed_to(tmp_path):
-    """A node that is told other rewards than the other nodes does not agree to the terms."""
+    """A node refuses the run if the server tells it other rewards of the game than it tells other nodes."""
 
     def other_rewards(kind, client, content):
         if client == 2 and GAME_RECORD in content:
@@ -227,7 +227,7 @@ def test_a_game_that_one_node_is_told_otherwise_is_not_agreed_to(tmp_path):
 
 
 def test_terms_and_orders_go_by_the_same_announcement(tmp_path):
-    """A node charges no round if orders name another announcement of the game than the one it answered."""
+    """A node charges no round if a message names another announcement of the game than the node answered."""
     told = []
 
     def other(kind, client, content):
@@ -297,7 +297,7 @@ def test_a_rogue_server_gets_no_update(tmp_path, kind, name, changes, words):
 
 @pytest.mark.parametrize("kind", ["offer", "begin"])
 def test_a_path_that_the_node_did_not_answer_is_not_agreed_to(tmp_path, kind):
-    """A node refuses terms whose budgets by round differ from the budgets in the node's own answer."""
+    """A node refuses a run whose charges imply other budgets by round than the node has answered."""
 
     def meddle(asked, client, content):
         if (asked, client) != (kind, 1):

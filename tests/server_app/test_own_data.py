@@ -149,7 +149,7 @@ RECORD_STEPS: dict[str, Any] = {"num_steps": 1, "batch_rates": (0.5, 0.5), "clip
 @pytest.mark.parametrize("work", ["update", "noised_update", "gradient_sum", "dp_sgd"])
 @pytest.mark.parametrize("damage", ["labels", "groups", "no file"])
 def test_whatever_does_not_fit_is_answered_like_anything_else(tmp_path, work, damage):
-    """A client whose examples do not fit, or are missing, sends a vector of the usual form."""
+    """A client whose examples are missing, or do not fit the task, sends a vector of the usual shape."""
     task = Task(DataSource("digits"), "linear", "iid", 40, seed=0, record_shares=(0.5, 0.5)).described()
     assert task.form is not None
     path, data = tmp_path / "own.csv", task.client_data(0)

@@ -83,7 +83,7 @@ def test_a_reply_that_came_during_the_last_pause_counts(monkeypatch):
 
 
 def test_the_wait_ends_after_the_timeout_and_not_at_it(monkeypatch):
-    """At its timeout a wait lasts one more pause, and takes the replies that have arrived by then."""
+    """A wait ends one pause after its timeout, and takes the replies that have arrived by then."""
     grid = SlowGrid([2 * SHORTEST_PAUSE, 3 * SHORTEST_PAUSE])
     assert received(grid, monkeypatch, timeout_seconds=SHORTEST_PAUSE) == ["1"]
     assert grid.pauses == [SHORTEST_PAUSE] * 2

@@ -1,4 +1,4 @@
-"""Tests that the server's history of clients reveals a ledger that was restored with its lock file."""
+"""Tests that the server's history reveals if a node's ledger and lock file come from an old backup."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Tests of subnets (clients with a sum of their own) at nodes: charges, and no trusted edge servers."""
+"""Tests of subnets (groups of clients with one sum each) at nodes: charges, and refused edge servers."""
 
 import json
 

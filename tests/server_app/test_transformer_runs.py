@@ -1,4 +1,4 @@
-"""Tests of transformers in runs: the same at nodes as in one process, from a file of base weights."""
+"""Tests of runs that train transformers from a file of base weights, at nodes and in one process."""
 
 import itertools
 import logging

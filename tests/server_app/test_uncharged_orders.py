@@ -1,4 +1,4 @@
-"""Test of orders that a node cannot carry out: it charges no round and reads no example for them."""
+"""Test that a node charges no round and reads no example for an instruction that it cannot carry out."""
 
 import pytest
 from flwr.app import ConfigRecord

@@ -14,7 +14,7 @@ from testing.waiting import until
 
 
 def order_of(model="mlp", *, num_clients=400, momentum=0.0, batch_size=4, learning_rate=0.5, seed=0):
-    """Return an order to train on 1,437 digits, split among the clients: each of 400 clients has 3 or 4."""
+    """Return a training instruction on 1,437 digits, split among clients: each of 400 clients has 3 or 4."""
     task = Task(DataSource("digits"), model, "iid", num_clients, seed=seed)
     training = LocalTraining(4, batch_size, learning_rate, momentum)
     return TrainingOrder(task, training, round_index=3, device="cpu")
@@ -35,13 +35,13 @@ def cohort_of(order, size=20, *, clipping_norm=1.0, noise_multiplier=1.0):
 
 
 def held_sums(folder, engine, part):
-    """Return an engine's sums of a part of a cohort, but not before a file ``go`` is in the folder."""
+    """Wait for a file ``go`` in the folder; return a simulation engine's sums of a part of a cohort."""
     until((folder / "go").exists)
     return parallel_engines._sums_of_part(engine, part)
 
 
 def updates_by(engine, order, cohort):
-    """Return by client id the update of each client, in steps of the encoding."""
+    """Return by client id the integer updates that a simulation engine computes for a cohort."""
     found: dict[int, np.ndarray] = {}
     for clients, steps in engine.updates(order, theta_of(order), cohort):
         assert steps.dtype == np.int64

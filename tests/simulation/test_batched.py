@@ -64,7 +64,7 @@ def test_a_client_that_diverged_sends_zero_and_stays_in_the_sum():
 
 
 def test_who_would_wrap_the_sum_is_held_to_its_range_in_both_engines():
-    """Both engines limit updates that would wrap the sum, and leave no client out because of its data."""
+    """The sequential and the batched engine limit updates that would wrap the sum, and keep all clients."""
     order = order_of("linear", learning_rate=150.0)
     cohort = cohort_of(order, clipping_norm=float("inf"), noise_multiplier=0.0)
     alone = updates_by(SequentialEngine(), order, cohort)

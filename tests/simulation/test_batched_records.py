@@ -25,7 +25,7 @@ def bits_of(client_id):
 
 
 def told(cohort, work):
-    """Return the cohort with steps, rate, norm and noise for each client, which are of three kinds."""
+    """Return the cohort with steps, rates, norms, noise and weights that depend on client id modulo 3."""
     parts = {}
     for client in cohort.clients:
         kind = client % 3

@@ -1,4 +1,4 @@
-"""Tests of the engine that a configuration gets: the choice, messages about the choice, and refusals."""
+"""Tests of how a configuration chooses a simulation engine: messages about it, and refused models."""
 
 import pytest
 from torch import nn

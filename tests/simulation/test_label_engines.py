@@ -1,4 +1,4 @@
-"""Tests of sets of labels, labels of pixels and event times: all engines compute the same updates."""
+"""Tests of sets of labels, labels of pixels and event times: all training engines agree with a node."""
 
 from typing import Any
 

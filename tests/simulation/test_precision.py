@@ -1,4 +1,4 @@
-"""Tests of lower precision: it applies to products in local training, not to clipping, noise and sums."""
+"""Tests of lower precision: it applies to matrix products in training, not to clipping, noise and sums."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ CLIENTS = list(range(7, 27))
 
 
 def precision_now():
-    """Return the settings of PyTorch that would make products inexact now."""
+    """Return the settings of PyTorch that would make matrix products inexact now."""
     return torch.is_autocast_enabled("cpu"), torch.get_float32_matmul_precision()
 
 

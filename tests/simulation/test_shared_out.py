@@ -1,4 +1,4 @@
-"""Tests of cohorts that processes or devices divide up: the sum is one engine's, and all processes end."""
+"""Tests of cohorts divided among processes or devices: sums as in one process, and no process left over."""
 
 import gc
 import os

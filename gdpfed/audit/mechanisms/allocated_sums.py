@@ -27,7 +27,7 @@ class AllocatedSumsRule(SampledSumsRule):
         return {"sums_per_round": 1}
 
     def check_charges(self, index: int) -> Iterator[str]:
-        """Check that a group's blocks of rounds cover the run, have planned noise and near-equal lengths."""
+        """Check that a group's blocks cover the run, with near-equal lengths and planned rate and noise."""
         plan, group = self.plan, self.plan["groups"][index]
         events = [charge["event"] for charge in group["charges"]]
         rounds = sum(charge["count"] * rounds_of(charge["event"]) for charge in group["charges"])
@@ -60,7 +60,7 @@ class AllocatedSumsRule(SampledSumsRule):
         yield from self._check_small(index, cohorts)
 
     def _check_blocks(self, index: int, cohorts: Cohorts) -> Iterator[str]:
-        """Check that a block's rounds together ask as many clients as a group has (fewer if incomplete)."""
+        """Check that a block's rounds ask each client of a group once; an incomplete block may ask fewer."""
         clients, start = self.plan["groups"][index]["clients"], 0
         for charge in self.plan["groups"][index]["charges"]:
             length = rounds_of(charge["event"])

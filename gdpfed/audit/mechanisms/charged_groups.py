@@ -41,7 +41,7 @@ class ChargedGroups(AuditRule):
         return math.inf if self.in_clear and rounds else self.cost(index, rounds)
 
     def figure(self, charges: Charges, *, at_most: float = 0.0) -> float:
-        """Return epsilon of these releases together with the one-time sums before the first round, if any."""
+        """Return the epsilon of these releases and of all one-time sums before the first round, together."""
         return epsilon_after([*self.paid_first, *charges], self.plan["delta"], at_most=at_most)
 
     def most_often(self, index: int) -> int:
@@ -99,7 +99,7 @@ class ChargedGroups(AuditRule):
                 return
 
     def check_recorded(self, group: GroupAudit) -> Iterator[str]:
-        """Check that recorded epsilons are within budget and at least the spent ones (with PLD, equal)."""
+        """Check that logged epsilons are within budget and at least the recomputed ones (with PLD, equal)."""
         files, index = self.files, group.group
         tight, charges = self.plan["accountant"] == "pld", self.plan["groups"][index]["charges"]
         for record in files.rounds:

@@ -37,7 +37,7 @@ def fewest_of_a_sum(secagg: Mapping[str, Any], clients: int) -> int:
 
 
 def most_that_fill(secagg: Mapping[str, Any], reachable: int) -> int:
-    """Return the cohort size to fill up to with clients that send zeros, so that one member may drop out."""
+    """Return the smallest cohort size, counting clients that send zeros, at which one member may drop out."""
     tolerance, fewest = float(secagg["dropout_tolerance"]), fewest_of_a_sum(secagg, reachable)
     if tolerance == 0:
         return fewest

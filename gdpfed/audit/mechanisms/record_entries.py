@@ -148,7 +148,7 @@ def records_in(entry: NodeEntry) -> Mapping[str, Any]:
 def _of_either(
     runs: Sequence[Charges], counts: Sequence[Charges], delta: float, at_most: float, *, apart: bool
 ) -> float:
-    """Return epsilon of training and of held-out counts: composed or, if no record is in both, the larger."""
+    """Return epsilon of training and held-out counts together or, if no record is in both, the larger one."""
     if apart:
         return max(_of_runs(each, delta, at_most) for each in (runs, counts))
     both = [[*run, *own] for run, own in zip(runs, counts, strict=True)]

@@ -118,7 +118,7 @@ class StepsRule(ChargedGroups):
             yield from self._check_noise(index)
 
     def _check_configured(self) -> Iterator[str]:
-        """Check that batch rates and noise are as configured; if noise is configured, rates may be lower."""
+        """Check that batch rates and noise are as configured, or rates lower if the noise is configured."""
         config, groups = self.files.config, self.plan["groups"]
         drawn = math.fsum(
             group["clients"] * own["share"] * own["batch_rate"]
@@ -196,7 +196,7 @@ class StepsRule(ChargedGroups):
                 yield f"plan.json has {key} {said} of the records of group {index}, the configuration {asked}"
 
     def check_bounds(self, index: int) -> Iterator[str]:
-        """Check that all budgets allow the plan's number of DP-SGD steps, and that no more are charged.
+        """Check that the allowed number of DP-SGD steps is within all budgets, and that no more are charged.
 
         What is charged is held to the budget exactly, and elsewhere.
         """
@@ -260,7 +260,7 @@ class RecordSumsRule(StepsRule):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """The required plan entries: one sum in each round, and the method's kind of client computation."""
+        """The plan entries that this mechanism requires: one sum per round, and what clients compute."""
         work = WORKS.get(self.files.config["method"]["name"])
         return {"sums_per_round": 1, **({"works": [work]} if work else {})}
 
@@ -302,7 +302,7 @@ class RecordSumsRule(StepsRule):
             )
 
     def _asked_norm(self, index: int) -> float:
-        """Return the norm to which a group clips gradients, by the configuration and the noise of all groups.
+        """Return the norm to which a group clips gradients; it may depend on the noise of all groups.
 
         Under `heterogeneous=scale` norms are as 1 / sigma of their groups, and C is their mean over clients.
         """

@@ -41,7 +41,7 @@ class SampledSumsRule(ChargedGroups):
         return not self.plan["sums_hidden"]
 
     def cost(self, index: int, rounds: int, noise_left: float = 1.0) -> float:
-        """Return epsilon as if every round had the lowest noise of the plan, multiplied by `noise_left`."""
+        """Return epsilon if each round had `noise_left` times the lowest noise of the plan."""
         charges = charges_of(self.plan["groups"][index]["charges"])
         least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
         paid = less_noise([(least, rounds)], noise_left)
@@ -143,7 +143,7 @@ class SampledSumsRule(ChargedGroups):
             )
 
     def check_participations(self, index: int) -> Iterator[str]:
-        """Check that random sampling can explain how often the group's most frequent participant took part.
+        """Check that no client of a group took part more often than random sampling makes plausible.
 
         P(K >= k) is that of a binomial K at the mean rate, which is not below that of different rates for a k
         above the mean + 1 (Hoeffding, "On the Distribution of the Number of Successes in Independent

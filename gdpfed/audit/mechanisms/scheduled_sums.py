@@ -78,7 +78,7 @@ class ScheduledSumsRule(AuditRule):
             yield from self._check_limits(index)
 
     def _check_limits(self, index: int) -> Iterator[str]:
-        """Check that turns (scheduled rounds) fit into the run, and that early, close turns cost the most."""
+        """Check that scheduled rounds (turns) fit into the run, and that early, dense turns cost the most."""
         group, num_rounds = self.plan["groups"][index], self.plan["num_rounds"]
         turns, apart, taps = group["turns"]["most_turns"], group["turns"]["separation"], _taps(group)
         if min(turns, apart) < 1 or (turns - 1) * apart >= num_rounds:
@@ -140,7 +140,7 @@ class ScheduledSumsRule(AuditRule):
 
     @cached_property
     def _taken(self) -> list[dict[int, list[int]]]:
-        """Each client's rounds, by group: from rounds.jsonl and, for rounds not in that file, the ledger."""
+        """By group, the rounds in which each client took part, from rounds.jsonl or, if later, the ledger."""
         ledger, logged = self.files.ledger, len(self.files.rounds)
         taken: list[dict[int, list[int]]] = [{} for _ in self.plan["groups"]]
         for record in self.files.rounds:
@@ -155,7 +155,7 @@ class ScheduledSumsRule(AuditRule):
         return taken
 
     def check_participations(self, index: int) -> Iterator[str]:
-        """Check that each client's rounds agree with the ledger, and with the plan's limits on them."""
+        """Check that log and ledger agree on each client's rounds, and that the plan allows these rounds."""
         ledger, limits = self.files.ledger, self.plan["groups"][index]["turns"]
         counted = {int(client): count for client, count in ledger["participations"][index].items()}
         for client in sorted(counted.keys() | self._taken[index].keys()):
@@ -255,7 +255,7 @@ class ScheduledSumsRule(AuditRule):
         return MostSpent(first_with[turns], tuple(turn + 1 for turn in turns), epsilon)
 
     def _seen(self, epsilon: float) -> float:
-        """Return the epsilon against the server: infinite if the server sees single clients' updates."""
+        """Return the given epsilon, or infinity if the server sees single clients' updates."""
         return epsilon if self.plan["sums_hidden"] or not epsilon else math.inf
 
     def _epsilon(
@@ -281,7 +281,7 @@ def as_one_sum(
 
 
 def moved_by(taps: Sequence[float], turns: Sequence[int], rounds: int) -> float:
-    """Return |C e_pi|: the sensitivity of all noise-whitened sums to norm-1 updates in rounds ``turns``."""
+    """Return the sensitivity of all noise-whitened sums to updates of norm 1 in the rounds ``turns``."""
     chosen = np.zeros(rounds)
     chosen[list(turns)] = 1.0
     return float(np.linalg.norm(_strategy(tuple(taps), rounds) @ chosen))
@@ -335,7 +335,7 @@ class TurnEntry(SumEntry):
         return self.planned(last, group)
 
     def audits(self, alike: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
-        """Audit this run together with earlier runs; if all schedule rounds, as one Gaussian release."""
+        """Audit this run with earlier runs, as one Gaussian release if all of them schedule rounds."""
         for audit in super().audits(alike):
             if all(isinstance(each, TurnEntry) for each in alike):
                 taken = [release for each in alike for release in (*each.paid_first, *each.taken(self, 0))]

@@ -46,7 +46,7 @@ class DeviceSum:
     def noise(
         self, encoding: Encoding, new: Sequence[KeyedNoise], taken_back: Sequence[KeyedNoise]
     ) -> torch.Tensor:
-        """Return the noise of keys `new` minus that of `taken_back`, drawn on the GPU: integers, int64[d]."""
+        """Return the noise of the keys `new` minus that of `taken_back`, drawn on the GPU: int64[d]."""
         check_keyed(encoding)
 
         def draw(part: KeyedNoise) -> torch.Tensor:

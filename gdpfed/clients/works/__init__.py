@@ -83,7 +83,7 @@ class Job:
         return replace(own, groups=np.where((own.groups >= 0) & (own.groups <= last), own.groups, 0))
 
     def held_out(self) -> Split:
-        """Return the records that the client never trains on; none if `own_data` is a `Split`."""
+        """Return the records that the client never trains on; a `Split` as `own_data` has none of these."""
         task, own_data = self.order.task, self.own_data
         if isinstance(own_data, Split):
             return own_data.take(np.zeros(0, dtype=np.int64))

@@ -38,7 +38,7 @@ def updates(jobs: RecordJobs) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise an error if the order's local steps have no proven bound on the effect of a single record."""
+    """Raise an error if the requested local steps have no proven bound on the effect of a single record."""
     model = checked_model(order)
     check_convex(order, convex_bounds(model))
     check_window(order, theta, encoding)

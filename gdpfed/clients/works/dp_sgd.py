@@ -39,5 +39,5 @@ def without_examples(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Raise OrderError for wrong or no DP-SGD steps; LearningError if a model mixes records (batch norm)."""
+    """Raise an error if DP-SGD steps are missing or invalid, or if the model mixes a batch's records."""
     checked_model(order)

@@ -28,6 +28,6 @@ def updates(jobs: RecordJobs) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise an error for missing DP-SGD steps, coarse rounding, or a model that mixes a batch's records."""
+    """Raise an error if DP-SGD steps are missing, rounding is coarse, or the model mixes batch records."""
     checked_model(order)
     record_bound(order, len(theta), encoding.grid)

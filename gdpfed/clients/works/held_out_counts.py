@@ -41,7 +41,7 @@ def work(job: Job) -> torch.Tensor:
 
 
 def of_records(job: Job, data: Split) -> torch.Tensor:
-    """Return counts of right and wrong answers on these records, scaled to allow for later rounding."""
+    """Return right and wrong counts, shrunk so that one record moves the rounded ones by at most sqrt(2)."""
     order, dimension = job.order, job.encoding.dimension
     counts = counted(job, data)
     if by_party(order, dimension):
@@ -66,7 +66,7 @@ def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.flo
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise OrderError if the number of classes is missing, or if counts by client omit this client."""
+    """Raise OrderError if the class count is missing, or separate counts by client leave out this client."""
     check_classes(order)
     if by_party(order, encoding.dimension) and not 0 <= client_id < order.task.num_clients:
         raise OrderError(
@@ -84,14 +84,14 @@ def check_classes(order: TrainingOrder) -> None:
 
 
 def model_dimension(order: TrainingOrder, dimension: int) -> int:
-    """Return d, the number of parameters; raise OrderError if ``dimension`` is not the number of counts."""
+    """Return the number of model parameters; raise OrderError if sums of counts have another `dimension`."""
     return dimension_of_counts(order, dimension, by_party=by_party(order, dimension))
 
 
 def dimension_of_counts(
     order: TrainingOrder, dimension: int, *, by_party: bool = False, rates: bool = False
 ) -> int:
-    """Return d, the number of parameters; raise OrderError if ``dimension`` is not the number of counts.
+    """Return the number of model parameters; raise OrderError if sums of counts have another `dimension`.
 
     `by_party`: whether each client has counts of its own, and their number is right.
     """
@@ -113,7 +113,7 @@ def by_party(order: TrainingOrder, dimension: int) -> bool:
 
 
 def check_grid(encoding: Encoding) -> None:
-    """Raise OrderError if a sum rounds too coarsely for counts."""
+    """Raise OrderError if a sum's rounding could move its counts by over a tenth of one record's effect."""
     shrunk(encoding)
 
 

@@ -23,5 +23,5 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
 
 
 def model_dimension(order: TrainingOrder, dimension: int) -> int:
-    """Return the number of model parameters; raise OrderError if `dimension` is not the number of rates."""
+    """Return the number of model parameters; raise OrderError if sums of rates have another `dimension`."""
     return dimension_of_counts(order, dimension, rates=True)

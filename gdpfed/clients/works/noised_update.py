@@ -24,7 +24,7 @@ def without_examples(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Raise OrderError unless the order demands exactly one step, with a positive noise multiplier."""
+    """Raise OrderError unless the server asks for exactly one step, with a positive noise multiplier."""
     _noise_in(order)
 
 
@@ -44,7 +44,7 @@ def with_own_noise(order: TrainingOrder, update: torch.Tensor, random_bytes: Ran
 
 
 def _noise_in(order: TrainingOrder) -> RecordSteps:
-    """Return the order's noise parameters for a whole update; raise OrderError if missing or wrong."""
+    """Return the noise parameters for a whole update; raise OrderError if they are missing or invalid."""
     told = order.records
     if told is None or told.noise_multiplier == 0 or told.num_steps != 1:
         raise OrderError(

@@ -62,7 +62,7 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
 
 
 def model_dimension(order: TrainingOrder, dimension: int) -> int:
-    """Return d, the number of parameters; raise OrderError if ``dimension`` is not the number of bins."""
+    """Return the number of model parameters; raise OrderError if norm histograms have another `dimension`."""
     if dimension != len(NORM_MULTIPLES) + 1:
         raise OrderError(
             f"norms are counted in {len(NORM_MULTIPLES) + 1} bins, not {dimension}: ask for as many numbers"
@@ -71,5 +71,5 @@ def model_dimension(order: TrainingOrder, dimension: int) -> int:
 
 
 def check_grid(encoding: Encoding) -> None:
-    """Raise OrderError if a sum rounds too coarsely for counts."""
+    """Raise OrderError if a sum's rounding step exceeds a tenth of one count."""
     one_vote(encoding, COUNTED)

@@ -75,7 +75,7 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
 
 
 def model_dimension(order: TrainingOrder, dimension: int) -> int:
-    """Return the model's parameter count; raise OrderError if `dimension` is not the number of settings."""
+    """Return the number of model parameters; raise OrderError if sums of votes have another `dimension`."""
     if dimension * len(VOTABLE) != len(order.settings):
         raise OrderError(
             f"a vote on {len(order.settings)} values cannot have {dimension} coordinates: give one for each "
@@ -85,7 +85,7 @@ def model_dimension(order: TrainingOrder, dimension: int) -> int:
 
 
 def check_grid(encoding: Encoding) -> None:
-    """Raise OrderError if a sum rounds too coarsely for votes."""
+    """Raise OrderError if a sum's rounding step exceeds a tenth of one vote."""
     one_vote(encoding)
 
 
@@ -130,7 +130,7 @@ def _tried(
     parts: Sequence[Ints],
     client: "Trial",
 ) -> float:
-    """Try a training setting by cross-validation; return the mean result on records left out of training.
+    """Try a training setting by cross-validation; return its mean score on records left out of training.
 
     Where a trial is rounds of local training it is tested on the first part alone.
 
@@ -212,7 +212,7 @@ class Trial:
         data: Split,
         rests: Sequence[Ints],
     ) -> npt.NDArray[np.float64]:
-        """Simulate rounds of local training on each training set; return each set's model change as a row.
+        """Simulate rounds of noised local training on each training set; return model changes, one row a set.
 
         A round is local training, clipped to C, with noise of the multiplier that the step of all has.
         """

@@ -190,7 +190,7 @@ class CanaryEngine(Engine):
             yield clients, self._steps(order, cohort, clients)
 
     def sum_updates(self, order: TrainingOrder, theta: Theta, cohort: Cohort) -> StepSum:
-        """Return the sum of a cohort's updates; its number of updates includes clients that send zeros."""
+        """Return a cohort's sum of updates and the number of updates, those of zeros included."""
         ours, rest = self._split(cohort)
         if self._others is not None and rest:
             total = self._others.sum_updates(order, theta, replace(cohort, clients=rest))

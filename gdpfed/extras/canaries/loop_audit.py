@@ -218,7 +218,7 @@ def _revealed(
     total: npt.NDArray[np.float64],
     asked: npt.NDArray[np.bool_] | None,
 ) -> RevealedSum:
-    """Describe a released sum; `clients` lists the participants, or all units if these are unknown."""
+    """Describe a released sum; if its participants are unknown, list all units as participants."""
     stddev, everybody = loop.noise_multiplier * loop.clipping_norm, np.ones(loop.num_units, dtype=bool)
     return RevealedSum(
         round_index=index,

@@ -81,7 +81,7 @@ class EpsilonLowerBound:
 
 @dataclass(frozen=True)
 class _Claim:
-    """The epsilon stated against one attacker, and the canaries' scores by each attack in each run."""
+    """The epsilon stated against one attacker, and the canaries' scores by this attacker's attacks."""
 
     view: str
     curve: PrivacyCurve
@@ -181,7 +181,7 @@ def _curve(own_delta: float, epsilon_at: Callable[[float], float]) -> PrivacyCur
 
 
 def _often(runs: Sequence[Transcript], rounds: int, group: int) -> int:
-    """Return the lower quartile of how often canaries were asked for updates; at least 1 if any was asked."""
+    """Return the lower quartile of update requests per canary; at least 1 if any canary got a request."""
     counts = np.concatenate(
         [participations_of(transcript, rounds)[transcript.canaries.groups == group] for transcript in runs]
     )

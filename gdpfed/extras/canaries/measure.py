@@ -267,7 +267,7 @@ def _canaries(prepared: PreparedRun, settings: Settings, start: Theta, others: E
 def _updates_of_others(
     prepared: PreparedRun, start: Theta, engine: Engine, canaries: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """Compute updates of some clients that are not canaries, from the initial model, shape (clients, d)."""
+    """Compute some ordinary clients' updates, (n, d); canary vectors will be chosen orthogonal to these."""
     plan = prepared.method.plan
     clients = np.setdiff1d(np.arange(plan.num_clients), canaries)[:CRAFTED_AGAINST].tolist()
     if not clients:

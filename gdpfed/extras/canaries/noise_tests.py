@@ -27,7 +27,7 @@ MOST_SUMS, BLOCK = 4000, 256
 
 @dataclass(frozen=True, eq=False)
 class NoiseStream:
-    """The noise of all sums that have the same name in one run: one sum in each round.
+    """The noise in one run of a sum that is repeated in every round under the same name.
 
     Attributes:
         rounds: whose sums came out, ascending.

@@ -88,7 +88,7 @@ class _Observed:
 
     @cached_property
     def sums(self) -> list[dict[str, dict[int, RevealedSum]]]:
-        """The noised sums that each run released, by name and round."""
+        """The noised sums of each run, by the sum's name (the same in every round) and by round."""
         found: list[dict[str, dict[int, RevealedSum]]] = []
         for transcript in self.runs:
             by_name: dict[str, dict[int, RevealedSum]] = defaultdict(dict)
@@ -108,11 +108,11 @@ class _Observed:
         return all(len(transcript.watched) for transcript in self.runs)
 
     def streams(self, name: str) -> list[NoiseStream]:
-        """Return the noise of the sums with this name, for each run."""
+        """Return, for each run, the noise of those sums that have this name, one sum in each round."""
         return [self.stream(by_name[name]) for by_name in self.sums if name in by_name]
 
     def stream(self, sums: Mapping[int, RevealedSum]) -> NoiseStream:
-        """Return one run's noise in its sums of one name; `sums` maps each round to its sum."""
+        """Return the noise of one run's sums that share a name; `sums` maps each round to the sum in it."""
         rounds = tuple(sorted(sums))
         values = np.stack([sums[index].pure_noise for index in rounds]).astype(np.float64)
         return NoiseStream(rounds, values, self.root(sums))
@@ -140,7 +140,7 @@ class _Observed:
         return list(found)[:MOST_TURNS]
 
     def missing(self, view: str, of: str, why: str, remedy: str = ONE_RUN_MORE) -> NotComputed:
-        """Describe a check that could not be made, for the reason `why` or a more general known cause."""
+        """Describe a check that was not possible; a cause that concerns all checks replaces `why`."""
         if not any(self.sums):
             why, remedy = "no sum came out", "sums that are not refused"
         elif not self.whole and view not in (TURNS, SAMPLES):
@@ -236,7 +236,7 @@ def _contributions(observed: _Observed, m: int, level: float) -> ProgramCheck | 
 def _beyond_bound(
     observed: _Observed, canaries: Canaries, sums: Mapping[int, RevealedSum], m: int
 ) -> tuple[Floats, Floats]:
-    """Return how far each canary exceeds its clipping bound, and the bound, both in units of the noise."""
+    """Return by how much each canary's contributions exceed the bound, and the bound, in units of noise."""
     group, there = observed.plan.groups[m], sorted(sums)
     ours = np.flatnonzero((canaries.groups == m) & (canaries.signs != 0))
     signs = canaries.signs[ours]

@@ -189,7 +189,7 @@ class RecordCanaries(Canaries):
 def choose_records(
     plan: PrivacyPlan, task: Task, dimension: int, generator: np.random.Generator
 ) -> RecordCanaries:
-    """Choose canaries uniformly from all clients' records (or persons): d of them, or all if fewer."""
+    """Choose at most `dimension` canaries uniformly from all clients' records, or from all persons."""
     parts = parts_of(plan)
     num_groups = max(part.record_group for part in parts) + 1
     sizes = np.zeros((plan.num_clients, num_groups), dtype=np.int64)
@@ -244,7 +244,7 @@ def _records(
 
 
 class CanaryGradients(RecordGradients):
-    """Known gradients of canary records; a run's own code clips, sums and noises them."""
+    """The known gradients of canary records, which the run's code clips, sums and adds noise to."""
 
     form = "canaries"
     stacks = True
@@ -311,7 +311,7 @@ class RecordCanaryEngine(Engine):
     def _shown(
         self, order: TrainingOrder, cohort: Cohort, client_id: int, steps: npt.NDArray[np.int64]
     ) -> Vectors:
-        """Project a client's update onto each canary; return projections and the stddev of their noise.
+        """Return a client's update projected onto each canary's vector, and the noise stddev of projections.
 
         An update is -eta / B times the sum of its steps, the s-th from behind with weight
         1 + beta + ... + beta^(s-1) under momentum beta. It is shown over their mean weight.

@@ -87,7 +87,7 @@ def batch_ratio(transcript: Transcript, rounds: int) -> Scores:
 
 
 def most_alike(transcript: Transcript, rounds: int) -> Scores:
-    """Score each canary by the difference of the two most similar sums; noise that both contain cancels.
+    """Score each canary by the difference between the two most similar sums, in which reused noise cancels.
 
     The two are those that lie closest together over all canaries. Noise that was drawn twice from one seed
     cancels there, and leaves the canaries that are in one of the two.
@@ -104,7 +104,7 @@ def most_alike(transcript: Transcript, rounds: int) -> Scores:
 
 
 def known_cohorts(transcript: Transcript, rounds: int, participations: int) -> Scores:
-    """Score canaries by their summed projections, for an attacker who knows the cohorts.
+    """Score canaries by their projections, summed over the rounds that asked them, if cohorts are known.
 
     Of a canary the first ``participations`` rounds count in which it was asked, so that the same figure is
     stated for all; nan for canaries that were asked in fewer.
@@ -137,7 +137,7 @@ def released_model(transcript: Transcript, rounds: int) -> Scores:
 
 
 def participations_of(transcript: Transcript, rounds: int) -> npt.NDArray[np.int64]:
-    """Return in how many of the first `rounds` each canary was asked to contribute to a sum, shape (m,)."""
+    """Return, for each canary, in how many of the first `rounds` it was asked to contribute, shape (m,)."""
     asked = np.zeros((rounds, len(transcript.canaries.clients)), dtype=bool)
     for revealed in _up_to(transcript, rounds):
         asked[revealed.round_index] |= revealed.asked
@@ -240,7 +240,7 @@ def _streams(transcript: Transcript, rounds: int) -> Iterator[_Stream]:
 
 
 def _told(transcript: Transcript, root: Vectors, y: Vectors, x: Vectors) -> Scores:
-    """Return each canary's log likelihood ratio (present against absent), from the sums y and its part x."""
+    """Return each canary's log likelihood ratio (present / absent), from sums y and the canary's part x."""
     seen, moved = (solve_triangular(root, each, lower=True) for each in (y, x))
     if transcript.canaries.adjacency == "replace_one":
         return np.asarray(2 * np.sum(moved * seen, axis=0))

@@ -30,7 +30,7 @@ MOST_WATCHED = 2048
 
 @dataclass(frozen=True, eq=False)
 class RevealedSum:
-    """One noised sum that a run releases, computed under masks or in the clear.
+    """One noised sum that a run releases, computed by secure aggregation or without masks.
 
     Of updates that are private by themselves, it is all those of one sum: then a canary's projection is that
     of its client's update.
@@ -104,7 +104,7 @@ class Transcript:
         return np.asarray(~moved[self.watched])
 
     def add_sum(self, prepared: PreparedSum, result: ClientSum) -> None:
-        """Record one sum, unless it failed or its updates were recorded one by one."""
+        """Record one sum, unless it failed, or is made of noised updates that `add_updates` records."""
         kind = prepared.order.kind
         if result.total is None or (kind.on_records and kind.own_noise):
             return
@@ -145,7 +145,7 @@ class Transcript:
         projections: Vectors,
         noise_stddev: npt.NDArray[np.float64],
     ) -> None:
-        """Record the clients' single updates of a sum, each of which carries noise of its own."""
+        """Record the projections of single client updates, each of which carries noise of its own."""
         parts = tuple(range(len(parts_of(self.plan))))
         self.sums.append(
             RevealedSum(

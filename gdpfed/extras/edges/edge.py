@@ -1,4 +1,4 @@
-"""An edge server's own run: each round starts from the central server's model and returns its change.
+"""An edge server's run with its devices: each round trains the central server's model and reports the change.
 
 The run itself is one like any other, with a plan, a ledger and files of its own, and `gdpfed audit` checks it
 as such. A round is charged before it begins and is never repeated: a job whose round is charged already is
@@ -41,7 +41,7 @@ class Edge(Extension):
         self._num_rounds = num_rounds
 
     def start(self, order: TrainingOrder, theta: Theta) -> Theta:
-        """Wait for the central server's next job; return its model, from which the round starts, shape (d,).
+        """Wait for the central server's next job, and return the start model of the round, shape (d,).
 
         It waits for a job as long as it takes: nothing is charged meanwhile. Raises RoundLeftOut: the cloud
         is past that round. Raises TrainingOver: the cloud's run has ended, and has no job left for this edge.

@@ -21,7 +21,7 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class EdgeClient:
-    """Answers the central server for an edge server: passes jobs to the edge's run, and returns its answers.
+    """Answers the central server for an edge: passes jobs to the edge's run, and returns the run's answers.
 
     `folder`: that it shares with the run. `seconds`: how long it waits for an answer.
     """

@@ -176,7 +176,7 @@ def _note(outcomes: Sequence[Outcome], footnotes: Footnotes) -> str:
 
 
 def accuracy_figures(experiment: Experiment, outcomes: Sequence[Outcome]) -> Table:
-    """Return accuracies as plain numbers, one line for each cell of the experiment's table."""
+    """Return accuracies as a long table: one row for each data set, row and column of the experiment."""
     return Table(experiment.title, FIGURE_HEADINGS, [_figures(experiment, each) for each in outcomes])
 
 
@@ -313,7 +313,7 @@ def megabytes(run: FinishedRun) -> list[float]:
 def traffic_picture(
     experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome], path: Path
 ) -> None:
-    """Draw accuracy over a client's megabytes, one panel for each data set and column of the experiment."""
+    """Draw accuracy over the MB that a client sent and received; one panel for each data set and column."""
     columns = {name: choice.label for name, choice in experiment.columns.items()} or {"": ""}
     finished = {outcome.cell.place: outcome for outcome in outcomes if outcome.finished}
     shown = [

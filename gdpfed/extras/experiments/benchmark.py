@@ -100,7 +100,7 @@ def adversaries_of(outcomes: Sequence[Outcome], entries: Sequence[Entry]) -> Map
 
 
 def _ranks(tried: Sequence[tuple[Outcome, Entry | None]]) -> Mapping[str, float]:
-    """Rank methods for one data set, setting and seed; {} if a run is missing, or none is valid."""
+    """Rank methods for one data set, setting and seed; {} if a run is still missing, or no run is valid."""
     if any(entry is None and _may_be_trained(outcome) for outcome, entry in tried):
         return {}
     scores = [

@@ -137,7 +137,7 @@ def _delta(
 
 
 def _effective_step(start: tuple[str, ...], method: str, column: Choice, setting: Setting) -> float:
-    """Return the effective step of ``method``: the sum over groups of weight times expected cohort size."""
+    """Return the effective step of a method: sum over groups of update weight times expected cohort size."""
     reference = Choice(label=method, overrides=[f"method={method}"])
     return _planned_step(_overrides(start, reference, column, setting))
 

@@ -1,4 +1,4 @@
-"""Noise multipliers and noise magnitude Lambda: as published, by the paper's search, and by this code."""
+"""Compares noise multipliers as published, as found by the paper's search, and as computed by this code."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
@@ -171,7 +171,7 @@ def _magnitude(plan: Method | str) -> Spread | None:
 
 
 def as_published(method: Method) -> Method:
-    """Return a copy of the method with the paper's noise, whose epsilon is at most 0.01 below the budget.
+    """Return a copy of the method with the noise of the paper's search, accurate to 0.01 in epsilon.
 
     Opacus's ``get_noise_multiplier`` searches like this. At a budget of 0.5 its stop is 2 % of the budget:
     SVHN needs sigma^2 = 12.94 and the search, like the paper, says 13.20. It ends on the safe side, so the

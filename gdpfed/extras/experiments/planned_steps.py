@@ -107,7 +107,7 @@ def _figures(planned: Planned) -> Iterator[list[str]]:
 
 @styled
 def _draw(experiment: Experiment, datasets: Sequence[str], planned: Planned, path: Path) -> None:
-    """Plot noise variance per step over local steps tau: one curve a table row; a ring at the chosen tau."""
+    """Plot noise variance per step over local steps tau: one curve per table row, with a ring at the knee."""
     figure = new_figure(6.4 if len(datasets) == 1 else 8.0, 3.2 * -(-len(datasets) // 2))
     panels = new_panels(figure, len(datasets), columns=2)
     for axes, dataset in zip(panels, datasets, strict=True):

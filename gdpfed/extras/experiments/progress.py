@@ -82,7 +82,7 @@ class TrainingProgress:
         self._bars.remove_task(self._bars_of.pop(run)[0])
 
     def done(self, run: Run, error: GDPFedError | None) -> None:
-        """Count a run as done, and print its error, except an InputError, which the table shows."""
+        """Count a run as done; print its error, unless it is an InputError, which the result table shows."""
         self._to_do.discard(run)
         if run in self._bars_of:
             self.update(run)

@@ -146,7 +146,7 @@ class Outcome:
 
     @property
     def line(self) -> Line | None:
-        """The finished runs of a table cell, as one line of a comparison; None if no run is finished."""
+        """The finished runs of a table cell, as a row of a comparison table; None if none are finished."""
         return Line(self.cell.row, self.finished) if self.finished else None
 
 

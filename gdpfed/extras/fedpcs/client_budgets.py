@@ -162,7 +162,7 @@ class ClientBudgets:
         )
 
     def most_expensive_epsilon(self, participations: int, delta: float) -> float:
-        """Return the largest epsilon of any client that took part this often."""
+        """Return the largest epsilon that any client can have spent in this number of participations."""
         if participations == 0:
             return self.first_epsilon(delta)
         most_expensive = np.sort(self.budgets, axis=0)[-participations:]

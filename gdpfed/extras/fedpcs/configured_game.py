@@ -51,7 +51,7 @@ class Declared:
 
 
 def configured_game(config: Config) -> Game:
-    """Make the clients' game; first budgets and aversions to privacy cost are configured or random.
+    """Make the game; each client's first budget and aversion to privacy cost are configured or random.
 
     Raises:
         GameError: numbers that are out of range.

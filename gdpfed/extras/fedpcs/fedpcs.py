@@ -161,7 +161,7 @@ class FedPCS(ConfiguredMethod):
         return [RewardsFile(directory, self)]
 
     def describe(self) -> dict[str, Any]:
-        """Return the plan as JSON, with the game's rewards, mean field and every client's totals."""
+        """Return the plan as JSON, with the budget game's result and each client's total cost and payment."""
         spending, delta = self.spending, self.plan.delta
         game = {
             "rewards": self.equilibrium.rewards.tolist(),
@@ -187,11 +187,11 @@ class FedPCS(ConfiguredMethod):
 
     @property
     def played_budgets(self) -> Floats:
-        """The clients' budgets in the units of the game, in which the rewards are stated too."""
+        """The clients' budgets divided by `budget_scale`, so in the units in which rewards are stated."""
         return np.asarray(self.spending.budgets / self.config.method.budget_scale)
 
     def requests(self, theta: Theta, round_index: int, cohorts: Cohorts) -> list[SumRequest]:
-        """Return a request for one sum of noised gradients, or for each client's gradient separately."""
+        """Return one request for the sum of noised gradients or, to read each separately, one per client."""
         (cohort,) = cohorts
         if not len(cohort):
             return []

@@ -64,7 +64,7 @@ def refuse_unfit_rule(config: Config) -> None:
 
 
 class PlannedDraws:
-    """Sampling with planned probabilities; base class of sampling by released values.
+    """Sampling with probabilities fixed in the plan; base class of sampling that uses released values.
 
     Attributes:
         reads_alone: whether every gradient is read alone, under the noise of its client.
@@ -102,7 +102,7 @@ class PlannedDraws:
         """
 
     def noted(self, round_index: int) -> dict[str, float]:
-        """Return, for the log, the numbers of this round on which later samples depend."""
+        """Return what the log must keep of a round, by client: the numbers on which later samples depend."""
         return {}
 
     def state_dict(self) -> dict[str, npt.NDArray[np.generic]]:
@@ -122,7 +122,7 @@ class PlannedDraws:
 
 
 class ClassDraws(PlannedDraws):
-    """Samples by Fed-CBS from noised class counts, with negative counts set to 0."""
+    """Samples clients by Fed-CBS from noised class counts, with negative counts set to 0."""
 
     def __init__(self, spending: ClientBudgets, seed: int) -> None:
         self._sizes, self._seed = spending.cohort_sizes.tolist(), seed
@@ -160,7 +160,7 @@ class DistanceDraws(PlannedDraws):
     def take_gradients(
         self, round_index: int, clients: Positions, gradients: Floats, noise_stddevs: Floats
     ) -> None:
-        """Record each gradient's distance from the mean of the round; ignore a single gradient."""
+        """Record gradients' distances from the round's mean; do nothing if only one gradient arrived."""
         if len(clients) > 1:
             self._distances[clients] = noised_distances(gradients, noise_stddevs)
             self._noted = round_index, clients

@@ -100,7 +100,7 @@ class SampledFedAvg(ConfiguredMethod):
 
     @cached_property
     def balanced(self) -> BalancedSamples:
-        """Fed-CBS's draws of class-balanced client samples, from the clients' true class counts."""
+        """The sampler that draws clients by Fed-CBS, from the clients' true (not noised) class counts."""
         from gdpfed.clients.configured import require_classes, task_of
 
         task, config = task_of(self.config), self.config

@@ -43,7 +43,7 @@ class PriceServer(ServerSide):
 
 
 class GameServer(ServerSide):
-    """Plays the game with nodes before the plan is made; a resumed run keeps their answers."""
+    """Plays the game with nodes before the plan is made; a resumed run keeps the nodes' answers."""
 
     def asks(self, config: Config) -> bool:
         return plays_with_nodes(config) and config.method.paths is None

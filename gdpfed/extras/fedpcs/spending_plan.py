@@ -160,7 +160,7 @@ def _steps_epsilon(rate: float, noise: float, num_steps: int, delta: float) -> f
 
 
 def _rounded_down(targets: Floats) -> Floats:
-    """Round each target epsilon down to a value of a geometric sequence with at most `LEVELS` values."""
+    """Round epsilons down to at most `LEVELS` different values, for each of which noise is then computed."""
     least, most = float(targets.min()), float(targets.max())
     if most <= least * (1 + SAME):
         return np.full_like(targets, least)

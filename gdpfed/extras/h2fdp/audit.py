@@ -49,7 +49,7 @@ class Subnets(AuditRule):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """The entries on sampling and sums that the plan must have, computed from the configuration."""
+        """The plan's required entries: the kind and rate of client sampling, and the sums per round."""
         drawn, groups = self.files.config["method"]["participants"], self.plan["groups"]
         sums = {"sums_per_round": _sums_per_round(self.files)}
         if drawn is None:
@@ -157,7 +157,7 @@ def _mechanism(files: RunFiles) -> str:
 
 
 def _sums_per_round(files: RunFiles) -> int:
-    """Return the sums per round: as configured, one per step, or one per at most `USUAL_WINDOW` steps."""
+    """Return each round's number of sums: as configured, or else one for every step or several steps."""
     given, steps = files.config["method"]["local_aggregations"], files.config["training"]["local_steps"]
     if given is not None:
         return int(given)

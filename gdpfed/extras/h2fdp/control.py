@@ -175,7 +175,7 @@ def printed_noise(
     subnets: Mapping[Trust, int],
     power: int,
 ) -> NoiseTerm:
-    """Return the noise term of H2FDP's Theorem 4.3 as a function of tau and of the sizes of subnets.
+    """Return H2FDP's noise term (Theorem 4.3), a function of local steps tau and devices per edge server.
 
     Printed is `power` 3; correct is 2. The noise term is
     4 tau (J^power + 1) d q^2 G^2 ln(1 / delta) / (S^2 epsilon^2) times the sum over subnets of 1 / s^2 where
@@ -228,7 +228,7 @@ WEIGHTS = ("a1, energy", "a2, delay", "a3, noise")
 
 
 def over_weights(problem: Problem) -> list[list[ControlSolution]]:
-    """Multiply one weight at a time by each factor and solve; return a list of solutions for each weight."""
+    """Solve the problem with one weight at a time multiplied by each factor; return solutions by weight."""
     return [
         [solve(replace(problem, weights=_scaled(problem.weights, index, factor))) for factor in FACTORS]
         for index in range(len(WEIGHTS))

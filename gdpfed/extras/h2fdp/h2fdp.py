@@ -285,7 +285,7 @@ class H2FDP(SubnetMethod):
         return self._mean_noise(group_index, size) * self._factor(group_index, size)
 
     def noise_at_edge(self, group_index: int) -> float:
-        """Return the stddev of the noise that an edge server sees, as noise in the mean over its devices.
+        """Return the noise stddev in what an edge server sees, converted to noise in its devices' mean.
 
         A trusted edge server sees contributions without noise. Under masks, it sees only their sum with all
         the noise. Otherwise it sees single contributions, each with the noise of one device.
@@ -305,7 +305,7 @@ class H2FDP(SubnetMethod):
         return noise_factor(self.config.secagg, self.trusts[number], size)
 
     def _mean_noise(self, number: int, size: int) -> float:
-        """Return the planned noise in an edge server's mean, without extra noise that covers dropouts."""
+        """Return the planned noise (stddev) in an edge server's mean, without extra noise for dropouts."""
         group, stddev, batch = self.plan.groups[number], self.plan.groups[number].noise_stddev, 1.0
         if self.plan.about_records:
             records = records_of(self.plan)[number]

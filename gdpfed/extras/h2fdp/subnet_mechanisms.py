@@ -138,7 +138,7 @@ def reserved_delta(config: Config) -> float:
 
 
 def noise_factor(secagg: SecAggConfig, trust: Trust | None, size: int) -> float:
-    """Return the ratio of the noise really in a sum of `size` devices to the planned noise.
+    """Return the ratio of actual to planned noise (standard deviations) in a sum over `size` devices.
 
     1 where an edge adds it, or a server that sums in clear; sqrt(s) where every device adds all of it;
     sqrt(s / (s - D - max(1, c))) where they share it: up to D may drop out, c collude, and one knows the

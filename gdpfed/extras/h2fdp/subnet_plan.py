@@ -73,7 +73,7 @@ class Windows:
 
     @property
     def contribution_norm(self) -> float:
-        """The norm to which a device's contribution is clipped; clipping very rarely changes it."""
+        """The clipping norm of a device's contribution, chosen so that clipping very rarely has an effect."""
         if kind_of(self.work).own_noise:
             return math.inf
         if self.bound == "window":
@@ -104,7 +104,7 @@ class Windows:
 
     @property
     def _window(self) -> LocalWindows | None:
-        """The accounting event of the steps up to one release, with noise 1; None if each is released."""
+        """The accounting event of steps up to a release, at noise 1; None if every step is released."""
         if self.bound is None:
             return None
         return LocalWindows(
@@ -176,7 +176,7 @@ def subnet_record_plan(
 
 
 def _records(windows: Windows, epsilon: float, noise: float, num_rounds: int) -> RecordPlan:
-    """Make the plan of all devices' records, before its cost is accounted."""
+    """Make the plan for all devices' records, in which the epsilon is not computed yet."""
     common: dict[str, Any] = {
         "groups": (
             RecordGroup(epsilon=epsilon, epsilon_accounted=0.0, share=1.0, batch_rate=windows.batch_rate),

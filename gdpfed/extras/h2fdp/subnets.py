@@ -71,7 +71,7 @@ class TrustConfig(SubnetConfig):
         )
 
     def trust_of_subnets(self) -> tuple[Trust, ...]:
-        """Return each edge server's trust: as listed; or the first ones "trusted", others as `trust`."""
+        """Return each edge server's trust setting; `trusted_share` makes a first part of them "trusted"."""
         if isinstance(self.trust, list):
             return tuple(cast("list[Trust]", self.trust))
         trusted = round((self.trusted_share or 0.0) * self.num_subnets)

@@ -30,7 +30,7 @@ def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encodi
 
 
 def check_asked(order: TrainingOrder, dimension: int) -> None:
-    """Raise OrderError if the server's instruction is for another model or another number of counts."""
+    """Raise OrderError if an instruction's model or number of counts does not fit its statistics."""
     (asked, cells), model = asked_of(order.task), order.task.model
     if (kind := Asked.from_json(asked).kind) != model:
         raise OrderError(

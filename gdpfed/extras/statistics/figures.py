@@ -122,7 +122,7 @@ def _last_crossing(ends: Counts, above: Counts) -> float:
 
 
 def records(blocks: list[Counts], stddev: float) -> Figure:
-    """Estimate the record count by a weighted mean over tables of counts (blocks): each counts every record.
+    """Estimate the number of records by a weighted mean of the totals of all tables of counts (blocks).
 
     The mean of the totals T_b, each weighted by 1 / J_b, with noise s / sqrt(sum 1 / J_b).
     """

@@ -26,5 +26,5 @@ class Counts(nn.Module):
 
 
 def counts(input_shape: tuple[int, ...], num_classes: int, *, asked: str = "", cells: int = 1) -> nn.Module:
-    """Build a model whose parameters are the counts of `cells` cells; `asked` names the statistics."""
+    """Build a model with one parameter for each counted cell (value or bin); `asked` names the statistics."""
     return Counts(cells, num_classes)

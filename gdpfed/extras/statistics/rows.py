@@ -44,7 +44,7 @@ UNITS_A_GRID_STEP = 256
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """The rows of one client as numbers of cells: which value or bin each row has in each column.
+    """The rows of a client's table: for each column, the number of the value or bin that a row has.
 
     Attributes:
         cells: of every row in every column, shape (N, K).
@@ -169,7 +169,7 @@ def counted_at(task: Task, places: npt.NDArray[np.int64]) -> tuple[Layout, Count
 
 
 def _of_persons(persons: Split) -> Counted:
-    """Return the rows of all persons, each with weight 1 / (number of its person's rows)."""
+    """Return the rows of all persons; each of a person's r rows has the weight 1 / r."""
     absent = np.isnan(persons.y) if persons.y.dtype.kind == "f" else persons.y < 0
     present = ~(absent if absent.ndim == 2 else absent.all(axis=2))
     shares = present / np.maximum(present.sum(axis=1, keepdims=True), 1)

@@ -36,7 +36,7 @@ class TreesConfig(RecordMethodConfig):
 
 
 class Trees(DPSum):
-    """Random trees: in each round, one noised sum of clipped gradients moves all leaf values by a step.
+    """Random trees: each round changes all leaf values by one noised sum of clipped gradients.
 
     theta - eta (sum_i sum_batch clip_C(g phi(x)) + C sigma N(0, I)) / sum_i B_i, phi(x) of norm 1. It has
     1 / sqrt(K) in the leaf that x is in of each of K trees, and else 0. So one record moves the sum by

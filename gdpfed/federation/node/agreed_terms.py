@@ -32,7 +32,7 @@ def check_agreed(terms: Terms | None, round_index: int, parameters: SumParameter
 
 
 def agreed_in_label(label: str) -> str:
-    """Return the hash of the terms of noise subtraction that a sum's label contains, or "" if it has none."""
+    """Return the hash of the agreed noise subtraction, which a sum's label contains; "" if none."""
     last = label.split("/")[-1]
     return last.removeprefix(AGREED_OF_LABEL) if last.startswith(AGREED_OF_LABEL) else ""
 

@@ -1,4 +1,4 @@
-"""What a node's operator allows runs to do: change settings, choose models, files or weights, show counts.
+"""Permissions that a node's operator gives to runs: for changed settings, models, files, weights, and counts.
 
 One line of words says which overrides are allowed; the consortium may have such a line as well.
 ``run.num_rounds`` allows a setting with any value, ``method=gdpfed`` only this value, ``run.*`` all settings

@@ -238,7 +238,7 @@ def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
 
 
 def _raised(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
-    """Return an error text if the budget was raised after the last run and this is not confirmed, else "".
+    """Return an error text if the budget was raised and the setting raised-from does not confirm it, else "".
 
     A node that is started anew by another command than before would have its usual budget again. The epsilon
     of any group of records, or delta, may have been raised; the first of these, as it was, confirms it.

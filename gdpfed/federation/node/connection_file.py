@@ -64,7 +64,7 @@ class ConnectionState:
         write_whole(path, json.dumps(asdict(self)).encode() + b"\n")
 
     def found(self, now: float | None = None) -> tuple[str, str]:
-        """Return ``healthy`` or ``unhealthy``, and why: for example, the SuperNode writes nothing."""
+        """Return ``healthy`` and an empty text, or ``unhealthy`` and the reason."""
         silent = (time.time() if now is None else now) - self.seen
         if self.reason:
             return UNHEALTHY, self.reason

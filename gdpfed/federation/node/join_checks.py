@@ -1,4 +1,4 @@
-"""Checks that a node makes before it joins a run: its own limits, and whether its data fit."""
+"""Checks before a node joins a run: whether the run keeps the node's limits, and fits the node's data."""
 
 from collections.abc import Mapping, Sequence
 from logging import ERROR, WARNING

@@ -90,7 +90,7 @@ def keep_data(settings: NodeSettings, run: str) -> None:
 
 
 def dealt_by(settings: NodeSettings, terms: Terms) -> str:
-    """Return a hash of what assigns records to budget groups: a declared column, or the examples in order.
+    """Return a hash of what decides records' budget groups: a declared column, or all training examples.
 
     It is a hash of the declared column for the groups, or of the client's number and its training examples in
     their order. It is empty for records of one group, or without data of the node's own.
@@ -108,7 +108,7 @@ def dealt_by(settings: NodeSettings, terms: Terms) -> str:
 
 
 def dealt_as_begun(settings: NodeSettings, run: str, order: "TrainingOrder") -> "TrainingOrder":
-    """Return the order; if records may have changed their budget groups, use the lowest batch rate for all.
+    """Return the instruction; if records' budget groups may have changed, all get the lowest batch rate.
 
     Where shares deal records out to groups of budgets, one row more deals all of them out anew. A record that
     pays for the strictest group's steps could be in the most generous one. The least rate costs every record

@@ -261,7 +261,7 @@ def larger_spend(bodies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _is_free(entry: Mapping[str, Any]) -> bool:
-    """Whether a ledger's entry is of a run that has cost nothing."""
+    """Whether a ledger's entry is for a run that has cost no privacy."""
     if entry["rounds"]:
         return False
     return ClientLedger.from_dict({"version": FORMAT_VERSION, "runs": [entry]}).runs[0].is_free
@@ -286,7 +286,7 @@ def _terms_of_both(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[
 
 
 def _own_updates(entry: Mapping[str, Any]) -> Counter[int]:
-    """Return how many updates, not counting updates of zeros, the client has sent in each round of a run."""
+    """Return how many updates the client sent in each round of a run, without updates that are all zeros."""
     return Counter(entry["rounds"]) - Counter(filled_rounds(entry))
 
 

@@ -1,4 +1,4 @@
-"""The file with the keys of a client's open secure-aggregation sessions; prevents answering a stage twice.
+"""The file with the keys of open secure-aggregation sessions, so that a client answers no stage twice.
 
 Flower sends a reply before it stores the Context. A ClientApp that is killed in between has answered, and
 still has the Context from before: it could answer the same stage once more, and differently, which gives a
@@ -149,7 +149,7 @@ class SessionFile:
             self._file.write((json.dumps(body, indent=1) + "\n").encode())
 
     def _load(self) -> _Contents:
-        """Read the recent entries of the session file; return none if the file is missing or damaged."""
+        """Read the session file's recent entries; there are none if the file is missing or damaged."""
         try:
             data = self._file.read()
             body = {"sessions": {}} if data is None else read_json(data)

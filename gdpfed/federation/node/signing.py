@@ -43,7 +43,7 @@ ROSTER_SUFFIX = ".roster"
 
 @dataclass(frozen=True)
 class RosterTrust:
-    """Which keys a node trusts: its own, and those in the consortium's list or in the first list sent to it.
+    """The keys that a node trusts: its own, and the consortium's list, or else the first list that it gets.
 
     Attributes:
         identity: its own key; None to draw a new key in each run.

@@ -1,4 +1,4 @@
-"""When nodes join, each states its client number and its budget, before any cost is recorded.
+"""How nodes join a run: each states its client number and its budget, before any cost is recorded.
 
 What a node says is taken in under one guard: an answer that cannot be used loses that node and nobody else.
 """

@@ -241,7 +241,7 @@ _PURPOSE = 0x6EC0
 def record_groups(
     split: Split, num_groups: int, shares: Sequence[float], seed: int, client_id: int
 ) -> npt.NDArray[np.int64]:
-    """Return the number, from 0, of the privacy group of each of a client's records, shape (n,).
+    """Return the number, from 0, of the budget group of each of a client's records, shape (n,).
 
     The data's own groups are used if it has them. Otherwise group k gets the part shares[k] / sum(shares) of
     the n records, rounded by largest remainders; the seed and the client's number decide which records.

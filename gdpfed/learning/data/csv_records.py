@@ -76,7 +76,7 @@ class RecordReader:
         self.header: Sequence[str] = ()
 
     def first(self) -> Records | None:
-        """Remove and return the first non-empty record; return None if there is none."""
+        """Return the next non-empty record, which later calls do not return again; None if there is none."""
         while True:
             scan = self._scanned()
             for number, end in enumerate(scan.record_ends.tolist()):
@@ -234,7 +234,7 @@ def _toggles(data: bytes, values: npt.NDArray[np.uint8], separator: int) -> Posi
 
 
 def _toggles_one_by_one(quotes: list[int], data: bytes, borders: npt.NDArray[np.bool_]) -> Positions:
-    """Return the positions of the quotes that open or close a field, also if texts contain quotes (slow)."""
+    """Return the positions of quotes that open or close a field; slow, but right for quotes within texts."""
     toggles, is_open, passed_over = list[int](), False, -1
     for number, at in enumerate(quotes):
         if at == passed_over:

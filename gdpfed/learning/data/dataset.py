@@ -73,7 +73,7 @@ class Pictures:
         return len(self.y)
 
     def take(self, indices: npt.NDArray[np.int64]) -> Split:
-        """The pictures at these positions, scaled to [-1, 1]."""
+        """Return the pictures at these positions, scaled to [-1, 1]."""
         return Split(scaled(self.pixels[indices]), self.y[indices])
 
 

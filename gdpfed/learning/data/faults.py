@@ -1,4 +1,4 @@
-"""Reports table values that contradict the declared columns: an error for the first, or a Fault for each."""
+"""Reports table values that contradict their column's declaration: as an error, or as `Fault` objects."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ class Where:
     found: Callable[[Fault], None] | None = None
 
     def refuse(self, name: str, cells: Cells, wrong: npt.NDArray[np.bool_], words: str) -> None:
-        """Raise LearningError for the first wrong value, or pass all to the function `found` if it is set."""
+        """Raise LearningError for the first wrong value; if `found` is set, pass it a `Fault` for each."""
         for at in np.flatnonzero(wrong).tolist():
             fault = Fault(int(self.rows[at]), name, cells.text(at), words)
             if self.found is None:

@@ -50,7 +50,7 @@ def _in_chunks(pictures: npt.NDArray[np.float32], numbers: int, of: Transform) -
 
 
 def hog(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Compute 324 numbers on the edges in a picture (HOG), and 16 numbers on colour for each channel.
+    """Compute 324 numbers that describe a picture's edges (HOG), and each channel's mean in 16 cells.
 
     A picture has 4x4 cells. In each, the lengths of the gradients (central differences, of the channel where
     they are longest; none at the border) are averaged by orientation, in 9 bins of 20 degrees without sign.

@@ -115,7 +115,7 @@ def _times(count: int, what: str) -> str:
 
 
 def table_name(path: Path) -> str:
-    """The name of a table without its file endings: ``bonn`` for ``bonn.csv.gz``."""
+    """Return the name of a table without its file endings: ``bonn`` for ``bonn.csv.gz``."""
     name = path.name[: -len(packing)] if (packing := packing_of(path)) else path.name
     return Path(name).stem
 

@@ -31,7 +31,7 @@ PLACE = "data"
 
 
 def not_here(source: DataSource) -> Dataset:
-    """Raise LearningError: a Python program must pass the data of ``dataset=python`` to this process."""
+    """Raise LearningError, since no Python program gave the data of ``dataset=python`` to this process."""
     raise LearningError(
         f"dataset={NAME} is data of a Python program, which this process was not given: start or resume the "
         'run in that program, as in gdpfed.simulate("run.resume=DIR", data=...)'

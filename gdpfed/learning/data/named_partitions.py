@@ -95,7 +95,7 @@ def labels_as_table(data: Dataset) -> Any:
 
 
 def _skewed(name: str) -> Sharing:
-    """Return flwr-datasets' partition of this name: sizes grow linearly, by squares or exponentially."""
+    """Return the named partition: clients' numbers of examples grow linearly, by squares or exponentially."""
 
     def make(num_clients: int, seed: int) -> "Partitioner":
         from flwr_datasets import partitioner

@@ -80,7 +80,7 @@ class NumberCells:
 
 
 def no_numbers(count: int) -> NumberCells:
-    """A column in which all numbers are missing."""
+    """Return a column of `count` numbers that are all missing."""
     return NumberCells(np.full(count, np.nan), np.zeros(count, np.bool_), "", pa.nulls(count))
 
 
@@ -157,7 +157,7 @@ def _of_most(
 def _of_few(
     cells: TextCells, decimal: str | None, likely: str, name: str, found: Found
 ) -> tuple[npt.NDArray[np.float64], Mask, Mask]:
-    """Convert unclear cells one by one; return numbers, which cells are wrong, and which are ambiguous."""
+    """Convert unusual number cells one by one; return numbers, and masks of wrong and of ambiguous cells."""
     read = list[tuple[float, str]]()
     for text in cells.distinct:
         try:

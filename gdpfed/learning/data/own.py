@@ -171,7 +171,7 @@ def _as_taken(
 
 
 def _transformed(x: npt.NDArray[np.generic], form: ExampleForm) -> npt.NDArray[np.float32]:
-    """Apply the run's feature transform to each input by itself; the process caches the result."""
+    """Apply the run's feature transform to each input separately, and cache the result in this process."""
     transform = transform_of(str(form.features), form.encoder)
     content = sha256(np.ascontiguousarray(x).data).digest()
     key = (form.features, form.encoder, x.dtype.str, x.shape, content)
@@ -187,7 +187,7 @@ def _transformed(x: npt.NDArray[np.generic], form: ExampleForm) -> npt.NDArray[n
 def one_by_one(
     records: npt.NDArray[Any], of: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 ) -> npt.NDArray[Any]:
-    """Apply a transform to one record after the other.
+    """Apply a transform to each record alone, so that rounding in one does not depend on other records.
 
     In a library's product of many rows, the last bits of a row depend on how many rows there are and on where
     it stands. A hostile model makes answers of these bits, and so a record would change what others count.

@@ -62,7 +62,7 @@ def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None, most_rows
 
 
 def rows_to_take(y: Labels) -> npt.NDArray[np.int64]:
-    """Return how many rows of each person to process, from y of shape (P persons, R rows, ...): int64[P].
+    """Return each person's number of rows, rounded up to a power of 2; y: (P persons, at most R rows, ...).
 
     It is the person's own number of rows, rounded up to a power of two, and R at most. So it follows from the
     person's own rows alone, whoever else is there, and few shapes need buffers.
@@ -143,7 +143,7 @@ def beyond_person_words(count: int) -> str:
 
 
 def beyond_parties(data: Dataset) -> str:
-    """Return a warning if persons have more data owners than declared; "" if none has."""
+    """Return a warning if rows of one person belong to more data owners than declared; "" if they do not."""
     train, columns = data.train, data.columns
     if not isinstance(train, Split) or train.persons is None or data.owners is None or columns is None:
         return ""
@@ -151,7 +151,7 @@ def beyond_parties(data: Dataset) -> str:
 
 
 def beyond_party_words(persons: npt.NDArray[np.int64], columns: Columns) -> str:
-    """Say how many persons have more data owners than declared; "" if none has.
+    """Return a text on how many persons have rows at more data owners than declared; "" if none has.
 
     `persons`: each row's person and its data owner, shape (2, N).
     """
@@ -167,7 +167,7 @@ def beyond_party_words(persons: npt.NDArray[np.int64], columns: Columns) -> str:
 
 
 def shared_person_words(tables: Sequence[npt.NDArray[np.int64]], columns: Columns) -> str:
-    """Say how many persons are in the tables of more parties than declared; "" if none is.
+    """Return a text on how many persons are in more parties' tables than declared; "" if none is.
 
     `tables`: of each party, the ids of its persons, each once.
     """

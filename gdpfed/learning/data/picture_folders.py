@@ -143,7 +143,7 @@ def splits_in(root: Path) -> bool:
 
 
 def beside_splits(root: Path, known: Sequence[str] = ()) -> Iterator[str]:
-    """Yield notes on files and folders that are not read because they are not in ``train`` or ``test``."""
+    """Yield notes on files and folders that are not read because they lie beside ``train`` and ``test``."""
     others = NotRead()
     for name in _shown(_names_in(root), others):
         if name in ("train", "test", *known):
@@ -162,7 +162,7 @@ def counts_in_words(endings: Counter[str]) -> str:
 
 
 def ending_of(name: str) -> str:
-    """The ending of a file name; a compressed file keeps both endings, as in ``.nii.gz``."""
+    """Return the ending of a file name; for a compressed file return both endings, as in ``.nii.gz``."""
     path = Path(name.lower())
     packing = path.suffix if path.suffix in PACKINGS else ""
     return f"{Path(name.lower().removesuffix(packing)).suffix}{packing}" or "without an ending"

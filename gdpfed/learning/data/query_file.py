@@ -113,7 +113,7 @@ def _wrapped(chosen: str, query: str, end: str) -> str:
 
 
 class _Keys:
-    """Checks that the first column of a query's answer has neither missing nor repeated values."""
+    """A check, batch by batch, that a query's first column has neither missing nor repeated values."""
 
     def __init__(self, place: str, name: str) -> None:
         self.place, self.name = place, name

@@ -68,7 +68,7 @@ class Repeats:
         return [*self.looked_at]
 
     def rows(self, rows: Rows) -> None:
-        """Store each row's person and a hash of its inputs, its label and its data owner."""
+        """Store each row's person, and one hash of the row's inputs, label and data owner together."""
         if not len(rows):
             return
         if rows.persons is not None:
@@ -91,7 +91,7 @@ class Repeats:
             )
 
     def cells(self, cells: Mapping[str, "pa.Array"], place: str) -> None:
-        """Store hashes of the watched columns' texts; stop watching a column that holds no ids of persons."""
+        """Store hashes of the watched columns' texts; stop watching a column that cannot hold person ids."""
         for name, texts in [*self.looked_at.items()]:
             try:
                 found = texts_of(cells[name], name, place, exact=False)

@@ -28,7 +28,7 @@ LEAST_SIZE = 8
 
 
 def scattering(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Compute 1,280 numbers on the shapes in a picture, and 16 numbers on colour for each channel.
+    """Compute 1,280 numbers that describe a picture's shapes, and each channel's mean in 16 cells.
 
     With x the mean of the channels, mirrored at its borders, and psi_(j,k) the Morlet wavelet of scale 2^j
     and orientation k, there are 16 first layers u = |x * psi_(j,k)| and 64 second ones ||x * psi_(0,k)| *
@@ -47,7 +47,7 @@ def scattering(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def morlet(height: int, width: int, scale: int, orientation: int) -> npt.NDArray[np.float64]:
-    """Return the Fourier transform of the Morlet wavelet psi_(j,k) on a periodic grid of pixels.
+    """Return the Fourier transform of the Morlet wavelet psi of scale 2^j, orientation k, on a periodic grid.
 
     psi is a Gabor wavelet less that multiple of its envelope at which its sum is 0: width 0.8 2^j along the
     wave and twice that across it, frequency (3/4) pi / 2^j, angle (3 - k) pi / 8.

@@ -1,4 +1,4 @@
-"""Shakespeare's plays: predict the next character; every role is a client.
+"""The data set of Shakespeare's plays for predicting the next character, in which each role is a client.
 
 Roles come from a text of ``ROLE:`` speeches, or from the JSON files of LEAF (Caldas et al., 2018).
 """
@@ -54,7 +54,7 @@ def roles_of_plays(path: Path, *, sequence_length: int, test_fraction: float, te
 
 
 def _all_windows(codes: npt.NDArray[np.uint8], sequence_length: int) -> Windows:
-    """Return all windows of a text after which there is a character to predict."""
+    """Return a text's windows of ``sequence_length`` characters that are followed by one more character."""
     return Windows(codes, np.arange(max(0, len(codes) - sequence_length)), sequence_length)
 
 
@@ -82,7 +82,7 @@ def _speeches(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def roles_of_leaf(directory: Path, *, sequence_length: int, test_stride: int) -> list[Role]:
-    """Read roles from LEAF's files ``train/*.json`` and ``test/*.json``.
+    """Read roles from the files ``train/*.json`` and ``test/*.json`` of the LEAF benchmark.
 
     Raises LearningError: files are missing or not of LEAF's form, or its windows are too short.
     """
@@ -121,7 +121,7 @@ def _leaf_users(path: Path) -> dict[str, Any]:
 
 
 def _chained(path: Path, user: str, data: Any, sequence_length: int) -> Windows:
-    """Join a user's overlapping windows, as LEAF stores them, into one text."""
+    """Join one user's overlapping windows, as the LEAF benchmark stores them, into one text."""
     windows, following = _checked(path, user, data)
     length = len(windows[0]) if windows else sequence_length
     if length < sequence_length:

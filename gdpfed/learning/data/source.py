@@ -1,4 +1,4 @@
-"""The name and settings of a data set, small enough for messages; loads data sets by name."""
+"""Describes a data set by its name and settings, which are small enough for messages, and loads it."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -152,7 +152,7 @@ def placed_dataset(source: DataSource) -> Dataset | None:
 
 @lru_cache(maxsize=4)
 def load_dataset(source: DataSource) -> Dataset:
-    """Load a data set by the name of its loader; cached in each process.
+    """Load the data set that ``source`` describes; the process caches the last few data sets.
 
     Raises LearningError: no loader has that name, or the data cannot be used.
     """

@@ -113,7 +113,7 @@ def _faults_first(finding: Finding) -> tuple[bool, tuple[int, ...]]:
 
 
 def _one_column(file: TableFile, columns: Columns) -> Finding | None:
-    """Return a finding if no separator splits the line of column names; else return None."""
+    """Return a finding if all column names were read as one name, since the separator is wrong; else None."""
     (first, *others) = file.names
     if others:
         return None
@@ -200,7 +200,7 @@ class _Check:
                 _note_range(seen, taken.numbers[np.isfinite(taken.numbers)], columns.number(name))
 
     def _note(self, fault: Fault, line: int) -> None:
-        """Record the line of a fault, together with equal faults of the same column."""
+        """Record the line of a fault, in one list for all equal faults of the same column."""
         key, kind = (fault.column, fault.text, fault.words), (fault.column, fault.words)
         if key not in self._lines:
             if self._texts.get(kind, 0) >= MOST_TEXTS:
@@ -302,7 +302,7 @@ def _columns_found(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
 
 
 def _hint(near: str) -> str:
-    """Return a hint for a missing column: a similar name, or an invisible character in that name."""
+    """Return a hint on a missing column, from a similar name: that name, or its invisible character."""
     if hidden := invisible(near):
         shown = "".join(each for each in near if each.isprintable())
         return f" (there is '{shown}' {hidden}: take it out of the name)"

@@ -213,7 +213,7 @@ def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
 
 
 def _refuse_filled(batch: Batch, name: str, place: str) -> None:
-    """Raise LearningError if a row fills the unnamed last field, which is empty in the first rows."""
+    """Raise LearningError if a row has a value in the unnamed last column, which is empty in earlier rows."""
     filled = compute.not_equal(compute.utf8_trim_whitespace(batch.cells[name]), "")
     if len(at := np.flatnonzero(filled.to_numpy(zero_copy_only=False))):
         raise LearningError(
@@ -250,7 +250,7 @@ def _read(data: bytes, separator: str, read: Any, convert: dict[str, Any], skip:
 def _parsed(
     records: Records, width: int, separator: str, wanted: Sequence[int], place: str, uneven: Uneven | None
 ) -> Batch:
-    """Parse CSV records into text columns; raise LearningError if Arrow counts the records differently."""
+    """Parse CSV records into text columns; raise LearningError if Arrow finds more or fewer records."""
     odd: list[tuple[int, int]] = []
 
     def skip(row: Any) -> str:

@@ -180,7 +180,7 @@ def kept_rows(table: Table, columns: Columns, *, shared_out: bool) -> npt.NDArra
 def checked_rows(
     table: Table, columns: Columns, where: Where, kept: npt.NDArray[np.int64], *, shared_out: bool
 ) -> Rows:
-    """Convert the rows at positions ``kept`` to inputs and labels; ``where`` raises or collects errors."""
+    """Convert the rows at positions ``kept`` to inputs and labels; report wrong values to ``where``."""
     count = num_rows(table)
     if len(kept) < count:
         table = {name: cells.taken(kept) for name, cells in table.items()}
@@ -336,7 +336,7 @@ def _parties(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]
 def _looked_up(
     table: Table, name: str, values: Mapping[str, int], where: Where, refused: int = 0
 ) -> npt.NDArray[np.int64]:
-    """Return each cell's number in `values`; for unknown cells, report to ``where`` and return `refused`."""
+    """Return the number that `values` gives to each cell; report other cells, and give them `refused`."""
     cells = as_texts(table[name])
     numbers = numbered(cells, values)
     where.refuse(name, cells, numbers < 0, _undeclared([*values]))

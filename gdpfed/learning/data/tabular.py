@@ -37,7 +37,7 @@ class Party:
 
 @dataclass(frozen=True)
 class _Counted:
-    """How many rows were left out, and how many numbers were outside their declared range."""
+    """The number of rows that were left out, and of numbers that were clipped to their declared range."""
 
     left_out: int
     cut_inputs: int

@@ -124,7 +124,7 @@ def _lines(first: list[bytes], blocks: Iterator[bytes], place: str) -> Iterator[
 
 
 def _utf8(piece: bytes, fallback: str, place: str, line: int, found: Found) -> bytes:
-    """Convert complete lines to UTF-8, each line by itself."""
+    """Convert complete lines to UTF-8: a line that is not UTF-8 is decoded with the encoding `fallback`."""
     try:
         if not piece.isascii():
             piece.decode()

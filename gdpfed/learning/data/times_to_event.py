@@ -91,7 +91,7 @@ def interval_of(positions: Positions) -> npt.NDArray[np.int64]:
 
 
 def survived(positions: Positions) -> npt.NDArray[np.int64]:
-    """Round censored times, counted in intervals, to whole intervals survived: float32[N] -> int64[N]."""
+    """Return how many whole time intervals censored records survived, rounded: float32[N] -> int64[N]."""
     found: npt.NDArray[np.int64] = np.floor(positions + np.float32(0.5)).astype(np.int64)
     return found
 
@@ -140,7 +140,7 @@ class Followed:
 
 
 def read_times(label: Part) -> TimesToEvent:
-    """Read the declaration of times to an event, ``{time, event, edges}``.
+    """Read the declaration of survival labels: columns of time and event, and the ends of time intervals.
 
     Raises LearningError: it is none; one line that names what is wrong.
     """

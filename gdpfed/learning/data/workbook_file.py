@@ -41,7 +41,7 @@ Row = tuple[Any, ...]
 
 
 def open_workbook(path: Path, place: str, form: TableForm) -> TableFile:
-    """Open the workbook's sheet that has the declared columns, and read their names.
+    """Open the workbook's sheet that has the declared columns, and read the names of its columns.
 
     Raises:
         LearningError: no workbook, none or several sheets that have them, or what no table holds.
@@ -89,7 +89,7 @@ def _refuse_unreadable(path: Path, place: str) -> None:
 
 @contextmanager
 def _book(path: Path, place: str) -> Iterator[Any]:
-    """Open a workbook for the ``with`` block, with values in place of formulas.
+    """Open a workbook for a ``with`` block, with the saved results of formulas as cell values.
 
     Raises LearningError: a damaged one.
     """
@@ -107,7 +107,7 @@ def _book(path: Path, place: str) -> Iterator[Any]:
 
 
 def _chosen_sheet(book: Any, form: TableForm, found: Found, place: str) -> tuple[str, int]:
-    """Return the sheet with the declared columns, and the number of rows above their names."""
+    """Return the sheet with the declared columns, and how many of its rows stand above the column names."""
     titles, said = [each.title for each in book.worksheets], form.own.sheet
     if said is not None and said not in titles:
         raise LearningError(f"{place} has no sheet '{said}', as {FILES_FILE} says; it has {listed(titles)}")
@@ -190,7 +190,7 @@ def _to_the_end(lines: Iterator[tuple[int, Row]], place: str) -> Iterator[tuple[
 def _whole(
     lines: Iterator[tuple[int, Row]], width: int, uneven: Uneven | None, place: str
 ) -> Iterator[tuple[int, Row]]:
-    """Yield the non-empty rows, padded to the number of columns."""
+    """Yield each non-empty row with its line number, padded to `width` values; report longer rows."""
     for line, row in lines:
         values = _trimmed(row)
         if len(values) > width:

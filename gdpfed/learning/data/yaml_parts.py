@@ -107,7 +107,7 @@ class Part:
         return bounds[0], bounds[1]
 
     def values_once(self) -> tuple[str, ...]:
-        """Read a list of different texts."""
+        """Read a list of texts; raise LearningError if a text occurs twice."""
         texts = tuple(each.text() for each in self.list())
         if len(set(texts)) < len(texts):
             raise self.wrong("a list in which no value occurs twice")

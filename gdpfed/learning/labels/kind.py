@@ -122,7 +122,7 @@ class LabelKind(ABC):
 
     @property
     def counted(self) -> int:
-        """K for labels that are one of K classes, since nodes can count right answers for these; else 0."""
+        """The number of classes K if each label is one class, so nodes can count right answers; else 0."""
         return self.num_classes if self.is_one_class else 0
 
     def check_weights(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Builds models by name for the shape of the data; keys (seeds) decide what dropout drops."""
+"""Builds models by name for given data shapes; random keys (seeds) determine which units dropout drops."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ _DRAWING = RLock()
 
 @contextmanager
 def draws_by(seed: int) -> Iterator[None]:
-    """Seed torch's CPU generator inside the block; afterwards its earlier state is restored.
+    """Seed torch's CPU generator for a ``with`` block; afterwards restore its earlier state.
 
     All threads of a process share that generator, so only one thread at a time runs the block.
     """
@@ -146,7 +146,7 @@ def build_model(
 
 
 def said(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """Return a model's outputs for n records; if it predicts at every position, return the last position's.
+    """Return a model's outputs for n records; if it has outputs at every position, only those at the last.
 
     A model that scores every position of a text computes the last output from the whole text.
     """

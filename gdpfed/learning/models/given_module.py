@@ -12,7 +12,7 @@ def builder_of(module: nn.Module) -> Callable[..., nn.Module]:
     """Return a model builder that ignores requested shapes and copies this module with its values."""
 
     def build(input_shape: tuple[int, ...], num_classes: int, *, start: str = "") -> nn.Module:
-        """Return a copy of the module; `start` is the hash of its initial values."""
+        """Return a copy of the module; `start`, the hash of the module's values, is for the settings only."""
         # Where models are built: on the CPU, or nowhere where only their size is asked for.
         return deepcopy(module).to(torch.empty(0).device)
 

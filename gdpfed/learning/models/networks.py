@@ -92,7 +92,7 @@ def fcn(input_shape: tuple[int, ...], num_classes: int, *, width: int = 16) -> n
 
 
 def resnet18(input_shape: tuple[int, ...], num_classes: int, *, channels_per_group: int = 2) -> nn.Module:
-    """torchvision's ResNet-18 (He et al., 2016) for 32x32 pixels, with two changes.
+    """torchvision's ResNet-18 (He et al., 2016), changed to GroupNorm and to a first layer for 32x32 pixels.
 
     GroupNorm (Wu and He, 2018) takes the place of BatchNorm, whose running statistics neither clipping nor
     noise covers. The first convolution is 3x3 of stride 1 and without pooling, as usual for 32x32 pixels.
@@ -147,20 +147,20 @@ def ngram(input_shape: tuple[int, ...], num_classes: int, *, characters: int = 3
 
 
 class LastCharacters(nn.Module):
-    """A layer that takes a text's last n characters, numbered by position: (B, L) to (B, n)."""
+    """A layer that returns a text's last n characters as indices that depend on place: (B, L) to (B, n)."""
 
     def __init__(self, characters: int, vocabulary: int) -> None:
         super().__init__()
         self.characters, self.vocabulary = characters, vocabulary
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return one index per character: its number + (its place in the text) * (size of the vocabulary)."""
+        """Return, for each of the last n characters, its code + (its place, from 0) * (vocabulary size)."""
         last = inputs[:, -self.characters :]
         return last + self.vocabulary * torch.arange(self.characters, device=inputs.device)
 
 
 class Added(nn.Module):
-    """Adds up scores over the characters: (B, n, classes) to (B, classes)."""
+    """A layer that adds up the scores of all characters: (B, n, classes) to (B, classes)."""
 
     def forward(self, scores: torch.Tensor) -> torch.Tensor:
         """Return the sum of ``scores`` over the characters (dimension 1), shape (B, classes)."""
@@ -192,11 +192,11 @@ class ConvexBounds:
     smoothness: float
 
     def largest_batch(self, learning_rate: float, batch_rate: float, num_records: int) -> int:
-        """Return the largest batch size at which a step on one batch moves two models no further apart."""
+        """Return the largest batch size for which a gradient step cannot drive two models further apart."""
         return floor(2 * batch_rate * num_records / (learning_rate * self.smoothness) * (1 + 1e-12))
 
     def chance_of_long_step(self, learning_rate: float, batch_rate: float, num_records: int) -> float:
-        """Return the probability of a batch above `largest_batch`, which may move models further apart."""
+        """Return the probability of a batch above `largest_batch`, whose step may drive two models apart."""
         largest = self.largest_batch(learning_rate, batch_rate, num_records)
         if largest >= num_records:
             return 0.0

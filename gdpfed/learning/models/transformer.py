@@ -144,7 +144,7 @@ def transformer(
 def build_encoder(
     sizes: EncoderSizes, given: Given, input_shape: tuple[int, ...], num_classes: int, *, setting: str
 ) -> nn.Module:
-    """Build a transformer without its head, with weights from a file or random ones.
+    """Build a transformer without an output layer; its weights come from a file or are random.
 
     Raises:
         ValueError: sizes that do not fit each other, or examples that are not texts.

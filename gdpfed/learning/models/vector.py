@@ -18,7 +18,7 @@ from gdpfed.errors import LearningError
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters of a model that are trained, by name."""
+    """Return a model's trainable parameters by name."""
     return {name: each for name, each in model.named_parameters() if each.requires_grad}
 
 

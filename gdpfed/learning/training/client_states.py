@@ -22,7 +22,7 @@ Updates = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class RoundSums:
-    """The released noised sums of a round, which update the state vector that all clients share.
+    """The noised sums released in one round, from which the server computes the clients' next shared vector.
 
     Attributes:
         total: sum_m y_m of the sums that there are, float64[d], noise included.
@@ -48,7 +48,7 @@ class KeptState(ABC):
 
     @abstractmethod
     def added(self, kept: Floats, told: Floats, training: LocalTraining) -> Floats:
-        """Return the vector that each client adds to all its gradients in a round, float32[clients, d].
+        """Return the vectors that clients add to all gradients of a round, one for each: float32[clients, d].
 
         `kept`: by each of them, float32[clients, size]. `told`: by the server to all, float32[d].
         """

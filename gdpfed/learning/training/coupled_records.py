@@ -61,7 +61,7 @@ def refuse_coupled_records(
 
 
 def uncoupled_loss(loss: Loss, labels: LabelKind) -> Loss:
-    """Test that a loss does not couple records; return a version that takes each record as a batch of 1.
+    """Return a loss that takes each record as a batch of 1; raise LearningError if `loss` couples records.
 
     Raises LearningError: it couples records in the trial, so that alone it would be another loss.
     """
@@ -105,7 +105,7 @@ def _losses(model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> t
 def _with_other_first_records(
     x: torch.Tensor, y: torch.Tensor, replaced: int
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return copies of a batch with its first records replaced; copy k has their float inputs times 10^k."""
+    """Return copies of a batch with new first records; copy k multiplies their float inputs by 10^k."""
     batches = []
     for trial in range(1, TRIALS + 1):
         other_x, other_y = x.clone(), y.clone()

@@ -77,7 +77,7 @@ def held_out_rates(outputs: npt.NDArray[np.float64], labels: npt.NDArray[np.int6
 
 @dataclass(frozen=True)
 class Interval:
-    """A metric with its 95 % interval for noise and sampling; all numbers are None if undefined."""
+    """A metric and its 95 % interval, which covers noise and sampling error; all are None if undefined."""
 
     value: float | None
     low: float | None
@@ -88,7 +88,7 @@ NOT_KNOWN = Interval(None, None, None)
 
 
 def judged(counts: Counts, num_classes: int, noise_stddev: float) -> dict[str, Interval]:
-    """Compute metrics with 95 % intervals from noised counts; a metric that the noise hides is undefined.
+    """Compute metrics with 95 % intervals from noised counts; a metric that the noise hides is None.
 
     The interval is from the 2.5th to the 97.5th percentile of 400 values of counts that are drawn anew:
     Poisson counts about those that were released, and the noise again (a parametric bootstrap).
@@ -113,7 +113,7 @@ def judged(counts: Counts, num_classes: int, noise_stddev: float) -> dict[str, I
 
 
 def judged_rates(rates: Counts, noise_stddev: float) -> dict[str, Interval]:
-    """Compute mean accuracy and 95 % interval from noised sums of clients' rates of right and wrong answers.
+    """Compute accuracy and its 95 % interval from the noised sums of clients' right and wrong fractions.
 
     r / (r + w) with noise s in both is off by s sqrt(r^2 + w^2) / (r + w)^2, to first order; shares of n
     clients vary by a (1 - a) / n at most.

@@ -1,4 +1,4 @@
-"""A client's local training: train, subtract the start model from the result, clip the difference."""
+"""Local training at a client, and clipping of the update (the trained model minus the initial model)."""
 
 from math import isfinite
 
@@ -61,7 +61,7 @@ def local_update(
 def draw_batches(
     num_examples: int, training: LocalTraining, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Draw tau batches by passes over shuffled data; return positions, int64[tau, batch size]."""
+    """Draw tau batches from repeated passes over shuffled data; return positions, int64[tau, batch size]."""
     size = min(training.batch_size, num_examples)
     passes = -(-training.local_steps * size // num_examples)
     # One call draws the same permutations as one call for each pass would.

@@ -71,7 +71,7 @@ class Descent:
 
     @torch.no_grad()
     def step(self, gradient: torch.Tensor, among: Rows = slice(None)) -> None:
-        """Take one step along gradients, for all clients or only for those in `among`.
+        """Take one optimizer step along these gradients, for all clients or only for those in `among`.
 
         For sgd without options, it is the step of torch.optim.SGD: v <- momentum * v + g, p <- p - eta v.
         """
@@ -94,7 +94,7 @@ class Descent:
             self._parameters[among] = ours
 
     def _step_optimizer(self, optimizer: torch.optim.Optimizer, gradient: torch.Tensor, among: Rows) -> None:
-        """Take an optimizer step; parameters without a gradient do not change."""
+        """Take a torch optimizer's step for the clients in `among`; other clients' models do not change."""
         for row in self._rows:
             row.grad = None
         chosen = self._rows[among] if isinstance(among, slice) else [self._rows[k] for k in among]

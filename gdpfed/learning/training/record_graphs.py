@@ -158,7 +158,7 @@ class RecordGraphs:
         return self._device.type == "cuda"
 
     def _pass_for(self, holders: Sequence[RecordHolder], momentum: float, take: Take) -> RecordedPass:
-        """Return a recorded CUDA graph for a part of a step; take fewer records if GPU memory runs out."""
+        """Return a CUDA graph for a part of a step; if GPU memory runs out, record it for fewer records."""
         examples = self._examples or take(holders[0].records[:1])
         while True:
             shape = self._shape(holders, momentum, examples)

@@ -87,7 +87,7 @@ class RecordGradients(Protocol):
         bounds: torch.Tensor,
         unit: float | torch.Tensor,
     ) -> torch.Tensor:
-        """Divide clipped gradients by `unit`, cut each to integers, and return each model's sum of them."""
+        """Return each model's sum of clipped gradients, each divided by `unit` and truncated to integers."""
 
     def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return every record's gradient, unclipped."""
@@ -192,7 +192,7 @@ def _noised(
 
 
 def unit_for(clipping_norms: Sequence[float]) -> float:
-    """Return the unit of integer sums of clipped gradients: the largest norm is 2**29 to 2**30 of it.
+    """Return the unit of integer gradient sums: the largest clipping norm is 2**29 to 2**30 units.
 
     It is a power of 2, so the sums times the unit are exact in float64, up to 2**23 records.
     """
@@ -262,7 +262,7 @@ def _integer_sums(
     bounds: Sequence[float],
     unit: float,
 ) -> torch.Tensor:
-    """Return the sums of :func:`exact_sums` from models of the clients' own, both of shape (clients, d)."""
+    """Return the sums of :func:`exact_sums`, (clients, d), if each client has its own model in `thetas`."""
     total = torch.zeros(thetas.shape, dtype=torch.int64, device=gradients.device)
 
     def sums_of(one: Pass) -> tuple[slice | list[int], torch.Tensor]:

@@ -83,7 +83,7 @@ def held_or_made(held: OrderedDict[K, V], key: K, make: Callable[[], V]) -> V:
 
 
 def padded(number: int, sizes_an_octave: int) -> int:
-    """Round a size up to one of `sizes_an_octave` sizes per power of 2, so that few CUDA graphs are needed.
+    """Round a size up to one of `sizes_an_octave` sizes from n to 2 n, so that few CUDA graphs are needed.
 
     A graph is for one size, and sizes differ. So there are few shapes, and with 4 of them an octave at most a
     quarter is computed in vain.

@@ -1,4 +1,4 @@
-"""Accountants: each computes the epsilon of a repeated event, with a different method of proof.
+"""Accountants: each computes the epsilon of repeated releases of one kind, by its own method of proof.
 
 A run can be planned with `rdp`, `pld` or `theorem1`. `gdpfed.privacy.accountants.composition` uses them to
 compose lists of charges.
@@ -23,7 +23,7 @@ RenyiOrders = Literal["fine", "whole"]
 
 
 class Accountant(Protocol):
-    """Computes, at a given delta, the epsilon of a kind of release (event) that is repeated several times."""
+    """An object that computes, at a given delta, the epsilon of several releases of one kind (event)."""
 
     @property
     def name(self) -> AccountantName:

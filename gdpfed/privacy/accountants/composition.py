@@ -228,7 +228,7 @@ def _continuous(event: Event) -> Event:
 
 
 def _charged(event: Event) -> Event:
-    """Replace an event's discrete noise by the slightly smaller continuous noise used in accounting."""
+    """Return the event as accounted: slightly smaller continuous noise takes the place of discrete noise."""
     return event.continuous(GAUSSIAN_SHARE) if event.law == "discrete_gaussian" else event
 
 

@@ -49,7 +49,7 @@ MOST_CLIENTS, MOST_DIMENSION, MOST_ROUNDS, MOST_PARTS = 2**12, 2**31, 2**13, 17
 
 
 def sum_divergence_bound(num_clients: int, integer_stddev: float, dimension: int) -> float:
-    """Return d tau, a bound on |log(P / Q)| for a sum of n discrete Gaussians (P) and a single one (Q).
+    """Return d tau, a bound on |log(P / Q)|, for a sum of n discrete Gaussians (P) and one Gaussian (Q).
 
     tau = 10 sum_{k=1}^{n-1} exp(-2 pi**2 s**2 k / (k + 1)), for s >= 1/2: Kairouz, Liu, Steinke, "The
     Distributed Discrete Gaussian Mechanism", ICML 2021, arXiv:2102.06387, Section 3. It bounds the

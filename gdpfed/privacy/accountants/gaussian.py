@@ -133,7 +133,7 @@ def epsilon_against_server(
     delta: float,
     adjacency: Adjacency = "zero_out",
 ) -> float:
-    """Return the exact epsilon of K noised sums that a client is known to be part of.
+    """Return the exact epsilon of K noised sums, if the attacker knows that a client is part of each.
 
     K Gaussians of noise multiplier sigma compose to one of sigma / sqrt(K), whose epsilon is exact (Balle and
     Wang, arXiv:1805.06530, Theorem 8). `noise_multiplier` is std / C; under replace_one, a client moves a sum
@@ -155,7 +155,7 @@ def epsilon_against_server(
 def discrete_epsilon_against_server(
     noise_multiplier: float, participations: int, delta: float, adjacency: Adjacency = "zero_out"
 ) -> float:
-    """Return an upper bound on epsilon of K sums with discrete noise that a client is known to be part of."""
+    """Return an upper bound on epsilon of K sums with discrete noise, if a client is known to be in each."""
     reduced = effective_delta(delta, num_rounds=max(1, participations))
     charged = noise_multiplier * GAUSSIAN_SHARE
     epsilon = epsilon_against_server(charged, participations, reduced, adjacency)

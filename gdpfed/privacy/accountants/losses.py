@@ -278,7 +278,7 @@ class _Mixture:
         return _in_chunks(lambda chunk: table(chunk) @ self.weights, rows, len(self.weights))
 
     def furthest(self) -> float:
-        """Return the output x beyond which the mixture has probability TAIL."""
+        """Return the output x that the mixture exceeds with the small probability TAIL."""
 
         def excess(at: float) -> float:
             return math.log(max(float(self.beyond(np.array([at]))[0]), 1e-300)) - math.log(TAIL)

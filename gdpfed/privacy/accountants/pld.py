@@ -234,7 +234,7 @@ def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
 
 
 def interval_bounds_of_losses(wish: float, largest_loss: float, most: float = 1e-3) -> tuple[float, float]:
-    """Return two steps of a privacy loss grid: `wish`, up to a limit, and the smallest that is fast enough.
+    """Return two grid steps: `wish`, reduced to a limit if it is above, and the smallest that is fast enough.
 
     The limit and the smallest step depend on the largest loss.
     """

@@ -178,7 +178,7 @@ NUMBERS = "iuf"
 
 
 class PlainCopies:
-    """Copies a request's values to plain numbers, texts and arrays; each object is copied once.
+    """A copier of a request's values to plain built-in types; an object that occurs twice is copied once.
 
     Args:
         kinds: the dataclasses that may occur; subclasses of them are refused.

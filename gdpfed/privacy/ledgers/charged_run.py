@@ -1,4 +1,4 @@
-"""One run in a client's own ledger: its conditions, the updates sent, and the noise subtracted in it."""
+"""One run in a client's own ledger: its conditions, the updates sent, and the noise subtracted so far."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -380,7 +380,7 @@ def _kept_apart(runs: Sequence[Terms]) -> bool:
 def _dearest(
     runs: Sequence[tuple[Charge, ...]], held_out: Sequence[tuple[Charge, ...]], delta: float, *, apart: bool
 ) -> float:
-    """Return the joint epsilon of training and tests, or the larger of both if they share no record.
+    """Return the joint epsilon of training and tests; if they share no record (`apart`), the larger of both.
 
     Where they are not kept apart by all runs, a record may be trained on in one and held out in another: all
     adds up.

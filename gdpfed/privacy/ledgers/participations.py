@@ -57,7 +57,7 @@ class Participations:
         return tuple(counts.total() for counts in self._counts)
 
     def turns_in(self, round_index: int) -> list[list[int]]:
-        """Return each group's clients in a round if the plan's epsilon holds against everyone; else []."""
+        """Return each group's clients in a round if the plan schedules who takes part; else an empty list."""
         if not self._plan.mechanism.against_everyone:
             return []
         return [sorted(each for each in of if round_index in self._turns[each]) for of in self._counts]
@@ -196,7 +196,7 @@ CHARGED_ONCE: Mapping[Once, str] = {work: f"{kind.entry}_charged" for work, kind
 
 
 def counts_in(charges: object) -> list[Any]:
-    """Return, for each saved privacy cost (charge) of a group, how many releases it counts."""
+    """Return the number of releases in each saved privacy cost (charge) of a group; [] for other data."""
     if not isinstance(charges, list):
         return []
     return [charge.get("count") if isinstance(charge, Mapping) else None for charge in charges]

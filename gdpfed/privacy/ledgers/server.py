@@ -184,7 +184,7 @@ class Ledger:
         return tuple(moved(m, cohort, round_index, present) for m, cohort in enumerate(cohorts))
 
     def groups_of(self, request: Release) -> tuple[int, ...]:
-        """Return the groups, in ascending order, of a request's clients that are in this round's cohorts."""
+        """Return, in ascending order, the groups whose cohorts in this round have a client of the request."""
         drawn = {} if self._open is None else self._open.group_of
         return tuple(sorted({drawn[client] for client in request.clients.tolist() if client in drawn}))
 
@@ -205,7 +205,7 @@ class Ledger:
         return [ExpectedSum(SEAL, request, round_index) for request in requests]
 
     def spent(self) -> tuple[float, ...]:
-        """Return each group's epsilon of the rounds recorded so far (inf without privacy)."""
+        """Return each group's epsilon for all rounds recorded so far; inf for a group without privacy."""
         indices = range(len(self._plan.groups))
         return tuple(self._plan.epsilon_after(m, self._charged_rounds) for m in indices)
 
@@ -223,7 +223,7 @@ class Ledger:
         )
 
     def against_members(self) -> tuple[float, ...]:
-        """Return, per group, the largest epsilon of a client against the other clients in its sums."""
+        """Return, per group, the largest epsilon of a client against other members of the same sums."""
         against, rounds = self._participations.epsilon_against_members, self._charged_rounds
         return tuple(against(m, rounds) for m in range(len(self._plan.groups)))
 
@@ -240,7 +240,7 @@ class Ledger:
         return self._participations.of(client_id)
 
     def turns_in(self, round_index: int) -> list[list[int]]:
-        """Return each group's clients in a round if the plan's epsilon holds against everyone; else []."""
+        """Return each group's clients in a round if the plan schedules who takes part; else an empty list."""
         return self._participations.turns_in(round_index)
 
     def to_dict(self) -> dict[str, Any]:

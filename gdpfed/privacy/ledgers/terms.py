@@ -56,7 +56,7 @@ class Instructions(Protocol):
 
     @property
     def record_groups(self) -> tuple[tuple[float, ...], int]:
-        """The shares and the seed by which records are assigned to groups."""
+        """The fraction of records in each group, and the seed by which records are assigned to groups."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +153,7 @@ class Terms(ABC):
 
     @abstractmethod
     def planned_charges(self, turns: Collection[int] = (), at_most: float = inf) -> tuple[Charge, ...]:
-        """Return a client's highest possible cost after rounds `turns`, if it joins `at_most` rounds in all.
+        """Return a client's highest cost if it was in rounds `turns`, and joins at most `at_most` in all.
 
         Of records it is the one that pays most.
         """
@@ -169,14 +169,14 @@ class Terms(ABC):
 
     @abstractmethod
     def seen_charges(self, turns: Sequence[int], steps: int) -> tuple[Charge, ...]:
-        """Return the cost, against the server, of rounds `turns` or, for records, of `steps` DP-SGD steps.
+        """Return the cost against the server: of rounds `turns` or, for protected records, of `steps` steps.
 
         The server knows the cohorts.
         """
 
     @abstractmethod
     def broken_by(self, round_index: int, told: Instructions, sum_norm: float) -> str:
-        """Return how instructions for a sum with this norm break the run's conditions; "" if they do not."""
+        """Return how the server's instructions for a sum break the run's conditions; "" if they do not."""
 
     @abstractmethod
     def in_words(self, at_most: float = inf) -> str:

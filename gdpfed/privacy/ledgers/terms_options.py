@@ -26,7 +26,7 @@ class SampledTerms(ABC):
 
 
 class LimitsRounds(ABC):
-    """Conditions by which the rounds that a client was in limit the rounds that it may join later."""
+    """Conditions that limit which rounds a client may join, depending on the rounds it was in before."""
 
     @abstractmethod
     def check_turn(self, taken: Sequence[int], round_index: int) -> None:
@@ -96,7 +96,7 @@ def private_by_itself(terms: "Terms") -> bool:
 
 
 def may_be_filled(terms: "Terms", round_index: int) -> bool:
-    """Whether clients that were not drawn may send zeros in this round: only with Poisson sampling.
+    """Whether clients that were not drawn may send zeros in this round, which needs Poisson sampling.
 
     A group that always takes part may be in one sum with groups that do not, so its rate may be 1.
     """

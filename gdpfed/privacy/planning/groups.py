@@ -185,7 +185,7 @@ def _check_clients(clients: Sequence[int]) -> None:
 
 
 def check_budgets(budgets: Sequence[float]) -> None:
-    """Raise PrivacyError unless budgets are positive, finite and strictly increasing, and at least one."""
+    """Raise PrivacyError if budgets are missing, or are not positive, finite and strictly increasing."""
     if len(budgets) == 0:
         raise PrivacyError("privacy.budgets is empty; give one epsilon for each group")
     for epsilon in budgets:

@@ -108,7 +108,7 @@ def with_adaptive_clipping(
 
 
 def _least(stddev: float, heard: float) -> float:
-    """Return the smallest allowed noise of the count of unclipped updates, rounded up to two digits."""
+    """Return the least noise (stddev) of the fraction of unclipped updates, rounded up to two digits."""
     value = stddev / (2 * MOST_SHARE * heard)
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.ceil(value / unit) * unit

@@ -63,7 +63,7 @@ class _Problem:
         return float(np.sum(weights * (2 * errors - errors**2)))
 
     def marginal_costs(self, shares: Vector) -> Vector:
-        """Return h_m, the derivative of the objective with respect to p_m, the weight of group m."""
+        """Return h_m, the derivative of the objective by p_m, group m's weight in the model update."""
         weights = shares**2 / np.sum(shares**2)
         errors = self.noise_slopes * weights
         if not self.sparsified:
@@ -196,7 +196,7 @@ def _descend(problem: _Problem, start: Vector) -> Vector:
 
 
 def _polish(problem: _Problem, shares: Vector) -> Vector:
-    """Make nearly optimal shares exact by solving the optimality conditions; keep them if that fails."""
+    """Solve the optimality conditions from nearly optimal shares; return these shares if that fails."""
     free = ~(_at_lower(problem, shares) | _at_upper(problem, shares))
     fixed = np.where(_at_upper(problem, shares), problem.upper, problem.lower)
     if not free.any():

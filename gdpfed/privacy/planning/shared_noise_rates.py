@@ -111,7 +111,7 @@ def shared_noise_sampling_rates(
 def _bracket(
     accountant: Accountant, groups: Sequence[Group], unit: SampledGaussian, num_rounds: int, delta: float
 ) -> tuple[float, float]:
-    """At the mean rate, return a noise multiplier too low for every group, and one enough for every group."""
+    """Return two noise multipliers at the mean rate: too low for every group, and enough for every group."""
     sigmas = [
         calibrate_noise_multiplier(
             accountant,
@@ -172,7 +172,7 @@ def _largest_rate(epsilon: Callable[[float], float], target: float, guess: float
 
 
 def _with_mean(rates: Sequence[float], sizes: Sequence[int], mean_rate: float) -> tuple[float, ...]:
-    """Adjust those sampling rates that are below 1 a little, so that the mean over clients is exact."""
+    """Scale the sampling rates below 1 slightly, so that the mean over all clients is `mean_rate`."""
     always = sum(size for rate, size in zip(rates, sizes, strict=True) if rate == 1.0)
     others = math.fsum(rate * size for rate, size in zip(rates, sizes, strict=True) if rate < 1.0)
     scale = (mean_rate * sum(sizes) - always) / others

@@ -45,7 +45,7 @@ def skipped_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFraction
 
 
 def small_fractions(plan: PrivacyPlan, minimum_cohort: int) -> SkippedFractions:
-    """Return the expected shares of rounds with too few clients in each sum, and in all sums at once."""
+    """Return the expected fraction of rounds with too small a cohort, for each sum and for all at once."""
     require_count("minimum_cohort", minimum_cohort)
     edges = [*starts_of_ranges(plan), plan.num_rounds]
     sums = np.zeros(1 if plan.one_sum else len(plan.groups))
@@ -69,7 +69,7 @@ def starts_of_ranges(plan: PrivacyPlan) -> list[int]:
 def reveals_turns(
     plan: PrivacyPlan, minimum_cohort: int, round_index: int, there: Sequence[int] | None = None
 ) -> bool:
-    """Whether a skipped round would reveal too much about the other rounds that were drawn together with it.
+    """Whether skipping a round for its small cohort would leak too much on rounds drawn together with it.
 
     Whoever sees that a cohort is too small, or that it is not, learns where a client is drawn if the others
     alone are fewer than `minimum_cohort`. Else it learns nothing: so that chance, of all rounds together, may
@@ -84,7 +84,7 @@ def reveals_turns(
 def _others_too_few(
     plan: PrivacyPlan, minimum_cohort: int, round_index: int, there: Sequence[int] | None = None
 ) -> list[float]:
-    """Return, for every sum, the probability that too few clients besides one given client are drawn.
+    """Return, for every sum, the probability that too few clients are drawn, not counting one given client.
 
     It is 0 of a sum whose clients all take part, or that has none.
     """

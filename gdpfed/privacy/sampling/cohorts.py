@@ -46,7 +46,7 @@ def draw_cohorts(plan: PrivacyPlan, round_index: int, key: bytes) -> tuple[Clien
 
 
 def fills_cohorts(plan: PrivacyPlan) -> bool:
-    """Whether cohorts are filled up with clients that send zeros, so that no sum is left out.
+    """Whether clients that were not drawn send zeros, so that sums over small cohorts are possible, too.
 
     They are if clients are drawn by Poisson sampling and epsilon relies on that draw being secret. With a
     fixed size no filling is needed: a cohort is then too small in every round or in none.
@@ -55,7 +55,7 @@ def fills_cohorts(plan: PrivacyPlan) -> bool:
 
 
 def reveals_sizes(plan: PrivacyPlan, *, same_size: bool) -> bool:
-    """Whether noise and quantisation of secure sums reveal cohort sizes; epsilon does not cover this leak.
+    """Whether the noise and rounding of secure sums reveal cohort sizes, which epsilon does not cover.
 
     `same_size`: whether cohorts are filled up to one size in all rounds. Random allocation does not do this.
     """

@@ -87,7 +87,7 @@ class SamplingLaw(ABC):
 
 
 class PoissonSampling(SamplingLaw):
-    """Every client takes part independently, with probability q_m.
+    """The sampling law by which every client takes part independently, with probability q_m.
 
     The code draws a binomial size, then a uniform subset of that size. That is the same distribution, and the
     time grows with the cohort, not with the group.
@@ -108,7 +108,7 @@ class PoissonSampling(SamplingLaw):
 
 
 class FixedSizeSampling(SamplingLaw):
-    """Exactly round(q_m |G_m|) clients take part; all subsets of that size are equally likely."""
+    """The sampling law of a fixed size: round(q_m |G_m|) clients, all subsets being equally likely."""
 
     name: ClassVar[Sampling] = "fixed_size"
     absent_clients_count: ClassVar[bool] = True
@@ -133,7 +133,7 @@ class FixedSizeSampling(SamplingLaw):
 
 
 class Allocation(PoissonSampling):
-    """Every client takes part in one random round of each block of rounds; cohort sizes are binomial.
+    """The law by which a client is in one random round of each block of rounds; cohort sizes are binomial.
 
     The rounds of a block are drawn together, so the mechanism draws the cohorts, not this law.
     """
@@ -148,7 +148,7 @@ class Allocation(PoissonSampling):
 
 
 class Scheduled(SamplingLaw):
-    """Clients take part in scheduled rounds (turns): about q_m |G_m| clients of a group in each round."""
+    """The law of scheduled rounds (turns): about q_m |G_m| clients of a group take part in each round."""
 
     name: ClassVar[Sampling] = "scheduled"
 

@@ -1,4 +1,4 @@
-"""Adaptive clipping: a factor scales all clipping norms, and released sums change the factor.
+"""Adaptive clipping: all clipping norms are scaled by a factor, which is adapted to the released sums.
 
 Source: Andrew et al., "Differentially Private Learning with Adaptive Clipping",
 arXiv:1905.03871, Algorithm 1.
@@ -64,7 +64,7 @@ class NormFactor(Extension):
         return [replace(request, norm_factor=self._factor, indicator_share=share) for request in requests]
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Return sums times the clipping factor, without the last coordinate, which sets the next factor.
+        """Return each sum times the clipping factor, without its last coordinate, which adapts the factor.
 
         The last coordinate measures the share of clients whose update is within the clipping norm.
         """
@@ -84,7 +84,7 @@ class NormFactor(Extension):
         return taken
 
     def record(self) -> dict[str, Any]:
-        """Return, for the log, the round's clipping norm C(t) and the measured share of clients within it."""
+        """Return, for the log, the norm C(t) and the measured share of clients whose update is within it."""
         return {"clipping_norm": self._norm_of_round, "fraction_within": self.fraction}
 
     @property

@@ -101,7 +101,7 @@ class Extension(Observer, ABC):
         """Carry out a round that does not train, such as an evaluation; the model stays unchanged."""
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Return a round's requests for sums, maybe changed; store nothing: the round may be the next one."""
+        """Return requests for sums, changed if needed; store nothing, since they may be of the next round."""
         return list(requests)
 
     def requested(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> None:
@@ -170,7 +170,7 @@ class Beside:
         return self.corrections.keys()
 
     def taken_back_by(self, members: Collection[int]) -> list[tuple[int, int]]:
-        """Return (client, round) pairs: which of the members subtract their noise of which past rounds."""
+        """Return pairs (client, past round) for those members that now subtract their noise of that round."""
         pairs = self.corrections.items()
         return [(client, turn) for client, turns in pairs if client in members for turn in turns]
 

@@ -1,4 +1,4 @@
-"""What the server knows of states that clients keep: who has stored one, and the vector sent to all clients.
+"""What the server knows of states that clients keep: who has one, and the vector common to all clients.
 
 That is the vector that all of them are told, made of released sums, and after which round each client's own
 file was written (`gdpfed.clients.kept_states`).
@@ -65,7 +65,7 @@ class ClientMemory(SumExtension):
         return cls(run.config, run.method.plan, run.path)
 
     def check(self, run: "PreparedRun", fleet: Fleet, requests: Sequence[SumRequest]) -> None:
-        """Raise RunError if clients cannot keep states, or a sum sets client weights or training settings."""
+        """Raise RunError if clients cannot keep states, or if a sum has weights or training of its own."""
         if CAN_KEEP not in fleet.clients_can:
             raise RunError(NO_CLIENT_STATES.format(self.kind))
         for request in requests:
@@ -105,7 +105,7 @@ class ClientMemory(SumExtension):
         )
 
     def taken(self, order: TrainingOrder, sums: Sequence[ClientSum]) -> list[ClientSum]:
-        """Compute from the round's sums the new vector for all clients; note which clients stored new states.
+        """Compute the new vector common to all clients from the sums; note which clients have stored states.
 
         A client whose sum there is not keeps what it had.
         """
@@ -141,7 +141,7 @@ class ClientMemory(SumExtension):
         rmtree(self._folder, ignore_errors=True)
 
     def state_dict(self) -> State:
-        """Return the vector sent to all clients, float32[d], and how many clients have stored a state."""
+        """Return the vector common to all clients, float32[d], and how many clients have stored a state."""
         if self._told is None:
             return {}
         return {TOLD: self._told, KEEPING: np.array(len(self._last))}

@@ -54,7 +54,7 @@ class CorrelatedNoise(SumExtension):
         return cls(run.method.plan, secagg.corrupt_tolerance if secagg.signs else None)
 
     def asked(self, order: TrainingOrder, requests: Sequence[SumRequest]) -> list[SumRequest]:
-        """Add to each request its scheduled number of clients, and a hash of the terms that clients accepted.
+        """Add to each request the number of scheduled clients, and a hash of the noise that clients accepted.
 
         What is not a request is left as it is, for the ledger to refuse.
         """
@@ -95,7 +95,7 @@ class CorrelatedNoise(SumExtension):
     def sum_checked(
         self, fleet: Fleet, request: SumRequest, round_index: int, parameters: SumParameters
     ) -> SumParameters:
-        """Return the parameters of a sum that subtracts as much earlier noise as possible, to check them."""
+        """Return parameters of a sum that subtracts as much earlier noise as possible, for an early check."""
         if not (any(request.taps) and fleet.secagg.hides_updates):
             return parameters
         lags = [tap for tap in request.taps if tap > 0]
@@ -144,7 +144,7 @@ class CorrelatedNoise(SumExtension):
 def _with_corrections(
     fleet: Fleet, request: SumRequest, prepared: PreparedSum, noise: SumNoise
 ) -> tuple[SumParameters, dict[int, tuple[int, ...]]]:
-    """Choose which clients subtract earlier noise in a sum; return the sum's parameters and these clients.
+    """Return a sum's parameters, and for each client that subtracts earlier noise the rounds of that noise.
 
     Where colluders could be all who add new noise, only those take back who bring an update, too. What is
     never taken back costs accuracy and no epsilon.

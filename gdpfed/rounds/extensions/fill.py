@@ -149,7 +149,7 @@ class Fill(SumExtension):
     def sum_checked(
         self, fleet: Fleet, request: SumRequest, round_index: int, parameters: SumParameters
     ) -> SumParameters:
-        """Return ``parameters``; raise OrderError if noise is too small to hide an update among zeros."""
+        """Return ``parameters``; raise OrderError if noise is too small to hide which clients send zeros."""
         filled = fleet.secagg.hides_updates and not kind_of(request.work).once
         if filled and (little := stands_out_of_zeros(parameters.noise_multiplier)):
             raise OrderError(f"{little}. Use smaller budgets, a higher rate, or privacy.against=everyone")

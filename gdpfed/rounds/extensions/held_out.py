@@ -1,4 +1,4 @@
-"""Evaluation on clients' held-out records: the released model's answers, counted in one noised sum."""
+"""Evaluation of the released model on clients' held-out records, by noised sums of counts or accuracies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -102,7 +102,7 @@ class HeldOutResult:
 def round_requests(
     method: Method, model: Theta, round_index: int, cohorts: Cohorts, num_classes: int
 ) -> list[SumRequest]:
-    """Return the round's requests for sums, in which clients send accuracy on held-out records."""
+    """Return a round's requests for sums of the accuracies that clients measure on held-out records."""
     dimension = counts_dimension(num_classes, rates=True)
     return [
         replace(request, start=model, work="held_out_rates", coordinates=dimension)
@@ -131,7 +131,7 @@ def record_request(
 
 
 def result_of_counts(summed: ClientSum, num_classes: int) -> HeldOutResult | None:
-    """Compute metrics from a noised sum of counts; for each client too if clients' counts are separate."""
+    """Compute metrics from noised counts, also for each client if the sum keeps the clients' counts apart."""
     if summed.total is None:
         return None
     blocks = np.asarray(summed.total).reshape(-1, counts_dimension(num_classes))

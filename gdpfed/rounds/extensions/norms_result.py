@@ -41,7 +41,7 @@ class UpdateNorms:
 
     @classmethod
     def of(cls, clipping_norm: float, summed: ClientSum) -> Self | None:
-        """Make the result from the noised histogram of updates' norms; None if there is no such sum."""
+        """Make the result from the noised histogram of update norms; None if its sum was not computed."""
         if summed.total is None:
             return None
         counts, noise, clients = summed.total.tolist(), summed.noise_stddev, summed.survivors
@@ -63,7 +63,7 @@ class UpdateNorms:
 
     @property
     def fitting(self) -> float | None:
-        """The smallest tested multiple (< 1) of the clipping norm that surely bounds most updates."""
+        """The smallest tested fraction of the clipping norm that very likely bounds most updates, if any."""
         known = zip(self.multiples, self.within, strict=True)
         return next((multiple for multiple, (_, low, _) in known if multiple < 1 and low > MOST), None)
 

@@ -74,7 +74,7 @@ def extensions_of(run: "PreparedRun", more: "Sequence[Extension]" = ()) -> Exten
 
 
 def _wrong_options(made: "type[Extension]", options: Mapping[str, object]) -> str:
-    """Say which option an extension does not know, or lacks; "" if these options are not at fault."""
+    """Say which option is unknown to an extension, or which one is missing; "" if neither is the case."""
     known = signature(made).parameters.values()
     taken = [each for each in known if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
     names = [each.name for each in taken]
@@ -98,7 +98,7 @@ KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
 
 
 def _wrong_type(made: "type[Extension]", options: Mapping[str, object]) -> str:
-    """Say which option has another kind of value than its annotation or default; "" if there is none."""
+    """Say which option's value has another type than the extension's signature states; "" if none has."""
     for each in signature(made).parameters.values():
         named = (kind for kind in KINDS if each.annotation in (kind, kind.__name__))
         fitting, words = KINDS.get(next(named, type(each.default)), ((object,), ""))

@@ -65,6 +65,6 @@ class VoteResult:
 
 
 def in_words(setting: Sequence[float], asked: Sequence[bool] = (True,) * len(VOTABLE)) -> str:
-    """Write a candidate of the vote as text, training.key=value, ...; only settings that `asked` marks."""
+    """Write a candidate's settings as text, training.key=value, ...; `asked` says which of them to name."""
     named = zip(VOTABLE, setting, asked, strict=True)
     return ", ".join(f"training.{key}={value:g}" for key, value, is_asked in named if is_asked)

@@ -185,7 +185,7 @@ class Project:
         return Job(process, log)
 
     def job(self, service: str, *words: str) -> str:
-        """Run a service that is a job to its end, and return its output."""
+        """Run a service that is a one-off job until it ends, and return its output."""
         return self.compose("run", "--rm", "--no-TTY", service, *words)
 
     def inspect(self, service: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Checks that a hostile app gets no data, ledger or key of its node: only the guard's container has them."""
+"""Checks that a hostile app cannot read its node's data, ledger or keys, which only the guard can read."""
 
 import json
 from collections.abc import Callable

@@ -256,7 +256,7 @@ def _figures(project: Project, federation: Federation, check: Check) -> None:
 
 
 def _until_stage(project: Project, service: str, stage: str, before: int) -> None:
-    """Wait until a service has received more than ``before`` messages of this stage."""
+    """Wait until a service has received more than ``before`` messages of this stage of secure sums."""
     until(lambda: _messages(project, service, stage) > before, f"{service} is in stage {stage}")
 
 
@@ -324,7 +324,7 @@ def _faults(project: Project, federation: Federation, check: Check) -> None:
 
 
 def _listed(project: Project) -> dict[str, tuple[str, str]]:
-    """Id and status of every node by its name."""
+    """Return the id and the status of every node, by the node's name."""
     lines = (line.split() for line in project.job("nodes").splitlines())
     return {name: (node_id, status) for name, node_id, status in lines}
 

@@ -53,7 +53,7 @@ def scenario(parts: Collection[str], check: Checks) -> None:
 
 
 class Day(FaultyFederation):
-    """A running federation with methods for what its operators do."""
+    """A running federation, with methods that do what the operators of its parties do."""
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -71,7 +71,7 @@ class Day(FaultyFederation):
 
     @property
     def root(self) -> Path:
-        """Where the parties' files are."""
+        """The folder that holds the parties' files."""
         return self.running.home.path
 
     @property

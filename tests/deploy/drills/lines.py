@@ -1,4 +1,4 @@
-"""Drill: all nodes train a model of 44 MB over lines of 10 Mbit/s with 100 ms round trip and 3 % loss."""
+"""Drill: all nodes train a 44 MB model over slow links (lines): 10 Mbit/s, 100 ms round trip, 3 % loss."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ FIRST = 21
 
 
 def drill(check: Checks) -> list[Table]:
-    """Train a round over each kind of line; return a table of durations and of each program's peak memory."""
+    """Train a round over each kind of slow link; return a table of durations and of programs' peak memory."""
     figures = [_over(line, check) for line in LINES]
     (line, *_), names = LINES, list(figures[0])
     said = f"{line.bits / 1e6:g} Mbit/s, {2e3 * line.delay:g} ms to and fro, {100 * line.loss:g} % loss"
@@ -45,7 +45,7 @@ def drill(check: Checks) -> list[Table]:
 
 
 def _over(line: Line, check: Checks) -> dict[str, str]:
-    """Train a run over lines of one kind; return what was measured, as texts by their descriptions."""
+    """Train over slow links of one kind; return the measured values, as texts by their descriptions."""
     with laid(line), LoopbackFederation(Federation.of(NODES, (8.0,))) as running:
         faulty = FaultyFederation(running)
         _move(faulty)
@@ -71,7 +71,7 @@ def _trained(faulty: FaultyFederation) -> bool:
 
 
 def _move(faulty: FaultyFederation) -> None:
-    """Let the server's gate (a proxy) listen on all addresses, and start nodes at the lines' far ends."""
+    """Let the server's gate (a proxy) listen on all addresses; start nodes at the slow links' far ends."""
     running = faulty.running
     lines = range(FIRST, FIRST + NODES)
     Store(running.home.path).renew("tls", [running.services[GATE]])

@@ -21,5 +21,5 @@ def blocks(title: str) -> list[str]:
 
 
 def commands_of(block: str) -> list[str]:
-    """The commands of a block, each on one line."""
+    """Return the commands of a block, each on one line."""
     return block.replace("\\\n", " ").splitlines()

@@ -148,15 +148,15 @@ class Host(Day):
         return self.charged(name) == number
 
     def charged(self, name: str) -> int:
-        """How many rounds the server has charged a run."""
+        """Return how many rounds of a run the server has charged."""
         return int(json.loads((self.files(name) / LEDGER_FILE).read_bytes())["charged_rounds"])
 
     def sums(self, name: str) -> list[list[int]]:
-        """How many clients were in the sums of each round of a run."""
+        """Return, for each round of a run, the number of clients in each of the round's sums."""
         return [each.survivors for each in self.rounds(name)]
 
     def charged_by(self, node: Node) -> list[list[int]]:
-        """Return the rounds that a node's own ledger has for each run, after the ledger passed its audit."""
+        """Return each run's charged rounds in a node's own ledger; raise LaunchError if its audit fails."""
         ledger = self.running.ledger_of(node)
         if not audit_node_ledger(ledger).passed:
             raise LaunchError(f"{ledger} does not pass its audit")
@@ -214,7 +214,7 @@ class Host(Day):
         return self.runs(node.supernode) and "SuperNode ID" in self.running.log(node.supernode)[since:]
 
     def runs(self, name: str) -> bool:
-        """Whether a service runs."""
+        """Return whether a service runs."""
         process = self.running.processes.get(name)
         return process is not None and process.poll() is None
 

@@ -113,7 +113,7 @@ def ideal(generator, mu, count):
 
 @pytest.mark.parametrize("epsilon", [1.0, 3.0, 6.0])
 def test_alarms_about_ideal_scores_show_most_of_what_is_stated(epsilon):
-    """For 20,000 canaries with ideal scores (of two Gaussians), the bound is 65 % to 100 % of epsilon."""
+    """For 20,000 canaries with ideal Gaussian scores, the lower bound is 65 % to 100 % of true epsilon."""
     curve = PrivacyCurve(*gaussian(1 / dp_accounting.get_sigma_gaussian(epsilon, DELTA)))
     scores, present = ideal(np.random.default_rng(7), curve.separation(0.5), 20_000)
     scale = max(each.scale(curve) for each in alarms_of(scores, present, 0.05 / (12 * NUM_ALARMS)))
@@ -150,7 +150,7 @@ def test_guesses_count_the_right_ones():
 
 
 def test_the_estimate_of_two_gaussians():
-    """For scores from two Gaussians of equal variance, the estimate is within 10 % of the exact epsilon."""
+    """For scores from two equally wide Gaussians, estimated epsilon is within 10 % of the exact value."""
     generator = np.random.default_rng(17)
     scores, present = ideal(generator, 1.0, 20_000)
     estimate = two_gaussians_epsilon(scores[present], scores[~present], DELTA)

@@ -1,4 +1,4 @@
-"""Tests of the checks of a program: false alarms are as rare as stated, and each planted fault is found.
+"""Tests of checks of runs against their plan: false alarms are rare, and each planted fault is found.
 
 Noise and samples are drawn directly, from seeds that are stated, in place of whole runs where that will do.
 """
@@ -247,7 +247,7 @@ def test_what_is_not_computed_is_said_with_what_would_compute_it():
 
 
 def test_few_canaries_of_a_run_are_pooled_with_those_of_other_runs(monkeypatch):
-    """Canaries of several runs are scored together where one run has too few to estimate a covariance."""
+    """If a run has too few canaries to estimate a covariance, several runs' canaries are scored together."""
     seen = []
 
     def kept(runs, rounds):

@@ -1,4 +1,4 @@
-"""Tests of a cloud with edges: sums and charges as in a flat federation, and faults of cloud and edges."""
+"""Tests of a cloud with edges: sums and charges as in a federation without edges, and faults of both."""
 
 import hashlib
 import json
@@ -60,7 +60,7 @@ def no_waiting(monkeypatch):
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory):
-    """A file of examples for each of six devices."""
+    """Write a file of examples for each of six devices; return the paths of the files."""
     folder = tmp_path_factory.mktemp("examples")
     task = task_of(load(["dataset=digits", f"dataset.num_clients={SIZE * EDGES}"]))
     files = [folder / f"{client}.npz" for client in range(SIZE * EDGES)]
@@ -306,7 +306,7 @@ def test_the_cloud_waits_for_an_edge_that_left_before_it_begins_a_round(tmp_path
     everybody, asked = edge_clients.get_node_ids, []
 
     def node_ids():
-        """Return all nodes, or all but one edge client in the first twenty calls after a round's updates."""
+        """Return all nodes; in the first twenty calls after a round's updates, leave out one edge client."""
         asked.append(len(edge_clients.exchanges))
         away = edge_clients.exchanges[-1:] == [{"plain"}] and asked.count(asked[-1]) <= 20
         return list(everybody())[: EDGES - away]

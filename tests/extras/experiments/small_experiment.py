@@ -78,7 +78,7 @@ class StubTrainer:
             raise LearningError(f"dataset.path: {config.dataset.name} is not there")
 
     def train(self, config: Config, *, observe: Observe = None) -> None:
-        """Write the rounds that are missing, and the model."""
+        """Write made-up results of the rounds that a run lacks, and then the run's model."""
         self.trained.append(config)
         if config.run.resume is None:
             begin_run(config)

@@ -1,4 +1,4 @@
-"""Tests of the benchmark: its entries are made from real runs, and its ranks from made-up entries."""
+"""Tests of the benchmark of methods: entries are made from real runs, and rankings from made-up entries."""
 
 import csv
 import io
@@ -105,7 +105,7 @@ def test_an_entry_has_the_results_costs_and_audit_of_its_run(output):
 
 @pytest.mark.parametrize(("name", "unit"), [("eicu", "person"), ("eicu-stays", "record")])
 def test_an_entry_of_records_names_everyone(name, unit, stays):
-    """Plans of dp_sum and dp_sgd protect persons or records against everyone; FedAvg's names no adversary."""
+    """dp_sum and dp_sgd protect persons or records against everyone; FedAvg's plan names no adversary."""
     for cell in eicu_cells("bench-records", ["dp_sum", "dp_sgd"], name, stays):
         plan = make_method(cell.config).plan
         if cell.row == "fedavg":
@@ -240,7 +240,7 @@ def test_a_setting_that_one_private_method_alone_accepts_is_ranked():
 
 
 def test_the_adversary_of_a_setting_is_that_of_the_column():
-    """A ranking's adversary is the one that the column's settings name, or else that of all entries."""
+    """A column's adversary is the one in its settings or, if they name none, the one of all its entries."""
     entries = [ENTRY, replace(ENTRY, method="other", against="outsiders")]
     named = [outcome(name, overrides=("privacy.against=everyone",)) for name in ("good", "other")]
     assert Ranking.of(named, entries).adversaries == ["everyone"]

@@ -1,4 +1,4 @@
-"""Tests of the experiment files: they load, they can be planned, and table 5 has the published values."""
+"""Tests of experiment files: each can be loaded and planned, and table 5 has the published values."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Tests of a part of table 2 on the digits, trained by the real simulation in two processes."""
+"""Tests of a part of the experiment table2 on the digits, trained by real simulation in two processes."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Helpers for tests of FedPCS: the method of a planned run, and the requests of a round."""
+"""Helpers for tests of FedPCS, which make the method from settings and compute the requests of a round."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from gdpfed.privacy.sampling.cohorts import draw_cohorts
 
 
 def fedpcs_of(overrides):
-    """The method of a run with these settings."""
+    """Return the FedPCS method of a run with these settings."""
     method = make_method(load([*overrides]))
     assert isinstance(method, FedPCS)
     return method

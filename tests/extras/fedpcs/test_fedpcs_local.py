@@ -143,7 +143,7 @@ def test_the_noise_of_a_real_sum_of_updates_is_that_of_every_clients_budget(tmp_
 
 
 def cost(noise, num_steps):
-    """Epsilon of steps of DP-SGD, by dp-accounting's own accountant."""
+    """Return epsilon of DP-SGD steps at sampling rate 0.25, by dp-accounting's own PLD accountant."""
     relation = dp.NeighboringRelation.REPLACE_SPECIAL
     accountant = pld.PLDAccountant(relation, value_discretization_interval=1e-3)
     step = dp.PoissonSampledDpEvent(0.25, dp.GaussianDpEvent(noise))

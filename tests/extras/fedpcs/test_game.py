@@ -1,4 +1,4 @@
-"""Tests of the game: best responses, mean field, rewards and welfare agree with a second computation."""
+"""Tests of FedPCS's game: best responses, mean field, rewards and welfare equal a second computation's."""
 
 import math
 import re
@@ -25,7 +25,7 @@ ROUNDS = 31
 
 
 def game_of(seed, *, num_clients=100, cohort_size=20, num_rounds=ROUNDS):
-    """Return the paper's game: aversions uniform from 0 to 1, first budgets uniform from 0.01 to 12."""
+    """Return a game as in the paper: privacy aversions uniform in 0 to 1, first budgets in 0.01 to 12."""
     rng = np.random.default_rng(seed)
     return Game(
         aversions=rng.uniform(0, 1, num_clients),
@@ -94,7 +94,7 @@ def test_a_best_response_is_not_worse_than_twenty_random_starts(played):
 
 
 def test_sweeping_the_closed_form_ends_in_worse_optima_than_dynamic_programming():
-    """In one game, dynamic programming finds over 1.2 times the utility that iterating Theorem 1 finds."""
+    """In a game, dynamic programming finds over 1.2 times the utility of iterating the paper's Theorem 1."""
     clients = game_of(0)
     budgets = clients.first_budgets.copy()
     aversions = clients.aversions.copy()
@@ -260,7 +260,7 @@ def test_theorem_seven_is_the_least_cost_of_a_cap_that_is_spent_in_full():
     best = adaptive_budget(float(cost.noise(2)[0]), 0.3, 0.4)
 
     def of_budget(rho):
-        """Return the cost of equal clients that spend the server's cap in full at budget ``rho`` each."""
+        """Return the cost of a round whose cap is spent in full by equal clients with budget ``rho`` each."""
         return 10 / rho * (0.3 * cost.noise(2)[0] / rho + 0.7 * (rho - 0.1) / 0.4 * rho)
 
     numeric = optimize.minimize_scalar(of_budget, bounds=(0.11, 20), method="bounded").x

@@ -1,4 +1,4 @@
-"""Tests of posted prices: the best answers of clients, plans that follow from them, and pictures of games."""
+"""Tests of posted prices in FedPCS: clients' best answers, sweeps of prices, and pictures of games."""
 
 import json
 import re

@@ -130,7 +130,7 @@ def test_draws_of_delta_go_on_where_they_stopped():
 
 
 def test_the_noise_that_is_taken_out_is_that_of_real_gradients(tmp_path, monkeypatch):
-    """With tiny budgets, squared noised gradients have the mean that DELTA subtracts as noise, within 4 %."""
+    """With tiny budgets, noised gradients have the mean square that DELTA subtracts as noise, within 4 %."""
     squares = []
 
     def noted(gradients, sigmas):
@@ -343,7 +343,7 @@ def test_nodes_are_not_asked(tmp_path, rule, reason):
 
 
 def test_texts_with_a_class_at_every_position_are_refused_before_a_count_is_charged(tmp_path):
-    """A text of 16 next tokens would change 16 counts, and one change is charged."""
+    """A run that counts classes refuses texts, since a text of 16 tokens would change 16 counts, not one."""
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "text.npz", x_train=rng.integers(0, 8, (60, 17)), x_test=rng.integers(0, 8, (60, 17)))
     text = (

@@ -1,4 +1,4 @@
-"""Theorems of the game in closed form, with which tests compare what the game computes.
+"""Theorems of FedPCS's game in closed form, with which tests compare the results of the game's code.
 
 Theorem 1, corrected:
 
@@ -17,7 +17,7 @@ from gdpfed.extras.fedpcs.game.server_cost import Reaction, ServerCost, marginal
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Conditions:
-    """Multipliers and corrections of Theorem 1 at given budgets, of shape (num_rounds, num_clients) each.
+    """Multipliers and corrections (weights of own budgets) by Theorem 1, of shape (num_rounds, num_clients).
 
     Attributes:
         multipliers: lambda(t).
@@ -31,7 +31,7 @@ class Conditions:
 def conditions(
     game: Game, budgets: Floats, corrections: Floats, mean_budgets: Floats, rewards: Floats
 ) -> Conditions:
-    """Return multipliers and corrections of Theorem 1 at the given budgets and corrections of all rounds."""
+    """Return Theorem 1's multipliers and new corrections, from the budgets and corrections of all rounds."""
     worth, cost = marginals(game, budgets, corrections, mean_budgets)
     sensitivity = worth * rewards[:, None] + cost
     multipliers = np.empty_like(budgets)
@@ -50,7 +50,7 @@ NUM_REWARDS = 2_001
 
 
 def adaptive_budget(noise: float, weight: float, slope: float) -> float:
-    """Return rho* of Theorem 7, the budget of equal clients that spend the server's cap in full.
+    """Return rho* of Theorem 7, the cheapest budget of equal clients that spend the server's cap in full.
 
     It is where K (g v / rho + (1 - g) R rho) is least under K rho = B and rho = G R + H, whatever B and H
     are; `noise` is v and `slope` G.
@@ -68,7 +68,7 @@ def adaptive_budget(noise: float, weight: float, slope: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """The best reward for a round whose cap is spent in full, with its cohort size and cost.
+    """The best reward for a round that spends the server's cap fully, with the round's cohort size and cost.
 
     Attributes:
         reward: R.

@@ -1,4 +1,4 @@
-"""Tests of H2FDP's control: the radio model, the search for the best settings, and runs with them."""
+"""Tests of H2FDP's control, which chooses settings: the radio model, the search, and controlled runs."""
 
 import math
 from dataclasses import replace

@@ -77,7 +77,7 @@ def test_trust_is_a_word_for_each_subnet_or_a_share(overrides, trust):
     ],
 )
 def test_what_a_round_is_charged_for(mechanism, windows, steps, work):
-    """Under each of four mechanisms, two rounds of four steps are charged, with two or four sums a round."""
+    """H2FDP charges two rounds of four local steps each, under each of four mechanisms for records."""
     aggregations = 4 if mechanism == "step_sum" else 2
     method = made(
         "method=h2fdp", f"method.mechanism={mechanism}", f"method.local_aggregations={aggregations}"
@@ -211,7 +211,7 @@ def seeded_bits(client_id):
 
 
 def one_wave(method, config, requests, secagg):
-    """Return the sums of requests that a new ledger has charged; batches are sampled by fixed keys."""
+    """Charge requests for sums to a new ledger, and return the sums; batches are sampled by fixed keys."""
     task = task_of(config)
     engine = BatchedEngine(task, choose_device("cpu"), bits=seeded_bits)
     ledger = new_ledger(method)

@@ -1,4 +1,4 @@
-"""Helpers for tests of statistics: a table with rows of four sites, and runs on that table."""
+"""Helpers for tests of statistics: a table whose rows belong to four parties, and runs on that table."""
 
 import numpy as np
 

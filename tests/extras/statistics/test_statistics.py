@@ -180,7 +180,7 @@ def test_a_person_with_all_its_rows_moves_counts_no_further(table, asked):
 
 
 def ordered(table, unit, most_rows, *more, **model):
-    """Return a tuple: an order for statistics of rows, the encoding of the sum, and the clipping norm."""
+    """Return a node's instruction to count rows, the encoding of the sum, and the clipping norm."""
     config = resolve(load(settings(table, *more, unit=unit, **model)))
     task = task_of(config)
     bound = config.privacy.clipping_norm
@@ -216,7 +216,7 @@ def own_table(table, lines):
 
 
 def sent(table, rows, unit, share=0.0):
-    """Return what a node sends for its own rows, and the bound on what it may send."""
+    """Return the counts that a node sends for its own rows, and the clipping norm of a record or person."""
     order, encoding, bound = ordered(table, unit, len(rows))
     own = OwnData(own_table(table, [HEADER, *rows]), None, share)
     theta = np.zeros(order.task.dimension, np.float32)
@@ -322,7 +322,7 @@ def test_persons_count_once_in_equal_parts(tmp_path, parties):
 
 
 def test_intervals_hold_what_would_be_said_without_noise():
-    """The 95 % interval of each figure contains the value without noise in at least 92 % of 400 draws."""
+    """The 95 % interval of each statistic contains the value without noise in at least 92 % of 400 trials."""
     column = Cells.of_numbers(Numeric("age", 0, 100), Asked(bins=20))
     ages = np.random.default_rng(3).normal(55, 18, 3000)
     counts = np.bincount(column.of_number(ages), minlength=len(column)).astype(float)
@@ -410,7 +410,7 @@ def test_a_client_that_is_protected_as_a_whole_has_no_table_of_its_own(table):
 
 @pytest.mark.parametrize("weight", [1.1, 10.0, 300.0])
 def test_no_weight_lets_a_record_count_for_more(table, weight):
-    """A node refuses an order whose weight is above 1, even if its clipping norm is divided by the weight."""
+    """A node refuses a weight above 1 for counts, even if the clipping norm is divided by the weight."""
     order, encoding, bound = ordered(table, "record", 20)
     theta = np.zeros(order.task.dimension, np.float32)
     check(order, theta, encoding, 0)

@@ -199,7 +199,7 @@ categorical: {ward: [a, b]}
 
 
 def test_nodes_count_survival_and_their_operators_refuse_it(hospitals, monkeypatch):
-    """Nodes count survival, also a node without events, and a node's operator can refuse these statistics."""
+    """Nodes count events over time for survival curves, and a node's operator can refuse these statistics."""
     for client in range(NODES):
         lines = [f"{5 * day},{('alive', 'dead')[client > 0 and day % 2]},30,a" for day in range(8)]
         path = hospitals / str(client) / "own.csv"

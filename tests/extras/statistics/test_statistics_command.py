@@ -1,4 +1,4 @@
-"""Tests of `gdpfed stats`: settings that it derives, counts that fill a declaration, and refusals."""
+"""Tests of `gdpfed stats`: the settings that it derives, the declaration that it completes, and errors."""
 
 import json
 

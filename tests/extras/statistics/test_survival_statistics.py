@@ -31,7 +31,7 @@ NORMAL = 1.959963984540054
 
 
 def counted(times, events, intervals=WEEKS):
-    """Return counts of events and of exits by interval, for times given as numbers of intervals."""
+    """Return counts of events and of censored times by interval, for times given as numbers of intervals."""
     times, events = np.asarray(times, int), np.asarray(events, bool)
     by_event = np.bincount(times[events] - 1, minlength=intervals)
     return np.concatenate([by_event, np.bincount(times[~events], minlength=intervals + 1)]).astype(float)
@@ -71,7 +71,7 @@ ENDS = (10.0, 20.0, 30.0, 40.0, 50.0, 60.0)
 
 
 def drawn(draws, rates, size):
-    """Draw the counts of groups with a constant hazard in six intervals and with uniform exits."""
+    """Draw the counts of groups, each with a constant hazard, over six intervals, with uniform censoring."""
     rows = []
     for rate in rates:
         happens = draws.geometric(rate, size)

@@ -1,4 +1,4 @@
-"""Tests of a node's check that it is not asked more often than the sampling rates in its terms allow."""
+"""Tests of a node's check that it is asked no more often than the run's agreed sampling rates allow."""
 
 import json
 from contextlib import suppress
@@ -83,7 +83,7 @@ def order_to(*, fill=False, may_fill=True) -> Any:
 
 
 def asked_in_turn(node, terms, indices, *, fill=False):
-    """Begin a run, ask the node for these rounds in order, and return the rounds that it answers."""
+    """Begin a run, ask for an update (or zeros, if `fill`) in each round, and return the answered rounds."""
     answered, parameters = [], parameters_of(terms)
     order = order_to(fill=fill, may_fill=terms.event(0).sampling == "poisson")
     budget.begin(node, terms)

@@ -82,7 +82,7 @@ NODES = {
 
 
 def asked(terms: Any, index: int, noise: float, steps: int) -> tuple[SumParameters, Any]:
-    """Return a sum and an order that follow the terms, with the noise of the terms times `noise`."""
+    """Return the sum parameters and training instruction that the terms demand, with noise times `noise`."""
     norm, multiplier, records = inf, 0.0, None
     if terms.unit == "client":
         event = terms.event(index)

@@ -47,7 +47,7 @@ def parameters(**changes):
 
 
 def encoded_update(order, theta, numbers, num_contributors, client_id):
-    """Return a client's contribution to a sum, its noise included, as residues."""
+    """Return a client's contribution to a sum, noise included, as residues of the sum's modulus."""
     encoding = numbers.encoding(num_contributors)
     noise = noise_steps(order, numbers, num_contributors) if numbers.noise_multiplier else 0
     return encoding.to_residues(update_steps(Job(order, theta, encoding, client_id)) + noise)
@@ -166,7 +166,7 @@ def test_the_context_tells_models_and_orders_apart():
 @pytest.mark.parametrize("field", ["local_steps", "batch_size"])
 @pytest.mark.parametrize("value", [0, 2**31, 1.0, True])
 def test_an_order_to_train_without_end_is_refused(field, value):
-    """A node refuses an order whose number of local steps or batch size is zero, huge or no integer."""
+    """A node refuses training whose number of local steps or batch size is zero, huge or not an integer."""
     ordered = {**ORDER.to_scalars(), field: value}
     with pytest.raises(OrderError, match=f"the order's {field} is {value!r}: it must be from 1 to"):
         checked_order(ordered, THETA, parameters())

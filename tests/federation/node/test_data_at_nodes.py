@@ -1,4 +1,4 @@
-"""Tests of nodes whose examples changed during a run: such a node refuses before it is charged."""
+"""Tests of nodes whose examples changed during a run: such a node sends nothing and charges nothing."""
 
 import shutil
 

@@ -240,7 +240,7 @@ class Attack:
 
 
 def attack(folder: Path, seed: int, lies: Collection[str] = ()) -> tuple[float, bool]:
-    """Run an attack; return the largest ratio of mu learned to mu charged, and if colluders unmask alone.
+    """Run an attack; return the largest ratio of mu learned to mu charged, and whether colluders unmask sums.
 
     Only honest clients count whose terms tolerate as many colluders as there are.
     """

@@ -86,7 +86,7 @@ def sum_of(members, correctors, *, mode="active", corrupt=0, label="run/1234/rou
 
 @dataclass
 class Attack:
-    """Nodes that sent an update in round 0, and a server that controls all further members of a sum."""
+    """Nodes that sent updates in round 0, and a server that controls all other members of a later sum."""
 
     nodes: dict[int, Node]
     noise: dict[int, np.ndarray]
@@ -118,7 +118,7 @@ class Attack:
         return cls(nodes, noise, Roster(keys_of(CLIENTS)))
 
     def noise_left(self, parameters, own, *, tap):
-        """Return the noise of round 0 that is left after nodes remove theirs, divided by the planned noise.
+        """Return the share of round 0's planned noise (by standard deviation) that nodes do not remove.
 
         Members of the server's own add zeros, and noise that it knows.
         """
@@ -205,7 +205,7 @@ def test_members_of_one_sum_cannot_be_told_other_rounds_or_runs_than_it_is_of(tm
     ids=["the operator's word", "the terms", "nobody fears any"],
 )
 def test_colluders_who_are_all_that_bring_an_update_get_no_noise_back(tmp_path, fears, tolerated, match):
-    """No node removes noise where only colluders send an update, if operator or terms expect colluders."""
+    """No node removes noise if only colluders send updates, where its operator or terms assume colluders."""
     agreed = terms(corrupt=tolerated)
     attack = Attack.after_round_0(tmp_path, mode="active", own_terms=agreed, fears=fears)
     parameters = sum_of(

@@ -217,7 +217,7 @@ class _Task:
 
 
 class _Order:
-    """The fields of an order that a node compares with its terms."""
+    """The fields of a training instruction that a node compares with the run's terms."""
 
     records, work, noise, weight, announced, task = None, "update", "gaussian", 1.0, "", _Task
     clipping_norm, fills, may_fill = NORM, False, False

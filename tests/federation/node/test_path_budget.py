@@ -1,4 +1,4 @@
-"""Tests of runs with a path, which is a zCDP cost for each round: charges, limits, and the ledger file."""
+"""Tests of runs whose terms state a zCDP cost (path) for each round: charges, limits, and ledger files."""
 
 import json
 from dataclasses import replace
@@ -145,7 +145,7 @@ def test_a_run_takes_no_more_rounds_than_its_terms_say(own):
 
 
 def test_runs_side_by_side_fit_round_by_round(own, caplog):
-    """A node charges two runs to one budget, round by round, and refuses a round that no longer fits."""
+    """A node charges two concurrent runs to one budget, and refuses a round that no longer fits into it."""
     budgets = own(epsilon_record=epsilon_of_total(0.1, 1e-5) * 1.0001)
     for name in ("run", "other"):
         budget.begin(budgets, path_terms(name))
@@ -163,7 +163,7 @@ def test_runs_side_by_side_fit_round_by_round(own, caplog):
 
 
 def test_a_path_with_counts_on_held_out_records_is_refused():
-    """The path is charged under replace_one, under which a held-out record moves its counts further."""
+    """Terms with a zCDP path and held-out counts are refused, since the two use different adjacencies."""
     counts = Charge(event=Gaussian(noise_stddev=3.0, clipping_norm=2**0.5), count=1, unit="record")
     with pytest.raises(
         PrivacyError, match="counts on held-out records are charged under zero_out: ask for none"

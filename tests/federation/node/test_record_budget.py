@@ -124,7 +124,7 @@ def order(work="dp_sgd", noise="gaussian", weight=1.0, **steps) -> Any:
 
 
 def replaced(**changes) -> Any:
-    """Return an order with some fields changed."""
+    """Return the server's training instruction with some fields changed."""
     return SimpleNamespace(**vars(order()) | changes)
 
 
@@ -227,7 +227,7 @@ def test_records_that_are_all_alike_have_to_fit_the_smallest_budget(own):
 
 @pytest.mark.parametrize(("shares", "seed"), [((0.7, 0.2, 0.1), 1), ((0.2, 0.7, 0.1), 0), ((), 0)])
 def test_records_stay_in_the_groups_that_were_agreed(own, shares, seed):
-    """A node refuses an order that assigns its records to other groups than the terms do."""
+    """A node refuses an instruction that assigns its records to other budget groups than agreed."""
     budgets = own(epsilon_record="0.5,1,2")
     budget.begin(budgets, GROUPED)
     asked = order(batch_rates=GROUPED.records.batch_rates, noise_multiplier=GROUPED.step_noise)

@@ -1,4 +1,4 @@
-"""Tests of a node's budget over scheduled runs: a round with an update (a turn) is charged when taken."""
+"""Tests of scheduled runs: a node charges its budget for each round in which it sends an update (a turn)."""
 
 from dataclasses import replace
 from math import sqrt

@@ -57,7 +57,7 @@ class OwnBudgets(AuditRule):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """The entries that the plan must have: the kind of client sampling, and one sum in each round."""
+        """The plan's required entries: its kind of client sampling, and 1 as the number of sums per round."""
         draws = spending_of(self.files)["draws"]
         return {"sampling": "poisson" if draws == "poisson" else "fixed_size", "sums_per_round": 1}
 
@@ -231,7 +231,7 @@ def _check_taken(ledger: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[
 
 
 def _check_cohorts(files: RunFiles) -> Iterator[str]:
-    """Check that every round asked as many clients as the ledger lists."""
+    """Check that the log's number of clients asked in each round equals the number in the ledger."""
     sizes = [0] * files.ledger["charged_rounds"]
     for rounds in files.ledger["taken"].values():
         for index in rounds:
@@ -266,7 +266,7 @@ def _budgets(own: Mapping[str, Any]) -> npt.NDArray[np.float64]:
 
 
 class PathEntry(RecordEntry):
-    """One run in a client's privacy ledger: each round is one step on all records, noised by the client."""
+    """A run in a client's ledger in which each round is a step on all records, with noise by the client."""
 
     kinds = frozenset({"gaussian"})
 

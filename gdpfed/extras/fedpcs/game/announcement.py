@@ -69,7 +69,7 @@ class Announcement:
             )
 
     def answer(self, aversion: float, first_budget: float) -> Floats:
-        """Return one client's best budgets, before they are multiplied by `scale`, shape (num_rounds,).
+        """Return a client's best budget in each round, not yet multiplied by `scale`, shape (num_rounds,).
 
         Raises:
             GameError: a first budget below the least or above the highest, or a game that cannot be played.

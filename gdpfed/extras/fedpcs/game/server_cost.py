@@ -42,11 +42,11 @@ class ServerCost:
             )
 
     def noise(self, round_index: int) -> Floats:
-        """Return v_i, shape (n,): client i's noise costs the server v_i / rho_i, times `weight`."""
+        """Return v_i, shape (n,): the server's cost of client i's noise is `weight` v_i / rho_i."""
         return np.asarray(self.scale * self.shares**2 / ((round_index + 1) * self.examples**2))
 
     def of_round(self, round_index: int, chances: Floats, budgets: Floats, reward: float) -> float:
-        """Return the server's expected cost of a round: noise weighted by g, and payments by 1 - g.
+        """Return the server's expected cost of a round: weighted cost of noise, plus weighted payments.
 
         It is sum_i pi_i (g v_i / rho_i + (1 - g) R rho_i).
         """

@@ -140,7 +140,7 @@ def _numbers(name: str, low: float, high: float, method: Mapping[str, Any]) -> _
 def _blocks(
     columns: Mapping[str, _Column], method: Mapping[str, Any], parties: int
 ) -> Iterator[tuple[tuple[str, _Column, _Column | None], tuple[int, ...]]]:
-    """Yield the columns and the shape of each block of counts: single, grouped or paired columns."""
+    """Yield the columns and shape of each table of counts: over one column, by group, or over two columns."""
     by = method["by"]
     if method["survival"]:
         followed, groups = columns[TIMES], columns[by] if by is not None else None

@@ -32,7 +32,7 @@ def make_allocated_plan(
     one_sum: bool = False,
     sums_hidden: bool = True,
 ) -> PrivacyPlan:
-    """Make a plan with random allocation: a client of group m is in q_m T (rounded, at least 1) of T rounds.
+    """Make a plan with random allocation: a client of group m is in q_m T rounds (rounded, at least 1).
 
     Raises PrivacyError for input that is out of range, and for budgets that no noise can reach.
     """

@@ -23,7 +23,7 @@ class AllocatedReport(ClientReport):
     members: ClassVar[str] = "all clients that take part"
 
     def promise(self, subject: CardSubject) -> list[str]:
-        """Return the model card's promise, with a note that all clients count as members of the same sum."""
+        """Return the model card's promise, and a note: epsilon against members holds against every client."""
         return [*super().promise(subject), EVERY_CLIENT, ""]
 
     def facts(self, method: Method) -> list[Fact]:

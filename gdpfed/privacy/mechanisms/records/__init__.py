@@ -1,1 +1,1 @@
-"""DP-SGD steps on clients' records."""
+"""The privacy mechanism that protects records by DP-SGD steps at clients."""

@@ -124,7 +124,7 @@ def largest_batch_rate(
 
 
 def knee_steps(noise_of: Callable[[int], float], num_rounds: int, most_local_steps: int) -> int:
-    """Return the fewest local steps (1, 2, 5, ...) beyond which noise per unit of learning hardly falls.
+    """Return the fewest local steps (1, 2, 5, ...) whose noise sigma^2 per step is within 10 % of the lowest.
 
     With tau local steps, T = num_rounds tau steps in all, and sigma(T) = `noise_of` (T), sigma^2 / T is the
     noise for each unit of learning: it falls in T to a floor, beyond which steps cost time and drift only.

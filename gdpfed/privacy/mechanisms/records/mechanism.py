@@ -76,7 +76,7 @@ class RecordPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordSums(Mechanism, ProtectsRecords):
-    """DP-SGD steps on clients' records, with noise from each client or once in the sum over all.
+    """A mechanism of DP-SGD steps on records; each client adds noise, or the sum over clients gets it once.
 
     Attributes:
         records: what holds for the records of every group.
@@ -99,7 +99,7 @@ class RecordSums(Mechanism, ProtectsRecords):
     def charges(
         self, m: int, group: GroupPlan, history: History, record_group: int = 0
     ) -> tuple[Charge, ...]:
-        """Return a record's cost of ``history.rounds`` rounds, counted as the run's most expensive ones.
+        """Return a record's cost of ``history.rounds`` rounds, as if they were the most expensive of the run.
 
         It pays for no more rounds than a client may be asked in; rounds in which clients rest are left out.
         """
@@ -141,7 +141,7 @@ class RecordSums(Mechanism, ProtectsRecords):
         return ""
 
     def _broken_asked(self, m: int, client: int, asked: RecordSteps, weight: float, request: Release) -> str:
-        """Return how work, batch rates or noise requested from a client break the plan, or ""."""
+        """Return how an instruction to a client (work, batch rates, noise) breaks the plan; "" if it fits."""
         planned = self.records[m]
         charged, bound = planned.event(0, asked.num_steps).bound, kind_of(request.work).window
         if charged != bound:

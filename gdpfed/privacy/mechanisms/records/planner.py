@@ -74,7 +74,7 @@ class RecordOptions(PlanOptions, total=False):
 
 
 def most_rounds(num_rounds: int, sampling_rate: float) -> int:
-    """Return the number of rounds that 99 of 100 sampled clients do not exceed.
+    """Return the number of rounds in which a sampled client takes part at most, with probability 0.99.
 
     Who is drawn more often is left out. Sampling of clients amplifies nothing here: the server knows it.
     """

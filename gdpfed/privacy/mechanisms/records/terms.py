@@ -82,7 +82,7 @@ class TermsOfRecords(Terms, RecordBudgets):
 
     @property
     def record_groups(self) -> tuple[tuple[float, ...], int]:
-        """The shares and the seed by which a client's records are divided into groups with a budget each."""
+        """The fraction of a client's records in each group, and the seed by which records get into groups."""
         return self.records.shares, self.records.seed
 
     @property
@@ -234,7 +234,7 @@ class StepTerms(TermsOfRecords):
     def spent_charges(
         self, turns: Sequence[int], other: Terms | None = None, record_group: int | None = None
     ) -> tuple[Charge, ...]:
-        """Return the cost of all planned steps for a record of one group.
+        """Return a record's cost of all planned steps, whatever rounds the client has been in.
 
         The batch rate is the highest of all groups if a record may be in another group under `other` terms.
         """
@@ -288,5 +288,5 @@ def listed(numbers: Sequence[float]) -> str:
 
 
 def by_bound(bound: WindowBound | None) -> str:
-    """Return a text on what is charged: windows of local steps by this bound or, for None, every step."""
+    """Return words for what is charged: windows of steps by this bound or, if it is None, single steps."""
     return f"windows of steps by the bound {bound}" if bound else "every step by itself"

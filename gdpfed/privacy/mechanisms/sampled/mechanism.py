@@ -20,7 +20,7 @@ from gdpfed.privacy.mechanisms.sampled.terms import SumTerms
 
 @dataclass(frozen=True, kw_only=True)
 class SampledSums(Mechanism):
-    """Clients are sampled and their clipped updates summed with noise: one sum a group, or one for all.
+    """A mechanism that samples clients and sums their clipped updates with noise, for each group or all.
 
     Without privacy there is neither clipping nor noise; the event then has clipping norm 1.
     """

@@ -99,7 +99,7 @@ class _Common:
         return compose(charges, self.delta, schedule="fixed", accountant=self.accountant).epsilon
 
     def epsilon_against_server(self, sigma: float, sums: int) -> float:
-        """Return epsilon against the server for a client in `sums` sums and in any sum before round 1."""
+        """Return epsilon against the server for a client in `sums` sums, including any sum before round 1."""
         if self.first is None:
             return server_epsilon(self.noise, sigma, sums, self.delta, self.adjacency)
         event = Gaussian(noise_stddev=sigma, clipping_norm=1.0, adjacency=self.adjacency)

@@ -162,7 +162,7 @@ class ScheduledSums(Mechanism, HasTurns):
         }
 
     def _pattern(self, m: int, group: GroupPlan) -> tuple[int, int]:
-        """Return a group's schedule in lowest terms, (P, w): a client takes part in w of every P rounds."""
+        """Return a group's schedule (P, w) in lowest terms: a client takes part in w of every P rounds."""
         turns, num_rounds = self.limits[m].most_turns, _num_rounds(group)
         if turns == 1:
             return round(1 / group.ranges[0].sampling_rate), 1

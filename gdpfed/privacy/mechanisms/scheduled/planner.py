@@ -12,7 +12,7 @@ from gdpfed.privacy.planning.groups import Group, check_disjoint
 
 
 def make_scheduled_plan(asked: TurnBudget, stream: StreamPlan, *, sums_hidden: bool = True) -> PrivacyPlan:
-    """Make the privacy plan from a schedule of clients, clipping norms and noise (`stream`).
+    """Make the privacy plan with scheduled clients, and with the clipping norms and noise in `stream`.
 
     `plan_stream` or `plan_group_streams` has chosen `stream`.
     `sums_hidden` False says that the server sees single updates, against which no epsilon holds.

@@ -115,7 +115,7 @@ class TurnsReport(ClientReport):
 
 
 def _due(plan: PrivacyPlan, m: int) -> list[frozenset[int]]:
-    """Return, for each round, the clients that are scheduled for the sum that a group belongs to."""
+    """Return, for each round, the scheduled clients of all groups that are summed together with group m."""
     schedule = plan.made_by(ScheduledSums).schedule(m, plan.groups)
     return [schedule.due(round_index) for round_index in range(plan.num_rounds)]
 

@@ -128,7 +128,7 @@ class TurnBudget:
 
     @property
     def equal_turns(self) -> tuple[int, ...]:
-        """The number of rounds per client, equal in all groups: as many as the rate allows, at least 1."""
+        """The rounds per client, equal in all groups: the rate times all rounds, rounded down, at least 1."""
         turns = math.floor(self.sampling_rate * self.num_rounds + ROUNDING)
         return (max(1, turns),) * len(self.groups)
 
@@ -143,7 +143,7 @@ class TurnBudget:
         return np.clip(least, 1, self.equal_turns)
 
     def checked(self, turns: Sequence[int] | None) -> tuple[int, ...] | None:
-        """Check and return rounds per client; for None, return None, or 1 each if rounds are too few for all.
+        """Check and return the rounds per client; None stays None, or becomes 1 each if rounds are too few.
 
         PrivacyError for what cannot be.
         """
@@ -183,7 +183,7 @@ class TurnsOf:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPlan:
-    """A chosen schedule: values of each group, whether all share one sum, and noise per model step."""
+    """The values chosen for each group, whether all share one sum, and noise divided by the model's step."""
 
     groups: tuple[TurnsOf, ...]
     one_sum: bool
@@ -269,7 +269,7 @@ def _group_figures(asked: TurnBudget, weigh: Weigh, turns: npt.NDArray[np.int64]
 
 
 def _best_group_turns(asked: TurnBudget, weigh: Weigh) -> tuple[int, ...]:
-    """Search the rounds per client with the least relative noise; change one or two groups at a time.
+    """Search the rounds per client with the least noise per model step; change one or two groups at a time.
 
     Of two groups one has any number of turns, and the other what messages are left for.
     """
@@ -301,7 +301,7 @@ def _best_group_turns(asked: TurnBudget, weigh: Weigh) -> tuple[int, ...]:
 
 
 def _best_turns(asked: TurnBudget, equal_norms: bool) -> tuple[int, ...]:
-    """Search each group's number of rounds per client with the least relative noise, for one shared sum."""
+    """Search the rounds per client at which one sum over all groups has the least noise per model step."""
     best, least = asked.equal_turns, math.inf
     for tap in FIRST_TAPS if asked.num_taps else FIRST_TAPS[:1]:
         all_sens = sensitivities((tap,), asked.num_rounds)
@@ -315,7 +315,7 @@ def _best_turns(asked: TurnBudget, equal_norms: bool) -> tuple[int, ...]:
 
 
 def _largest_sum(asked: TurnBudget, all_sens: Floats) -> tuple[int, ...]:
-    """Return each group's rounds per client with the largest signal in one sum, within `most_updates`."""
+    """Return each group's rounds per client, `most_updates` in all, for the largest signal in one sum."""
     updates = asked.most_updates
     divisor = math.gcd(*(int(size) for size in asked.sizes))
     unit = divisor * max(1, math.ceil(updates / MOST_UNITS / divisor))
