@@ -35,6 +35,10 @@ MEMORY_SHARE = 0.5
 CPU_BYTES = 32 * 2**20
 # A batch has at least about this many passes of a steady width, so that few places of the last one are empty.
 PASSES_A_BATCH = 4
+# At how many drawn records and models a width is tried, and about how many numbers are computed for that.
+LEAST_TRIED, MOST_TRIED, TRIED_NUMBERS = 25, 200, 2**26
+# Rows of as many float32 numbers begin at addresses alike for vector units.
+ALIGNED = 16
 
 Trial = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Parameters (1, d), and inputs (1, 1, ...) and target (1, 1, ...) of a drawn record, to try a form with."""
@@ -55,7 +59,7 @@ class RecordGradients:
         form: how it computes them, in words.
         stacks: whether the models of several clients go together, or one after the other.
         most_clients: of how many clients a pass should have records; None for as many as fit.
-        trial: a drawn record to try widths with; None if there is none, so that records go one by one.
+        trial: a record, by whose form records are drawn to try widths; None: records go one by one.
     """
 
     form = "one record after the other"
@@ -187,8 +191,9 @@ class RecordGradients:
         differ in their last bits. Under a model whose large terms cancel, these bits are the whole gradient.
         So with passes as large as the batch, a record would change the gradients of the others by being
         there. At a steady width a record's gradient has the same bits in every place, whatever the other
-        records are; that is tried with a drawn record, and a width that fails is halved. A width of 1 always
-        holds. `expected`: expected size of a batch, which is public. `least_bytes`: as of
+        records are. That is tried with up to 200 drawn records, each under a drawn model, since one record of
+        few outputs often has the same bits in all places by chance. A width that fails is halved, and a width
+        of 1 always holds. `expected`: expected size of a batch, which is public. `least_bytes`: as of
         :meth:`records_at_once`. `rows`: of each person, where a record is a person; else 0.
         """
         key = (expected, least_bytes, rows)
@@ -207,7 +212,7 @@ class RecordGradients:
         try:
             # As in the passes, each of which is one thread's.
             torch.set_num_threads(1)
-            self._rows_of_copies(theta, x, y, 2)
+            self._rows_of_copies(theta, x, y, 2)  # Tells how much memory a record takes.
             most = min(self.records_at_once(least_bytes), int(expected / PASSES_A_BATCH))
             width = 1 << (max(1, most).bit_length() - 1)
             while width > 1 and not self._is_steady(theta, x, y, width):
@@ -218,10 +223,19 @@ class RecordGradients:
             self.model.train()
 
     def _is_steady(self, theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor, width: int) -> bool:
-        """Whether copies of one record in a pass all get bitwise equal gradients and gradient norms."""
-        rows = self._rows_of_copies(theta, x, y, width)
-        norms = torch.linalg.vector_norm(rows.double(), dim=2)
-        return torch.equal(rows, rows[:, :1].expand_as(rows)) and bool((norms == norms[:, :1]).all())
+        """Whether copies of a record get bitwise equal gradients and norms, for each of the drawn records."""
+        generator = torch.Generator().manual_seed(0)
+        spread = float(theta.std().nan_to_num()) or 1.0
+        count = TRIED_NUMBERS // (width * theta.numel())
+        for number in range(min(MOST_TRIED, max(LEAST_TRIED, count))):
+            # Large parameters saturate some models, and small ones show nothing in others.
+            scale = spread if number % 2 else 1.0
+            drawn = scale * torch.randn(theta.shape, generator=generator)
+            rows = self._rows_of_copies(drawn.to(theta), _like(x, generator), y, width)
+            norms = torch.linalg.vector_norm(rows.double(), dim=2)
+            if not torch.equal(rows, rows[:, :1].expand_as(rows)) or not bool((norms == norms[:, :1]).all()):
+                return False
+        return True
 
     def _rows_of_copies(
         self, theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor, width: int
@@ -274,6 +288,14 @@ class RecordGradients:
     ) -> torch.Tensor:
         outputs = functional_call(self.model, parameters, (x[None],))
         return self.loss(outputs, y[None])[0]
+
+
+def _like(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Draw inputs of the shape and type of `x`; integers lie between the least and the largest of `x`."""
+    if x.is_floating_point():
+        return torch.randn(x.shape, generator=generator).to(x)
+    least, largest = int(x.min()), int(x.max())
+    return torch.randint(least, largest + 1, x.shape, generator=generator).to(x)
 
 
 class TapedGradients(RecordGradients):
@@ -336,7 +358,10 @@ class SoftmaxGradients(RecordGradients):
     def parts(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Sequence[Part]:
         weight, *bias = self.parameters(thetas).values()
         inputs: torch.Tensor = self._inputs(x)
-        rows = inputs.view(len(thetas), -1, inputs.shape[1])
+        # Zeros fill rows up: where rows begin at odd addresses, a product's bits depend on the place.
+        filled = nn.functional.pad(inputs, (0, -inputs.shape[1] % ALIGNED))
+        weight = nn.functional.pad(weight, (0, -weight.shape[-1] % ALIGNED))
+        rows = filled.view(len(thetas), -1, filled.shape[1])
         scores = torch.baddbmm(bias[0][:, None], rows, weight.mT) if bias else rows @ weight.mT
         outputs = scores.flatten(0, 1).softmax(dim=1)
         outputs.scatter_add_(1, y[:, None], outputs.new_full((1, 1), -1.0).expand(len(y), 1))

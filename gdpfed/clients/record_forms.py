@@ -12,7 +12,11 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.labels import LOSSES
 from gdpfed.learning.models import MODELS, flatten
 from gdpfed.learning.task import Task
-from gdpfed.learning.training.coupled_records import refuse_coupled_records, uncoupled_loss
+from gdpfed.learning.training.coupled_records import (
+    refuse_coupled_records,
+    refuse_random_layers,
+    uncoupled_loss,
+)
 from gdpfed.learning.training.record_graphs import RecordGraphs
 from gdpfed.learning.training.record_losses import PersonModel, person_loss
 from gdpfed.learning.training.record_training import RecordGradients
@@ -42,7 +46,9 @@ def gradients_of(task: Task, device: torch.device) -> RecordGradients:
     """
     model, loss = task.build_model(), task.make_loss()
     x, y = task.drawn(_TRIED_RECORDS, _TRIED_ROWS)
-    refuse_coupled_records(*(of_persons(model, loss) if task.by_person else (model, loss)), x, y)
+    tried = of_persons(model, loss) if task.by_person else (model, loss)
+    refuse_random_layers(tried[0], x)
+    refuse_coupled_records(*tried, x, y)
     labels = task.known_form.labels
     if not (is_ours(LOSSES.get(task.loss)) and is_ours(type(labels))):
         loss = uncoupled_loss(loss, labels)

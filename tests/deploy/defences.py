@@ -1565,6 +1565,22 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "widths-tried-once",
+        "learning/test_record_training.py::test_a_width_is_tried_with_many_records_and_models",
+        (("fastgrad/record_gradients.py", "TRIED_NUMBERS = 25, 200, 2**26", "TRIED_NUMBERS = 1, 1, 1"),),
+    ),
+    Defence(
+        "models-that-draw-for-records",
+        "fastgrad/test_record_gradients.py::test_models_that_draw_in_training_are_refused_and_nothing_is_drawn",
+        (
+            (
+                "gdpfed/learning/training/coupled_records.py",
+                "            with draws_by(seed):\n",
+                "            with draws_by(0 * seed):\n",
+            ),
+        ),
+    ),
+    Defence(
         "sums-of-records-rounded",
         "learning/test_record_training.py::"
         "test_one_record_moves_what_is_noised_by_the_clipping_norm_at_most_however_sums_are_rounded",

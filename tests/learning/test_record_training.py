@@ -308,24 +308,59 @@ class Given(PoissonBatches):
         return self.batch
 
 
+PICTURE = (1, 28, 28)
+
+
 @pytest.mark.parametrize("expected", [4, 20, 64])
-@pytest.mark.parametrize("name", ["linear", "mlp", "cnn2"])
-def test_a_record_changes_no_gradient_of_another(name, expected):
-    """To the last bit, a sum of clipped gradients is the sum of what each record adds alone."""
-    model = build_model(name, (1, 28, 28), 10, seed=0)
+@pytest.mark.parametrize(
+    ("name", "inputs", "cancels"),
+    [
+        ("linear", PICTURE, False),
+        ("mlp", PICTURE, False),
+        ("cnn2", PICTURE, False),
+        *[(name, (size,), True) for name in ("linear", "softmax", "mlp") for size in (13, 30, 64)],
+    ],
+)
+def test_a_record_changes_no_gradient_of_another(name, inputs, cancels, expected):
+    """To the last bit, a sum of clipped gradients is the sum of what each record adds alone.
+
+    Under models whose large terms cancel, too: there the last bits are the whole gradient.
+    """
+    model = build_model(name, inputs, 10, seed=0)
     generator = torch.Generator().manual_seed(3)
-    x, y = torch.randn(25, 1, 28, 28, generator=generator), torch.randint(10, (25,), generator=generator)
+    x, y = torch.randn(25, *inputs, generator=generator), torch.randint(10, (25,), generator=generator)
     gradients = record_gradients(model, cross_entropy, x[:3], y[:3], device=CPU)
+    theta = flatten(model)
+    if cancels:
+        half = len(theta) // 2
+        theta[:half] *= 2.0**20
+        theta[half : 2 * half] = -theta[:half]
 
     def summed(batch):
         holder = RecordHolder(np.arange(25), STEPS, Given(batch, expected), bits_of(0))
         take = lambda places: (x[torch.from_numpy(places)], y[torch.from_numpy(places)])  # noqa: E731
-        return exact_sums(gradients, flatten(model), [holder], take, bounds=[0.3], unit=2.0**-45)[0]
+        return exact_sums(gradients, theta, [holder], take, bounds=[0.3], unit=2.0**-45)[0]
 
     alone = [summed([record]) for record in range(25)]
     for size in (2, 3, 5, 16, 17, 25):
         np.testing.assert_array_equal(summed(np.arange(size)), sum(alone[:size]))
     np.testing.assert_array_equal(summed(np.arange(3, 25)), sum(alone[3:]))
+
+
+@pytest.mark.parametrize(("size", "classes"), [(30, 2), (57, 3), (63, 2), (145, 3)])
+def test_a_width_is_tried_with_many_records_and_models(size, classes, monkeypatch):
+    """One record of few outputs often has the same bits in all places by chance, so many are drawn."""
+    monkeypatch.setattr("fastgrad.record_gradients.ALIGNED", 1)
+    model = build_model("linear", (size,), classes, seed=0)
+    x, y = torch.randn(3, size), torch.randint(classes, (3,))
+    gradients = record_gradients(model, cross_entropy, x, y, device=CPU)
+    width = gradients.steady_width(expected=256.0)
+    generator = torch.Generator().manual_seed(size)
+    for _ in range(1000):
+        theta = torch.randn(1, classes * (size + 1), generator=generator)
+        one = torch.randn(size, generator=generator)
+        rows = gradients.rows(theta, one.expand(1, width, size).contiguous(), y[:1].expand(1, width))
+        assert torch.equal(rows, rows[:, :1].expand_as(rows)), f"{width} records at once are not steady"
 
 
 def test_a_width_at_which_places_differ_is_not_taken(small, monkeypatch):

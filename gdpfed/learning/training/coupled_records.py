@@ -60,6 +60,27 @@ def refuse_coupled_records(
         )
 
 
+def refuse_random_layers(model: nn.Module, x: torch.Tensor) -> None:
+    """Raise LearningError if a model draws random numbers in training, as dropout does.
+
+    They would come from torch's generator, which keeps 32 bits of its seed: whoever tries all of them knows
+    the draws. And a record's place in a batch decides what others draw. `x`: some inputs.
+    """
+    was_training = model.training
+    model.train()
+    with torch.no_grad():
+        outputs = []
+        for seed in range(TRIALS):
+            with draws_by(seed):
+                outputs.append(model(x))
+    model.train(was_training)
+    if not all(torch.equal(outputs[0].nan_to_num(), each.nan_to_num()) for each in outputs[1:]):
+        raise LearningError(
+            "the model draws random numbers in training, such as those of dropout, from torch's generator, "
+            "whose seed has 32 bits: where records are protected, leave such layers out, or set the rate to 0"
+        )
+
+
 def uncoupled_loss(loss: Loss, labels: LabelKind) -> Loss:
     """Return a loss that takes each record as a batch of 1; raise LearningError if `loss` couples records.
 
