@@ -36,7 +36,7 @@ CPU_BYTES = 32 * 2**20
 # A batch has at least about this many passes of a steady width, so that few places of the last one are empty.
 PASSES_A_BATCH = 4
 # At how many drawn records and models a width is tried, and about how many numbers are computed for that.
-LEAST_TRIED, MOST_TRIED, TRIED_NUMBERS = 25, 200, 2**26
+LEAST_TRIED, MOST_TRIED, TRIED_NUMBERS = 25, 200, 2**23
 # Rows of as many float32 numbers begin at addresses alike for vector units.
 ALIGNED = 16
 
