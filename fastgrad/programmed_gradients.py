@@ -162,7 +162,7 @@ class ProgrammedGradients(RecordGradients):
         return apart[..., self._inverse]
 
     def records_at_once(self, least_bytes: int = 0) -> int:
-        """Return how many records one thread gets at once: those of a few passes of compiled loops."""
+        """Return how many records to give one thread at once: a few times what one compiled pass holds."""
         return PASSES_IN_A_ROW * self._most
 
     @property

@@ -60,7 +60,7 @@ class Parts:
 
     @property
     def all(self) -> list[Part]:
-        """The metrics of every party, followed by those of every budget."""
+        """The metrics of every party, followed by those of all parties with the same budget."""
         return [*self.parties, *self.budgets]
 
     @property

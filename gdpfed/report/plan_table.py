@@ -160,7 +160,7 @@ class ComparedPlan:
 
 
 def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
-    """Return a table that compares methods by their noise, for epsilon against outsiders and everyone."""
+    """Return a table of methods with their noise: for promises against outsiders, and against everyone."""
     reasons = list(dict.fromkeys(row.planned for row in rows if isinstance(row.planned, str)))
     cells = dict[str, dict[str, tuple[str, ...]]]()
     for row in rows:

@@ -108,7 +108,7 @@ def move(grid, client):
 
 
 def moving(client, **options):
-    """Return a grid on which a node is started anew once round 1 has been unmasked."""
+    """Return a simulated Flower grid that restarts a node after the sum of round 1 was unmasked."""
     moved: list[int] = []
 
     def meddle(kind, asked, content):

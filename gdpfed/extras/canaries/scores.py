@@ -104,7 +104,7 @@ def most_alike(transcript: Transcript, rounds: int) -> Scores:
 
 
 def known_cohorts(transcript: Transcript, rounds: int, participations: int) -> Scores:
-    """Score canaries by their projections, summed over the rounds that asked them, if cohorts are known.
+    """Score canaries as an attacker does who knows the cohorts: by projections summed over their rounds.
 
     Of a canary the first ``participations`` rounds count in which it was asked, so that the same figure is
     stated for all; nan for canaries that were asked in fewer.

@@ -50,7 +50,7 @@ class GameNode(NodeSide):
         return {PATH: _response(_announcement(told), player).tolist()}
 
     def check_terms(self, told: Values | None, player: Player | None, budget: Budget, terms: Terms) -> None:
-        """Raise BudgetRefusedError if a run's costs differ from this node's answer in the game.
+        """Raise BudgetRefusedError if a run charges other budgets than this node has announced.
 
         Raises:
             BudgetRefusedError: it is another one, or nothing says what it answers.
