@@ -38,7 +38,7 @@ class AllocatedSums(SampledSums, DrawsAhead):
         return round_index
 
     def draw(self, m: int, group: GroupPlan, round_index: int, generator: np.random.Generator) -> ClientIds:
-        """Return the ids (int64, ascending) of a group's clients that take part in this round of its block."""
+        """Return the ids (int64, ascending) of a group's clients that take part in this round of a block."""
         length = block_rounds(group.at(round_index))
         rounds = generator.integers(length, size=len(group.clients))
         chosen = np.flatnonzero(rounds == round_index - self.drawn_at(group, round_index))
