@@ -129,7 +129,8 @@ class ProgrammedGradients(RecordGradients):
         """Return every client's integer sum of gradients, each clipped and truncated in units of ``unit``."""
 
         def add(program: ClippedProgram, k: int, x: torch.Tensor, y: torch.Tensor, absent: Absent) -> None:
-            program.add_truncated(x, y, absent, EXACT_SLACK * float(bounds[k]), float(unit))
+            own_unit = unit if isinstance(unit, float) else float(unit[k])
+            program.add_truncated(x, y, absent, EXACT_SLACK * float(bounds[k]), own_unit)
 
         return self._summed(thetas, x, y, present, add, self._own_programs.truncated)
 

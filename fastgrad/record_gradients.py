@@ -152,7 +152,8 @@ class RecordGradients:
         """Return every client's sum of truncated gradients: sum_i trunc(g_i min(1, bound / ||g_i||) / unit).
 
         It is thetas float[clients, d], x array[clients, width, ...], y array[clients, width, ...],
-        present bool[clients, width], bounds float64[clients] -> int64[clients, d].
+        present bool[clients, width], bounds float64[clients] -> int64[clients, d]. `unit`: one for all
+        clients, or float64[clients].
 
         By coordinate and towards zero; the norm is taken in float64, of the numbers that are truncated. A
         gradient that is not finite counts as zero. Integers add up exactly in any order, so two sums that
@@ -164,8 +165,9 @@ class RecordGradients:
             usable = present & norms.isfinite()
             rows.masked_fill_(~usable[..., None], 0.0)
             factors = (EXACT_SLACK * bounds[:, None] / norms).clamp(max=1.0).masked_fill(~usable, 0.0)
+            units = unit if isinstance(unit, float) else unit[:, None]
             # To integers, which cuts off what is behind the point.
-            return rows.mul_((factors / unit)[..., None]).long().sum(dim=1)
+            return rows.mul_((factors / units)[..., None]).long().sum(dim=1)
 
     def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return every record's gradient without clipping.

@@ -308,6 +308,23 @@ class Given(PoissonBatches):
         return self.batch
 
 
+def test_clients_whose_norms_differ_by_far_have_integers_of_their_own_units(small):
+    """A client of a small clipping norm loses nothing beside one whose norm is a billion times as large."""
+    theta, gradients, _, _, take = small
+    norms = (1e-9, 1.0)
+
+    def client(seed, norm):
+        return holder(seed, replace(STEPS, clipping_norm=norm, noise_multiplier=0.0))
+
+    holders = [client(seed, norm) for seed, norm in enumerate(norms)]
+    training = LocalTraining(1, 1, 1.0, 0.0)
+    together = noised_updates(gradients, np.zeros_like(theta), training, holders, take)
+    for seed, (norm, update) in enumerate(zip(norms, together, strict=True)):
+        alone = noised_updates(gradients, np.zeros_like(theta), training, [client(seed, norm)], take)[0]
+        assert update.norm() > 0.1 * norm
+        torch.testing.assert_close(update, alone, rtol=1e-4, atol=1e-4 * norm)
+
+
 PICTURE = (1, 28, 28)
 
 

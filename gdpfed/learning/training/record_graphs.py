@@ -27,7 +27,6 @@ import torch
 from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.learning.training.record_training import (
     EXACT_BYTES,
-    UNIT_BITS,
     Positions,
     RecordGradients,
     RecordHolder,
@@ -214,7 +213,7 @@ class RecordGraphs:
             noise=filled(shape.steps, shape.clients, dimension, kind=torch.float64),
             number=filled(1, kind=torch.int64),
             bounds=filled(shape.clients, value=1, kind=torch.float64),
-            unit=filled(value=2.0**-UNIT_BITS, kind=torch.float64),
+            unit=filled(shape.clients, value=1, kind=torch.float64),
             stddevs=filled(shape.clients, 1, value=1, kind=torch.float64),
             expected=filled(shape.clients, 1, value=1, kind=torch.float64),
             rate=filled(),
@@ -234,7 +233,7 @@ class RecordGraphs:
             is_last = row != EMPTY
             total = held.total.add_(sums)
             noise = held.noise.index_select(0, row.clamp(min=0))[0]
-            noised = ((total.double() * held.unit + noise) / held.expected).float()
+            noised = ((total.double() * held.unit[:, None] + noise) / held.expected).float()
             if momentum:
                 noised = held.velocity * momentum + noised
                 held.velocity.copy_(torch.where(is_last, noised, held.velocity))

@@ -175,8 +175,9 @@ def _noised(
     """Return each client's noised sum of clipped gradients, divided by the expected batch size."""
     if bound == "record":
         norms = [holder.steps.clipping_norm for holder in holders]
-        unit = unit_for(norms)
-        exact_totals = unit * _integer_sums(gradients, thetas, holders, take, norms, unit).double()
+        units = torch.tensor([unit_for(norm) for norm in norms], dtype=torch.float64, device=gradients.device)
+        integers = _integer_sums(gradients, thetas, holders, take, norms, units)
+        exact_totals = units[:, None] * integers.double()
     else:
         exact_totals = _sums_as_they_are(gradients, thetas, holders, take, bound).double()
     noised = torch.empty_like(thetas)
@@ -191,12 +192,12 @@ def _noised(
     return noised
 
 
-def unit_for(clipping_norms: Sequence[float]) -> float:
-    """Return the unit of integer gradient sums: the largest clipping norm is 2**29 to 2**30 units.
+def unit_for(clipping_norm: float) -> float:
+    """Return the unit of integer gradient sums: the clipping norm is 2**29 to 2**30 units.
 
     It is a power of 2, so the sums times the unit are exact in float64, up to 2**23 records.
     """
-    return 2.0 ** (frexp(max(clipping_norms))[1] - UNIT_BITS)
+    return 2.0 ** (frexp(clipping_norm)[1] - UNIT_BITS)
 
 
 def _sums_as_they_are(
@@ -260,7 +261,7 @@ def _integer_sums(
     holders: Sequence[RecordHolder],
     take: Take,
     bounds: Sequence[float],
-    unit: float,
+    unit: float | torch.Tensor,
 ) -> torch.Tensor:
     """Return the sums of :func:`exact_sums`, (clients, d), if each client has its own model in `thetas`."""
     total = torch.zeros(thetas.shape, dtype=torch.int64, device=gradients.device)
@@ -270,7 +271,8 @@ def _integer_sums(
         limits = torch.tensor([bounds[k] for k in clients], dtype=torch.float64, device=thetas.device)
         among = slice(None) if len(clients) == len(holders) else clients
         x, y = _taken(take, places, rows)
-        return among, gradients.truncated_sums(thetas[among], x, y, _on(present, thetas), limits, unit)
+        units = unit if isinstance(unit, float) else unit[clients]
+        return among, gradients.truncated_sums(thetas[among], x, y, _on(present, thetas), limits, units)
 
     batches = [holder.draw() for holder in holders]
     passes = _passes(gradients, holders, batches, least_bytes=EXACT_BYTES * thetas.shape[1])

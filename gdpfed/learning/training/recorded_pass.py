@@ -55,7 +55,7 @@ class RecordedPass:
         noise: of every step, shape (steps, clients, d), float64.
         number: of the pass, shape (1,).
         bounds: clipping norms, shape (clients,), float64.
-        unit: of the integers, one number, float64.
+        unit: of the integers, shape (clients,), float64.
         stddevs, expected: of the noise, and sizes of batches, shape (clients, 1), float64.
         rate: the learning rate, one number.
     """
@@ -87,9 +87,9 @@ class RecordedPass:
         self.places.fill_(EMPTY)
         self.rate.fill_(rate)
         steps = [holder.steps for holder in holders]
-        self.unit.fill_(unit_for([each.clipping_norm for each in steps]))
         for held, given in (
             (self.bounds, [each.clipping_norm for each in steps]),
+            (self.unit, [unit_for(each.clipping_norm) for each in steps]),
             (self.stddevs[:, 0], [each.clipping_norm * each.noise_multiplier for each in steps]),
             (self.expected[:, 0], [holder.batches.expected_size for holder in holders]),
         ):
