@@ -1,5 +1,7 @@
 """Prepare a model for compiled loops (numba), or raise an error that says why this is not possible."""
 
+from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 
 import torch
@@ -48,6 +50,21 @@ def _compile(lowered: LoweredModel) -> None:
     needed = ["fastgrad.kernels"]
     needed += ["fastgrad.embedding_lstm"] if lowered.reading is not None else []
     needed += [stage.compiled.partition(":")[0] for stage in lowered.stages]
+    _load(needed)
+
+
+@cache
+def can_compile() -> bool:
+    """Whether the compiled loops that add up integers work here; the first call loads numba."""
+    try:
+        _load(["fastgrad.layer"])
+    except UncompiledError:
+        return False
+    return True
+
+
+def _load(modules: Sequence[str]) -> None:
+    """Import modules of compiled loops; raise UncompiledError if numba is missing or does not work."""
     try:
         from numba import config
         from numba.core.errors import NumbaError
@@ -56,7 +73,7 @@ def _compile(lowered: LoweredModel) -> None:
     if config.DISABLE_JIT:
         raise UncompiledError("numba is switched off by NUMBA_DISABLE_JIT")
     try:
-        for module in needed:
+        for module in modules:
             import_module(module)
     except (NumbaError, ImportError, OSError, RuntimeError) as error:
         raise UncompiledError(f"numba cannot compile: {_line(error)}") from None

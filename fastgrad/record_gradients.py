@@ -19,9 +19,10 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
+from fastgrad.fitting import can_compile
 from fastgrad.modules import Loss, UnitInputs, cross_entropy
 from fastgrad.precision import float32_products
-from fastgrad.record_parts import Outer, Part, Rows, part_of_products
+from fastgrad.record_parts import Outer, OuterSum, Part, Rows, part_of_products
 from fastgrad.tape import Product, RecordTape
 
 # Outweighs the rounding of factors and products in float32, so that no clipped gradient is longer than C.
@@ -37,6 +38,8 @@ CPU_BYTES = 32 * 2**20
 PASSES_A_BATCH = 4
 # At how many drawn records and models a width is tried, and about how many numbers are computed for that.
 LEAST_TRIED, MOST_TRIED, TRIED_NUMBERS = 25, 200, 2**23
+# Fewer parameters are not worth the time that numba takes to load.
+LEAST_COMPILED = 1_000
 # Rows of as many float32 numbers begin at addresses alike for vector units.
 ALIGNED = 16
 
@@ -159,6 +162,9 @@ class RecordGradients:
         gradient that is not finite counts as zero. Integers add up exactly in any order, so two sums that
         differ by one record differ by its truncated gradient, whose norm is at most bound / unit.
         """
+        if self.device.type == "cpu" and sum(self.sizes) >= LEAST_COMPILED and can_compile():
+            each = [unit] * len(y) if isinstance(unit, float) else unit.tolist()
+            return self._compiled_sums(self._all_parts(thetas, x, y), present, bounds, each)
         rows = self.rows(thetas, x, y).double()
         with torch.no_grad():
             norms = torch.linalg.vector_norm(rows, dim=2)
@@ -168,6 +174,20 @@ class RecordGradients:
             units = unit if isinstance(unit, float) else unit[:, None]
             # To integers, which cuts off what is behind the point.
             return rows.mul_((factors / units)[..., None]).long().sum(dim=1)
+
+    def _compiled_sums(
+        self, parts: Sequence[Part], present: torch.Tensor, bounds: torch.Tensor, units: Sequence[float]
+    ) -> torch.Tensor:
+        """Return the sums of :meth:`truncated_sums` by compiled loops, with products exact in float64."""
+        with torch.no_grad():
+            exact = [Rows(part.written_out()) if isinstance(part, OuterSum) else part for part in parts]
+            squares = torch.zeros(present.numel(), dtype=torch.float64)
+            for part in exact:
+                part.add_squares(squares)
+            norms = squares.sqrt().view(present.shape)
+            usable = present & norms.isfinite()
+            factors = (EXACT_SLACK * bounds[:, None] / norms).clamp(max=1.0).masked_fill(~usable, 0.0)
+            return torch.cat([part.truncated(factors, units) for part in exact], dim=1)
 
     def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return every record's gradient without clipping.

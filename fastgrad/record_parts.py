@@ -14,7 +14,9 @@ places of all records.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy.typing as npt
 import torch
 
 from fastgrad.tape import Product
@@ -49,6 +51,25 @@ class Rows:
             sums = (factors[:, None] @ self.values.view(clients, width, -1))[:, 0]
         return sums if self.arranged is None else self.arranged(sums)
 
+    def add_squares(self, squares: torch.Tensor) -> None:
+        """Add each record's squared gradient norm to `squares`, float64, by loops that treat rows alike."""
+        from fastgrad.layer import add_squares
+
+        add_squares(flat(self.values), flat(squares))
+
+    def truncated(self, factors: torch.Tensor, units: Sequence[float]) -> torch.Tensor:
+        """Return every client's sum of its records' gradients times factors, each truncated to units, int64.
+
+        On a CPU; `factors`: float64, shape (clients, records). A record of factor 0 is skipped.
+        """
+        from fastgrad.layer import add_truncated
+
+        total = torch.zeros(len(factors), self.values.shape[1], dtype=torch.int64)
+        values = self.values.view(*factors.shape, -1)
+        for own, rows, given, unit in zip(total, values, factors, units, strict=True):
+            add_truncated(flat(rows), flat(given), unit, flat(own))
+        return total if self.arranged is None else self.arranged(total)
+
     def without(self, records: torch.Tensor) -> "Rows":
         """Return the gradients, with zeros in place of those of the given records."""
         return Rows(self.values.masked_fill(records[:, None], 0.0), self.arranged)
@@ -82,6 +103,23 @@ class Outer:
             return (outputs.T @ self.inputs).reshape(1, -1)
         together = outputs.view(clients, width, -1).transpose(1, 2) @ self.inputs.view(clients, width, -1)
         return together.flatten(1)
+
+    def add_squares(self, squares: torch.Tensor) -> None:
+        """Add each record's squared gradient norm to `squares`, as `Rows.add_squares` does."""
+        from fastgrad.layer import add_outer_squares
+
+        of_inputs = torch.zeros_like(squares)
+        add_outer_squares(flat(self.outputs), flat(self.inputs), flat(squares), flat(of_inputs))
+
+    def truncated(self, factors: torch.Tensor, units: Sequence[float]) -> torch.Tensor:
+        """Return the sums that `Rows.truncated` returns; no gradient is written out."""
+        from fastgrad.layer import add_truncated_outer
+
+        outputs, inputs = (each.view(*factors.shape, -1) for each in (self.outputs, self.inputs))
+        total = torch.zeros(len(factors), outputs.shape[2] * inputs.shape[2], dtype=torch.int64)
+        for own, left, right, given, unit in zip(total, outputs, inputs, factors, units, strict=True):
+            add_truncated_outer(flat(left), flat(right), flat(given), unit, flat(own))
+        return total
 
     def without(self, records: torch.Tensor) -> "Outer":
         zeroed = (each.masked_fill(records[:, None], 0.0) for each in (self.outputs, self.inputs))
@@ -158,6 +196,11 @@ def norms_of(values: torch.Tensor) -> torch.Tensor:
     """Return L2 norms of rows in float64, in which no square of a float32 entry underflows."""
     norms: torch.Tensor = torch.linalg.vector_norm(values, dim=1, dtype=torch.float64)
     return norms
+
+
+def flat(values: torch.Tensor) -> npt.NDArray[Any]:
+    """Return numbers on a CPU as the flat array that compiled loops take."""
+    return values.detach().contiguous().view(-1).numpy()
 
 
 Part = Rows | Outer | OuterSum

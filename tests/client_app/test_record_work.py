@@ -9,6 +9,7 @@ import torch
 
 from fastgrad.modules import cross_entropy
 from fastgrad.record_gradients import RecordGradients
+from fastgrad.record_parts import Rows
 from gdpfed.clients.noise import secret_bits
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.record_forms import gradients_of
@@ -179,8 +180,8 @@ def sums_with_and_without(order, encoding, scales, rng):
         def records_at_once(self, least_bytes=0):
             return 5
 
-        def rows(self, thetas, x, y):
-            return self.values[y]
+        def parts(self, thetas, x, y):
+            return [Rows(self.values[y])]
 
     def take(places):
         return torch.from_numpy(places), torch.from_numpy(places)
