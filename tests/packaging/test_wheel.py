@@ -3,9 +3,9 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
 from pathlib import Path
 from zipfile import ZipFile
@@ -68,8 +68,7 @@ def sources(tmp_path_factory):
     folder, dist = tmp_path_factory.mktemp("published") / "wheel", tmp_path_factory.mktemp("sdist")
     write_published(PROJECT, folder)
     (archive,) = built("sdist", folder, dist)
-    with tarfile.open(archive) as file:
-        file.extractall(dist, filter="data")
+    shutil.unpack_archive(archive, dist)
     (unpacked,) = (each for each in dist.iterdir() if each.is_dir())
     return unpacked
 
