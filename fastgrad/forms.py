@@ -75,10 +75,8 @@ def record_gradients(
         ):
             continue
         form.model.train()
-        sums = (total, truncated.to(total.dtype))
-        if _agree(rows, expected, form.sizes) and all(
-            _agree(each, expected_sum, form.sizes) for each in sums
-        ):
+        pairs = (rows, expected), (total, expected_sum), (truncated.to(total.dtype), expected_sum)
+        if all(_agree(found, right, form.sizes) for found, right in pairs):
             form.form += without
             form.trial = trial
             return form

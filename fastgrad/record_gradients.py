@@ -168,9 +168,8 @@ class RecordGradients:
         rows = self.rows(thetas, x, y).double()
         with torch.no_grad():
             norms = torch.linalg.vector_norm(rows, dim=2)
-            usable = present & norms.isfinite()
-            rows.masked_fill_(~usable[..., None], 0.0)
-            factors = (EXACT_SLACK * bounds[:, None] / norms).clamp(max=1.0).masked_fill(~usable, 0.0)
+            rows.masked_fill_(~norms.isfinite()[..., None], 0.0)
+            factors = _exact_factors(norms, present, bounds)
             units = unit if isinstance(unit, float) else unit[:, None]
             # To integers, which cuts off what is behind the point.
             return rows.mul_((factors / units)[..., None]).long().sum(dim=1)
@@ -185,8 +184,7 @@ class RecordGradients:
             for part in exact:
                 part.add_squares(squares)
             norms = squares.sqrt().view(present.shape)
-            usable = present & norms.isfinite()
-            factors = (EXACT_SLACK * bounds[:, None] / norms).clamp(max=1.0).masked_fill(~usable, 0.0)
+            factors = _exact_factors(norms, present, bounds)
             return torch.cat([part.truncated(factors, units) for part in exact], dim=1)
 
     def rows(self, thetas: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -310,6 +308,12 @@ class RecordGradients:
     ) -> torch.Tensor:
         outputs = functional_call(self.model, parameters, (x[None],))
         return self.loss(outputs, y[None])[0]
+
+
+def _exact_factors(norms: torch.Tensor, present: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
+    """Return float64 factors that shorten gradients to their client's bound; 0 where absent or not finite."""
+    factors = (EXACT_SLACK * bounds[:, None] / norms).clamp(max=1.0)
+    return factors.masked_fill(~(present & norms.isfinite()), 0.0)
 
 
 def _like(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

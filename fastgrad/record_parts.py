@@ -14,9 +14,7 @@ places of all records.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy.typing as npt
 import torch
 
 from fastgrad.tape import Product
@@ -53,21 +51,21 @@ class Rows:
 
     def add_squares(self, squares: torch.Tensor) -> None:
         """Add each record's squared gradient norm to `squares`, float64, by loops that treat rows alike."""
-        from fastgrad.layer import add_squares
+        from fastgrad.layer import add_squares, flat
 
-        add_squares(flat(self.values), flat(squares))
+        add_squares(flat(self.values.detach().contiguous()), squares.numpy())
 
     def truncated(self, factors: torch.Tensor, units: Sequence[float]) -> torch.Tensor:
         """Return every client's sum of its records' gradients times factors, each truncated to units, int64.
 
         On a CPU; `factors`: float64, shape (clients, records). A record of factor 0 is skipped.
         """
-        from fastgrad.layer import add_truncated
+        from fastgrad.layer import add_truncated, flat
 
         total = torch.zeros(len(factors), self.values.shape[1], dtype=torch.int64)
-        values = self.values.view(*factors.shape, -1)
+        values = self.values.detach().contiguous().view(*factors.shape, -1)
         for own, rows, given, unit in zip(total, values, factors, units, strict=True):
-            add_truncated(flat(rows), flat(given), unit, flat(own))
+            add_truncated(flat(rows), given.numpy(), unit, own.numpy())
         return total if self.arranged is None else self.arranged(total)
 
     def without(self, records: torch.Tensor) -> "Rows":
@@ -106,19 +104,20 @@ class Outer:
 
     def add_squares(self, squares: torch.Tensor) -> None:
         """Add each record's squared gradient norm to `squares`, as `Rows.add_squares` does."""
-        from fastgrad.layer import add_outer_squares
+        from fastgrad.layer import add_outer_squares, flat
 
-        of_inputs = torch.zeros_like(squares)
-        add_outer_squares(flat(self.outputs), flat(self.inputs), flat(squares), flat(of_inputs))
+        outputs, inputs = (each.detach().contiguous() for each in (self.outputs, self.inputs))
+        add_outer_squares(flat(outputs), flat(inputs), squares.numpy(), torch.zeros_like(squares).numpy())
 
     def truncated(self, factors: torch.Tensor, units: Sequence[float]) -> torch.Tensor:
         """Return the sums that `Rows.truncated` returns; no gradient is written out."""
-        from fastgrad.layer import add_truncated_outer
+        from fastgrad.layer import add_truncated_outer, flat
 
-        outputs, inputs = (each.view(*factors.shape, -1) for each in (self.outputs, self.inputs))
+        both = (self.outputs, self.inputs)
+        outputs, inputs = (each.detach().contiguous().view(*factors.shape, -1) for each in both)
         total = torch.zeros(len(factors), outputs.shape[2] * inputs.shape[2], dtype=torch.int64)
         for own, left, right, given, unit in zip(total, outputs, inputs, factors, units, strict=True):
-            add_truncated_outer(flat(left), flat(right), flat(given), unit, flat(own))
+            add_truncated_outer(flat(left), flat(right), given.numpy(), unit, own.numpy())
         return total
 
     def without(self, records: torch.Tensor) -> "Outer":
@@ -196,11 +195,6 @@ def norms_of(values: torch.Tensor) -> torch.Tensor:
     """Return L2 norms of rows in float64, in which no square of a float32 entry underflows."""
     norms: torch.Tensor = torch.linalg.vector_norm(values, dim=1, dtype=torch.float64)
     return norms
-
-
-def flat(values: torch.Tensor) -> npt.NDArray[Any]:
-    """Return numbers on a CPU as the flat array that compiled loops take."""
-    return values.detach().contiguous().view(-1).numpy()
 
 
 Part = Rows | Outer | OuterSum

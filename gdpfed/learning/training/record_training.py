@@ -211,20 +211,37 @@ def _sums_as_they_are(
 
     The gradients of a convex loss are within its bound. To clip them, if by a hair, could expand distances.
     """
-    total = torch.zeros_like(thetas)
     models = thetas.float() if bound == "step" else thetas
 
-    def sums_of(one: Pass) -> tuple[slice | list[int], torch.Tensor]:
+    def sums_of(one: Pass, among: Rows) -> torch.Tensor:
         clients, places, present, rows = one
-        among = slice(None) if len(clients) == len(holders) else clients
         x, y = _taken(take, places, rows)
         if bound == "convex":
             x = x.double()
         unbounded = models.new_full((len(clients),), inf)
-        return among, gradients.clipped_sums(models[among], x, y, _on(present, models), unbounded)
+        return gradients.clipped_sums(models[among], x, y, _on(present, models), unbounded)
 
-    passes = _passes(gradients, holders, [holder.draw() for holder in holders])
-    for among, sums in _side_by_side(sums_of, passes, gradients.device):
+    return _added_up(gradients, holders, torch.zeros_like(thetas), sums_of)
+
+
+def _added_up(
+    gradients: RecordGradients,
+    holders: Sequence[RecordHolder],
+    total: torch.Tensor,
+    sums_of: Callable[[Pass, Rows], torch.Tensor],
+    least_bytes: int = 0,
+) -> torch.Tensor:
+    """Draw a batch for each client, and add the sums of all passes over the batches to `total`; return it.
+
+    `total`: shape (clients, d). `sums_of`: returns the sums of a pass, given its clients' rows of `total`.
+    """
+
+    def of_pass(one: Pass) -> tuple[Rows, torch.Tensor]:
+        among: Rows = slice(None) if len(one[0]) == len(holders) else one[0]
+        return among, sums_of(one, among)
+
+    passes = _passes(gradients, holders, [holder.draw() for holder in holders], least_bytes)
+    for among, sums in _side_by_side(of_pass, passes, gradients.device):
         total[among] += sums
     return total
 
@@ -266,19 +283,14 @@ def _integer_sums(
     """Return the sums of :func:`exact_sums`, (clients, d), if each client has its own model in `thetas`."""
     total = torch.zeros(thetas.shape, dtype=torch.int64, device=gradients.device)
 
-    def sums_of(one: Pass) -> tuple[slice | list[int], torch.Tensor]:
+    def sums_of(one: Pass, among: Rows) -> torch.Tensor:
         clients, places, present, rows = one
         limits = torch.tensor([bounds[k] for k in clients], dtype=torch.float64, device=thetas.device)
-        among = slice(None) if len(clients) == len(holders) else clients
         x, y = _taken(take, places, rows)
         units = unit if isinstance(unit, float) else unit[clients]
-        return among, gradients.truncated_sums(thetas[among], x, y, _on(present, thetas), limits, units)
+        return gradients.truncated_sums(thetas[among], x, y, _on(present, thetas), limits, units)
 
-    batches = [holder.draw() for holder in holders]
-    passes = _passes(gradients, holders, batches, least_bytes=EXACT_BYTES * thetas.shape[1])
-    for among, sums in _side_by_side(sums_of, passes, gradients.device):
-        total[among] += sums
-    return total
+    return _added_up(gradients, holders, total, sums_of, EXACT_BYTES * thetas.shape[1])
 
 
 def _taken(take: Take, places: Positions, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
