@@ -13,6 +13,7 @@ help:
 	@echo "make test    linters, types, import contracts and all tests, one real flwr run included"
 	@echo "make bench   the same as make bench-overhead: secure aggregation on, off, and Flower's echo, side by side"
 	@echo "make bench-NAME     one benchmark, python -m benchmarks.NAME; OPTIONS=\"--write DOC\" puts its table into DOC"
+	@echo "make bench-all      every table of the pages on speed again; needs hours and a quiet machine"
 	@echo "make bench-smoke    every benchmark at tiny size, rivals included: does each still run?"
 	@echo "make bench-methods  final accuracy of every method on the digits"
 	@echo "make bench-secagg   secure aggregation against its cipher and Flower's SecAgg+"
@@ -140,7 +141,7 @@ bench-simulation: pfl-environment
 
 bench-records: opacus-environment
 
-bench-smoke: pfl-environment opacus-environment
+bench-smoke bench-all: pfl-environment opacus-environment
 
 pfl-environment: venv
 	$(UV) sync --frozen --quiet --project benchmarks/simulation/pfl_environment
