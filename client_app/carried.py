@@ -144,7 +144,7 @@ def terms_in(content: RecordDict) -> Terms:
     record = values_in(content, TERMS_RECORD)
     if record is None:
         raise BudgetRefusedError(
-            f"the message lacks the record {TERMS_RECORD}, without which nothing is sent"
+            f"the message lacks the record {TERMS_RECORD}: run one version on server and nodes"
         )
     return Terms.from_scalars(dict(record))
 

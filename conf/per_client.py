@@ -18,7 +18,7 @@ KEYS = ("privacy.client_budgets", "privacy.client_records", "privacy.client_aver
 WHOLE = ("privacy.client_records",)
 DISTRIBUTIONS = ("uniform", "loguniform")
 MOST_BYTES = 1 << 26
-FORMS = "a list, a file with one number a line, or a distribution, as in loguniform(0.5,8)"
+FORMS = "a list, a file with one number on each line, or a distribution, as in loguniform(0.5,8)"
 NAMED = ("privacy.client_budgets",)
 """Settings that may map client names to numbers, as in {bonn: 1, fulda: 6}."""
 
@@ -119,7 +119,7 @@ def _read(key: str, file: Path) -> list[float]:
         if not file.is_file():
             raise ConfigError(f"{key}={file} is not a file: give {FORMS}")
         if file.stat().st_size > MOST_BYTES:
-            raise ConfigError(f"{key}={file} is larger than {MOST_BYTES >> 20} MB: give one number a line")
+            raise ConfigError(f"{key}={file} is larger than {MOST_BYTES >> 20} MB: give one number per line")
         lines = file.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{key}={file} cannot be read: {error}") from None

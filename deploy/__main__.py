@@ -84,7 +84,7 @@ def text_of(options: argparse.Namespace, words: Sequence[str]) -> str:
 def _tree(options: argparse.Namespace) -> Tree:
     if options.edges is None:
         if options.host is not None or options.trusted_edges:
-            raise TopologyError("--host and --trusted-edges go with --edges: say how many there are")
+            raise TopologyError("--host and --trusted-edges need --edges: give the number of edges")
         place = _place(options, GATE)
         return compose_file(federation_of(options), party=options.party, place=place, cuda=options.cuda)
     place = _place(options, CLOUD_HOST)

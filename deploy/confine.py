@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _start(options: argparse.Namespace) -> None:
     if reason := lacking():
         if options.require:
-            raise InputError(f"--require: {reason}; take another kernel, or leave it out")
+            raise InputError(f"--require: {reason}: use another kernel, or leave --require out")
         print(f"deploy: {reason}", file=sys.stderr)
     if landlock_version():
         confine(options.read, options.write, options.connect, options.bind)

@@ -277,7 +277,7 @@ def check_roots(file: Path) -> None:
         return
     raise CredentialsError(
         f"{file} holds no certificate that the SuperNode can trust ({reason}): put the server's "
-        "superlink-ca.crt, in PEM, into public/ and run python -m deploy.init again; several may stand in it"
+        "superlink-ca.crt (PEM, one certificate or several) into public/, and run python -m deploy.init again"
     )
 
 

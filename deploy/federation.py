@@ -136,9 +136,9 @@ class Federation:
         if most_rounds is not None and most_rounds < 1:
             raise TopologyError(f"--max-participations {most_rounds} must be at least 1")
         if bool(aversions) != bool(first_budgets):
-            raise TopologyError("nodes play with both, --aversions and --first-budgets: give both or neither")
+            raise TopologyError("--aversions and --first-budgets belong together: give both or neither")
         if aversions and not self.about_records:
-            raise TopologyError("nodes play about budgets of their records: give --unit record")
+            raise TopologyError("--aversions is for budgets of records, not of clients: give --unit record")
         for value in aversions:
             if not 0 < value < 1:
                 raise TopologyError(f"--aversions has {value:g}; each must lie in (0, 1)")

@@ -78,7 +78,7 @@ def check_wall(federation: Federation, options: argparse.Namespace, console: Con
     """
     reason = "without a guard an app holds what is its node's" if federation.unguarded else lacking()
     if reason and options.require_wall:
-        raise InputError(f"--require-wall: {reason}; start it elsewhere, or leave this option out")
+        raise InputError(f"--require-wall: {reason}: change that, or leave --require-wall out")
     if reason:
         console.print(f"no wall around the app: {reason}", soft_wrap=True)
 
@@ -124,7 +124,7 @@ def own_files(folder: Path | None, federation: Federation) -> list[Path]:
     if len(files) != len(federation.nodes) or len(kinds) != 1:
         raise ConfigError(
             f"--data {folder} has {len(files)} files of {len(kinds)} kinds for {len(federation.nodes)} "
-            "nodes: put one file of examples a node there, all of one ending"
+            "nodes: put one file of examples for each node there, all with the same ending"
         )
     return files
 

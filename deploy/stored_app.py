@@ -61,8 +61,8 @@ def store_app(database: Path, bundle: bytes, signed: SignedApp, consortium_key: 
             session.add(app)
     except (SQLAlchemyError, TypeError) as error:
         raise SuperLinkError(
-            f"--database {database} takes no app from Flower {package_version} ({_first_line(error)}): run "
-            "SuperLink and train with the Flower of uv.lock"
+            f"--database {database} cannot store an app of Flower {package_version} ({_first_line(error)}): "
+            "run the SuperLink and this command with the Flower version of uv.lock"
         ) from None
     finally:
         engine.dispose()

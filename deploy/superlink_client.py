@@ -123,7 +123,7 @@ class SuperLinkClient:
         if len(named) != 1:
             known = ", ".join(node.name or str(node.node_id) for node in nodes)
             raise SuperLinkError(
-                f"{name} is the name of {len(named)} nodes: name one by its id; registered are "
+                f"{len(named)} registered nodes are called {name}: give the id of one node; registered are "
                 f"{known or 'none'}"
             )
         self._unregister(named[0])
@@ -143,9 +143,9 @@ class SuperLinkClient:
             if time.monotonic() > deadline:
                 raise SuperLinkError(
                     f"{online} of {num_nodes} nodes are online after {timeout_seconds:g} s; "
-                    f"away are {', '.join(away) or 'none'} of {len(nodes)} that are registered: "
-                    "look at the logs of their SuperNodes, and at the clocks of their hosts: the SuperLink "
-                    "refuses a node whose clock is not its own"
+                    f"not online are {', '.join(away) or 'none'} of {len(nodes)} registered nodes: "
+                    "read the logs of their SuperNodes, and compare the clocks of the hosts: the SuperLink "
+                    "refuses a node whose clock differs from its own"
                 )
             time.sleep(POLL_SECONDS)
 
@@ -160,7 +160,7 @@ class SuperLinkClient:
                 )
             )
         if not started.HasField("run_id"):
-            raise SuperLinkError(f"the SuperLink took no run of {app}: its log says why")
+            raise SuperLinkError(f"the SuperLink did not accept a run of {app}: see its log")
         return str(started.run_id)
 
     def follow(self, command: Sequence[str], name: str, run_id: str | None = None) -> None:
@@ -177,7 +177,7 @@ class SuperLinkClient:
             started = _STARTED.search(line)
             run_id, shown = (started[1], 0) if started else (run_id, shown + 1)
         if run_id is None:
-            raise SuperLinkError("Flower did not take the run: its output is above")
+            raise SuperLinkError("Flower did not submit the run: see its output above")
         while (run := self.status(run_id)).status != FINISHED:
             print(f"the SuperLink has broken off the log of run {run_id}, which goes on", flush=True)
             for line in islice(self._lines("log", run_id, CONNECTION, "--stream"), shown, None):
@@ -186,8 +186,8 @@ class SuperLinkClient:
         if run.sub_status != COMPLETED:
             raise SuperLinkError(
                 f"run {run_id} ended as {FINISHED}:{run.sub_status} ({run.details or 'no details'}); "
-                f"if it had begun, continue it with run.resume={name}: nodes keep what its rounds have taken "
-                "of their budgets, of few large steps nearly all with the first, and a new run takes more "
+                f"if its first round had begun, continue it with run.resume={name}: what its rounds have "
+                "cost stays charged to the budgets of the nodes, and a new run would cost more "
                 f"('audit /runs/{name}' says how much)"
             )
 

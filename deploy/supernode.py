@@ -112,8 +112,8 @@ class AppGate:
             write_whole(self.seen_file, json.dumps(seen).encode() + b"\n")
         except OSError as error:
             raise AppSignatureError(
-                f"{self.seen_file} cannot be written: {error.strerror}; this node runs no app whose version "
-                "it cannot keep: make room there"
+                f"{self.seen_file} cannot be written: {error.strerror}; without it no app is run, since the "
+                "version of the app cannot be recorded: free space there"
             ) from None
 
     def _seen(self) -> tuple[int, dict[str, str]]:
@@ -156,7 +156,7 @@ def guarded(pull: Callable[..., int | None], gate: AppGate) -> Callable[..., int
                 if sha256(fab.content).hexdigest() != fab_hash:
                     raise AppSignatureError(
                         f"the SuperLink sent another app than the one with SHA-256 {fab_hash[:12]} that the "
-                        "run names: its operator submits the run anew"
+                        "run names: ask the SuperLink's operator to submit the run again"
                     )
                 gate.admit(
                     fab.content, fab.verifications, runs[run_id].override_config, others["node_config"]
@@ -237,7 +237,7 @@ def start(options: argparse.Namespace, flower: Sequence[str]) -> None:
     for file in (options.consortium, options.roster):
         if not file.is_file():
             raise LaunchError(
-                f"{file} is not there yet, and says which apps this node runs: put the consortium's "
+                f"{file} is missing, and this node checks the apps that it runs by it: put the consortium's "
                 f"{file.name} into public/, and run python -m deploy.init again"
             )
     key = public_key_of(str(options.consortium))

@@ -113,7 +113,7 @@ def read_roster(path: Path, consortium_key: bytes) -> Roster:
         ) from None
     except RosterError as error:
         raise IdentityError(
-            f"{path} is not a roster to go by: {error}; ask the consortium for its signed roster again"
+            f"{path} cannot be used as a roster: {error}; ask the consortium for its signed roster again"
         ) from None
 
 

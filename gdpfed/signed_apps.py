@@ -76,7 +76,7 @@ class AppStatement:
                 else isinstance(value, str) and re.fullmatch(kind, value, re.ASCII)
             )
             if not fits:
-                raise AppSignatureError(f"{value!r} is not a {field.name} of a signed app: sign it anew")
+                raise AppSignatureError(f"{value!r} is not a {field.name} of a signed app: sign it again")
 
     @property
     def release(self) -> tuple[int, ...]:

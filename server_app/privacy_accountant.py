@@ -103,7 +103,7 @@ class LedgerAccountant:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a saved state; raise PrivacyError if it is damaged or of another configuration."""
         if set(state) != {"config", "charges"} or state["config"] != asdict(self._config):
-            raise PrivacyError("this state is of another accountant or configuration: open that one anew")
+            raise PrivacyError("this state is of another accountant or configuration: open it with those")
         charges = [charge_from_dict(charge) for charge in state["charges"]]
         self._charges = charges
 

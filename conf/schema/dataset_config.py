@@ -83,7 +83,7 @@ class DatasetConfig:
     def _validate_partition(self) -> None:
         for partition, key, wanted, example in (
             ("dirichlet", "dirichlet_alpha", "a positive concentration", "0.5"),
-            ("shards", "shards", "a positive number a client", "2"),
+            ("shards", "shards", "a positive number for each client", "2"),
         ):
             value = getattr(self, key)
             if self.partition == partition:
@@ -109,7 +109,7 @@ class DatasetConfig:
         weights = self.class_weights
         require(
             weights is None or all(0 < weight < float("inf") for weight in weights),
-            f"dataset.class_weights={weights} must be positive numbers, one a class, as in "
+            f"dataset.class_weights={weights} must be positive numbers, one for each class, as in "
             "'dataset.class_weights=[1,3]'",
         )
         require(

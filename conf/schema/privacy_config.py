@@ -85,7 +85,7 @@ class PrivacyConfig:
         rates = self.sampling_rates
         require(
             are_numbers(rates) or rates in SAMPLING_RATE_CHOICES,
-            f"privacy.sampling_rates={rates} is not known: use auto, paper or one number a group, "
+            f"privacy.sampling_rates={rates} is not known: use auto, paper or one number for each group, "
             "as in privacy.sampling_rates=[0.01,0.02,0.03]",
         )
         self._validate_budgets()
@@ -130,7 +130,7 @@ class PrivacyConfig:
         )
         require(
             aversions is None or all(0 < aversion < 1 for aversion in aversions),
-            f"privacy.client_aversions={_short(aversions)} must lie in (0, 1), one a client",
+            f"privacy.client_aversions={_short(aversions)} must lie in (0, 1), one for each client",
         )
 
     def _validate_unit(self) -> None:
@@ -196,7 +196,7 @@ class PrivacyConfig:
     def _validate_budgets(self) -> None:
         require(
             self.budgets == CLIENTS or are_numbers(self.budgets),
-            f"privacy.budgets={self.budgets} is neither {CLIENTS} nor one number a group, "
+            f"privacy.budgets={self.budgets} is neither {CLIENTS} nor one number for each group, "
             "as in privacy.budgets=[1,3,6]",
         )
         for epsilon in () if self.budgets == CLIENTS else self.budgets:

@@ -122,7 +122,7 @@ def _check_page(directory: Path) -> Iterator[str]:
         return
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise AuditError(
-            f"{seal} holds no hashes of a page ({type(error).__name__}): {again}: restore it from a copy"
+            f"{seal} holds no hashes of a page ({type(error).__name__}): restore it from a copy, or {again}"
         ) from None
     if page_digest != _sha256(page):
         yield f"{PAGE_FILE} is not the page that was written, of which {PAGE_SEAL_FILE} has a hash: {again}"

@@ -104,7 +104,7 @@ def check_picture(path: Path) -> None:
         raise ConfigError(f"--output={path} must be a .png file in a directory that exists")
     if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
         raise ConfigError(
-            f"--output={path}: {path.absolute().parent} may not be written by you: name a file elsewhere"
+            f"--output={path}: you may not write to {path.absolute().parent}: name a file elsewhere"
         )
 
 

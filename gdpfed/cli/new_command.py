@@ -23,7 +23,7 @@ HEADER = """\
 """
 DATA = {
     "digits": "handwritten digits, which are bundled",
-    "csv": "your own table, CSV or Parquet, or a folder with one a party",
+    "csv": "your own table, CSV or Parquet, or a folder with one for each party",
     "npz": "your own arrays",
     "image_folder": "your own pictures, a folder a class",
 }
@@ -135,7 +135,7 @@ def _execute(options: argparse.Namespace) -> int:
     if path.exists():
         raise ConfigError(f"{path} is there already: name another file, or remove it")
     if not options.yes and not sys.stdin.isatty():
-        raise InputError("gdpfed new asks on a terminal: say --yes, and answers as options, for a script")
+        raise InputError("gdpfed new asks its questions on a terminal: in a script give --yes and options")
     import gdpfed.methods  # noqa: F401 - hands the methods to conf
     from conf.load import load
     from gdpfed.cli.settings_file import settings_in

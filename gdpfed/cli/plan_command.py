@@ -108,8 +108,8 @@ def _execute(options: argparse.Namespace) -> int:
         method.draw_plan(picture) or report_of(method.plan).draw(method.plan, party_names(config), picture)
     ):
         raise ConfigError(
-            f"--output={picture}: this plan has no picture, since no turns are planned; with "
-            "privacy.against=everyone it has one, and method=fedpcs, --price and --epsilons have theirs"
+            f"--output={picture}: this plan has no picture: leave --output out; there are pictures with "
+            "privacy.against=everyone, method=fedpcs, --price and --epsilons"
         )
     if options.json:
         plan = method.plan

@@ -66,8 +66,8 @@ def _execute(options: argparse.Namespace) -> int:
     if len(done) < (last := resolved.run.last_round) and not (directory / MODEL_FILE).is_file():
         # On a busy machine Flower's log can end before the line that says why.
         raise LaunchError(
-            f"Flower's run ended after {len(done)} of {last} rounds, and its log does not say why: free the "
-            f"machine, and go on by run.resume={directory} or, without rounds, begin anew"
+            f"Flower's run ended after {len(done)} of {last} rounds, and its log does not say why: end other "
+            f"programs here, and continue with run.resume={directory}, or begin again if no round was done"
         )
     for line in re.findall(WEAK_DATA.format(r"(.+)"), log):
         console.print(line)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from conf.schema import Config
 
 OWN_DATA = {
-    "csv": "a table, or a folder with one a party",
-    "parquet": "a table, or a folder with one a party",
+    "csv": "a table, or a folder with one for each party",
+    "parquet": "a table, or a folder with one for each party",
     "npz": "the .npz file that holds the data",
     "image_folder": "the directory with the class folders",
     "heart_disease": "the folder with UCI's files processed.cleveland.data and so on",

@@ -72,8 +72,8 @@ def learning_rate_of(config: Config, round_index: int) -> float:
     factor = SCHEDULES.get(own.schedule)(round_index, num_rounds)
     if not 0 < factor < inf:
         raise LearningError(
-            f"training.schedule={own.schedule} is {factor} in round {round_index + 1} of {num_rounds}: "
-            "choose one that is positive and finite"
+            f"training.schedule={own.schedule} gives the factor {factor} in round {round_index + 1} of "
+            f"{num_rounds}: choose a schedule whose factors are positive and finite"
         )
     return float(own.learning_rate * own.learning_rate_decay**round_index * factor)
 
@@ -104,7 +104,7 @@ def record_counts(config: Config) -> npt.NDArray[np.int64]:
     if len(counts) != num_clients:
         raise ConfigError(
             f"privacy.client_records has {len(counts)} entries for dataset.num_clients={num_clients}: give "
-            "one a client"
+            "one for each client"
         )
     empty = np.flatnonzero(counts == 0)
     if empty.size:
@@ -122,6 +122,6 @@ def require_classes(data: Dataset, dataset: str) -> None:
     """
     if not data.labels.is_one_class or data.train.y.ndim > 1:
         raise ConfigError(
-            f"method.client_sampling=fed_cbs balances classes, and a record of dataset={dataset} has not one "
-            "class alone: use method.client_sampling=random"
+            f"method.client_sampling=fed_cbs balances classes, and records of dataset={dataset} do not have "
+            "one class each: use method.client_sampling=random"
         )

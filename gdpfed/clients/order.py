@@ -56,7 +56,7 @@ def stands_out_of_zeros(noise_multiplier: float) -> str:
     if noise_multiplier * LARGEST_RATIO >= 1:
         return ""
     return (
-        f"members may send zeros in a sum with noise of {noise_multiplier:.3g} of its bound, below "
+        f"members may send zeros in a sum whose noise is {noise_multiplier:.3g} of its clipping norm, below "
         f"1/{LARGEST_RATIO:g}: one client's update would stand out"
     )
 
@@ -130,7 +130,7 @@ class TrainingOrder:
     def check_kind(self) -> None:
         """Raise OrderError if the server asks for an unknown kind of computation."""
         if self.work not in WORKS.names():
-            raise OrderError(f"the order's work is {self.work!r}; clients compute {', '.join(WORKS.names())}")
+            raise OrderError(f"the server asks for {self.work!r}; clients compute {', '.join(WORKS.names())}")
 
     @property
     def more_coordinates(self) -> int:
@@ -225,7 +225,7 @@ class TrainingOrder:
         """
         for name in FILL_FIELDS:
             if type(scalars[name]) is not bool:
-                raise OrderError(f"the order's {name} is {scalars[name]!r}; it must be true or false")
+                raise OrderError(f"the server sent {name}={scalars[name]!r}; it must be true or false")
         records = None
         if RECORD_FIELDS.keys() & scalars.keys():
             records = RecordSteps(**{name: scalars[key] for key, name in RECORD_FIELDS.items()})

@@ -23,8 +23,8 @@ from secagg import Encoding
 built_model = lru_cache(maxsize=1)(Task.build_model)
 
 ROWS_OF_PERSONS = (
-    "the columns declare persons, and the order is about rows: several of one person would not be clipped as "
-    "one"
+    "the columns declare persons, and the server asks for single rows, so rows of one person would not be "
+    "clipped together: declare persons in the server's columns, too"
 )
 
 
@@ -100,21 +100,21 @@ def check_numbers(order: TrainingOrder) -> None:
     """Raise OrderError for an unknown kind of computation, or for numbers that do not fit it."""
     kind = order.kind
     if not 0.0 < order.weight < inf:
-        raise OrderError(f"the order's weight is {order.weight}; it must be positive and finite")
+        raise OrderError(f"the server's weight is {order.weight}; it must be positive and finite")
     if not 0.0 < order.norm_factor < inf:
-        raise OrderError(f"the order's norm_factor is {order.norm_factor}; it must be positive and finite")
+        raise OrderError(f"the server's norm_factor is {order.norm_factor}; it must be positive and finite")
     if not 0.0 <= order.indicator_share < 1.0:
-        raise OrderError(f"the order's indicator_share is {order.indicator_share}; it must be in [0, 1)")
+        raise OrderError(f"the server's indicator_share is {order.indicator_share}; it must be in [0, 1)")
     if (order.norm_factor, order.indicator_share) != (1.0, 0.0) and kind != PLAIN:
-        raise OrderError(f"the order's work is {order.work}, and adaptive clipping needs the work update")
+        raise OrderError(f"{order.work} does not go with adaptive clipping: set privacy.clipping=fixed")
     if order.fills and not order.may_fill:
         raise OrderError(
-            "the order asks for zeros in a sum in which, by the same order, nobody may send zeros"
+            "the server asks for zeros in a sum in which it lets nobody send zeros: run one version on both"
         )
     if order.may_fill and (kind.once or kind.on_records or kind.own_noise or order.records or order.taps):
         raise OrderError(
-            "the order lets members send zeros: that goes with rounds of sampled clients alone, not with "
-            f"records, turns or a sum beside the rounds, and its work is {order.work}"
+            f"the server lets members send zeros, and asks for {order.work}: zeros are for rounds of sampled "
+            "clients alone, not for records, scheduled rounds (turns) or a sum beside the rounds"
         )
 
 

@@ -118,26 +118,26 @@ def checked_steps(order: TrainingOrder) -> RecordSteps:
     steps = order.records
     if steps is None:
         raise OrderError(
-            f"the order's work is {order.work} and the order lacks the steps on records: give their "
+            f"the server asks for {order.work} and does not state the steps on records: it must state their "
             "number, batch rates, norm and noise"
         )
     if order.kind.own_noise:
         if steps.noise_multiplier == 0:
             raise OrderError(
-                f"the order's work is {order.work} with a record noise_multiplier of 0: use a positive one, "
-                "or without privacy the work update"
+                f"the server asks for {order.work} on records with noise_multiplier 0: use a positive one, "
+                "or, in a run without privacy, plain updates"
             )
     elif order.kind.window:
         if order.task.by_person:
             raise OrderError(
-                f"the order's work is {order.work} on persons, whose gradient of several rows its bound "
-                "does not cover: protect rows, or use a work that clips by person"
+                f"the server asks for {order.work} on persons, and its privacy bound is for single rows: "
+                "protect rows, or use a method that clips by person, such as dp_sgd"
             )
         _check_window(order, steps)
     elif steps.noise_multiplier != 0 or steps.num_steps != 1:
         raise OrderError(
-            f"the order's work is {order.work} with {steps.num_steps} steps on records and noise_multiplier "
-            f"{steps.noise_multiplier}: it takes one step without noise, which the sum of all clients carries"
+            f"the server asks for {order.work} with {steps.num_steps} steps on records and noise_multiplier "
+            f"{steps.noise_multiplier}: it must be one step without noise, since the sum has the noise"
         )
     return steps
 
@@ -146,18 +146,18 @@ def _check_window(order: TrainingOrder, steps: RecordSteps) -> None:
     """Raise OrderError unless the local steps are plain SGD without noise, as the privacy bound assumes."""
     if steps.noise_multiplier != 0:
         raise OrderError(
-            f"the order's work is {order.work} with a record noise_multiplier of {steps.noise_multiplier}: "
-            "its steps are without noise, which the sum carries"
+            f"the server asks for {order.work} on records with noise_multiplier {steps.noise_multiplier}: "
+            "its steps must be without noise, since the sum has the noise"
         )
     if not order.training.is_sgd:
         raise OrderError(
-            f"the order's work is {order.work} with optimizer {order.training.optimizer} and proximal "
-            f"{order.training.proximal:g}: its bound covers plain steps of sgd alone"
+            f"the server asks for {order.work} with optimizer {order.training.optimizer} and proximal "
+            f"{order.training.proximal:g}: its privacy bound covers plain steps of sgd alone"
         )
     if order.training.momentum != 0:
         raise OrderError(
-            f"the order's work is {order.work} with momentum {order.training.momentum}: momentum carries a "
-            "record on into later steps, which the bound does not cover"
+            f"the server asks for {order.work} with momentum {order.training.momentum}: by momentum a record "
+            "acts in later steps, too, which the privacy bound does not cover; use momentum 0"
         )
 
 
@@ -173,8 +173,8 @@ def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBou
         chance = known.chance_of_long_step(order.training.learning_rate, rate, num_records)
         if chance > RARE_BATCH:
             raise OrderError(
-                f"a step of {order.training.learning_rate:g} at batch rate {rate:g} of {num_records} records "
-                f"expands distances with a chance of {chance:.2g}: use a smaller learning rate"
+                f"learning rate {order.training.learning_rate:g} at batch rate {rate:g} of {num_records} "
+                f"records breaks the privacy bound with a chance of {chance:.2g}: use a smaller learning rate"
             )
 
 
@@ -186,13 +186,13 @@ def check_convex(order: TrainingOrder, bounds: ConvexBounds | None) -> ConvexBou
     steps = checked_steps(order)
     if bounds is None or order.task.loss != "cross_entropy" or order.task.class_weights:
         raise OrderError(
-            f"the order's work is convex_steps and its model {order.task.model} with loss {order.task.loss}: "
-            "only softmax under cross_entropy without class weights is known to be convex and bounded"
+            f"the server asks for convex_steps of {order.task.model} with loss {order.task.loss}: only "
+            "softmax with cross_entropy and without class weights is known to be convex and bounded"
         )
     if not steps.clipping_norm >= bounds.gradient_norm * (1 - 1e-6):
         raise OrderError(
-            f"the order bounds gradients by {steps.clipping_norm:.6g}, and those of its model reach "
-            f"{bounds.gradient_norm:.6g}: raise the order's bound"
+            f"the server bounds gradients by {steps.clipping_norm:.6g}, and those of its model reach "
+            f"{bounds.gradient_norm:.6g}: use a larger clipping norm"
         )
     return bounds
 
@@ -218,7 +218,7 @@ def check_rounding(order: TrainingOrder, theta: npt.NDArray[np.float32], expecte
     """
     steps, eta, convex = checked_steps(order), order.training.learning_rate, order.kind.window == "convex"
     if not 0.0 < eta < inf:
-        raise OrderError(f"the order's learning rate is {eta}: it must be positive and finite")
+        raise OrderError(f"the server's learning rate is {eta}: it must be positive and finite")
     most = steps.num_steps + 1
     largest_step = steps.clipping_norm / (min(steps.batch_rates) if convex else 1.0)
     norm = float(np.linalg.norm(theta.astype(np.float64), axis=-1).max())
@@ -231,8 +231,8 @@ def check_rounding(order: TrainingOrder, theta: npt.NDArray[np.float32], expecte
     slack = (1 / FLOAT_SLACK - 1) * record_move(order.work, steps)
     if not 2 * most * error <= slack:
         raise OrderError(
-            f"steps of {eta:g} from a model of norm {reach:.3g} lie below rounding, and could tell more of a "
-            "record than is accounted: use a larger learning rate or smaller parameters"
+            f"steps of {eta:g} from a model of norm {reach:.3g} are below rounding errors, and could "
+            "reveal more of a record than epsilon counts: use a larger learning rate or smaller parameters"
         )
 
 

@@ -267,8 +267,8 @@ def _check_versions(members: Sequence[_Member]) -> None:
         if there != here:
             ours, theirs = set(here.split(", ")), set(there.split(", "))
             raise ConfigError(
-                f"{name} has {', '.join(sorted(theirs - ours)) or 'less'}, and this process has "
-                f"{', '.join(sorted(ours - theirs)) or 'less'}: install the same on both"
+                f"{name} has {', '.join(sorted(theirs - ours)) or 'fewer packages'}, and this process has "
+                f"{', '.join(sorted(ours - theirs)) or 'fewer packages'}: install the same on both"
             )
     kinds = sorted({kind, *(other for _, other in said.values())})
     if len(kinds) > 1:

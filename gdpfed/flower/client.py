@@ -70,7 +70,7 @@ def private_client(
             raise LearningError(not_known(f"public={kind}", FLOWERS[1:]))
     if bad := sorted(OURS.intersection(public) | {"train"}.intersection(public)):
         raise LearningError(
-            f"public={bad[0]}: budgets pay for such answers, which are not public: leave it out"
+            f"public={bad[0]}: this answer is charged to budgets, so it is not public: leave it out"
         )
     if isinstance(own_settings, str):
         raise LearningError(
@@ -78,8 +78,8 @@ def private_client(
         )
     if bad := sorted(all_settings().keys() & set(own_settings)):
         raise LearningError(
-            f"own_settings={bad[0]}: a node knows this setting, and would not follow it any more: leave it "
-            "out; the app reads it all the same"
+            f"own_settings={bad[0]} is a setting of the node itself, which would then ignore it: leave it "
+            "out; the app can read it anyway"
         )
     return PrivateClientApp(app, frozenset(public), frozenset(own_settings))
 
@@ -109,8 +109,8 @@ class PrivateClientApp(ClientApp):
         if kind not in OURS:
             public = "" if kind == "train" else ", or name it in public= if all that it tells is public"
             raise StandInError(
-                f"{one_line(kind)} is asked of a private client, whose answer no budget would pay for: use "
-                f"the strategy gdpfed.flower.GDPFed{public}"
+                f"{one_line(kind)} is asked of a private client, and the answer would be charged to no "
+                f"budget: use the strategy gdpfed.flower.GDPFed{public}"
             )
         if GUARD_KEY in context.node_config:
             raise StandInError(
@@ -189,7 +189,7 @@ def _asked_of(order: "TrainingOrder") -> "tuple[Layout, dict[str, Any]]":
 
     if order.task.model != MODEL:
         raise StandInError(
-            f"the order's model is {one_line(order.task.model)}, and this client trains its app's own: use "
+            f"the server's model is {one_line(order.task.model)}, and this client trains its app's own: use "
             "the strategy gdpfed.flower.GDPFed"
         )
     options = dict(order.task.model_options)
@@ -198,4 +198,4 @@ def _asked_of(order: "TrainingOrder") -> "tuple[Layout, dict[str, Any]]":
         ConfigRecord(told)
         return Layout.from_json(str(options.get("layout"))), told
     except (ValueError, TypeError, LearningError) as error:
-        raise StandInError(f"the order does not say what is trained: {one_line(str(error))}") from None
+        raise StandInError(f"the server does not say what is trained: {one_line(str(error))}") from None

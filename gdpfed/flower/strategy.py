@@ -125,8 +125,8 @@ class GDPFed(Strategy):
             layout, config = self._configured(initial_arrays, num_rounds, timeout, train_config)
             if evaluate_config:
                 raise ConfigError(
-                    "evaluate_config is given, and no client is asked to evaluate, which no budget would pay "
-                    "for: leave it out, and evaluate on public data by evaluate_fn"
+                    "evaluate_config is given, and no client evaluates, since that would be charged to no "
+                    "budget: leave it out, and evaluate on public data by evaluate_fn"
                 )
             self.summary()
             watch = _Watch(layout, evaluate_fn)
@@ -233,14 +233,14 @@ def _refuse_other_work(config: Config) -> None:
         )
     if config.privacy.sampling in ("fixed_size", "allocation"):
         raise PrivacyError(
-            f"privacy.sampling={config.privacy.sampling} has no proof where clients keep something between "
-            "rounds, as an app's own function may: use privacy.sampling=poisson"
+            f"privacy.sampling={config.privacy.sampling} is not proved for clients that keep something "
+            "between rounds, as an app's own train function may: use privacy.sampling=poisson"
         )
     if not {"client state", "turns"}.intersection(METHODS.get(config.method.name).goes_with):
         able = methods_with("client state", "turns")
         raise ConfigError(
-            f"method={config.method.name} asks for other work than a whole update, which is all that an "
-            f"app's own function answers with: use {able}"
+            f"method={config.method.name} needs more of a client than a whole update, and an app's own "
+            f"train function answers with nothing else: use {able}"
         )
     asked = {
         "run.evaluation": (config.run.evaluation, "server"),

@@ -172,8 +172,8 @@ class Task:
                 ("cross_entropy", "one class") if self.at_every_position else (NEXT_TOKEN, "every position")
             )
             raise LearningError(
-                f"dataset.model={self.model} scores {scored} of an example, which dataset.loss={self.loss} "
-                f"does not learn: set dataset.loss={loss}"
+                f"dataset.model={self.model} gives scores for {scored} of an example, and "
+                f"dataset.loss={self.loss} needs others: set dataset.loss={loss}"
             )
         leave_out(model, self.local_parameters)
         return model
@@ -230,7 +230,7 @@ class Task:
         if declared and wanted and declared != wanted:
             raise LearningError(
                 f"privacy.budgets has {wanted} budgets, and the data declares {declared} groups of records: "
-                "give one budget a group, in the order of the values of record_group"
+                "give each group one budget, in the order of the values of record_group"
             )
 
     def largest_part(self) -> int:

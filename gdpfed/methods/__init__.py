@@ -133,13 +133,13 @@ def _refuse_beside(config: Config, method: type[Method]) -> None:
     if config.privacy.clipping == "adaptive" and "adaptive clipping" not in method.goes_with:
         able = methods_with("adaptive clipping")
         raise ConfigError(
-            f"privacy.clipping=adaptive does not go with method={config.method.name}: one factor moves the "
-            f"norms of one sum under one noise, which {able} have: use one, or privacy.clipping=fixed"
+            f"privacy.clipping=adaptive does not go with method={config.method.name}: it scales all norms "
+            f"by one factor, so a round must have one sum, as {able} have: use one, or privacy.clipping=fixed"
         )
     if config.privacy.against == "everyone" and "turns" not in method.goes_with:
         raise ConfigError(
-            f"privacy.against=everyone does not go with method={config.method.name}: turns and correlated "
-            f"noise are planned for sums of updates, which {methods_with('turns')} have: use one, or "
+            f"privacy.against=everyone does not go with method={config.method.name}: it schedules rounds "
+            f"and correlated noise for sums of updates, as {methods_with('turns')} have: use one of them, or "
             "privacy.against=outsiders"
         )
     if not ("any optimizer" in method.goes_with or config.training.is_sgd):
@@ -161,12 +161,12 @@ def _refuse_client_state(config: Config, method: type[Method]) -> None:
     if "client state" not in method.goes_with:
         able = methods_with("client state")
         raise ConfigError(
-            f"training.client_state={name} does not go with method={config.method.name}: it follows from "
-            f"plain sums of updates, which {able} have; use one, or training.client_state=null"
+            f"training.client_state={name} does not go with method={config.method.name}: it needs plain sums "
+            f"of updates, as {able} have: use one of them, or training.client_state=null"
         )
     if config.training.vote is not None:
         raise ConfigError(
-            f"training.client_state={name} does not go with training.vote, whose trials know nothing of it: "
+            f"training.client_state={name} does not go with training.vote, whose trials do not use it: "
             "leave out one of them"
         )
 
@@ -189,9 +189,9 @@ def _planned(method: type[Method], config: Config) -> Method:
         made.plan = with_held_out(made.plan, by_party=config.run.evaluation_by_party)
     if config.secagg.same_size and reveals_sizes(made.plan, same_size=True):
         raise PrivacyError(
-            f"privacy.sampling={made.plan.law.name} fills no cohort up, so secagg.same_size=true cannot be "
-            "kept: whoever sees the models can tell how many clients are in a round, which epsilon does not "
-            "count. If that may be told, say secagg.same_size=false; else use privacy.sampling=poisson"
+            f"privacy.sampling={made.plan.law.name} cannot give all sums the same number of clients, as "
+            "secagg.same_size=true asks: whoever sees the models can tell this number, and epsilon does not "
+            "count it. If it may be known, set secagg.same_size=false; else use privacy.sampling=poisson"
         )
     return made
 
@@ -209,12 +209,12 @@ def _refuse_with_plan(config: Config, plan: PrivacyPlan) -> None:
     if config.privacy.sampling == "allocation" and plan.mechanism.kind != "allocated_sums":
         raise ConfigError(
             f"privacy.sampling=allocation does not go with method={config.method.name}: it is for sums of "
-            f"updates at one rate a group, which {ALLOCATED} have; use one, or privacy.sampling=poisson"
+            f"updates with a rate for each group, as {ALLOCATED} have: use one, or privacy.sampling=poisson"
         )
     unproved = UNPROVED_OF_STATES.get(plan.law.name)
     if config.training.client_state is not None and plan.private and unproved is not None:
         raise PrivacyError(
-            f"training.client_state={config.training.client_state} has no proof under "
+            f"training.client_state={config.training.client_state} is not proved for "
             f"privacy.sampling={plan.law.name}: the states that clients keep {unproved}. Use "
             "privacy.sampling=poisson, or privacy.against=everyone"
         )

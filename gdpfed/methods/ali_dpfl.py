@@ -227,7 +227,7 @@ def _steps_allowed(config: Config, accountant: Accountant) -> int:
     allowed = paid // (configured_parties(config) or 1)
     if allowed == 0:
         raise PrivacyError(
-            f"epsilon {largest:g} admits not one step at privacy.batch_rate={config.privacy.batch_rate:g} "
+            f"epsilon {largest:g} allows no step at privacy.batch_rate={config.privacy.batch_rate:g} "
             f"and method.noise_multiplier={sigma:g}: use more noise or a smaller batch rate"
         )
     return allowed

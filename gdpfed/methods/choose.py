@@ -97,8 +97,8 @@ def choose(config: Config, overrides: Sequence[str], most_rounds: int = MOST_ROU
         )
     if config.privacy.against == "everyone":
         raise ConfigError(
-            "--choose estimates rounds for a secret sample, not privacy.against=everyone: leave that out, or "
-            "see --compare"
+            "--choose estimates rounds with a secret sample, and privacy.against=everyone has none: use "
+            "privacy.against=outsiders, or --compare"
         )
     if most_rounds < ROUNDS[0]:
         raise ConfigError(

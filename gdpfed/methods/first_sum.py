@@ -35,7 +35,7 @@ def refuse_unpaid(config: Config, setting: str, summed: str) -> None:
         )
     if config.run.mailbox is not None or config.privacy.price is not None:
         key = "run.mailbox" if config.run.mailbox is not None else "privacy.price"
-        raise ConfigError(f"{setting} does not go with {key}, whose budgets do not pay for it: {without}")
+        raise ConfigError(f"{setting} does not go with {key}, which cannot pay for it: leave one of them out")
     clients, least = config.dataset.num_clients, config.secagg.minimum_cohort
     if clients < least:
         raise ConfigError(

@@ -47,7 +47,7 @@ def refuse_unplanned(config: Config, plan: PrivacyPlan) -> None:
     if not isinstance(plan.first, NormHistogram) or plan.works != ("update",):
         raise ConfigError(
             f"{SETTING}={config.privacy.norm_histogram_share:g} does not go with method={config.method.name} "
-            f"and privacy.sampling={config.privacy.sampling}, whose plan has no place for it: use dp_fedavg, "
+            f"and privacy.sampling={config.privacy.sampling}, whose plan cannot charge it: use dp_fedavg, "
             f"pfa, idp_fedavg_* or gdpfed* with privacy.sampling=poisson, {_WITHOUT}"
         )
 

@@ -57,7 +57,7 @@ def configured_groups(config: Config) -> tuple[Group, ...]:
     if len(privacy.client_budgets) != num_clients:
         raise ConfigError(
             f"privacy.client_budgets has {len(privacy.client_budgets)} entries for "
-            f"dataset.num_clients={num_clients}: give one a client"
+            f"dataset.num_clients={num_clients}: give one for each client"
         )
     if privacy.group_edges is not None:
         return form_groups(privacy.client_budgets, edges=privacy.group_edges)
@@ -78,7 +78,7 @@ def _in_order(config: Config, named: Mapping[str, float]) -> list[float]:
         raise ConfigError(
             f"privacy.client_budgets names {', '.join(named)}, and the clients have no names with "
             f"dataset={config.dataset.name} and dataset.partition={config.dataset.partition}: give a list, "
-            "one number a client"
+            "one number for each client"
         )
     return budgets_in_order(names, named)
 

@@ -60,8 +60,8 @@ def group_rates(config: Config, groups: Sequence[Group], *, sparsified: bool) ->
         return given
     if config.method.reweighting != "squared_participation":
         raise ConfigError(
-            f"method.reweighting={config.method.reweighting} makes Problem 1 the same for all rates: "
-            "use squared_participation, or name the rates in privacy.sampling_rates"
+            f"method.reweighting={config.method.reweighting} makes the paper's Problem 1 equal for all rates"
+            ": use squared_participation, or give the rates in privacy.sampling_rates"
         )
     return optimal_sampling_rates(
         groups,

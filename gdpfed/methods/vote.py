@@ -67,7 +67,7 @@ def refuse_vote(config: Config, method: type[Method]) -> None:
     if configured_parties(config):
         raise ConfigError(
             "training.vote is proved for rows, of which each is at one party, and the columns of "
-            f"dataset.path={config.dataset.path} name persons: {without}"
+            f"dataset.path={config.dataset.path} name persons: leave training.vote out"
         )
     refuse_unpaid(config, "training.vote", "votes")
     decays = {setting[VOTABLE.index("learning_rate_decay")] for setting in settings_of(config)}

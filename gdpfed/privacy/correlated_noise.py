@@ -138,7 +138,7 @@ class CorrelatedGaussian(Gaussian):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.noise != "gaussian":
-            raise PrivacyError(f"{self.noise} noise cannot be taken back by parts; use gaussian noise")
+            raise PrivacyError(f"{self.noise} noise cannot be subtracted in parts; use gaussian noise")
         require_count("num_rounds", self.num_rounds)
         for name in ("turns", "taps"):
             if not isinstance(getattr(self, name), list | tuple):

@@ -89,7 +89,7 @@ class Release:
                 continue
             if values.shape != self.clients.shape or not np.all((values > 0) & (values < np.inf)):
                 raise PrivacyError(
-                    f"{self.name}: {name} must be {len(self.clients)} finite numbers above 0, one a client"
+                    f"{self.name}: {name} must be {len(self.clients)} finite numbers above 0, one per client"
                 )
         norms, weights = self.contribution_norms, self.weights
         if self.least_norm is not None and np.any(norms < self.least_norm * (1 - ROUNDING)):

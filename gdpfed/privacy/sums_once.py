@@ -252,8 +252,8 @@ def _event(noise_stddev: float, moves: float) -> Gaussian:
 def broken_once(planned: Once, work: str, noise: str, weight: float) -> str:
     """Return how a client's instructions differ from those of the planned one-time sum; "" if they agree."""
     if once_of(work) != planned or weight != 1:
-        return f"{work} of weight {weight:g} was ordered where the terms say {planned} of weight 1"
-    return "" if noise == "gaussian" else f"{noise} noise was ordered where the terms say gaussian"
+        return f"the server asks for {work} of weight {weight:g} where the terms say {planned} of weight 1"
+    return "" if noise == "gaussian" else f"the server asks for {noise} noise where the terms say gaussian"
 
 
 def noise_of(charges: Sequence[Charge]) -> float:

@@ -219,7 +219,7 @@ def _budgets(budgets: Any, data: "Dataset | None", objects: Mapping[str, Any]) -
         if data is None or data.owners is None or "clients" in objects:
             raise ConfigError(
                 f"budgets names {', '.join(named)}: names need owners= beside data=, and no clients=; "
-                "else give one number a group"
+                "else give one number for each group"
             )
         names = data.owner_names or [str(number) for number in range(int(data.owners.max()) + 1)]
         listed = ",".join(map(repr, budgets_in_order(names, named)))
@@ -242,7 +242,7 @@ def budgets_value(budgets: Any) -> str:
 def _number(value: Any, place: str) -> float:
     if isinstance(value, bool | str) or not hasattr(value, "__float__"):
         raise ConfigError(
-            f"{place} holds {value!r}: give numbers above 0, one a group, or one an owner by name"
+            f"{place} holds {value!r}: give numbers above 0, one for each group, or for each owner by name"
         )
     number = float(value)
     if not 0 < number < float("inf"):

@@ -46,7 +46,7 @@ def mean_worth(found: Sequence[Worth]) -> Worth:
     first = found[0]
     for each in found:
         if [*each.figures] != [*first.figures]:
-            raise ReportError("the runs have not the same models: compare those of one setting")
+            raise ReportError("the runs do not have the same models: compare runs of one setting")
         _refuse_others(each, first)
     figures = {
         model: {
@@ -103,5 +103,5 @@ def _same(one: OfModel, other: OfModel) -> bool:
 def _refuse_others(each: Worth, first: Worth) -> None:
     if each.rows != first.rows:
         raise ReportError(
-            "the runs have not the same parties and test rows: compare those of one data set, party by party"
+            "the runs do not have the same parties and test rows: compare runs on the same data and parties"
         )

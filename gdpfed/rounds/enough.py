@@ -50,24 +50,24 @@ def present_for_a_round(
     if present is not None and not some_sum(plan, secagg, present):
         there = sum(reachable_by_group(plan, present))
         raise RunError(
-            f"round {round_index + 1}: {there} of {plan.num_clients} clients are there, too few for any sum "
-            f"(secagg.minimum_cohort={secagg.minimum_cohort}, secagg.corrupt_tolerance="
-            f"{secagg.corrupt_tolerance:g}) after run.timeout_seconds: nothing is charged for the "
-            f"round; once more of them are there, go on by run.resume={path}"
+            f"round {round_index + 1}: {there} of {plan.num_clients} clients can be reached, too few for any "
+            f"sum (secagg.minimum_cohort={secagg.minimum_cohort}, secagg.corrupt_tolerance="
+            f"{secagg.corrupt_tolerance:g}) after run.timeout_seconds: nothing is charged for the round; "
+            f"when more clients can be reached, continue with run.resume={path}"
         )
     by_group = ", ".join(map(str, reachable_by_group(plan, present)))
     if _reveals_absence(plan, present):
         raise RunError(
-            f"round {round_index + 1}: of the clients of each group {by_group} are there, and "
-            f"privacy.sampling={plan.law.name} draws those that are not as well: how many answer would tell "
-            "who was drawn, which epsilon does not count. Nothing is charged for the round; once all of them "
-            f"are there, go on by run.resume={path}, or begin a new run with privacy.sampling=poisson"
+            f"round {round_index + 1}: only {by_group} clients of the groups can be reached, and "
+            f"privacy.sampling={plan.law.name} draws the others, too: the number of answers would reveal who "
+            "was drawn, which epsilon does not count. Nothing is charged for the round; when all clients can "
+            f"be reached, continue with run.resume={path}, or begin a new run with privacy.sampling=poisson"
         )
     if present is not None and _would_tell(plan, secagg, round_index, present):
         raise RunError(
-            f"round {round_index + 1}: of the clients of each group {by_group} are there, so few that a "
-            "cohort too small could tell who takes part in the other rounds (privacy.sampling=allocation): "
-            f"nothing is charged for the round; once more of them are there, go on by run.resume={path}"
+            f"round {round_index + 1}: only {by_group} clients of the groups can be reached: a cohort may be "
+            "too small, which would reveal who takes part in the other rounds (privacy.sampling=allocation). "
+            f"Nothing is charged for the round; when more can be reached, continue with run.resume={path}"
         )
     return present
 

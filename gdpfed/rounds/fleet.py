@@ -26,7 +26,7 @@ Suffices = Callable[[Collection[int]], bool]
 
 
 NO_SINGLE_UPDATES = (
-    "the server reads every update alone, which nodes do not answer and secure aggregation hides: use gdpfed "
+    "this method reads every single update, which nodes do not send and secure aggregation hides: use gdpfed "
     "simulate with secagg=off"
 )
 

@@ -179,7 +179,7 @@ class RoundLoop:
         if moved.shape == start.shape and moved.dtype.kind in "fiu":
             return moved.astype(np.float32, copy=False)
         said = f"step returned shape {moved.shape} of {moved.dtype}, not {start.shape} of float32"
-        raise RunError(f"method={self.method.name}: {said}; the round is charged. Mend it, then resume")
+        raise RunError(f"method={self.method.name}: {said}; the round is charged. Correct it, then resume")
 
     def released(self, theta: Theta) -> Theta:
         """Return the model to release after the last round, shape (d,)."""

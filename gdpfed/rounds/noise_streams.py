@@ -134,7 +134,7 @@ class NoiseStreams:
         return {key: value for key, value in state.items() if key not in own}
 
 
-ODD_KEYS = "the keys of noise that is to be taken back are not those that this run keeps"
+ODD_KEYS = "the keys of noise that is to be subtracted are not those that this run keeps"
 
 
 def _noise(key: bytes, taps: tuple[float, ...], round_index: int, kept: Mapping[int, NewNoise]) -> SumNoise:

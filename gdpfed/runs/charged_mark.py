@@ -42,15 +42,15 @@ class ChargedMark:
             self.path.parent.mkdir(mode=OWNERS_ALONE, exist_ok=True)
         except OSError as error:
             raise RunError(
-                f"{self.path.parent}, which says how far runs are charged, cannot be made: {error.strerror}; "
-                "name a run.directory in a folder that is yours to write in"
+                f"{self.path.parent}, where charges of runs are counted, cannot be made: {error.strerror}; "
+                "name a run.directory in a folder in which you may write"
             ) from None
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
             if (read_regular(self.path) if self.path.exists() else None) != self._last:
                 raise RunError(
-                    f"another process went on with this run or a copy of it, and has raised {self.path}: "
+                    f"another process has continued this run or a copy of it, as {self.path} shows: "
                     f"{self._run} would release the same rounds again; leave the run to that process"
                 )
             yield
@@ -68,19 +68,19 @@ class ChargedMark:
             most = int(self._last)
         except FileNotFoundError:
             raise RunError(
-                f"run.resume={self._run}: {self.path}, which says how far it was charged, is missing: "
-                "if the directory was moved, move this file with it; a copy is not resumed, since the run "
-                "may have gone on elsewhere"
+                f"run.resume={self._run}: {self.path}, which records how far it was charged, is missing: if "
+                "the directory was moved, move this file with it; a copy cannot be resumed, since the run "
+                "may have been continued elsewhere"
             ) from None
         except (OSError, ValueError) as error:
             raise RunError(
-                f"run.resume={self._run}: {self.path} cannot be read ({error}): put it back"
+                f"run.resume={self._run}: {self.path} cannot be read ({error}): restore it"
             ) from None
         if held < most:
             raise RunError(
-                f"run.resume={self._run} is a copy from before: its ledger holds {held} charges, and the run "
-                f"had {most} ({self.path}): what was released since would be released again; put the newest "
-                "directory back, or start a new run"
+                f"run.resume={self._run} is an older copy: its ledger holds {held} charges, and the run had "
+                f"{most} ({self.path}), so what was released since would be released again; restore the "
+                "newest directory, or start a new run"
             )
 
 

@@ -196,7 +196,7 @@ class RunDirectory:
             was = self._ledger_was
             if was is not None and was != (self.path / LEDGER_FILE).read_bytes():
                 raise RunError(
-                    f"run.resume={self.path}: another process went on with this run meanwhile: resume it anew"
+                    f"run.resume={self.path}: another process has meanwhile continued this run: resume again"
                 )
             yield
         finally:

@@ -149,7 +149,7 @@ def _check(settings: SimulationConfig, device: torch.device) -> None:
     if (settings.workers or 1) > max(LEAST_WORKERS, MOST_WORKERS_A_CORE * cores):
         raise ConfigError(
             f"simulation.workers={settings.workers} is far above the {cores} cores of this machine, and "
-            "slower than one a core: leave it out"
+            "slower than one for each core: leave it out"
         )
 
 

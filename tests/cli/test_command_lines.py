@@ -54,14 +54,17 @@ from gdpfed.errors import ConfigError
         (["plan", "dataset.model='mlp"], "dataset.model='mlp opens a ' and does not close it"),
         (["plan", "run.seed=a;b"], "run.seed=a;b cannot be read: a text with signs needs quotes of its own"),
         (["simulate", "dataset=heart_disease"], "dataset.path is not set: name the folder with UCI's"),
-        (["simulate", "dataset=csv"], "dataset.path is not set: name a table, or a folder with one a party"),
+        (
+            ["simulate", "dataset=csv"],
+            "dataset.path is not set: name a table, or a folder with one for each party",
+        ),
         (
             ["run", "dataset=npz", "dataset.path=no.npz"],
             "dataset.path=no.npz is not there: name the .npz",
         ),
         (["demo", "method=fedavg"], "method=fedavg: the demo sets this itself; use gdpfed simulate"),
         (["new", "mine.txt", "--yes"], "mine.txt must be a YAML file: name it mine.yaml [config]"),
-        (["new"], "gdpfed new asks on a terminal: say --yes, and answers as options, for a script [input]"),
+        (["new"], "gdpfed new asks its questions on a terminal: in a script give --yes and options [input]"),
         (["new", "a.yaml", "--yes", "--budgets", "1,x"], "--budgets 1,x: give numbers above 0 with commas"),
         (
             ["new", "a.yaml", "--yes", "--data", "csv"],

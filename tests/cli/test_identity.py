@@ -83,7 +83,7 @@ def test_an_identity_is_its_owners_alone_and_never_overwritten(folder, capsys):
         (["roster", "r.json", "--key", "c.key", "--from", "same.txt"], "clients 1 and 2 have one key"),
         (
             ["verify", "list.txt", "--consortium", "00" * 32],
-            "list.txt is not a roster to go by: it is not JSON",
+            "list.txt cannot be used as a roster: it is not JSON",
         ),
         (["verify", "nowhere", "--consortium", "00" * 32], "nowhere cannot be read"),
     ],

@@ -80,7 +80,7 @@ def test_a_bundle_with_one_byte_more_another_signer_and_an_old_signature_are_ref
 
 def test_the_key_must_be_that_of_the_roster_and_the_file_a_bundle(folder, capsys):
     words = ["sign-app", "app.fab", "--roster", "roster.json", "--key"]
-    assert "is not a roster to go by" in refused(capsys, *words, "other.key")
+    assert "cannot be used as a roster" in refused(capsys, *words, "other.key")
     (folder / "app.fab").write_text("no bundle")
     assert "it is not a bundle of an app" in refused(capsys, *words, "consortium.key")
     (folder / "app.fab").write_bytes(bundle_of("1.0rc1"))

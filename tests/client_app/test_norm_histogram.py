@@ -86,7 +86,7 @@ def test_an_order_that_no_examples_make_right_is_refused_before_a_charge():
     check_order(ORDER, THETA, ENCODING, 0)
     with pytest.raises(OrderError, match="5 bins, not 6"):
         model_dimension(ORDER, 6)
-    with pytest.raises(OrderError, match="does not state the updates' clipping norm"):
+    with pytest.raises(OrderError, match="does not state the clipping norm of updates"):
         check_order(replace(ORDER, records=None), THETA, ENCODING, 0)
     long = replace(ORDER.training, local_steps=int(MOST_WORK))
     with pytest.raises(OrderError, match="more work than"):

@@ -130,9 +130,9 @@ def test_groups_of_records_have_rates_of_their_own():
 @pytest.mark.parametrize(
     ("work", "records", "match"),
     [
-        ("dp_sgd", None, "lacks the steps on records"),
-        ("gradient_sum", None, "lacks the steps on records"),
-        ("dp_sgd", replace(DP_SGD, noise_multiplier=0.0), "use a positive one, or without privacy the work"),
+        ("dp_sgd", None, "does not state the steps on records"),
+        ("gradient_sum", None, "does not state the steps on records"),
+        ("dp_sgd", replace(DP_SGD, noise_multiplier=0.0), "use a positive one, or, in a run without privacy"),
         ("gradient_sum", DP_SGD, "gradient_sum with 4 steps on records and noise_multiplier 0.8"),
         ("gradient_sum", replace(SUM, num_steps=2), "gradient_sum with 2 steps"),
     ],
@@ -289,7 +289,7 @@ def test_no_model_and_no_rate_let_a_record_move_a_window_further_than_is_account
         return updates_of(order, theta, gradients, holder, take, 1e-9)[0]
 
     if scale / eta >= (1e9 if work == "convex_steps" else 1e12) or (scale >= 1e6 and work == "convex_steps"):
-        with pytest.raises(OrderError, match="lie below rounding"):
+        with pytest.raises(OrderError, match="are below rounding errors"):
             end(100)
         return
     moved = float(torch.linalg.vector_norm(end(100) - end(99)))
@@ -323,5 +323,5 @@ def test_a_node_takes_no_momentum_in_windows(work):
     steps = RecordSteps(num_steps=2, batch_rates=(0.5,), clipping_norm=0.5, noise_multiplier=0.0)
     order = order_for(work, steps)
     assert checked_steps(order) == steps
-    with pytest.raises(OrderError, match=f"work is {work} with momentum 0.9: momentum carries a record on"):
+    with pytest.raises(OrderError, match=f"asks for {work} with momentum 0.9: by momentum a record acts"):
         checked_steps(replace(order, training=replace(order.training, momentum=0.9)))

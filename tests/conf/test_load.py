@@ -168,7 +168,7 @@ def test_yaml_says_everything_and_reads_back():
         ("run.num_rounds=1_0", "'run.num_rounds=1_0' has '1_0' for a number: write it in the digits 0 to 9"),
         ("dataset.num_clients='٣٠'", "has '٣٠' for a number: write it in the digits 0 to 9 alone"),
         ("privacy.budgets=[1,٣]", "has '٣' for a number"),
-        ("privacy.budgets=3", "privacy.budgets=3 is neither clients nor one number a group"),
+        ("privacy.budgets=3", "privacy.budgets=3 is neither clients nor one number for each"),
         ("+x=1", "'+x=1' is not an override of the form key=value"),
         ("dataset", "'dataset' is not an override of the form key=value"),
         ("run.seed=1,2", "run.seed=1,2 stands for several runs: 'gdpfed simulate --multirun' trains them"),

@@ -106,7 +106,7 @@ def test_a_kernel_without_a_wall_is_said_or_refused(monkeypatch, capsys):
         assert said in error
         assert error.count("\n") == 1
         assert confine.main(["--require", "--", "true"]) == 2
-        assert "take another kernel, or leave it out" in capsys.readouterr().err
+        assert "use another kernel, or leave --require out" in capsys.readouterr().err
     assert started == [["true"], "confined", ["true"]]
 
 

@@ -175,7 +175,7 @@ def test_devices_of_an_edge_may_be_on_hosts_of_their_own(capsys):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--host", "edge-1"], "--host and --trusted-edges go with --edges"),
+        (["--host", "edge-1"], "--host and --trusted-edges need --edges"),
         ([*WORDS, "--host", "edge-2"], "--host edge-2 is not known: use cloud, edge-0 or edge-1"),
         (
             [*WORDS, "--party", "server"],

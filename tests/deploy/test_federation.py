@@ -156,7 +156,7 @@ def test_nodes_are_listed_replaced_and_taken_away_by_name(running, tmp_path):
     assert control.register(tmp_path) == ([], ["node-10"])
     with pytest.raises(
         SuperLinkError,
-        match="node-10 is the name of 0 nodes: name one by its id; registered are node-0, node-1, node-2",
+        match="0 registered nodes are called node-10: give the id of one node; registered are node-0, node-1",
     ):
         control.unregister("node-10")
     (tmp_path / "node-11.pub").write_text("no key")
@@ -238,7 +238,7 @@ def test_three_nodes_train_although_the_server_may_lie(running, tmp_path, monkey
     assert record["seconds"].keys() >= {"advertise", "share", "mask", "check", "unmask"}
     ledger = json.loads((directory / "ledger.json").read_text())
     assert ledger["participations"] == [{"0": 1}, {"1": 1}, {"2": 1}]
-    refusal = r"SuperNode \d+ does not join: .*roster\.json has not this node's key, \w+, for client 1"
+    refusal = r"SuperNode \d+ does not join: .*roster\.json does not have this node's key, \w+, for client 1"
     assert re.search(refusal, (directory / "flower.log").read_text())
 
 

@@ -18,7 +18,7 @@ def test_a_run_that_broke_off_says_how_it_is_resumed_and_what_it_took(monkeypatc
     words = ["dataset=digits", "run.resume=20260101-federation"]
     with pytest.raises(SuperLinkError) as error:
         SuperLinkClient(Path("home"), "127.0.0.1:1", Path("ca")).follow(["flwr", "run"], run_name(words))
-    assert "run.resume=20260101-federation: nodes keep what its rounds have taken" in str(error.value)
+    assert "run.resume=20260101-federation: what its rounds have cost stays" in str(error.value)
     assert "'audit /runs/20260101-federation' says how much" in str(error.value)
     assert "\n" not in str(error.value)
 

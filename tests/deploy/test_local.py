@@ -146,7 +146,7 @@ def test_files_of_examples_are_one_a_node_and_of_one_kind(tmp_path, monkeypatch,
     # The copies have the ending of the first.
     (tmp_path / "site-3.parquet").touch()
     assert local.main(["--nodes", "3", "--data", str(tmp_path)]) == 2
-    assert "has 4 files of 2 kinds for 3 nodes: put one file of examples a node" in capsys.readouterr().err
+    assert "has 4 files of 2 kinds for 3 nodes: put one file of examples for each" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("nodes", "seconds"), [(3, 0.2), (6, 0.2), (24, 0.6)])

@@ -213,7 +213,7 @@ def test_flower_finds_a_stored_app_with_its_signatures(tmp_path, monkeypatch):
         session.connection().exec_driver_sql("ALTER TABLE fab RENAME COLUMN verifications TO signatures")
         engine = session.connection().engine
     engine.dispose()
-    with pytest.raises(SuperLinkError, match=r"takes no app from Flower \S+ \(.*no such column") as error:
+    with pytest.raises(SuperLinkError, match=r"cannot store an app of Flower \S+ \(.*no such col") as error:
         store_app(database, bundle, app, KEY)
     assert "\n" not in str(error.value)
     with pytest.raises(SuperLinkError, match="is not a file"):

@@ -50,7 +50,7 @@ def test_budgets_that_nodes_own(said):
     refused = said[PYTHON]
     assert "refused: this run does not fit this client's own budget" in refused
     assert "refused: noise of standard deviation" in refused
-    assert "a copy forgets what was spent since" in refused
+    assert "and lacks what was spent since" in refused
 
 
 def files_of(page):

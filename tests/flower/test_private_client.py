@@ -171,8 +171,8 @@ def test_a_server_that_asks_for_another_model_or_work_gets_nothing(tmp_path):
     grid = grid_of_owners(tmp_path / "ledgers", [3.0] * NUM_CLIENTS, meddle=lie)
     trained(tmp_path / "run", "run.stop_after_round=1", grid=grid)
     told = sorted(refusals(grid))
-    assert told[0].startswith("noised_update is asked of an edge or an app's own function"), told
-    assert told[1].startswith("the order's model is mlp, and this client trains its app's own"), told
+    assert told[0].startswith("noised_update is asked of an edge or an app's own train function"), told
+    assert told[1].startswith("the server's model is mlp, and this client trains its app's own"), told
     assert [ledger_of(tmp_path / "ledgers", client).runs[0].rounds for client in (3, 4, 5)] == [[], [0], []]
     assert read_rounds(tmp_path / "run")[0].survivors == [NUM_CLIENTS - 2]
 
@@ -271,7 +271,7 @@ def test_what_no_budget_pays_for_is_refused_unless_it_is_called_public():
     for kind in ("evaluate", "train", "query", "train.other"):
         asked = Message(RecordDict(), FIRST_NODE_ID, kind)
         with pytest.raises(
-            StandInError, match=f"^{kind} is asked of a private client, whose answer no budget"
+            StandInError, match=f"^{kind} is asked of a private client, and the answer would be"
         ) as caught:
             private_client(own_app(moved_by(1.0)))(asked, context)
         assert ("name it in public=" in str(caught.value)) == (kind != "train")
@@ -279,7 +279,7 @@ def test_what_no_budget_pays_for_is_refused_unless_it_is_called_public():
     answer = private_client(own_app(moved_by(1.0)), public=["evaluate"])(asked, context)
     assert answer.content["metrics"]["secret"] == 7
     for kind in ("train", "train.mask", "query.join"):
-        with pytest.raises(LearningError, match=f"^public={kind}: budgets pay for such answers"):
+        with pytest.raises(LearningError, match=f"^public={kind}: this answer is charged to budgets"):
             private_client(own_app(moved_by(1.0)), public=[kind])
 
 
@@ -342,7 +342,7 @@ def test_settings_of_the_apps_own_are_for_the_app_alone(tmp_path):
 
 @pytest.mark.parametrize("name", ["max-epsilon-against-server", "minimum-cohort", "ledger", "partition-id"])
 def test_a_setting_of_the_node_is_not_kept_from_it(name):
-    with pytest.raises(LearningError, match=rf"^own_settings={name}: a node knows this setting"):
+    with pytest.raises(LearningError, match=rf"^own_settings={name} is a setting of the node itself"):
         private_client(own_app(moved_by(1.0)), own_settings=["dataset-path", name])
     with pytest.raises(LearningError, match=r"own_settings='dataset-path' is a text: give a list"):
         private_client(own_app(moved_by(1.0)), own_settings="dataset-path")
@@ -353,7 +353,7 @@ REFUSED = [
     (
         {"settings": ["privacy.sampling=fixed_size", "privacy.accountant=rdp", "privacy.against=outsiders"]},
         PrivacyError,
-        "privacy.sampling=fixed_size has no proof where clients keep something",
+        "privacy.sampling=fixed_size is not proved for clients that keep something",
     ),
     (
         {
@@ -363,11 +363,11 @@ REFUSED = [
             "method": "gdpfed",
         },
         PrivacyError,
-        "privacy.sampling=allocation has no proof where clients keep something",
+        "privacy.sampling=allocation is not proved for clients that keep something",
     ),
     ({"settings": ["run.evaluation=nodes"]}, ConfigError, "run.evaluation=nodes only works with"),
     ({"settings": ["training.vote={learning_rate:[0.1,1]}"]}, ConfigError, "training.vote="),
-    ({"method": "sampled_fedavg"}, ConfigError, "method=sampled_fedavg asks for other work"),
+    ({"method": "sampled_fedavg"}, ConfigError, "method=sampled_fedavg needs more of a client"),
     ({"num_rounds": None}, ConfigError, "num_rounds is given neither"),
     ({"num_rounds": 4}, ConfigError, "num_rounds=3 is given to start, and 4 to the strategy"),
     (

@@ -103,8 +103,8 @@ def test_the_loss_of_a_picture_is_the_mean_over_its_pixels(weights):
             (),
             "4 classes at 5 x 6 places: choose for instance dataset.loss=cross_ent",
         ),
-        ("binary_cross_entropy", SETS, (1.0,), "class_weights has 1 numbers: give 3, one a label"),
-        ("cross_entropy", PIXELS, (1.0, 2.0), "class_weights has 2 numbers: give 4, one a class"),
+        ("binary_cross_entropy", SETS, (1.0,), "class_weights has 1 numbers: give 3, one for each label"),
+        ("cross_entropy", PIXELS, (1.0, 2.0), "class_weights has 2 numbers: give 4, one for each class"),
     ],
 )
 def test_losses_that_do_not_fit(name, labels, weights, words):

@@ -103,7 +103,7 @@ def test_metrics_that_cannot_be_chosen(names, classes, words):
         ),
         ("cross_entropy", (), 1, "does not fit labels that are numbers: .* dataset.loss=squared_error"),
         ("squared_error", (), 3, "does not fit labels that are 3 classes: .* dataset.loss=cross_entropy"),
-        ("cross_entropy", (1.0, 2.0), 3, "class_weights has 2 numbers: give 3, one a class"),
+        ("cross_entropy", (1.0, 2.0), 3, "class_weights has 2 numbers: give 3, one for each class"),
         ("squared_error", (1.0,), 1, "class_weights has 1 numbers: labels that are numbers have none"),
     ],
 )

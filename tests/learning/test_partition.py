@@ -201,5 +201,5 @@ def test_a_file_says_whose_every_example_is(tmp_path):
 @pytest.mark.parametrize("parts", [[[0, 1], [1]], [[0, 0], []], [[-1], [0]], [[10**6], []]])
 def test_a_partition_that_gives_an_example_to_two_is_refused(monkeypatch, parts):
     monkeypatch.setattr(PARTITIONS, "_items", {**PARTITIONS._items, "mine": lambda data, n, seed: parts})
-    with pytest.raises(LearningError, match="mine gives an example to two clients, or one that there is not"):
+    with pytest.raises(LearningError, match="mine gives an example to two clients, or one that does not"):
         Partition("mine", 2, 0).indices(load_dataset(DIGITS), 0)

@@ -138,8 +138,8 @@ def test_predictions_scale_bytes_as_training_did(tmp_path):
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ("[{random_horizontal_flip: 0.5}, {resize: [8, 8]}]", "it must be a transform without chance"),
-        ("[{color_jitter: 1}]", "it must be a transform without chance"),
+        ("[{random_horizontal_flip: 0.5}, {resize: [8, 8]}]", "must be a transform without random choices"),
+        ("[{color_jitter: 1}]", "it must be a transform without random choices"),
         ("[{gaussian_blur: 3}]", "it must be one of resize, center_crop, pad, normalize"),
         ("[{resize: 8}]", "it must be transforms that end in 8 x 8 pixels, as image_size says"),
         ("[{resize: [8, 9]}]", "it must be transforms that end in 8 x 8 pixels"),

@@ -144,7 +144,7 @@ def test_long_cells_other_encodings_and_capital_endings_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("data", "more", "words"),
     [
-        (gzip.compress(table().encode())[:-20], "", "cannot be unpacked .*: pack it anew"),
+        (gzip.compress(table().encode())[:-20], "", "cannot be unpacked .*: pack it again"),
         (b"\xd0\xcf\x11\xe0" + bytes(range(256)), "", "an old Excel file: save it as CSV"),
         (table().replace("M,", "M\0,", 1).encode(), "", "byte 0 in line 2"),
         (
@@ -319,7 +319,7 @@ def test_days_are_the_same_numbers_in_every_type(tmp_path):
 def test_two_files_of_one_party_are_refused(tmp_path, other):
     written(tmp_path, table(), COLUMNS, "bonn.csv")
     written(tmp_path, table(), COLUMNS, other)
-    with pytest.raises(LearningError, match="name one party: leave one out"):
+    with pytest.raises(LearningError, match="name the same party: remove or rename one"):
         loaded(tmp_path)
     plan = ["plan", "dataset=csv", f"dataset.path={tmp_path}", "dataset.partition=natural"]
     budgets = ["privacy.budgets=clients", "privacy.client_budgets={bonn: 1}"]

@@ -266,7 +266,7 @@ def test_files_that_are_not_there(tmp_path):
     (tmp_path / "data.txt").write_text("a\n")
     refused(tmp_path / "data.txt", r"must end in .csv, .tsv, .parquet, .xlsx, .xlsm, .sql or .csv.gz")
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "holds no file with the ending", columns=str(tmp_path / "columns.yaml"))
+    refused(tmp_path / "empty", "has no file that ends in", columns=str(tmp_path / "columns.yaml"))
 
 
 def test_parties_without_records_are_named(tmp_path):
@@ -277,7 +277,7 @@ def test_parties_without_records_are_named(tmp_path):
     )
     refused(
         tmp_path / ".",
-        "is a folder with a file a party, and the column 'site' says",
+        "has a file for each party, and the column 'site' says",
         columns=str(write(tmp_path).with_name("columns.yaml")),
     )
 
@@ -353,7 +353,7 @@ def test_a_node_reads_its_own_table_by_its_own_declaration(tmp_path):
     np.testing.assert_array_equal(split.x, np.array(INPUTS, dtype=np.float32))
     assert (split.y.tolist(), split.groups.tolist()) == ([0, 1, 0, 1], [1, 0, 1, 1])
     write(own, [], names=names, name="unused.csv", numeric={"age": [0, 90], "dose": [-1, 3]})
-    with pytest.raises(LearningError, match="the columns.yaml beside it declares other columns than"):
+    with pytest.raises(LearningError, match="columns.yaml beside it declares other columns than"):
         own_split(own / "data.csv", form)
     Path(own / "columns.yaml").unlink()
     with pytest.raises(LearningError, match="columns.yaml cannot be read"):

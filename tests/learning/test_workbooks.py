@@ -151,7 +151,7 @@ def uncomputed(book):
         (
             {"a": [("x",)], "b": [("x",)]},
             None,
-            "has the sheets a, b, of which none have the declared columns: say sheet",
+            "has the sheets a, b, of which none have the declared columns: set sheet",
         ),
         ({"Data": [NAMES, *ROWS, (1, 2, 3, 4, 5, 6, 7)]}, None, "line 32 has 7 values, and the header has 5"),
         ({"Data": [NAMES[1:], *(row[1:] for row in ROWS)]}, None, "lacks the column 'age'; it has born, sex"),
@@ -194,7 +194,7 @@ def test_files_that_are_no_workbooks_and_a_missing_package_are_one_line(tmp_path
     for data, words in (
         (
             b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
-            "an old Excel file, or one with a password: save it anew as .xlsx",
+            "an old Excel file, or one with a password: save it as .xlsx",
         ),
         (b"age,y\n1,0\n", "cannot be read as a workbook: File is not a zip file"),
     ):

@@ -78,7 +78,7 @@ def test_by_clipping_fixed_size_sampling_is_accounted_for():
 @pytest.mark.parametrize(
     ("name", "overrides", "error", "message"),
     [
-        ("idp_fedavg_sample", ["privacy.sampling=fixed_size"], PrivacyError, "use poisson sampling"),
+        ("idp_fedavg_sample", ["privacy.sampling=fixed_size"], PrivacyError, "use privacy.sampling=poisson"),
         ("idp_fedavg_sample", ["privacy.accountant=theorem1"], PrivacyError, "theorem1 needs"),
         ("idp_fedavg_scale", ["privacy.accountant=theorem1"], PrivacyError, "theorem1 needs"),
         (

@@ -180,7 +180,7 @@ def test_kept_fractions_follow_from_the_number_of_groups():
         (
             ["method.reweighting=uniform", "privacy.against=outsiders"],
             ConfigError,
-            "makes Problem 1 the same for all rates",
+            "makes the paper's Problem 1 equal for all rates",
         ),
         (["privacy.sampling_rates=[0.1,0.2]"], PrivacyError, "2 entries for 3 groups"),
         (["privacy.sampling_rates=[0.1,0.2,1.2]"], PrivacyError, "would need more than all clients"),
@@ -203,7 +203,7 @@ def test_kept_fractions_follow_from_the_number_of_groups():
         ),
         (["run.seed=99999999999999999999"], ConfigError, "must be from 0 to 9223372036854775807"),
         (["run.num_rounds=1000000000"], ConfigError, "run.num_rounds=1000000000 must be from 1 to 100000"),
-        (["run.num_rounds=6000"], PrivacyError, "run.num_rounds=6000 is too large against everyone"),
+        (["run.num_rounds=6000"], PrivacyError, "run.num_rounds=6000 is above 5000, the most"),
         (["method.keep_fraction=[0.5]"], ConfigError, "method.keep_fraction=[0.5] has 1 entries for 3"),
         (["privacy.budgets=[0,1,2]"], ConfigError, "every budget must be above 0"),
         (["privacy.budgets=[-1,1,2]"], ConfigError, "has -1.0: every budget must be above 0 and finite"),

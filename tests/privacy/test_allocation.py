@@ -209,12 +209,12 @@ ALLOCATED = ["dataset=digits", "privacy.sampling=allocation", "privacy.against=o
         (["privacy.against=everyone"], ConfigError, "does not go with privacy.sampling=allocation"),
         (["method=fedavg"], ConfigError, "does not go with method=fedavg"),
         (["training.client_state=scaffold"], PrivacyError, "tie the rounds of a block together"),
-        (["run.evaluation=nodes"], PrivacyError, "this plan has the mechanism allocated_sums"),
+        (["run.evaluation=nodes"], PrivacyError, "not for this plan of allocated_sums"),
         (["training.vote={learning_rate:[0.1,1]}"], PrivacyError, "training.vote is not accounted"),
         (
             [],
             PrivacyError,
-            "fills no cohort up, so secagg.same_size=true cannot be kept",
+            "cannot give all sums the same number of clients, as secagg.same_size=true asks",
         ),
     ],
 )

@@ -181,7 +181,7 @@ def test_odd_events_are_refused(changed, match):
 
 
 def test_discrete_noise_cannot_be_taken_back():
-    with pytest.raises(PrivacyError, match="taken back by parts"):
+    with pytest.raises(PrivacyError, match="subtracted in parts"):
         CorrelatedGaussian(
             noise_stddev=1.0, clipping_norm=1.0, noise="discrete_gaussian", num_rounds=2, turns=(0,), taps=()
         )

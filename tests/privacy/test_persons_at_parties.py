@@ -138,5 +138,5 @@ def test_counts_on_held_out_persons_at_several_parties_are_refused():
         terms_of(
             replace(planned(2), held_out=counted), 0, "run", dropout_tolerance=0.0, corrupt_tolerance=0.0
         )
-    with pytest.raises(PrivacyError, match="one at up to 2 parties may be counted at one and trained on"):
+    with pytest.raises(PrivacyError, match="a person may be at 2 parties, since one party may count a"):
         with_held_out(planned(2))

@@ -227,7 +227,7 @@ def test_a_ledger_with_records_survives_its_file():
         ({"epsilons": []}, "cannot have 0 budgets"),
         (
             {"terms": TERMS.to_scalars() | {"records": records_with(work="convex_steps")}},
-            "convex_steps costs windows of steps by the bound convex: agree to no such run, and count on no",
+            "convex_steps costs windows of steps by the bound convex: do not join such a run",
         ),
         ({"epsilons": 2.0}, "no lists of budgets, rounds and steps"),
         ({"odd": 1}, "the ledger's run 0 is not a mapping of delta"),

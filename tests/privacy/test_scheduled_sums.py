@@ -360,8 +360,8 @@ def test_instructions_and_terms_that_break_what_was_agreed():
     norm = terms.event.clipping_norm
     assert terms.broken_by(0, told(clipping_norm=norm), 100.0) == ""
     assert "above the" in terms.broken_by(0, told(clipping_norm=norm * 1.01), 100.0)
-    assert "noise was ordered" in terms.broken_by(0, told(noise="discrete_gaussian"), 100.0)
-    assert "was ordered" in terms.broken_by(0, told(work="dp_sgd"), 100.0)
+    assert "asks for discrete_gaussian noise" in terms.broken_by(0, told(noise="discrete_gaussian"), 100.0)
+    assert "asks for dp_sgd" in terms.broken_by(0, told(work="dp_sgd"), 100.0)
     assert terms.owed_noise(5) == terms.event.noise_stddev
     ledger = ClientLedger()
     ledger.begin(terms, epsilons=[3.0], delta=DELTA)
@@ -375,8 +375,8 @@ def test_instructions_and_terms_that_break_what_was_agreed():
     ("changed", "match"),
     [
         ({"most_turns": 7}, "do not fit in 12 rounds"),
-        ({"most_turns": 4}, "allow 4 turns at least 2 rounds apart, and charge others"),
-        ({"separation": 1}, "charge others than the most expensive turns within these limits"),
+        ({"most_turns": 4}, "take part 4 times, 2 rounds apart or more, and do not charge"),
+        ({"separation": 1}, "do not charge the most expensive such rounds"),
         ({"most_turns": 0}, "at least 1"),
         (
             {"charges": (Charge(event=Gaussian(noise_stddev=1.0, clipping_norm=1.0), count=1),)},

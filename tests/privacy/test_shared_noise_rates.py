@@ -85,7 +85,7 @@ def test_trivial_cases():
 
 
 def test_fixed_size_sampling_is_refused():
-    with pytest.raises(PrivacyError, match="not whole cohorts.*use poisson"):
+    with pytest.raises(PrivacyError, match="not give whole numbers of clients.*use privacy.sampling=poisson"):
         rates("rdp", 0.1, sampling="fixed_size")
 
 

@@ -206,7 +206,7 @@ def test_a_vote_on_persons_is_refused(tmp_path):
         "dataset.partition=iid",
         "privacy.client_records=null",
     )
-    with pytest.raises(ConfigError, match="name persons: or leave training.vote out"):
+    with pytest.raises(ConfigError, match="name persons: leave training.vote out"):
         method_of(*words, GRID)
 
 

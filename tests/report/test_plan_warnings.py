@@ -106,7 +106,7 @@ def test_a_plan_whose_groups_are_too_small_for_any_sum_is_warned_of_and_refused(
             PrivacyError, match="100 % of the rounds would be charged without any sum"
         ) as caught:
             refuse_skipped(plan, 3)
-        assert "their groups being below secagg.minimum_cohort=3: raise dataset.num_clients" in str(
+        assert "since groups are below secagg.minimum_cohort=3: raise dataset.num_clients" in str(
             caught.value
         )
     else:

@@ -166,6 +166,6 @@ def test_a_plan_without_turns_has_no_picture(tmp_path, capsys):
     sampled = ["method=dp_fedavg", "privacy.against=outsiders", "privacy.accountant=rdp"]
     assert main(["plan", *sampled, "--output", str(picture)]) == 2
     error = capsys.readouterr().err
-    assert "this plan has no picture, since no turns are planned" in error
+    assert "this plan has no picture: leave --output out" in error
     assert error.count("\n") == 1
     assert not picture.exists()

@@ -199,9 +199,9 @@ def test_runs_of_other_budgets_are_rows_of_their_own():
     assert found.privacy["DP-Sum (budgets (8))"] == "epsilon 8, by record"
     assert found.figures["DP-Sum (budgets (1))"][EVERYWHERE]["accuracy"].value == pytest.approx(0.7)
     assert found.figures["DP-Sum (budgets (8))"][EVERYWHERE]["accuracy"].value == 0.9
-    with pytest.raises(ReportError, match="not the same parties and test rows"):
+    with pytest.raises(ReportError, match="do not have the same parties and test rows"):
         side_by_side({"a": one, "b": worth(0.9, rows=21)})
-    with pytest.raises(ReportError, match="not the same models"):
+    with pytest.raises(ReportError, match="do not have the same models"):
         mean_worth([worth(0.9), worth(0.9, model="other")])
 
 

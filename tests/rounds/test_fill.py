@@ -172,7 +172,7 @@ def test_a_plan_whose_sums_every_member_would_refuse_to_have_filled_is_refused_f
     request: Any = SimpleNamespace(work="update")
     little: Any = SimpleNamespace(noise_multiplier=0.09)
     fleet: Any = SimpleNamespace(secagg=SecAggConfig())
-    with pytest.raises(OrderError, match=r"noise of 0.09 of its bound, below 1/10: .* Use smaller budgets"):
+    with pytest.raises(OrderError, match=r"noise is 0.09 of its clipping norm, below 1/10: .* Use smaller"):
         fill.sum_checked(fleet, request, 0, little)
     once: Any = SimpleNamespace(work="norm_histogram")
     assert fill.sum_checked(fleet, once, 0, little) is little

@@ -224,6 +224,8 @@ def test_a_step_in_double_precision_trains_as_one_in_single_precision(tmp_path, 
 )
 def test_a_step_that_returns_no_model_is_one_line(tmp_path, monkeypatch, returned, words):
     monkeypatch.setattr("gdpfed.rounds.run.make_method", own_step(returned))
-    message = rf"method=fedavg: step returned {words}, not \(\d+,\) of float32; the round is charged. Mend it"
+    message = (
+        rf"method=fedavg: step returned {words}, not \(\d+,\) of float32; the round is charged. Correct it"
+    )
     with pytest.raises(RunError, match=message):
         simulate(config(f"run.directory={tmp_path / 'run'}"))

@@ -96,7 +96,7 @@ def test_terms_charge_what_stands_in_the_table_alone(against):
     terms = terms_of(make_method(config).plan, 0, "run", dropout_tolerance=0.0, corrupt_tolerance=0.0)
     order = replace(order_of(config, task_of(config)), clipping_norm=1e-3, work="halved")
     assert terms.broken_by(0, order, 1e-3) == ""
-    assert "dp_sgd was ordered" in terms.broken_by(0, replace(order, work="dp_sgd"), 1e-3)
+    assert "the server asks for dp_sgd" in terms.broken_by(0, replace(order, work="dp_sgd"), 1e-3)
     with pytest.raises(PrivacyError, match="work=thirds is not known: use"):
         terms.broken_by(0, replace(order, work="thirds"), 1e-3)
 
@@ -130,7 +130,7 @@ def test_a_plan_charges_no_work_that_costs_something_else(settings, name):
 def test_a_work_that_nobody_has_is_refused_by_name():
     config = load(["dataset.num_clients=4"])
     order = replace(order_of(config, task_of(config)), work="halved")
-    with pytest.raises(OrderError, match="work is 'halved'; clients compute .*convex_steps, dp_sgd"):
+    with pytest.raises(OrderError, match="asks for 'halved'; clients compute .*convex_steps, dp_sgd"):
         _ = order.kind
     with pytest.raises(PrivacyError, match="work=halved is not known"):
         kind_of("halved")

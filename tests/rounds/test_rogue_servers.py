@@ -38,7 +38,7 @@ TOLD = {
     rogue.ExtraSum: "round 1 of run .* has had its update already",
     rogue.Silent: "noise of standard deviation 0 is below .* against the terms",
     rogue.LessNoise: "noise of standard deviation .* is below .* against the terms",
-    rogue.OtherNoise: "discrete_gaussian noise was ordered where the terms say gaussian",
+    rogue.OtherNoise: "the server asks for discrete_gaussian noise where the terms say gaussian",
     rogue.LargerNorm: "clipping norm 4 is above the 2 of the terms",
     rogue.HeavyWeightsInALargerSum: "clipping norm 4 is above the 2 of the terms",
     rogue.GradientSum: "OrderError, see the log of the client",

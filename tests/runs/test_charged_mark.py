@@ -47,7 +47,7 @@ def test_a_run_that_was_put_back_from_a_copy_is_not_resumed(begun, tmp_path, sto
     shutil.rmtree(begun)
     shutil.copytree(tmp_path / "copy", begun)
     before = files_in(tmp_path)
-    said = rf"is a copy from before: its ledger holds 1 charges, and the run had {last} .* released again"
+    said = rf"is an older copy: its ledger holds 1 charges, and the run had {last} .* released again"
     with pytest.raises(RunError, match=said):
         go_on(f"run.resume={begun}")
     assert files_in(tmp_path) == before
@@ -56,7 +56,7 @@ def test_a_run_that_was_put_back_from_a_copy_is_not_resumed(begun, tmp_path, sto
 def test_a_copy_elsewhere_is_not_resumed_and_a_run_that_was_moved_is(begun, tmp_path):
     elsewhere = tmp_path / "elsewhere" / "run"
     shutil.copytree(begun, elsewhere)
-    with pytest.raises(RunError, match=r"which says how far it was charged, is missing: if the directory"):
+    with pytest.raises(RunError, match=r"which records how far it was charged, is missing: if the directory"):
         go_on(f"run.resume={elsewhere}")
     shutil.move(begun.parent / ".charged", elsewhere.parent)
     go_on(f"run.resume={elsewhere}")
@@ -76,7 +76,7 @@ def test_of_two_copies_that_are_resumed_at_once_one_goes_on(begun, monkeypatch):
 
     monkeypatch.setattr(RunDirectory, "held", late)
     before = (copy / "ledger.json").read_bytes()
-    with pytest.raises(RunError, match="another process went on with this run or a copy of it"):
+    with pytest.raises(RunError, match="another process has continued this run or a copy of it"):
         go_on(f"run.resume={copy}")
     assert (copy / "ledger.json").read_bytes() == before
     go_on(f"run.resume={begun}")
@@ -87,7 +87,7 @@ def test_the_counts_are_their_owners_alone_and_one_that_is_damaged_is_named(begu
     (mark,) = (begun.parent / ".charged").iterdir()
     assert (mark.parent.stat().st_mode & 0o777, mark.stat().st_mode & 0o777) == (0o700, 0o600)
     mark.write_text("many\n")
-    with pytest.raises(RunError, match=rf"{mark} cannot be read .*: put it back"):
+    with pytest.raises(RunError, match=rf"{mark} cannot be read .*: restore it"):
         go_on(f"run.resume={begun}")
 
 

@@ -297,7 +297,7 @@ def anothers_place(folder, settings):
         (of_another_consortium, "it is not signed by the consortium with key"),
         (
             anothers_place,
-            "has not this node's key, .*, for client 0: set partition-id or",
+            "does not have this node's key, .*, for client 0: set partition-id or",
         ),
     ],
 )

@@ -108,7 +108,7 @@ def test_a_node_whose_budget_is_half_its_path_refuses_with_the_figures(tmp_path,
     grid = players(tmp_path / "nodes", {0: {"epsilon-record": half}})
     with pytest.raises(RunError, match="client 0 does not take part in this run: this run does not fit"):
         run(tmp_path / "run", GAME, grid=grid)
-    assert "a path of 0.032 zCDP in 4 rounds would take group 0 of this client's records" in caplog.text
+    assert "budgets by round of 0.032 zCDP in 4 rounds would take group 0 of this client's" in caplog.text
     assert f"from epsilon 0 to {epsilon_of_total(whole, 1e-5):.4g}" in caplog.text
     assert f"above its own budget of {half:g}" in caplog.text
     assert not (tmp_path / "run").exists()
@@ -188,10 +188,10 @@ def spoilt(answer):
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ([1.0] * 3, "client 2 answers with a list where a text should be: it must give one budget a round"),
+        ([1.0] * 3, "client 2 answers with a list where a text should be: it must give one budget for each"),
         ([1.0, 1.0, 1.0, 13.0], "client 2 answers with a budget of 13.0: it must lie from 0.01 to 12"),
         ([1.0, 1.0, 1.0, float("nan")], "client 2 answers with a budget of nan"),
-        ("all", "client 2 answers with all: it must give one budget a round"),
+        ("all", "client 2 answers with all: it must give one budget for each"),
     ],
 )
 def test_an_answer_that_is_no_path_costs_that_node_its_part(tmp_path, answer, words, caplog):
@@ -254,7 +254,7 @@ def test_announcing_ends_at_its_limit_and_the_last_answers_are_the_plan(tmp_path
 
 
 def test_a_simulation_has_no_nodes_to_ask(tmp_path):
-    with pytest.raises(ConfigError, match="which no node does in a simulation"):
+    with pytest.raises(ConfigError, match="a simulation or a plan has no nodes"):
         simulate(load([*GAME, f"run.directory={tmp_path / 'run'}"]))
 
 
@@ -267,7 +267,7 @@ def test_nodes_without_an_aversion_check_a_path_that_is_given_them(tmp_path):
     assert terms.path[0] == pytest.approx(SCALE * 8.0)
     # With an aversion it takes no path that is not its own answer.
     grid = players(tmp_path / "nodes")
-    with pytest.raises(RunError, match="a node accepts a path only with its announcement"):
+    with pytest.raises(RunError, match="lacks the record game, which announces the game"):
         run(tmp_path / "other", given, grid=grid)
 
 
@@ -280,7 +280,7 @@ def changed(content, name, **changes):
     ("kind", "name", "changes", "words"),
     [
         ("mask", ORDER_RECORD, {"record_noise_multiplier": 1.0}, "noise multiplier 1 of a step is below"),
-        ("mask", ORDER_RECORD, {"record_num_steps": 2}, "2 steps were ordered where the terms' path has one"),
+        ("mask", ORDER_RECORD, {"record_num_steps": 2}, "the server asks for 2 steps where the terms charge"),
         ("mask", ORDER_RECORD, {"record_batch_rates": [0.5, 0.5]}, "batch rates 0.5, 0.5 are not within"),
         ("mask", ORDER_RECORD, {"weight": 1e9}, "OrderError, see the log of the client"),
     ],

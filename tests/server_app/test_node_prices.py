@@ -57,7 +57,7 @@ def test_a_run_that_costs_more_than_the_answer_is_refused(tmp_path):
 
     grid = priced_grid(tmp_path / "ledgers", meddle=meddle)
     with pytest.raises(
-        RunError, match=r"client 11 .*: this run costs epsilon .* above the .* answers the price"
+        RunError, match=r"client 11 .*: this run costs epsilon .* above the .* spends at the server's price"
     ):
         run(tmp_path / "run", PRICED, grid=grid)
     assert ledger_of(tmp_path / "ledgers", 11).runs == ()

@@ -100,9 +100,7 @@ def test_a_node_refuses_terms_that_pay_for_fewer_parties_than_it_declares(hospit
         return content
 
     grid.meddle = meddle
-    with pytest.raises(
-        RunError, match="at 2 parties by this node's own declaration, and the terms pay for 1"
-    ):
+    with pytest.raises(RunError, match="may be at 2 parties, and the run is charged for 1"):
         run(tmp_path / "run", told, grid=grid)
     assert ledger_of(tmp_path, 0).runs == ()
 

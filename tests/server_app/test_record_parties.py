@@ -221,7 +221,7 @@ def test_records_are_not_dealt_out_anew_in_the_middle_of_a_run(tmp_path, budgets
     fewer(tmp_path / "nodes", 5, 30)
     grid = parties(tmp_path / "nodes", epsilons=said)
     # Where all records have one budget none would pass to another, but the node's own data are others now.
-    told = "data cannot be used" if budgets is ALIKE else "brings 30 records, and the plan dealt 40 out"
+    told = "data cannot be used" if budgets is ALIKE else "brings 30 records, and the plan assigned 40 to"
     with pytest.raises(RunError, match=f"client 5 .*{told}"):
         run(tmp_path / "run", grid=grid, resume=True)
     assert (tmp_path / "nodes" / "5.json").read_bytes() == before
@@ -240,5 +240,5 @@ def test_a_party_that_comes_late_with_other_records_stays_away(tmp_path, caplog)
     grid.get_node_ids = node_ids
     records = run(tmp_path / "run", overrides, grid=grid)
     assert [record.survivors for record in records] == [[5], [5]]
-    assert "client 5 does not take part in this run: it brings 40 records, and the plan dealt" in caplog.text
+    assert "client 5 does not take part in this run: it brings 40 records, and the plan" in caplog.text
     assert ledger_of(tmp_path / "nodes", 5).runs == ()

@@ -220,7 +220,7 @@ def test_a_client_is_known_by_its_key_and_its_newest_runs_are_kept(tmp_path):
 )
 def test_a_damaged_file_is_named_with_the_remedy(tmp_path, text):
     (tmp_path / HISTORY_FILE).write_text(text)
-    with pytest.raises(RunError, match="is damaged .*: put it back, or remove it"):
+    with pytest.raises(RunError, match="is damaged .*: restore it from a copy, or remove it"):
         ClientHistory(tmp_path, "one", None).told([0])
     (tmp_path / HISTORY_FILE).write_text('{"version": 4, "clients": {}}')
     with pytest.raises(RunError, match="has version 4, and this gdpfed reads 1, 2, 3"):

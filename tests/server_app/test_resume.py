@@ -175,7 +175,7 @@ def test_a_run_is_resumed_by_one_process_at_a_time(tmp_path):
     grid.meddle = resume_too
     assert [each.round for each in run(directory, grid=grid, resume=True)] == [1, 2, 3]
     assert refused
-    with pytest.raises(RunError, match="another process went on with this run meanwhile: resume it anew"):
+    with pytest.raises(RunError, match="another process has meanwhile continued this run: resume again"):
         late.held().__enter__()
 
 

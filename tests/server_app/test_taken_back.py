@@ -91,7 +91,7 @@ def test_a_node_that_is_asked_again_from_a_copy_of_its_session_file_sends_nothin
     run(tmp_path / "run", [*EVERYONE, "run.stop_after_round=2"], grid=grid)
     first, second = grid.twice
     # From the copies the session opens again; the ledger says that this was taken back.
-    assert "has no noise to take back in round 1" in first[REFUSAL]
+    assert "has no noise to subtract in round 1" in first[REFUSAL]
     assert "has no open session" in second[REFUSAL]
     assert ledger_of(tmp_path / "nodes", 0).taken_back == [(0, 1)]
 

@@ -61,7 +61,7 @@ def test_a_round_that_nobody_can_be_asked_in_is_not_charged(tmp_path, words, cap
     directory, ledgers = tmp_path / "run", tmp_path / "ledgers"
     grid = losing(owners(tmp_path), 2, 3)
     said = (
-        r"^round 2: 2 of 4 clients are there, too few for any sum .*: nothing is charged for the round; once "
+        r"^round 2: 2 of 4 clients can be reached, too few for any sum .*: nothing is charged for the round; "
     )
     with pytest.raises(RunError, match=said):
         run(directory, [*words, *turns], grid=grid)
@@ -131,7 +131,7 @@ def test_a_round_whose_cohort_could_be_too_small_does_not_begin_where_rounds_are
         return SimpleNamespace(secagg=SecAggConfig(), present=present)
 
     assert present_for_a_round(plan, fleet_of(50), 0, tmp_path) == frozenset(range(50))
-    with pytest.raises(RunError, match=r"round 1: of the clients of each group 12 are there, so few that"):
+    with pytest.raises(RunError, match=r"round 1: only 12 clients of the groups can be reached: a cohort"):
         present_for_a_round(plan, fleet_of(12), 0, tmp_path)
     assert asked == [True, False]
 
@@ -156,7 +156,7 @@ def test_a_round_does_not_begin_while_some_are_away_whom_a_cohort_of_a_fixed_siz
         return present_for_a_round(plan, fleet, 0, tmp_path)
 
     assert present_of(plan, frozenset(range(10))) == frozenset(range(10))
-    with pytest.raises(RunError, match=r"round 1: of the clients of each group 9 are there, and privacy"):
+    with pytest.raises(RunError, match=r"round 1: only 9 clients of the groups can be reached, and privacy"):
         present_of(plan, frozenset(range(9)))
     assert asked == [True, False]
     cohorts = [draw_cohorts(plan, 0, index.to_bytes(32, "big"))[0] for index in range(400)]

@@ -211,8 +211,8 @@ def test_a_run_that_shows_accuracy_has_the_files_that_it_had(tmp_path):
     ("overrides", "words"),
     [
         (["dataset.loss=squared_error"], "dataset.loss=squared_error does not fit labels that are 2 classes"),
-        (["dataset.class_weights=[1,2,3]"], "class_weights has 3 numbers: give 2, one a class"),
-        (["dataset.class_weights=[1,-2]"], "class_weights=[1.0, -2.0] must be positive numbers, one a class"),
+        (["dataset.class_weights=[1,2,3]"], "class_weights has 3 numbers: give 2, one for each"),
+        (["dataset.class_weights=[1,-2]"], "class_weights=[1.0, -2.0] must be positive numbers, one"),
         (["dataset.metrics=[r2]"], "dataset.metrics=r2 does not fit labels that are 2 classes"),
         (["dataset.metrics=[]"], "dataset.metrics=[] names no metric"),
         (["dataset.num_clients=7"], "dataset.num_clients=7 is more than the 6 clients that the data has"),

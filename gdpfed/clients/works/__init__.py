@@ -30,7 +30,7 @@ from gdpfed.record_steps import WORKS as TABLE
 from gdpfed.registry import Registry
 from secagg import Encoding
 
-NO_FORM = "the order does not say what examples look like, so own data cannot be used"
+NO_FORM = "the server does not describe the examples, so own data cannot be used: run one version on both"
 
 
 @dataclass(frozen=True, eq=False)

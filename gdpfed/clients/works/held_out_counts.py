@@ -70,8 +70,8 @@ def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encodi
     check_classes(order)
     if by_party(order, encoding.dimension) and not 0 <= client_id < order.task.num_clients:
         raise OrderError(
-            f"the order counts for clients 0 to {order.task.num_clients - 1}, and this is client "
-            f"{client_id}: give the order the number of clients"
+            f"the server asks for counts of clients 0 to {order.task.num_clients - 1}, and this is client "
+            f"{client_id}: correct partition-id or dataset.num_clients"
         )
 
 
@@ -79,7 +79,7 @@ def check_classes(order: TrainingOrder) -> None:
     """Raise OrderError if the number of classes is missing."""
     if order.task.form is None:
         raise OrderError(
-            "the order does not state the number of classes: state it, since nothing can be counted without"
+            "the server does not state the number of classes that it asks to count: it must state the number"
         )
 
 

@@ -48,7 +48,7 @@ def _noise_in(order: TrainingOrder) -> RecordSteps:
     told = order.records
     if told is None or told.noise_multiplier == 0 or told.num_steps != 1:
         raise OrderError(
-            f"the order's work is {order.work} and it does not say one positive noise_multiplier for the "
-            "whole update: without privacy use the work update"
+            f"the server asks for {order.work} and does not state one positive noise_multiplier for the "
+            "whole update: state it, or, in a run without privacy, use plain updates"
         )
     return told

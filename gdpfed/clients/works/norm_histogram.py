@@ -49,8 +49,8 @@ def norm_of(order: TrainingOrder) -> float:
     """Return the clipping norm that the server's instruction names; raise OrderError if it is missing."""
     if order.records is None:
         raise OrderError(
-            f"the order's work is {order.work} and the order does not state the updates' clipping "
-            "norm: state it"
+            f"the server asks for {order.work} and does not state the clipping norm of updates: it must "
+            "state the norm"
         )
     return order.records.clipping_norm
 

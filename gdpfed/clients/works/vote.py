@@ -68,7 +68,7 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
     settings_in(order)
     if order.records is None:
         raise OrderError(
-            "the order's work is vote and the order does not state the steps of a trial: state them"
+            "the server asks for a vote and does not state the steps of a trial: it must state them"
         )
     if order.work == "vote":
         built_gradients(order.task, choose_device(order.device))
@@ -116,7 +116,7 @@ def settings_in(order: TrainingOrder) -> list[tuple[float, ...]]:
     )
     if not known:
         raise OrderError(
-            f"the order's settings are {values}: give from 2 to {MOST_SETTINGS}, each with "
+            f"the server asks for a vote on {values}: give from 2 to {MOST_SETTINGS} settings, each with "
             f"{', '.join(VOTABLE)}"
         )
     return settings
@@ -139,7 +139,7 @@ def _tried(
     """
     if order.records is None:
         raise OrderError(
-            "the order's work is vote and the order does not state the steps of a trial: state them"
+            "the server asks for a vote and does not state the steps of a trial: it must state them"
         )
     by_steps = order.work == "vote"
     parts = parts if by_steps else parts[:1]

@@ -146,8 +146,8 @@ def attack_run(directory: Path, confidence: float = 0.95, outside: Path | None =
     data = task.load()
     if not isinstance(data.train, Split) or not isinstance(data.test, Split) or not data.labels.is_one_class:
         raise ReportError(
-            f"{directory}: only records with classes and a test split can be told apart: choose a "
-            "run on such data"
+            f"{directory}: this attack needs records with one class each, and a test split: choose a run "
+            "on such data"
         )
     _, _, model = read_model(directory)
     places = [task.client_indices(client) for client in range(task.num_clients)]

@@ -63,7 +63,7 @@ class PersonRows:
         if not isinstance(train, Split) or train.persons is None:
             raise LearningError(
                 "only tables say which person a row is about: use dataset=csv with declared persons, or "
-                "protect rows"
+                "choose a run that protects rows"
             )
         numbered = persons_of(replace(data, train=replace(train, x=np.arange(len(train))[:, None])))
         places = numbered.train.take(np.arange(len(numbered.train)))

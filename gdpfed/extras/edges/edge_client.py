@@ -54,7 +54,7 @@ class EdgeClient:
                 mailbox.withdraw(job)
                 raise EdgeError(
                     f"the edge has not answered round {job.round_index + 1} within {self.seconds:g} s: see "
-                    "whether the edge's run is going on"
+                    "whether the edge's run is still running"
                 )
             if max(mailbox.rounds(JOB), default=job.round_index) > job.round_index:
                 raise EdgeError(f"the cloud has gone on, and round {job.round_index + 1} is past")

@@ -83,7 +83,7 @@ class Mailbox:
         if newest == job.round_index:
             there = self._read(JOB, newest)
             if there is None or there[0] != job.names:
-                raise EdgeError(f"this edge has another job for round {newest + 1}: it does one job a round")
+                raise EdgeError(f"this edge has another job for round {newest + 1}: send one job in a round")
             return
         self._write(self._path(JOB, job.round_index), job.names, job.start)
         for kind in (JOB, ANSWER):

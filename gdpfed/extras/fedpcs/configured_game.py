@@ -65,7 +65,7 @@ def configured_game(config: Config) -> Game:
         listed = getattr(method, key)
         if listed is not None and len(listed) != n:
             raise ConfigError(
-                f"method.{key} has {len(listed)} entries for dataset.num_clients={n}: give one a client"
+                f"method.{key} has {len(listed)} entries for dataset.num_clients={n}: give each client one"
             )
         given[key] = values if listed is None else np.asarray(listed, dtype=np.float64)
     size = round(config.privacy.sampling_rate * n)
@@ -185,6 +185,6 @@ def check_rewards(config: Config) -> None:
     reward = config.method.reward
     if isinstance(reward, list) and len(reward) != config.run.num_rounds:
         raise GameError(
-            f"method.reward has {len(reward)} entries for run.num_rounds={config.run.num_rounds}: give one a "
-            "round, or one number for all"
+            f"method.reward has {len(reward)} entries for run.num_rounds={config.run.num_rounds}: give one "
+            "for each round, or one number for all"
         )

@@ -194,7 +194,7 @@ class FedPCSConfig(MethodConfig):
         numbers = all(type(each) in (int, float) and 0 <= each < inf for each in rewards)
         require(
             self.reward == BEST or (numbers and bool(rewards)),
-            f"method.reward={self.reward} is neither {BEST} nor numbers from 0, one or one a round",
+            f"method.reward={self.reward} must be {BEST}, a number from 0, or one for each round",
         )
         require(0 <= self.server_weight < 1, f"method.server_weight={self.server_weight} must be in [0, 1)")
         scale, caps = self.accuracy_scale, self.caps
@@ -205,6 +205,6 @@ class FedPCSConfig(MethodConfig):
         )
         require(
             caps is None or self.reward != BEST,
-            f"method.caps={caps} sets the number of sampled clients, and method.reward={BEST} takes as "
+            f"method.caps={caps} sets the number of sampled clients, which method.reward={BEST} takes as "
             "given: leave one out",
         )

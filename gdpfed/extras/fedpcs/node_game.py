@@ -53,9 +53,9 @@ def answered(config: Config) -> Equilibrium:
     method, num_rounds = config.method, config.run.num_rounds
     if method.paths is None or method.announced is None:
         raise ConfigError(
-            "method.types=clients has nodes state their aversions when they join, which no node "
-            "does in a simulation or a plan: leave it out, and give the aversions or have them "
-            "drawn"
+            "method.types=clients lets nodes state their aversions when they join, and a simulation or a "
+            "plan has no nodes: leave it out, and give method.aversions or let the method draw "
+            "them"
         )
     paths, announced = np.asarray(method.paths, dtype=object), np.asarray(method.announced, dtype=object)
     shape = (config.dataset.num_clients, num_rounds)

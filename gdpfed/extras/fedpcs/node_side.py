@@ -39,12 +39,12 @@ class GameNode(NodeSide):
         """
         if player is None:
             raise NodeConfigError(
-                "this run asks nodes to play, and this one was not started with aversion and "
+                "this run is a game of budgets, and this node was not started with aversion and "
                 "first-budget: give both, with epsilon-record and a ledger"
             )
         if "record" not in budgets:
             raise NodeConfigError(
-                "aversion is given without epsilon-record, the budget that a path is checked against: "
+                "aversion is given without epsilon-record, the budget that limits what is spent in a game: "
                 "give both"
             )
         return {PATH: _response(_announcement(told), player).tolist()}
@@ -73,7 +73,7 @@ class GameNode(NodeSide):
 
 def _response(announced: Announcement, player: Player) -> Floats:
     if player.first_budget is None:
-        raise NodeConfigError("aversion is given without first-budget, with which a path begins: give both")
+        raise NodeConfigError("aversion is given without first-budget, that of the first round: give both")
     try:
         return announced.answer(player.aversion, player.first_budget)
     except GameError as error:
@@ -83,7 +83,7 @@ def _response(announced: Announcement, player: Player) -> Floats:
 def _announcement(told: Values | None) -> Announcement:
     if told is None:
         raise BudgetRefusedError(
-            f"the message lacks the record {GAME}: a node accepts a path only with its announcement"
+            f"the message lacks the record {GAME}, which announces the game: run one version on both"
         )
     try:
         return Announcement.from_scalars(told)
@@ -117,5 +117,5 @@ class PriceNode(NodeSide):
         if not cost <= answered * (1 + ROUNDING):
             raise BudgetRefusedError(
                 f"this run costs epsilon {cost:.4g} at delta {budget.delta:g}, above the {answered:.4g} that "
-                "this client answers the price with"
+                "this client spends at the server's price"
             )

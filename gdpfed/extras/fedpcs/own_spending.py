@@ -136,13 +136,13 @@ class OwnSpending(Mechanism, OwnTotals):
     def terms(self, m: int, group: GroupPlan, promised: PromisedRun) -> PathTerms:
         if (self.unit, self.adjacency) != ("record", "replace_one"):
             raise PrivacyError(
-                "a node with a budget of its own checks a path of full gradients, and no other local work: "
-                "use method.local=full_gradient, or start nodes without budgets of their own"
+                "a node with a budget of its own can check budgets by round for full gradients alone: use "
+                "method.local=full_gradient, or start nodes without budgets of their own"
             )
         if self.rule is not None:
             raise PrivacyError(
-                f"a node with a budget of its own checks a path, and samples of {self.rule} follow "
-                "from what clients release beside it: use another method.client_sampling, or gdpfed simulate"
+                f"a node with a budget of its own cannot check samples of {self.rule}, which follow from "
+                "what clients have released: use another method.client_sampling, or gdpfed simulate"
             )
         return PathTerms(
             **promised.common,

@@ -41,22 +41,22 @@ class PathTerms(TermsOfRecords):
             for each in self.charges
         ):
             raise PrivacyError(
-                "the terms' path charges something else than Gaussian noise under replace_one at their "
-                "clipping norm, round by round"
+                "the terms' budgets by round are not for Gaussian noise under replace_one at their clipping "
+                "norm"
             )
         if self.held_out:
             raise PrivacyError(
-                "the terms' path is charged under replace_one, and counts on held-out records are charged "
-                "under zero_out: ask for none"
+                "the terms' budgets by round are for replace_one, and counts on held-out records are charged "
+                "under zero_out: set run.evaluation=server"
             )
         if sum(each.count for each in self.charges) != records.num_rounds:
             raise PrivacyError(
-                f"the terms' path is not one budget for each of their {records.num_rounds} rounds: give "
-                "as many budgets as rounds"
+                f"the terms do not have one budget for each of their {records.num_rounds} rounds: give as "
+                "many budgets as rounds"
             )
         if (records.work, records.batch_rates, records.sums_per_round) != ("dp_sgd", (1.0,), 1):
             raise PrivacyError(
-                "the terms' path is for one step of dp_sgd a round on all records, at batch rate 1"
+                "the terms' budgets by round are for one step of dp_sgd in a round, on all records"
             )
 
     @property
@@ -115,16 +115,16 @@ class PathTerms(TermsOfRecords):
         require_count(f"the steps of round {round_index} of run {self.run}", num_steps)
         if num_steps > 1:
             raise PrivacyError(
-                f"round {round_index} of run {self.run} would take {num_steps} steps; a path has one in each"
+                f"round {round_index} of run {self.run} would take {num_steps} steps; it may take one"
             )
 
     def broken_own_noise(self, round_index: int, steps: RecordSteps) -> str:
         if broken := super().broken_own_noise(round_index, steps):
             return broken
         if steps.num_steps != 1:
-            return f"{steps.num_steps} steps were ordered where the terms' path has one a round"
+            return f"the server asks for {steps.num_steps} steps where the terms charge one for each round"
         return ""
 
     def in_words(self, at_most: float = inf) -> str:
         rounds, path = self.most_expensive_rounds(at_most=at_most), self.path
-        return f"a path of {fsum(path[index] for index in rounds):.4g} zCDP in {len(rounds)} rounds"
+        return f"budgets by round of {fsum(path[index] for index in rounds):.4g} zCDP in {len(rounds)} rounds"

@@ -67,8 +67,8 @@ def configured_aversions(config: Config) -> Floats:
         return np.random.default_rng(config.run.seed).uniform(0, 1, n)
     if len(given) != n:
         raise ConfigError(
-            f"privacy.client_aversions has {len(given)} entries for dataset.num_clients={n}: give one a "
-            "client"
+            f"privacy.client_aversions has {len(given)} entries for dataset.num_clients={n}: give one for "
+            "each client"
         )
     return np.asarray(given, dtype=np.float64)
 
@@ -83,8 +83,8 @@ def sweep(config: Config) -> Iterator[Priced]:
     method = config.method.name
     if method in {"fedavg", FedPCS.name}:
         raise ConfigError(
-            f"method={method} has no budgets that clients answer a price with: use a method of groups, as "
-            "method=gdpfed_plus"
+            f"method={method} has no budgets that clients could choose by a price: use a method with groups, "
+            "such as method=gdpfed_plus"
         )
     least, highest = config.privacy.price_bounds
     own = posted_price(config)

@@ -102,12 +102,12 @@ def _schedule(client: int, answer: Answer, announced: Announcement) -> Floats:
             f"client {client} has not answered the announced game: see whether its node is online"
         )
     if answer.refusal is not None:
-        raise _NoScheduleError(f"client {client} does not play: {answer.refusal}")
+        raise _NoScheduleError(f"client {client} takes no part in the game: {answer.refusal}")
     path: Any = answer.values.get(PATH)
     low, high = announced.least, announced.highest
     if not isinstance(path, list) or len(path) != len(announced.rewards):
         raise _NoScheduleError(
-            f"client {client} answers with {one_line(path)}: it must give one budget a round"
+            f"client {client} answers with {one_line(path)}: it must give one budget for each round"
         )
     for budget in path:
         if type(budget) is not float or not isfinite(budget) or not low <= budget <= high:

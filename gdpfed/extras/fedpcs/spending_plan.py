@@ -61,8 +61,8 @@ class StepBudgets(ClientBudgets):
         targets = spending.most_epsilons(delta)
         if targets.max() > MOST_EPSILON:
             raise PrivacyError(
-                f"a client may spend epsilon {targets.max():.4g}, and no noise of steps is sought above "
-                f"{MOST_EPSILON:g}, which protects nobody: set a smaller method.budget_scale, or "
+                f"a client may spend epsilon {targets.max():.4g}, and noise for steps is found up to "
+                f"{MOST_EPSILON:g} alone, since more protects nobody: set a smaller method.budget_scale, or "
                 "method.max_participations"
             )
         levels = _rounded_down(targets)
@@ -187,8 +187,8 @@ def spending_plan(
     """
     if accountant != "pld":
         raise PrivacyError(
-            f"accountant {accountant} is not used where a client's whole cost is one Gaussian, whose "
-            "epsilon is exact, or steps at a noise that was found with pld: set privacy.accountant=pld"
+            f"privacy.accountant={accountant} does not go with method=fedpcs, whose costs are exact or were "
+            "computed with pld: set privacy.accountant=pld"
         )
     num_rounds, num_clients = spending.budgets.shape
     require_positive("clipping_norm", clipping_norm)

@@ -130,9 +130,9 @@ def reserved_delta(config: Config) -> float:
     if not reserved <= MOST_RESERVED * configured_delta(config):
         safe = 2 * rate / bounds.smoothness
         raise PrivacyError(
-            f"training.learning_rate={eta:g} is too long a step for method.mechanism=convex: with a chance "
-            f"of {reserved:.2g} a batch makes it expand distances. Any up to {safe:.3g} will do at "
-            f"privacy.batch_rate={rate:g}, and longer ones at larger batches"
+            f"training.learning_rate={eta:g} is too large for method.mechanism=convex: with a chance of "
+            f"{reserved:.2g} a batch breaks its privacy bound. Any rate up to {safe:.3g} is small enough at "
+            f"privacy.batch_rate={rate:g}, and larger ones are at larger batches"
         )
     return reserved
 

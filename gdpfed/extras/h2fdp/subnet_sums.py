@@ -85,7 +85,7 @@ class WindowTerms(StepTerms):
 
     def broken_window(self, steps: RecordSteps) -> str:
         if steps.num_steps != self.window_steps:
-            return f"a window of {steps.num_steps} steps was ordered where the terms say {self.window_steps}"
+            return f"the server asks for {steps.num_steps} local steps, and the terms say {self.window_steps}"
         return ""
 
 

@@ -34,11 +34,11 @@ def check_asked(order: TrainingOrder, dimension: int) -> None:
     (asked, cells), model = asked_of(order.task), order.task.model
     if (kind := Asked.from_json(asked).kind) != model:
         raise OrderError(
-            f"the order's model is {model}, and the statistics that it asks for are of kind {kind}: "
+            f"the server's model is {model}, and the statistics that it asks for are of kind {kind}: "
             "both must agree"
         )
     if cells != dimension:
         raise OrderError(
-            f"the order asks for {dimension} numbers, and the statistics that it names have {cells} "
+            f"the server asks for {dimension} numbers, and the statistics that it names have {cells} "
             "cells: both must agree"
         )

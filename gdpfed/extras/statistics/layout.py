@@ -221,7 +221,7 @@ class Layout:
         places = {name: number for number, name in enumerate(names)}
         if asked.by is not None and kept[places[asked.by]].edges:
             raise LearningError(
-                f"method.by={asked.by} holds numbers: groups are the values of another column"
+                f"method.by={asked.by} holds numbers: name a column whose values are the groups"
             )
         if asked.parties:
             blocks = [Block(places[name], len(kept), by_group=True) for name in counted]
@@ -252,7 +252,7 @@ class Layout:
         groups = cells_of(columns, asked.by, asked)
         if groups.edges or asked.by in columns.label_names:
             raise LearningError(
-                f"method.by={asked.by} is not a column of values, which groups need: name such a column"
+                f"method.by={asked.by} is no input with values: name a column whose values are the groups"
             )
         return cls((times, groups), (Block(0, 1, by_group=True),))
 

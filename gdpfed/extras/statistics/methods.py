@@ -120,8 +120,8 @@ def resolved(config: Config, method: "type[RecordStatistics | ClientStatistics]"
     layout, parties = Layout.of(columns, asked), configured_parties(config) or 1
     if config.dataset.model != asked.kind:
         raise ConfigError(
-            f"method={method.name} counts in the model {asked.kind} what method.by, method.by_party, "
-            f"method.crossed and method.survival ask for, not in dataset.model={config.dataset.model}: set "
+            f"dataset.model={config.dataset.model} does not fit method={method.name} with this method.by, "
+            "method.by_party, method.crossed and method.survival: set "
             f"dataset.model={asked.kind}, or use gdpfed stats"
         )
     privacy = replace(
@@ -149,7 +149,7 @@ def _check_survival(options: StatisticsConfig, method: "type[RecordStatistics | 
     if method is ClientStatistics:
         raise ConfigError(
             "method.survival=true counts records or persons, and privacy.unit=client counts shares of "
-            "parties, of which a survival curve has no valid band: use privacy=record_level"
+            "parties, for which a survival curve has no valid band: use privacy=record_level"
         )
     if options.columns or options.crossed:
         raise ConfigError(

@@ -26,7 +26,7 @@ def work(job: Job) -> torch.Tensor:
     if len(layout.blocks) != blocks_in(job.order):
         raise OrderError(
             f"a record is in {len(layout.blocks)} cells by the declared columns, and "
-            f"{blocks_in(job.order)} are charged: take the declaration of this run"
+            f"{blocks_in(job.order)} are charged: use the columns.yaml of this run"
         )
     total, unit = counts_of(layout, counted, job.encoding.grid)
     return torch.from_numpy(total * unit)
@@ -43,7 +43,7 @@ def check_bound(order: TrainingOrder, dimension: int, grid: float) -> None:
     steps = checked_steps(order)
     if steps.batch_rates != (1.0,):
         raise OrderError(
-            f"statistics count every record, and the order has batch rates {steps.batch_rates}: use "
+            f"statistics count every record, and the server asks for batch rates {steps.batch_rates}: use "
             "batch rate 1"
         )
     moves, left = sqrt(blocks_in(order)), record_bound(order, dimension, grid)
@@ -61,5 +61,5 @@ def blocks_in(order: TrainingOrder) -> int:
     if asked.survival:
         return 1
     if not asked.columns:
-        raise OrderError("the order does not name the columns that are counted")
+        raise OrderError("the server names no columns to count: run one version on server and nodes")
     return len(asked.columns) + len(asked.crossed) + (asked.by is not None and asked.by not in asked.columns)

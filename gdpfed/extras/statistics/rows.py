@@ -113,8 +113,8 @@ def layout_of(columns: Columns, asked: str, cells: int) -> Layout:
     layout = Layout.of(columns, Asked.from_json(asked))
     if layout.size != cells:
         raise LearningError(
-            f"what is asked for has {layout.size} cells by the declared columns, and the order says {cells}: "
-            "take the declaration of this run"
+            f"the statistics have {layout.size} cells by the columns declared here, and {cells} by those of "
+            "the server: use the columns.yaml of this run"
         )
     return layout
 
@@ -140,7 +140,7 @@ def counted_rows(job: Job) -> tuple[Layout, Counted]:
     if layout.by_party:
         if not 0 <= job.client_id < len(layout.columns[-1]):
             raise OrderError(
-                f"client {job.client_id} is not a party of these statistics: see its partition-id"
+                f"client {job.client_id} is not a party of these statistics: correct its partition-id"
             )
         counted.cells[:, -1] = job.client_id
     return layout, counted
@@ -151,7 +151,7 @@ def asked_of(task: Task) -> tuple[str, int]:
     options = dict(task.model_options)
     if not {"asked", "cells"} <= options.keys():
         raise OrderError(
-            "the order does not say which statistics are asked for: run one version on server and nodes"
+            "the server does not say which statistics it asks for: run one version on server and nodes"
         )
     return str(options["asked"]), int(options["cells"])
 

@@ -59,8 +59,8 @@ def read_widths(text: str, num_inputs: int) -> tuple[int, ...]:
     widths = tuple(int(each) for each in parts if each.isascii() and each.isdecimal() and int(each))
     if len(widths) != len(parts) or sum(widths) != num_inputs:
         raise LearningError(
-            f"dataset.model_options.columns={text} must say of how many inputs each column is, as in 1,1,3, "
-            f"and a record has {num_inputs}"
+            f"dataset.model_options.columns={text} must list how many inputs each column has, as in 1,1,3: "
+            f"together {num_inputs}"
         )
     return widths
 

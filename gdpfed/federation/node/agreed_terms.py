@@ -28,7 +28,7 @@ def check_agreed(terms: Terms | None, round_index: int, parameters: SumParameter
     signed = agreed_in_label(parameters.label)
     if signed != (stream.digest if stream else ""):
         agreed = WITHOUT_LEDGER if terms is None else "other terms than this node has agreed to"
-        raise BudgetRefusedError(f"the sum of round {round_index} takes noise back by {agreed}")
+        raise BudgetRefusedError(f"the sum of round {round_index} subtracts earlier noise by {agreed}")
 
 
 def agreed_in_label(label: str) -> str:
@@ -45,7 +45,7 @@ def check_feared(terms: Terms, corrupt_fraction: float) -> None:
     """
     if isinstance(terms, ScheduledTerms) and terms.stream and not terms.corrupt_tolerance >= corrupt_fraction:
         raise BudgetRefusedError(
-            f"the terms tolerate a fraction of {terms.corrupt_tolerance:g} corrupt members in sums that take "
-            f"noise back, and this node was started with corrupt-fraction={corrupt_fraction:g}: run with "
-            f"secagg.corrupt_tolerance={corrupt_fraction:g}"
+            f"the terms tolerate a fraction of {terms.corrupt_tolerance:g} corrupt members in sums that "
+            f"subtract earlier noise, and this node was started with corrupt-fraction={corrupt_fraction:g}: "
+            f"run with secagg.corrupt_tolerance={corrupt_fraction:g}"
         )

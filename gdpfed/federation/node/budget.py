@@ -197,20 +197,20 @@ def _refuse_long_accounting(terms: Terms) -> None:
     laws = {replace(each, num_steps=1) if isinstance(each, DPSGDSteps) else each for each in events}
     if len(laws) > MOST_LAWS:
         raise BudgetRefusedError(
-            f"the terms of run {terms.run} have {len(laws)} kinds of releases, and this node accounts for "
-            f"{MOST_LAWS} at most"
+            f"the terms of run {terms.run} have {len(laws)} kinds of releases, and this node accounts for at "
+            f"most {MOST_LAWS}: plan rounds that are more alike"
         )
     releases = (each for each in terms.charges if not isinstance(each.event, Gaussian))
     steps = sum(each.count * getattr(each.event, "num_steps", 1) for each in releases)
     if steps > MOST_STEPS:
         raise BudgetRefusedError(
-            f"terms of run {terms.run} have {steps} steps, and this node accounts for at most {MOST_STEPS}"
+            f"run {terms.run} has {steps} steps, and this node accounts for {MOST_STEPS} at most: use fewer"
         )
     longest = max((each.window_steps for each in events if isinstance(each, LocalWindows)), default=0)
     if longest > MOST_WINDOW_STEPS:
         raise BudgetRefusedError(
-            f"the terms of run {terms.run} have windows of {longest} steps, and this node accounts for "
-            f"{MOST_WINDOW_STEPS} at most"
+            f"run {terms.run} takes {longest} local steps from one release to the next, and this node "
+            f"accounts for {MOST_WINDOW_STEPS} at most: use fewer local steps"
         )
 
 
@@ -220,9 +220,9 @@ def _check_terms(budget: Budget, ledger: ClientLedger, terms: Terms) -> None:
     if isinstance(terms, TurnTerms):
         turns, apart = terms.turns
         if turns > budget.max_participations:
-            raise BudgetRefusedError(f"{_own_most(budget)}, and the terms have {turns} turns")
+            raise BudgetRefusedError(f"{_own_most(budget)}, and this run asks for {turns}")
         if apart < budget.min_separation and turns > 1:
-            raise BudgetRefusedError(f"{_own_separation(budget)}, and the terms have turns {apart} apart")
+            raise BudgetRefusedError(f"{_own_separation(budget)}, and in this run they are {apart} apart")
     raised = _raised(budget, ledger, terms)
     if raised:
         log(ERROR, "%s", raised)
@@ -318,14 +318,14 @@ def _broken_by(terms: Terms, index: int, order: "TrainingOrder", parameters: Sum
     """Return how the server's instruction breaks the run's agreed conditions, or "" if it breaks none."""
     those = f"the terms of run {terms.run}"
     if terms.task and order.task.digest != terms.task:
-        return f"the order has another model, number of classes or form of examples than {those}"
+        return f"the server asks for another model, number of classes or form of examples than {those}"
     if order.announced != terms.announced:
-        return f"the order follows another announcement than the one behind {those}"
+        return f"the server follows another announcement of the game than {those}"
     once = once_in(terms, index)
     if order.taps != (() if once else noise_taps(terms)):
-        return f"later rounds take back other parts of it, against {those}"
+        return f"later rounds would subtract other parts of this noise than {those} say"
     if (order.may_fill or order.fills) and not may_be_filled(terms, index):
-        return f"members may send zeros in a sum that hides nobody by Poisson sampling, against {those}"
+        return f"members may send zeros in a sum without secret Poisson sampling, against {those}"
     if once:
         return broken_once(once, order.work, order.noise, order.weight)
     return terms.broken_by(index, order, parameters.clipping_norm)
@@ -374,10 +374,10 @@ def _check_participations(budget: Budget, ledger: ClientLedger, round_of_run: Ro
     """Raise BudgetRefusedError if the client took part too often, or in a round too close to this one."""
     taken = set(ledger.run(round_of_run.run).drawn_in) - {round_of_run.index}
     if len(taken) >= budget.max_participations:
-        raise BudgetRefusedError(f"{_own_most(budget)}, and has")
+        raise BudgetRefusedError(f"{_own_most(budget)}, and has done so")
     nearest = min((abs(round_of_run.index - each) for each in taken), default=inf)
     if nearest < budget.min_separation:
-        raise BudgetRefusedError(f"{_own_separation(budget)}, and it has had one {nearest:g} away")
+        raise BudgetRefusedError(f"{_own_separation(budget)}, and it took part in one {nearest:g} away")
 
 
 def _own_most(budget: Budget) -> str:

@@ -60,15 +60,15 @@ def checked_order(
     asked = {name: (getattr(order.training, name), most) for name, most in MOST.items()}
     records = order.records
     if records is not None:
-        asked["steps on records"] = (records.num_steps, MOST["local_steps"])
-        asked["batch rates"] = (len(records.batch_rates), MOST["local_steps"])
+        asked["number of steps on records"] = (records.num_steps, MOST["local_steps"])
+        asked["number of batch rates"] = (len(records.batch_rates), MOST["local_steps"])
     for name, (value, most) in asked.items():
         if type(value) is not int or not 1 <= value <= most:
-            raise OrderError(f"the order's {name} is {value!r}: it must be from 1 to {most}")
+            raise OrderError(f"the server's {name} is {value!r}: it must be from 1 to {most}")
     order.check_work(dimension)
     if order.task.form is not None and order.task.dimension != dimension:
         raise OrderError(
-            f"the order's model {order.task.model} has {order.task.dimension} parameters, not "
+            f"the server's model {order.task.model} has {order.task.dimension} parameters, not "
             f"{dimension}: run one version on server and nodes"
         )
     return order, theta
@@ -107,8 +107,8 @@ class Contributor:
             check_source(order, self.own_data)
         elif order.work != "update":
             raise StandInError(
-                f"{order.work} is asked of an edge or an app's own function, which answers with its model's "
-                "change alone"
+                f"{order.work} is asked of an edge or an app's own train function, which only answers with "
+                "its model's change: leave out the setting that asks for it"
             )
         else:
             self.stand_in.check(order)

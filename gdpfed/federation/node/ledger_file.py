@@ -30,8 +30,8 @@ from gdpfed.privacy.ledgers.terms import Terms
 COPY_FILE = "ledger.copy"
 MARK_BYTES = 256
 ANEW = (
-    "to go on from what the file says, or from zero without one, remove {lock}; and lower the budget by what "
-    "is lost"
+    "if there is none, remove {lock} and lower the budget by what is lost: the node then goes on from this "
+    "file, or from zero without a file"
 )
 
 
@@ -96,7 +96,7 @@ class LedgerFile:
             return
         digest = self._digest_of(data)
         if known and digest not in known:
-            raise self._lost("is not the one that was written last: a copy forgets what was spent since; ")
+            raise self._lost("is not the one that was written last, and lacks what was spent since: ")
         self._written = digest
         if self.copy is not None and copied is None:
             if self._has_copy:
@@ -111,21 +111,21 @@ class LedgerFile:
 
     def _another(self, copy: Path) -> LedgerError:
         return LedgerError(
-            f"ledger={self.path} is not what its copy in {copy} is: one of them was put back, and forgets "
-            "what was spent since; put the newest back, or go on from the larger spend of both by: "
+            f"ledger={self.path} differs from its copy in {copy}: one of them is older, and lacks what was "
+            "spent since; put the newer one in both places, or go on from all that both hold with: "
             f"gdpfed node accept-ledger {self.path} --copy {copy}"
         )
 
     def _no_copy(self, copy: Path) -> LedgerError:
         return LedgerError(
             f"ledger={self.path} had a copy, and {copy} holds none: mount its disk, or put the copy back; if "
-            "it is lost for good, and no older ledger was put back, go on without it by: "
+            "it is lost for good, and no older ledger was put back, go on without it with: "
             f"gdpfed node accept-ledger {self.path} --copy {copy}"
         )
 
     def _lost(self, what: str) -> LedgerError:
         lock = f"{self.path.name}.lock"
-        return LedgerError(f"ledger={self.path} {what}put its newest copy back, or, {ANEW.format(lock=lock)}")
+        return LedgerError(f"ledger={self.path} {what}put its newest copy back; {ANEW.format(lock=lock)}")
 
     def _body(self, data: bytes) -> Any:
         try:
@@ -279,8 +279,8 @@ def _terms_of_both(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[
     first = min(mine.first_round, its.first_round)
     if replace(mine, first_round=first) != replace(its, first_round=first):
         raise LedgerError(
-            f"run {mine.run} has cost something in the ledger and in its copy, under other terms in each: "
-            "put the newest of them in both places, and lower the budget by what it has cost in the other"
+            f"run {mine.run} has other terms in the ledger than in its copy, and a cost under both: put the "
+            "newer file in both places, and lower the budget by the cost of the run in the older one"
         )
     return replace(mine, first_round=first).to_scalars()
 

@@ -114,7 +114,7 @@ class NodeSettings:
         """
         chosen = None if self.config.keys() <= OWN_SETTINGS.keys() else stand_in_of(self.config)
         if chosen is not None and self.trains_by is not None:
-            raise NodeConfigError("this node has a train function of its app's and a stand-in: leave one out")
+            raise NodeConfigError("an app's train function and a setting like edge are given: leave one out")
         return chosen or self.trains_by
 
     @property
@@ -173,8 +173,8 @@ class NodeSettings:
         parties = own.person_parties
         if terms.parties < parties:
             raise NodeConfigError(
-                f"a person may be at {parties} parties by this node's own declaration, and the terms pay for "
-                f"{terms.parties}: the server's declaration must say as many"
+                f"by this node's columns a person may be at {parties} parties, and the run is charged for "
+                f"{terms.parties}: the server's columns must state as many"
             )
         held_out_by = own.rule if terms.held_out else ""
         return replace(terms, held_out_by=held_out_by, record_is=person_words(parties), dealt_by=dealt_by)
@@ -245,7 +245,7 @@ class NodeSettings:
         if aversion is None:
             if first is not None:
                 raise NodeConfigError(
-                    "first-budget is given without aversion, and a node plays with both: give both"
+                    "first-budget is given without aversion, and a game needs both: give both"
                 )
             return None
         return Player(aversion, first)

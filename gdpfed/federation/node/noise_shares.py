@@ -44,7 +44,7 @@ class Correction:
         if not isinstance(turns, list) or not all(type(turn) is int for turn in turns):
             raise RemoteProtocolError(Stage.MASK, None, "the rounds whose noise to subtract are not numbers")
         if turns != sorted(set(turns)) or any(not 0 <= turn < round_index for turn in turns):
-            reason = f"noise of rounds {turns} is to be taken back in {round_index}: they are not before it"
+            reason = f"round {round_index} is to subtract noise of rounds {turns}: they are not before it"
             raise RemoteProtocolError(Stage.MASK, None, reason)
         if not isinstance(context, bytes) or len(context) not in (0, CONTEXT_BYTES):
             raise RemoteProtocolError(Stage.MASK, None, f"its context is not of 0 or {CONTEXT_BYTES} bytes")
@@ -137,7 +137,7 @@ def check_correction(budgets: Budgets, round_of_run: RoundOfRun, parameters: Sum
         run = file.ledger.run(round_of_run.run)
         if not run.turns_to_take_back(round_of_run.index):
             raise BudgetRefusedError(
-                f"this client has no noise to take back in round {round_of_run.index} of {round_of_run.run}"
+                f"this client has no noise to subtract in round {round_of_run.index} of {round_of_run.run}"
             )
         check_terms_of_sum(run.terms, round_of_run.index, parameters)
     return run.terms

@@ -61,8 +61,8 @@ def check_offered(terms: Terms, own_function: object | None) -> None:
     secret = {getattr(charge.event, "sampling", charge.event.kind) for charge in terms.charges}
     if own_function is not None and secret & NO_STATES:
         raise BudgetRefusedError(
-            f"run {terms.run} samples clients by a law that has no proof where they keep something between "
-            "rounds, as an app's own function may: use privacy.sampling=poisson"
+            f"the sampling of run {terms.run} is not proved for clients that keep something between rounds, "
+            "as an app's own train function may: use privacy.sampling=poisson"
         )
     if isinstance(terms, ScheduledTerms) and terms.schedule:
         TurnSchedule.from_text(terms.schedule)
@@ -74,8 +74,8 @@ def trusted_with(terms: Terms) -> str:
     if not taken_back or (isinstance(terms, ScheduledTerms) and terms.schedule):
         return ""
     return (
-        f"run {terms.run} takes noise back in sums whose members are not signed, so a server that lies could "
-        f"have all of it removed: start the node with secagg-mode=active unless it trusts the server"
+        f"run {terms.run} subtracts earlier noise in sums whose members are not signed, so a lying server "
+        f"could have all of it removed: start the node with secagg-mode=active unless it trusts the server"
     )
 
 
@@ -86,7 +86,7 @@ def _broken(terms: ScheduledTerms, round_index: int, session: ClientSession, cor
     if strangers := session.updates - schedule.due(round_index):
         return f"client {min(strangers)} is asked for an update in round {round_index}, which is not its turn"
     if strangers := session.correctors - schedule.correctors(round_index, terms.noise_taps):
-        return f"client {min(strangers)} has no noise that round {round_index} takes back, and is a member"
+        return f"client {min(strangers)} is a member, and has no noise that round {round_index} subtracts"
     parameters = session.parameters
     members = max(parameters.num_clients, schedule.members(round_index, terms.noise_taps))
     needed = corrupt_of(terms, corrupt_fraction, members)

@@ -84,7 +84,7 @@ def trust_of(settings: NodeSettings) -> RosterTrust | None:
     client_id = settings.client_id
     if roster.get(client_id) != identity.public_bytes():
         raise NodeConfigError(
-            f"roster-file={words.roster_file} has not this node's key, "
+            f"roster-file={words.roster_file} does not have this node's key, "
             f"{identity.public_bytes().hex()}, for client {client_id}: set partition-id or "
             f"identity-file right, or ask the consortium for a roster with it"
         )

@@ -147,13 +147,13 @@ def mask(request: StageRequest, node: Node) -> bytes:
                 check_members(check_correction(own, request.round_of_run, parameters))
             parts = _taken_back(node, request.round_of_run, turns, parameters)
             if turns and not parts:
-                raise LocalProtocolError(f"this node kept no noise of rounds {turns}, so it takes none back")
+                raise LocalProtocolError(f"this node kept no noise of rounds {turns}, so it subtracts none")
             return masked_correction(session, correction.context, parts)
         order, theta = _order_and_model(request, node, parameters)
         order.check_part(parameters)
         if parameters.signs and any(order.taps) and not agreed_in_label(parameters.label):
             raise LocalProtocolError(
-                f"later rounds take this noise back, and {parameters.label!r} does not say so"
+                f"later rounds subtract this noise, and {parameters.label!r} does not say so"
             )
         who = _contributor(request, node, MASK)
         who.check(order, theta, session.encoding())
@@ -222,7 +222,7 @@ def _order_and_model(
 
     order, theta = checked_order(request.order, request.theta, parameters)
     if order.round_index != (index := request.round_of_run.index):
-        raise LocalProtocolError(f"the message is of round {index}, and its order of {order.round_index}")
+        raise LocalProtocolError(f"the message is of round {index}, what it asks of {order.round_index}")
     source, own = order.task.source, node.settings
     check_refused(own, order.task.model)
     by_party = function_of(order.work, "by_party")

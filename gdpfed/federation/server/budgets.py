@@ -189,7 +189,7 @@ def dealt_otherwise(run: PreparedRun, joined: Joined) -> dict[int, str]:
         return {}
     counts = record_counts(run.config)
     return {
-        client: f"it brings {count} records, and the plan dealt {counts[client]} out to groups with budgets "
+        client: f"it brings {count} records, and the plan assigned {counts[client]} to groups with budgets "
         "of their own: bring the same records as before, or begin a new run"
         for client, count in joined.records.items()
         if count != counts[client]

@@ -158,8 +158,8 @@ class ClientHistory:
             raise RunError(f"{self.path} cannot be read: {error.strerror}; let this user read it") from None
         except WRONG_FORM as error:
             raise RunError(
-                f"{self.path}, which says what clients have sent, is damaged ({type(error).__name__}): put "
-                "it back, or remove it, and nodes are told of no earlier run"
+                f"{self.path}, which says what clients have sent, is damaged ({type(error).__name__}): "
+                "restore it from a copy, or remove it: nodes then hear of no earlier run"
             ) from None
 
 

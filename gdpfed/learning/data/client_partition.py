@@ -122,8 +122,8 @@ def _shard_indices(data: Dataset, num_clients: int, client_id: int, seed: int, s
     order, count = _by_label(data, seed), num_clients * shards
     if count > len(order):
         raise LearningError(
-            f"dataset.shards={shards} for each of {num_clients} clients are {count:,} of {len(order):,} "
-            f"examples: choose at most {len(order) // num_clients}, or fewer clients"
+            f"dataset.shards={shards} for each of {num_clients} clients are {count:,} shards, but there are "
+            f"{len(order):,} examples: choose at most {len(order) // num_clients}, or fewer clients"
         )
     own = _shuffled(count, num_clients, seed)[client_id * shards : (client_id + 1) * shards]
     return np.concatenate([_run(order, count, shard) for shard in own.tolist()])

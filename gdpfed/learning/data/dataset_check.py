@@ -64,7 +64,7 @@ def _check_split(part: Split, name: str, place: str) -> None:
             raise LearningError(f"{place}: {letter} of {name} is of type {held}: give an array of numbers")
     if len(part.x) != len(part.y):
         raise LearningError(
-            f"{place}: {name} has {len(part.x)} examples and {len(part.y)} labels: give one a label"
+            f"{place}: {name} has {len(part.x)} examples and {len(part.y)} labels: give each one label"
         )
     if part.x.dtype.kind == "f" and not np.isfinite(part.x).all():
         raise LearningError(f"{place}: x of {name} holds values that are not finite")

@@ -83,7 +83,7 @@ def dataset_of(
 
 def _refuse(given: object, name: str, of: str) -> None:
     if given is not None:
-        raise LearningError(f"{name} goes with {of}: leave it out")
+        raise LearningError(f"{name} is for {of} alone: leave it out")
 
 
 def _array(name: str, part: Any) -> npt.NDArray[Any]:
@@ -127,15 +127,15 @@ def _of_frame(
         raise LearningError(
             f"{PLACE} is a data frame without columns=: declare its label, and the range or the values of "
             'each input, as in columns={"label": {"column": "stays", "classes": ["no", "yes"]}, "numeric": '
-            '{"age": [0, 100]}}; ranges that are taken from the rows would tell of them'
+            '{"age": [0, 100]}}; ranges that are taken from the rows would reveal them'
         )
     table = arrow_table(frame, PLACE)
     names = table.column_names
     if owners is not None:
         if not isinstance(declared, Mapping) or not isinstance(owners, str) or "party" in declared:
             raise LearningError(
-                "owners= of a data frame is the name of a column, beside columns= as a mapping without "
-                "party: else declare party there"
+                "owners= of a data frame must be the name of a column, and columns= a mapping without party: "
+                "or leave owners= out, and declare party in columns="
             )
         if owners not in names:
             raise LearningError(

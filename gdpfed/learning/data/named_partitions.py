@@ -59,12 +59,12 @@ def shared_out(
     if len(parts) != num_clients:
         raise LearningError(
             f"{words} makes {len(parts)} parts for dataset.num_clients={num_clients}: it must make "
-            "one a client"
+            "one for each client"
         )
     given = np.concatenate(parts)
     if np.any((given < 0) | (given >= len(data.train))) or len(np.unique(given)) < len(given):
         raise LearningError(
-            f"{words} gives an example to two clients, or one that there is not: every position must be in "
+            f"{words} gives an example to two clients, or one that does not exist: every position must be in "
             f"one part at most, from 0 to {len(data.train) - 1}"
         )
     return parts

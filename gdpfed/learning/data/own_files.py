@@ -81,7 +81,7 @@ def own_examples(path: Path, *, for_testing: bool = False) -> Split:
         raise LearningError(f"data={path} holds no inputs and labels: write x_train and y_train into it")
     if not x.ndim or not y.ndim or len(x) != len(y):
         raise LearningError(
-            f"data={path}: x_train has shape {x.shape} and y_train {y.shape}; they must hold as many examples"
+            f"data={path}: x_train has shape {x.shape} and y_train {y.shape}; give each example one label"
         )
     more = (None if each is None else each.astype(np.int64) for each in (groups, persons))
     # Of any type until `taken_as`.
@@ -115,11 +115,11 @@ def taken_as(
     """
     if columns is not None and is_table(path) and own_columns(path).digest != columns:
         raise LearningError(
-            f"data={path}: the columns.yaml beside it declares other columns than this training: use its file"
+            f"data={path}: columns.yaml beside it declares other columns than this run: copy the run's file"
         )
     if columns is not None and declares_pictures(path) and read_picture_form(path).digest != columns:
         raise LearningError(
-            f"data={path}: its {PICTURES_FILE} declares other pictures than this training: use its file"
+            f"data={path}: its {PICTURES_FILE} declares other pictures than this run: copy the run's file"
         )
     x, y = own.x, own.y
     if x.shape[1:] != tuple(input_shape) or y.shape != (len(x), *label_shape):

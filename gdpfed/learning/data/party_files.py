@@ -17,12 +17,12 @@ def tables_in(path: Path) -> list[Path]:
         return [path]
     files = [file for file in sorted(path.iterdir()) if _is_table(file)]
     if not files:
-        raise LearningError(f"{path} holds no file with the ending {' or '.join(ENDINGS)}: one a party")
+        raise LearningError(f"{path} has no file that ends in {' or '.join(ENDINGS)}: add one for each party")
     first: dict[str, Path] = {}
     for file in files:
         if (other := first.setdefault(bare_name(table_name(file)), file)) != file:
             raise LearningError(
-                f"{path}: {other.name} and {file.name} name one party: leave one out, or name them otherwise"
+                f"{path}: {other.name} and {file.name} name the same party: remove or rename one"
             )
     return files
 

@@ -75,7 +75,7 @@ def read_picture(
         if isinstance(error, LearningError):
             raise
         raise LearningError(
-            f"{path} cannot be read as a picture: {' '.join(str(error).split())}; save it anew"
+            f"{path} cannot be read as a picture: {' '.join(str(error).split())}; save it again"
         ) from None
     if shaped is None and image_size is not None and picture.size != (image_size, image_size):
         picture = picture.resize((image_size, image_size), Image.Resampling.BILINEAR)

@@ -26,7 +26,7 @@ else:
 RESIZE, CENTER_CROP, PAD, NORMALIZE = "resize", "center_crop", "pad", "normalize"
 NAMES = (RESIZE, CENTER_CROP, PAD, NORMALIZE)
 MOST_PIXELS_AN_EDGE = 4096
-NO_CHANCE = "a transform without chance, since a picture is read once and alike at every party: one of"
+NO_CHANCE = "a transform without random choices, since every party reads a picture once and alike: one of"
 DRAWN = ("random", "color_jitter", "auto_augment", "trivial_augment", "aug_mix", "elastic")
 """How the names of torchvision's transforms begin that draw."""
 LAST_PIXEL = 255
@@ -165,7 +165,7 @@ def _scale(part: Part, channels: int) -> Scale:
 def _numbers(part: Part, channels: int) -> tuple[float, ...]:
     numbers = tuple(each.number() for each in part.list())
     if len(numbers) != channels or not np.isfinite(numbers).all():
-        raise part.wrong(f"a list of {channels} numbers, one a channel, of pixels from 0 to 1")
+        raise part.wrong(f"a list of {channels} numbers, one for each channel, of pixels from 0 to 1")
     return numbers
 
 

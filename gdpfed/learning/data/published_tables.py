@@ -147,7 +147,7 @@ def _read_patients(path: Path, columns: Columns) -> Table:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise LearningError(f"{path} cannot be read: {error}") from None
+        raise LearningError(f"{path} cannot be read: {error}; get the file from UCI again") from None
     rows = [line.split(",") for line in lines if line.strip()]
     for number, row in enumerate(rows, start=1):
         if len(row) != len(FILE_COLUMNS):

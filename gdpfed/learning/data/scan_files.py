@@ -62,7 +62,7 @@ def read_scan(path: str, form: PictureForm) -> npt.NDArray[np.uint8]:
             raise
         except Exception as error:  # Of a damaged file the packages raise what their parsers do.
             raise LearningError(
-                f"{path} cannot be read as a scan: {' '.join(str(error).split())}; save it anew"
+                f"{path} cannot be read as a scan: {' '.join(str(error).split())}; save it again"
             ) from None
     if form.window is None:
         raise LearningError(f"{path} is a scan: declare the window of its values in pictures.yaml")
@@ -127,7 +127,7 @@ def _of_nifti(path: str, form: PictureForm) -> _Slice:
     shape = tuple(volume.shape)
     _refuse_large(path, int(np.prod(shape)))
     if len([each for each in shape if each > 1]) > 3 or len(shape) < 2:
-        raise LearningError(f"{path} has the shape {shape}: a scan has two or three axes")
+        raise LearningError(f"{path} has the shape {shape}: a scan has two or three axes; save one volume")
     flat = (*shape, 1)[:3]
     at = _chosen(path, flat[2], form)
     values = np.asarray(volume.dataobj).reshape(flat)[:, :, at]

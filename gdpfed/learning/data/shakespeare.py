@@ -67,7 +67,7 @@ def _speeches(path: Path) -> Iterator[tuple[str, str]]:
             "directory of LEAF's files"
         ) from None
     except UnicodeDecodeError as error:
-        raise LearningError(f"dataset.path={path} is not a text in UTF-8: {error}") from None
+        raise LearningError(f"dataset.path={path} is not in UTF-8 ({error}): save it in UTF-8") from None
     role = ""
     for block in blocks:
         head = _HEAD.match(block)
@@ -144,7 +144,7 @@ def _chained(path: Path, user: str, data: Any, sequence_length: int) -> Windows:
 def _checked(path: Path, user: str, data: Any) -> tuple[Sequence[str], Sequence[str]]:
     x, y = (data.get(key) if isinstance(data, dict) else None for key in ("x", "y"))
     if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
-        raise LearningError(f"{path}: user {user} has not one next character y for each window x")
+        raise LearningError(f"{path}: user {user} must have one next character y for each window x")
     if {(type(text), len(text)) for text in y} - {(str, 1)} or len({(type(t), len(t)) for t in x}) > 1:
         raise LearningError(
             f"{path}: user {user} must have windows x of one length and single characters y, as text"
@@ -178,7 +178,7 @@ def load(source: DataSource) -> Dataset:
     if not roles or not any(len(role.test) for role in roles):
         raise LearningError(
             f"dataset.path={source.path}: none of {len(spoken)} roles has text to train and test on, with "
-            f"dataset.min_characters={minimum} and dataset.sequence_length={length}"
+            f"dataset.min_characters={minimum} and dataset.sequence_length={length}: lower one of them"
         )
     roles.sort(key=lambda role: role.name)
     np.random.default_rng(0).shuffle(roles)

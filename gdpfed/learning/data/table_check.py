@@ -72,7 +72,7 @@ def check_table(
     Raises LearningError: there is no such file.
     """
     if not path.exists():
-        raise LearningError(f"{path} cannot be read: No such file or directory")
+        raise LearningError(f"{path} does not exist: name a CSV or Parquet file, or a folder of them")
     try:
         return _checked(path, columns, [] if persons is None else persons)
     except LearningError as error:

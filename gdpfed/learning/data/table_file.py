@@ -308,7 +308,7 @@ def _open_parquet(path: Path, place: str, form: TableForm) -> TableFile:
         if rows != file.metadata.num_rows:
             raise LearningError(
                 f"{place} says that it has {file.metadata.num_rows} rows, and {rows} can be read: write it "
-                "anew"
+                "again"
             )
 
     return TableFile(place, names, form.own, Found(), read, of_lines=False)

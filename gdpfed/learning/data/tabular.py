@@ -271,7 +271,7 @@ def _parties(path: Path, columns: Columns, read: ReadRows) -> list[Party]:
     files = tables_in(path)
     if columns.party is not None:
         raise LearningError(
-            f"{path} is a folder with a file a party, and the column '{columns.party.name}' says whose a "
+            f"{path} has a file for each party, and the column '{columns.party.name}' says whose a "
             "record is, too: leave party out of the declaration, or name one file"
         )
     for file in files:

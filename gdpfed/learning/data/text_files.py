@@ -55,7 +55,7 @@ def encoded_blocks(path: Path, own: str | None, declared: str, place: str, found
             blocks = _blocks(file if unpack is None else unpack(file), path.stat().st_size, place)
             yield from _text(blocks, own, declared, place, found)
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise LearningError(f"{place} cannot be unpacked ({error}): pack it anew") from None
+        raise LearningError(f"{place} cannot be unpacked ({error}): pack it again") from None
     except OSError as error:
         raise LearningError(f"{place} cannot be read: {error.strerror or error}") from None
 
@@ -119,7 +119,7 @@ def _lines(first: list[bytes], blocks: Iterator[bytes], place: str) -> Iterator[
         else:
             parts.append(block)
             if sum(map(len, parts)) > LONGEST_LINE:
-                raise LearningError(f"{place} has a line of more than 2 GiB: is this a table?")
+                raise LearningError(f"{place} has a line of more than 2 GiB: name a table in CSV")
     yield b"".join(parts)
 
 
@@ -142,7 +142,7 @@ def _utf8(piece: bytes, fallback: str, place: str, line: int, found: Found) -> b
             except UnicodeDecodeError as error:
                 raise LearningError(
                     f"{place}: byte 0x{text[error.start]:02x} in line {number} is neither utf-8 nor "
-                    f"{fallback}: say its encoding in {FILES_FILE}"
+                    f"{fallback}: set encoding in {FILES_FILE}"
                 ) from wrong
             found.recoded[fallback] += 1
     return b"".join(made)
@@ -158,7 +158,9 @@ def _decoded(encoding: str, head: bytes, blocks: Iterator[bytes], place: str) ->
         except UnicodeDecodeError as error:
             line += error.object.count(b"\n", 0, error.start)
             wrong = error.object[error.start]
-            raise LearningError(f"{place}: byte 0x{wrong:02x} in line {line} is not {encoding}") from None
+            raise LearningError(
+                f"{place}: byte 0x{wrong:02x} in line {line} is not {encoding}: save it in UTF-8"
+            ) from None
         line += text.count(b"\n")
         yield text
         if following is None:

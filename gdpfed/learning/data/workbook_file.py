@@ -77,12 +77,12 @@ def _refuse_unreadable(path: Path, place: str) -> None:
         with path.open("rb") as file:
             begins = file.read(len(OLD_EXCEL))
         if begins == OLD_EXCEL:
-            raise LearningError(f"{place}: an old Excel file, or one with a password: save it anew as .xlsx")
+            raise LearningError(f"{place}: an old Excel file, or one with a password: save it as .xlsx")
         with ZipFile(path) as archive:
             size = sum(each.file_size for each in archive.infolist())
     except (OSError, BadZipFile) as error:
         raise LearningError(
-            f"{place} cannot be read as a workbook: {one_line(error)}; save it anew as .xlsx"
+            f"{place} cannot be read as a workbook: {one_line(error)}; save it again as .xlsx"
         ) from None
     refuse_unpacked(place, path.stat().st_size, size, MOST_TIMES)
 
@@ -98,7 +98,7 @@ def _book(path: Path, place: str) -> Iterator[Any]:
         book = load(path, read_only=True, data_only=True, keep_links=False)
     except Exception as error:  # Of a damaged file openpyxl raises what its parsers do.
         raise LearningError(
-            f"{place} cannot be read as a workbook: {one_line(error)}; save it anew as .xlsx"
+            f"{place} cannot be read as a workbook: {one_line(error)}; save it again as .xlsx"
         ) from None
     try:
         yield book
@@ -126,7 +126,7 @@ def _chosen_sheet(book: Any, form: TableForm, found: Found, place: str) -> tuple
     if len(having) > 1 or (not having and len(filled) != 1):
         raise LearningError(
             f"{place} has the sheets {listed(titles)}, of which {len(having) or 'none'} have the declared "
-            f"columns: say sheet in {FILES_FILE}"
+            f"columns: set sheet in {FILES_FILE}"
         )
     (name,) = having or filled
     first = next((at for at, row in enumerate(heads[name]) if row), 0)
@@ -183,7 +183,7 @@ def _to_the_end(lines: Iterator[tuple[int, Row]], place: str) -> Iterator[tuple[
         yield from lines
     except (OSError, BadZipFile, KeyError, SyntaxError, ValueError) as error:
         raise LearningError(
-            f"{place} cannot be read as a workbook: {one_line(error)}; save it anew as .xlsx"
+            f"{place} cannot be read as a workbook: {one_line(error)}; save it again as .xlsx"
         ) from None
 
 

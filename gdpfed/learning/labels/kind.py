@@ -127,7 +127,7 @@ class LabelKind(ABC):
 
     def check_weights(self, number: int) -> None:
         """Raise LearningError if class weights are given, but not one for each class or label."""
-        wanted = f"give {self.num_classes}, one a {self.weighed}"
+        wanted = f"give {self.num_classes}, one for each {self.weighed}"
         if not self.weighed:
             wanted = f"labels that are {self.words} have none"
         if number and (not self.weighed or number != self.num_classes):

@@ -56,8 +56,8 @@ def check_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ()
         )
     if class_weights and shape != targets.shape:
         raise LearningError(
-            f"dataset.class_weights weigh the loss of each label, and dataset.loss={name} is one figure a "
-            f"record: leave them out, or choose for instance dataset.loss={labels.loss}"
+            f"dataset.class_weights weigh the loss of each label, and dataset.loss={name} is one figure "
+            f"for each record: leave them out, or choose for instance dataset.loss={labels.loss}"
         )
 
 

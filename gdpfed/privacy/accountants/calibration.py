@@ -264,7 +264,7 @@ def _calibrate_theorem1(mechanism: SampledGaussian, target: float, num_rounds: i
     accounted = make_accountant("theorem1").epsilon(noised, num_rounds, delta)
     if not accounted <= target:
         raise PrivacyError(
-            f"theorem1 accounts {accounted:.6g} for a budget of {target:g}; use the pld accountant"
+            f"theorem1 computes epsilon {accounted:.6g}, above the budget {target:g}; use the pld accountant"
         )
     return sigma
 

@@ -123,7 +123,7 @@ def form_groups(
     """
     values = np.asarray(epsilons, dtype=np.float64)
     if values.ndim != 1 or values.size == 0:
-        raise PrivacyError("epsilons holds no budgets; give one number a client")
+        raise PrivacyError("epsilons holds no budgets; give one number for each client")
     wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
     if wrong.size:
         raise PrivacyError(

@@ -35,8 +35,8 @@ def with_held_out(plan: PrivacyPlan, *, by_party: bool = False) -> PrivacyPlan:
             )
         if (parties := max(records.parties for records in records_of(plan))) > 1:
             raise PrivacyError(
-                f"run.evaluation=nodes counts persons who are not trained on, and one at up to {parties} "
-                "parties may be counted at one and trained on at another, which is proved of no budget: use "
+                f"run.evaluation=nodes is not proved where a person may be at {parties} parties, since one "
+                "party may count a person on whose rows another party trains, which no budget covers: use "
                 "run.evaluation=server"
             )
         budget = min(
@@ -51,15 +51,15 @@ def with_held_out(plan: PrivacyPlan, *, by_party: bool = False) -> PrivacyPlan:
         return replace(plan, held_out=counts)
     if by_party:
         raise PrivacyError(
-            "run.evaluation_by_party=true is for runs that protect records: a whole client's figures under "
-            "noise that hides the client are noise; leave it out"
+            "run.evaluation_by_party=true is for runs that protect records: noise that hides a whole client "
+            "would leave nothing of the figures of that client; leave it out"
         )
     if plan.mechanism.kind == "sampled_sums" and plan.adaptive_clipping is None and plan.num_rounds > 1:
         works = (*plan.works, "held_out_rates")
         return replace(plan, mechanism=replace(plan.mechanism, works=works))
     raise PrivacyError(
-        f"run.evaluation=nodes is proved for sums over sampled clients with clipping=fixed and two rounds or "
-        f"more, and for steps on records, and this plan has the mechanism {plan.mechanism.kind}, "
+        f"run.evaluation=nodes is proved for sums over sampled clients with privacy.clipping=fixed and two "
+        f"rounds or more, and for steps on records, not for this plan of {plan.mechanism.kind} and "
         f"{plan.num_rounds} rounds: use run.evaluation=server"
     )
 

@@ -252,7 +252,7 @@ def _at_upper(problem: _Problem, shares: Vector) -> npt.NDArray[np.bool_]:
 
 def _check_groups(epsilons: Sequence[float], group_sizes: Sequence[int]) -> None:
     if len(epsilons) == 0:
-        raise PrivacyError("epsilons is empty; give one budget a group")
+        raise PrivacyError("epsilons is empty; give one budget for each group")
     require_length("group_sizes", group_sizes, len(epsilons))
     for epsilon in epsilons:
         require_positive("a group's epsilon", epsilon)

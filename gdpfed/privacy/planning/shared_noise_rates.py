@@ -80,8 +80,8 @@ def shared_noise_sampling_rates(
     require_rate("sampling_rate", sampling_rate)
     if sampling == "fixed_size":
         raise PrivacyError(
-            "rates that fit one noise are not whole cohorts, so fixed_size sampling would miss the "
-            "budgets; use poisson sampling"
+            "one noise for all groups needs sampling rates that do not give whole numbers of clients, and "
+            "fixed_size sampling draws whole numbers: use privacy.sampling=poisson"
         )
     if len(groups) == 1 or sampling_rate == 1.0:
         return (float(sampling_rate),) * len(groups)

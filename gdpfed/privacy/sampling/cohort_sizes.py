@@ -127,11 +127,11 @@ def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
     """
     if any(reveals_turns(plan, minimum_cohort, start) for start in starts_of_ranges(plan)):
         raise PrivacyError(
-            f"with privacy.sampling=allocation a cohort below secagg.minimum_cohort={minimum_cohort} would "
-            "be seen to be skipped, and tell in which rounds its clients take part, with a chance above "
-            f"{TELLING_SHARE:g} of delta={plan.delta:g}: raise privacy.sampling_rate or dataset.num_clients, "
-            "have one sum of all groups, as method=gdpfed_star has, or use privacy.against=everyone "
-            "with privacy.sampling=poisson"
+            f"with privacy.sampling=allocation a cohort below secagg.minimum_cohort={minimum_cohort} is "
+            "skipped. Others can see that, and learn from it in which rounds its clients take part, with a "
+            f"chance above {TELLING_SHARE:g} of delta={plan.delta:g}: raise privacy.sampling_rate or "
+            "dataset.num_clients, have one sum of all groups, as method=gdpfed_star has, or use "
+            "privacy.against=everyone with privacy.sampling=poisson"
         )
     skipped = skipped_fractions(plan, minimum_cohort).rounds
     if skipped > MOST_SKIPPED:
@@ -143,8 +143,8 @@ def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
         raised = " or ".join([*rate, "dataset.num_clients"])
         one_sum = "" if plan.one_sum else ", or have one sum of all groups, as method=gdpfed_star has"
         raise PrivacyError(
-            f"with {expected:.1f} of {plan.num_clients} clients expected a round, {100 * skipped:.0f} % of "
-            f"the rounds would {go} without any sum, their {'groups' if filled else 'cohorts'} being below "
+            f"with {expected:.1f} of {plan.num_clients} clients expected in a round, {100 * skipped:.0f} % "
+            f"of the rounds would {go} without any sum, since {'groups' if filled else 'cohorts'} are below "
             f"secagg.minimum_cohort={minimum_cohort}: raise {raised}{one_sum}"
         )
 

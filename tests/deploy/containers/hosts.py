@@ -40,7 +40,7 @@ def scenario(root: Path, num_nodes: int, check: Check) -> None:
         def consortium_awaited() -> bool:
             node.compose("up", "--detach")
             until(
-                lambda: "is not there yet" in node.log("supernode-0"), "the SuperNode says what it lacks", 120
+                lambda: "is missing, and" in node.log("supernode-0"), "the SuperNode says what it lacks", 120
             )
             return True
 

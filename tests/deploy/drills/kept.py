@@ -70,7 +70,7 @@ def ledgers(host: Host, check: Checks) -> None:
 
     def one() -> bool:
         put_back(places[0])
-        return host.charged_by(node) == one_run and host.refused("one", r"ledger=\S+ is not what its copy")
+        return host.charged_by(node) == one_run and host.refused("one", r"ledger=\S+ differs from its copy")
 
     def accepted() -> bool:
         host.follow(accept)

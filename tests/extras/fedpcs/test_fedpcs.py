@@ -285,7 +285,7 @@ def test_a_ledger_refuses_less_noise_and_more_rounds_than_planned():
         ),
         (["method.caps=[40,1]"], "no sample meets a round's cap of 1"),
         (["privacy.sampling_rate=0.01"], "K = 0 clients are to be sampled of 12"),
-        (["method.types=clients"], "which no node does in a simulation"),
+        (["method.types=clients"], "a simulation or a plan has no nodes"),
         (["method.types=clients", "method.aversions=[0.5]"], "method.aversions=[0.5] does not go with"),
         (["method.types=clients", "method.caps=[40,20]"], "method.caps=[40.0, 20.0] does not go with"),
         (["method.types=clients", "method.reward=best"], "needs every client's aversion"),
@@ -304,7 +304,7 @@ def test_a_ledger_refuses_less_noise_and_more_rounds_than_planned():
         (["method.reward=[1,2]"], "method.reward has 2 entries for run.num_rounds=4"),
         (["method.reward=much"], "method.reward=much is neither best nor numbers"),
         (["method.max_participations=5"], "method.max_participations=5 is above run.num_rounds=4"),
-        (["privacy.accountant=rdp"], "accountant rdp is not used where a client's whole cost is one"),
+        (["privacy.accountant=rdp"], "privacy.accountant=rdp does not go with method=fedpcs, whose"),
         (["privacy.budgets=clients", "privacy.client_budgets=[1]"], "do not go with method=fedpcs"),
     ],
 )

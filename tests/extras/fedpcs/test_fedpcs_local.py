@@ -110,7 +110,7 @@ def test_two_updates_under_the_same_noise_are_no_further_apart_than_the_bound():
         assert moved == pytest.approx(update * min(1.0, 0.7 / norm), abs=1e-8)
         assert np.linalg.norm(moved) <= 0.7
     assert np.array_equal(noised(np.full(400, np.nan)), nothing)
-    with pytest.raises(OrderError, match="does not say one positive noise_multiplier"):
+    with pytest.raises(OrderError, match="does not state one positive noise_multiplier"):
         noised(np.zeros(400), steps=2)
 
 
@@ -197,7 +197,7 @@ def test_many_budgets_are_rounded_down_to_few_levels(monkeypatch):
 @pytest.mark.parametrize("words", [UPDATE, STEPS])
 def test_a_node_is_not_offered_terms_that_it_cannot_check(words):
     method = method_of(*words)
-    with pytest.raises(PrivacyError, match="checks a path of full gradients, and no other local work"):
+    with pytest.raises(PrivacyError, match="can check budgets by round for full gradients alone"):
         terms_of(method.plan, 0, "run", dropout_tolerance=0.0, corrupt_tolerance=0.0, client=0)
 
 

@@ -90,7 +90,7 @@ def test_a_price_of_the_runs_own_stands_alone_and_one_without_a_plan_says_why():
         (["privacy.price=0", "privacy.budgets=clients"], "privacy.price=0.0 must be above 0"),
         (["privacy.price_bounds=[1,0.1]"], "privacy.price_bounds=[1.0, 0.1] must be the least and"),
         (["privacy.price_bounds=[0.1]"], "privacy.price_bounds=[0.1] must be the least and"),
-        (["method=fedavg"], "method=fedavg has no budgets that clients answer a price with"),
+        (["method=fedavg"], "method=fedavg has no budgets that clients could choose by a price"),
         (["method=fedpcs", "privacy=record_level", "privacy.accountant=pld"], "method=fedpcs has no budgets"),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_plan_draws_its_game(tmp_path, more):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["privacy.accountant=rdp", "--output", "a.png"], "since no turns are planned"),
+        (["privacy.accountant=rdp", "--output", "a.png"], "this plan has no picture: leave --output out"),
         (["--compare", "--output", "a.png"], "this question has no picture"),
         (["--price", "--output", "a.txt"], "--output=a.txt must be a .png file"),
     ],

@@ -355,13 +355,13 @@ def test_texts_with_a_class_at_every_position_are_refused_before_a_count_is_char
         "dataset.model_options={width: 8, heads: 1, layers: 1}",
         "dataset.partition=iid",
     )
-    with pytest.raises(ConfigError, match="a record of dataset=npz has not one class alone"):
+    with pytest.raises(ConfigError, match="records of dataset=npz do not have one class each"):
         simulate(load([*TWELVE, *FED_CBS, *text, "secagg=off", f"run.directory={tmp_path / 'run'}"]))
     assert not (tmp_path / "run" / "ledger.json").exists()
 
 
 def test_a_node_with_a_budget_of_its_own_gets_no_terms():
-    with pytest.raises(PrivacyError, match="samples of fed_cbs follow from what clients release"):
+    with pytest.raises(PrivacyError, match="cannot check samples of fed_cbs, which follow from what"):
         terms_of(method_of(*FED_CBS).plan, 0, "run", dropout_tolerance=0.0, corrupt_tolerance=0.0, client=3)
 
 

@@ -127,7 +127,7 @@ def test_bad_input_is_one_line(overrides, line):
 
 
 def test_a_step_that_could_expand_distances_is_refused_with_one_that_cannot():
-    with pytest.raises(PrivacyError, match=r"training.learning_rate=3 is too long .* Any up to 0.792"):
+    with pytest.raises(PrivacyError, match=r"training.learning_rate=3 is too large .* Any rate up to 0.792"):
         made(*CONVEX, "training.learning_rate=3")
 
 

@@ -178,12 +178,12 @@ def test_an_order_that_asks_for_more_than_its_model_says_is_refused(hospitals):
         (
             "statistics",
             dimension,
-            "the order's model is statistics, and the statistics that it asks for are of kind",
+            "the server's model is statistics, and the statistics that it asks for are of kind",
         ),
         (
             "statistics_crossed",
             dimension - 1,
-            f"the order asks for {dimension - 1} numbers, and the statistics",
+            f"the server asks for {dimension - 1} numbers, and the statistics",
         ),
     ):
         lying = replace(order, task=replace(order.task, model=model))

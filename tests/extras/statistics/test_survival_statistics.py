@@ -272,9 +272,9 @@ def test_columns_of_such_a_table_are_counted_as_others_are(table, tmp_path):
     [
         (["method.columns=[age]"], "record", "method.survival=true counts events and censored records alone"),
         (["method.crossed=[[age,arm]]"], "record", "counts events and censored records alone"),
-        (["method.by=age"], "record", "method.by=age is not a column of values"),
-        (["method.by=status"], "record", "method.by=status is not a column of values"),
-        ([], "client", "of which a survival curve has no valid band: use privacy=record_level"),
+        (["method.by=age"], "record", "method.by=age is no input with values"),
+        (["method.by=status"], "record", "method.by=status is no input with values"),
+        ([], "client", "for which a survival curve has no valid band: use privacy=record_level"),
     ],
 )
 def test_what_survival_does_not_go_with_is_refused(table, more, unit, line):

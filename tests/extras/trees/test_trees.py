@@ -104,7 +104,7 @@ def test_what_does_not_go_with_trees_is_refused_in_one_line(more, line):
 
 @pytest.mark.parametrize("text", ["1,1", "1,1,x", "0,6", "1,,5", "-1,7"])
 def test_columns_that_are_not_the_inputs_are_refused(text):
-    with pytest.raises(LearningError, match="must say of how many inputs each column is"):
+    with pytest.raises(LearningError, match="must list how many inputs each column has"):
         read_widths(text, 6)
 
 

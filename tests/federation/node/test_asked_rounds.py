@@ -180,7 +180,7 @@ def test_others_may_send_zeros_only_where_clients_are_drawn_by_poisson_sampling(
     if sampling == "poisson":
         ask(order_to(fill=fill))
         return
-    with pytest.raises(BudgetRefusedError, match="members may send zeros in a sum that hides nobody"):
+    with pytest.raises(BudgetRefusedError, match="members may send zeros in a sum without secret Poisson"):
         ask(order_to(fill=fill))
     ask(order_to(may_fill=False))
 

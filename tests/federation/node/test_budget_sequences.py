@@ -237,15 +237,15 @@ def test_a_client_takes_part_in_as_many_rounds_as_it_wants_and_no_more(tmp_path)
     with pytest.raises(PrivacyError, match="takes part in 2 rounds of a run at most"):
         budget.charge(own, RoundOfRun("run", 1), *asked(CLIENT, 1, 1.0, 1))
     apart: Budgets = {"client": replace(own["client"], max_participations=inf, min_separation=2)}
-    with pytest.raises(PrivacyError, match="are 2 apart at least .min-separation., and it has had one 1"):
+    with pytest.raises(PrivacyError, match="2 apart at least .min-separation., and it took part in one 1"):
         budget.charge(apart, RoundOfRun("run", 1), *asked(CLIENT, 1, 1.0, 1))
 
 
 @pytest.mark.parametrize(
     ("limits", "match"),
     [
-        ({"max_participations": 2}, "2 rounds of a run at most .max-participations., and the terms have 3"),
-        ({"min_separation": 3}, "are 3 apart at least .min-separation., and the terms have turns 2 apart"),
+        ({"max_participations": 2}, "2 rounds of a run at most .max-participations., and this run asks for"),
+        ({"min_separation": 3}, "are 3 apart at least .min-separation., and in this run they are 2 apart"),
     ],
 )
 def test_a_run_whose_turns_break_the_clients_own_limits_is_refused_before_it_begins(limits, match, tmp_path):

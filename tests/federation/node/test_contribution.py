@@ -168,7 +168,7 @@ def test_the_context_tells_models_and_orders_apart():
 def test_an_order_to_train_without_end_is_refused(field, value):
     """A node refuses training whose number of local steps or batch size is zero, huge or not an integer."""
     ordered = {**ORDER.to_scalars(), field: value}
-    with pytest.raises(OrderError, match=f"the order's {field} is {value!r}: it must be from 1 to"):
+    with pytest.raises(OrderError, match=f"the server's {field} is {value!r}: it must be from 1 to"):
         checked_order(ordered, THETA, parameters())
 
 
@@ -176,7 +176,7 @@ def test_an_order_with_endless_batch_rates_is_refused():
     steps = RecordSteps(num_steps=1, batch_rates=(0.5,), clipping_norm=0.5, noise_multiplier=0.8)
     order = replace(ORDER, work="dp_sgd", records=steps)
     ordered = {**order.to_scalars(), "record_batch_rates": [0.5] * (MOST["local_steps"] + 1)}
-    with pytest.raises(OrderError, match="the order's batch rates is 100001: it must be from 1 to 100000"):
+    with pytest.raises(OrderError, match="number of batch rates is 100001: it must be from 1 to 100000"):
         checked_order(ordered, THETA, parameters())
     assert checked_order(order.to_scalars(), THETA, parameters())[0] == order
 

@@ -22,7 +22,7 @@ from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.mechanisms.scheduled.terms import ScheduledTerms
 from tests.federation.node.test_ledger_file import TERMS
 
-REMEDY = "is not what its copy in .* is: .* gdpfed node accept-ledger .*ledger.json --copy "
+REMEDY = "differs from its copy in .*: .* gdpfed node accept-ledger .*ledger.json --copy "
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_whatever_is_old_gone_or_damaged_the_larger_spend_stays(places, lost):
             path.unlink()
     else:
         places[0].write_text("{}")
-    with pytest.raises(LedgerError, match=REMEDY if lost != "damaged" else "is not what|is damaged"):
+    with pytest.raises(LedgerError, match=REMEDY if lost != "damaged" else "differs from|is damaged"):
         rounds_in(places)
     assert main(["node", "accept-ledger", str(places[0]), "--copy", str(places[1])]) == 0
     assert sorted(rounds_in(places)) == [0, 1]
@@ -223,7 +223,7 @@ def body_with(terms, *turns):
 
 def test_two_terms_of_one_run_that_were_both_paid_for_are_not_merged():
     bodies = [body_with(of_turns("one", noise), 0) for noise in (1000.0, 3.5)]
-    with pytest.raises(LedgerError, match="run one has cost something .* under other terms in each: put the"):
+    with pytest.raises(LedgerError, match="run one has other terms in .* and a cost under both: put"):
         larger_spend(bodies)
 
 

@@ -166,7 +166,7 @@ def test_in_curious_mode_a_server_that_lies_leaves_nothing_and_the_node_says_tha
     own = tuple(range(1_000, 1_005))
     parameters = sum_of(len(VICTIMS) + len(own), len(VICTIMS), mode="curious")
     assert attack.noise_left(parameters, own, tap=agreed.noise_taps[0]) < 1e-3
-    assert "a server that lies could have all of it removed" in trusted_with(agreed)
+    assert "a lying server could have all of it removed" in trusted_with(agreed)
     assert trusted_with(terms()) == ""
 
 
@@ -342,5 +342,5 @@ ALLOCATED = AllocatedGaussian(block_rounds=10, noise_stddev=6.0, clipping_norm=1
 )
 def test_an_apps_own_function_is_not_asked_under_a_sampling_without_proof(offered):
     check_offered(offered, None)
-    with pytest.raises(BudgetRefusedError, match="something between rounds, as an app's own function may"):
+    with pytest.raises(BudgetRefusedError, match="between rounds, as an app's own train function may"):
         check_offered(offered, object())

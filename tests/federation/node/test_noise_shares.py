@@ -140,9 +140,9 @@ def test_a_node_that_is_killed_in_between_takes_back_once_from_whatever_copy(own
     assert [each.key for each in taken_back(anew, at(1), [0], SUM)] == [share.key]
     shutil.copy(before, sessions)
     assert [each.key for each in taken_back(anew, at(1), [0], SUM)] == [share.key]
-    with pytest.raises(PrivacyError, match="has taken it back already"):
+    with pytest.raises(PrivacyError, match="has subtracted it already"):
         take_back(own, at(1), SUM, [0])
-    with pytest.raises(BudgetRefusedError, match="has no noise to take back in round 1"):
+    with pytest.raises(BudgetRefusedError, match="has no noise to subtract in round 1"):
         check_correction(own, at(1), SUM)
     # The other part is due in its own round.
     check_correction(own, at(2), SUM)
@@ -156,7 +156,7 @@ def test_a_node_that_is_killed_in_between_takes_back_once_from_whatever_copy(own
     for odd in ([0, 1], [0, 3], [1, 2]):
         saved["runs"][0]["taken_back"] = [[0, 1], odd]
         assert "which was not due once" in " ".join(entry.check())
-        with pytest.raises(PrivacyError, match="is to be taken back in round"):
+        with pytest.raises(PrivacyError, match="is to be subtracted in round"):
             ClientLedger.from_dict(saved)
     saved["runs"][0]["taken_back"] = [[0, "1"]]
     with pytest.raises(PrivacyError, match="does not say which noise"):
@@ -166,10 +166,10 @@ def test_a_node_that_is_killed_in_between_takes_back_once_from_whatever_copy(own
 @pytest.mark.parametrize(
     ("index", "turns", "match"),
     [
-        (0, [0], "no noise of round 0 of run run is to be taken back in round 0"),
+        (0, [0], "no noise of round 0 of run run is to be subtracted in round 0"),
         (1, [1], "no noise of round 1"),
         (3, [0], "the terms have no tap for it"),
-        (2, [1], "had no turn in it"),
+        (2, [1], "did not take part in it"),
         (6, [0], "has no round 6: noise is subtracted in rounds 0 to 5"),
     ],
 )
@@ -206,7 +206,7 @@ def test_nothing_is_taken_back_in_a_sum_without_all_its_new_noise(owner):
 def test_other_parts_than_those_of_the_terms_are_refused_at_the_turn(owner):
     with_turn(owner)
     order: Any = _Order(taps=(TAPS[0] / 2, TAPS[1]))
-    with pytest.raises(BudgetRefusedError, match="take back other parts of it"):
+    with pytest.raises(BudgetRefusedError, match="would subtract other parts of this noise than the terms"):
         budget.charge(owner.settings.budgets, at(APART), SUM, order)
     order.taps = TAPS
     budget.charge(owner.settings.budgets, at(APART), SUM, order)

@@ -120,8 +120,8 @@ def test_a_round_costs_its_zcdp_and_rounds_that_it_is_not_in_cost_nothing(own):
         (1, 0.03, {}, "round 1 of run run has had its update already"),
         (4, 0.03, {}, "round 4 of run run lies beyond the 4 of its terms"),
         (0, 0.03, {}, "noise multiplier 8.16497 of a step is below the 14.1421 of the terms"),
-        (2, 0.02, {"num_steps": 2}, "2 steps were ordered where the terms' path has one a round"),
-        (2, 0.02, {"num_steps": 2, "batch_rate": 0.5}, "2 steps were ordered"),
+        (2, 0.02, {"num_steps": 2}, "the server asks for 2 steps where the terms charge one for each"),
+        (2, 0.02, {"num_steps": 2, "batch_rate": 0.5}, "the server asks for 2 steps"),
     ],
 )
 def test_a_server_that_asks_for_more_gets_nothing_and_nothing_is_charged(own, index, rho, steps, words):
@@ -165,9 +165,7 @@ def test_runs_side_by_side_fit_round_by_round(own, caplog):
 def test_a_path_with_counts_on_held_out_records_is_refused():
     """Terms with a zCDP path and held-out counts are refused, since the two use different adjacencies."""
     counts = Charge(event=Gaussian(noise_stddev=3.0, clipping_norm=2**0.5), count=1, unit="record")
-    with pytest.raises(
-        PrivacyError, match="counts on held-out records are charged under zero_out: ask for none"
-    ):
+    with pytest.raises(PrivacyError, match="counts on held-out records are charged under zero_out: set run"):
         replace(path_terms(), held_out=(counts,), held_out_by="a rule")
 
 
@@ -209,16 +207,16 @@ def test_a_ledger_with_a_path_survives_its_file(own):
     [
         (
             lambda records, charges: records.update(num_rounds=5),
-            "is not one budget for each of their 5 rounds",
+            "do not have one budget for each of their 5 rounds",
         ),
-        (lambda records, charges: records.update(batch_rates=[0.5]), "one step of dp_sgd a round on all"),
-        (lambda records, charges: records.update(work="gradient_sum"), "one step of dp_sgd a round on all"),
+        (lambda records, charges: records.update(batch_rates=[0.5]), "one step of dp_sgd in a round, on"),
+        (lambda records, charges: records.update(work="gradient_sum"), "one step of dp_sgd in a round, on"),
         (lambda records, charges: records.update(clipping_norm=2.0), "at their clipping norm"),
         (
             lambda records, charges: charges[0]["event"].update(noise_stddev=0.0),
-            "something else than Gaussian",
+            "are not for Gaussian noise",
         ),
-        (lambda records, charges: charges[0]["event"].update(adjacency="zero_out"), "something else than"),
+        (lambda records, charges: charges[0]["event"].update(adjacency="zero_out"), "are not for Gaussian"),
     ],
 )
 def test_terms_whose_path_cannot_be_accounted_are_refused(change, words):

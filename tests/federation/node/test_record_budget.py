@@ -232,7 +232,7 @@ def test_records_stay_in_the_groups_that_were_agreed(own, shares, seed):
     budget.begin(budgets, GROUPED)
     asked = order(batch_rates=GROUPED.records.batch_rates, noise_multiplier=GROUPED.step_noise)
     asked.record_groups = shares, seed
-    with pytest.raises(PrivacyError, match="dealt out to other groups than under the terms"):
+    with pytest.raises(PrivacyError, match="assigned to other groups than under the terms"):
         budget.charge(budgets, FIRST, parameters(), asked)
     asked.record_groups = (0.7, 0.2, 0.1), 0
     budget.charge(budgets, FIRST, parameters(), asked)
@@ -352,15 +352,15 @@ def test_steps_are_on_the_disk_before_anything_leaves_and_run_out(own):
     ("asked", "words"),
     [
         (replaced(task=SimpleNamespace(digest="fewer classes")), "number of classes .* than the terms"),
-        (replaced(may_fill=True), "members may send zeros in a sum that hides nobody by Poisson sampling"),
-        (replaced(announced="other rewards"), "another announcement than the one behind the terms"),
+        (replaced(may_fill=True), "members may send zeros in a sum without secret Poisson sampling"),
+        (replaced(announced="other rewards"), "another announcement of the game than the terms"),
         (order(num_steps=16), "round 0 of run run would take 16 steps, and 15 of the 15 of its terms"),
         (order(batch_rates=(0.06,)), "batch rates 0.06 are not within the 0.05 of the terms"),
         (order(batch_rates=(0.05, 0.01)), "batch rates 0.05, 0.01 are not within the 0.05 of the terms"),
         (order(noise_multiplier=1.9), "noise multiplier 1.9 of a step is below the 2 of the terms"),
-        (order("gradient_sum"), "gradient_sum was ordered where the terms say dp_sgd"),
-        (replaced(work="dp_sgd", records=None), "dp_sgd was ordered where the terms say dp_sgd"),
-        (replaced(work="update", records=None), "update was ordered where the terms say dp_sgd"),
+        (order("gradient_sum"), "the server asks for gradient_sum where the terms say dp_sgd"),
+        (replaced(work="dp_sgd", records=None), "the server asks for dp_sgd where the terms say dp_sgd"),
+        (replaced(work="update", records=None), "the server asks for update where the terms say dp_sgd"),
     ],
 )
 def test_an_order_beyond_the_terms_is_refused_and_costs_nothing(own, asked, words):
@@ -394,7 +394,7 @@ def test_a_sum_of_gradients_has_one_step_and_the_noise_of_the_terms(own):
             "noise of standard deviation 0 is below 2",
         ),
         ({"dropout_tolerance": 1}, order("gradient_sum"), "a tolerance of 1 dropouts is above 0"),
-        ({}, order("gradient_sum", num_steps=2), "over 2 steps was ordered, and its noise is for one"),
+        ({}, order("gradient_sum", num_steps=2), "a sum over 2 steps, and its noise is for one step"),
         (
             {},
             order("gradient_sum", clipping_norm=1.1),
@@ -402,8 +402,8 @@ def test_a_sum_of_gradients_has_one_step_and_the_noise_of_the_terms(own):
         ),
         ({}, order("gradient_sum", weight=1.5), "could move the sum by 1.5, above the clipping norm 1"),
         ({}, order("gradient_sum", weight=float("nan")), "could move the sum by nan"),
-        ({}, order("gradient_sum", noise="discrete_gaussian"), "discrete_gaussian noise was ordered"),
-        ({}, order("dp_sgd"), "dp_sgd was ordered where the terms say gradient_sum"),
+        ({}, order("gradient_sum", noise="discrete_gaussian"), "the server asks for discrete_gaussian noise"),
+        ({}, order("dp_sgd"), "the server asks for dp_sgd where the terms say gradient_sum"),
     ],
 )
 def test_a_sum_of_gradients_beyond_the_terms_is_refused(own, numbers, asked, words):
@@ -553,9 +553,9 @@ def test_terms_that_take_minutes_to_account_are_refused_before_the_ledger_is_loc
     steps: Any = replace(window, num_steps=10**7 + 1, window_steps=1)
     long: Any = SimpleNamespace(**vars(wide) | {"charges": (Charge(event=steps, count=1, unit="record"),)})
     for act in (budget.consider, budget.begin):
-        with pytest.raises(budget.BudgetRefusedError, match="have 10000001 steps, .* at most 10000000"):
+        with pytest.raises(budget.BudgetRefusedError, match="has 10000001 steps, .* 10000000 at most"):
             act(budgets, long)
-        with pytest.raises(budget.BudgetRefusedError, match="have 101 kinds of releases, .* 100 at most"):
+        with pytest.raises(budget.BudgetRefusedError, match="have 101 kinds of releases, .* at most 100"):
             act(budgets, replace(OF_CLIENTS, charges=many))
-        with pytest.raises(budget.BudgetRefusedError, match="have windows of 1001 steps, .* 1000 at most"):
+        with pytest.raises(budget.BudgetRefusedError, match="takes 1001 local steps .* 1000 at most"):
             act(budgets, wide)

@@ -121,7 +121,7 @@ def test_a_node_refuses_by_itself_what_its_turns_do_not_pay_for(tmp_path):
         with pytest.raises(PrivacyError, match=match):
             send(own, "a", index)
     more: Budgets = {"client": replace(own["client"], min_separation=4)}
-    with pytest.raises(PrivacyError, match="are 4 apart at least .min-separation., and it has had one 2"):
+    with pytest.raises(PrivacyError, match="4 apart at least .min-separation., and it took part in one 2"):
         send(more, "a", 2)
     assert spent(own) == pytest.approx(epsilon(mu2(0)))
 

@@ -77,7 +77,7 @@ class Announcement:
         if not self.least <= first_budget <= self.highest:
             raise GameError(
                 f"first-budget is {first_budget:g}, and this run takes budgets from {self.least:g} to "
-                f"{self.highest:g}: start the node with one between them, or stay away"
+                f"{self.highest:g}: start the node with one between them, or do not join"
             )
         game = Game(
             aversions=np.array([aversion]),

@@ -168,7 +168,7 @@ def cohort_of_cap(budgets: Floats, cap: float, *, least: int) -> int:
     size = int(min(len(budgets), np.floor(cap / for_one * (1 + 1e-12))))
     if size < least:
         raise GameError(
-            f"no sample meets a round's cap of {cap:g}: {least} clients, the least that are summed, spend "
+            f"no sample meets a round's cap of {cap:g}: {least} clients, the fewest of a sum, spend "
             f"{least * for_one:.4g} on average; raise the cap or lower the reward"
         )
     return size
@@ -181,7 +181,7 @@ def play_under_caps(game: Game, rewards: Floats, caps: Floats, *, least: int) ->
     each other. Raises GameError: caps that are not one a round, or one that no sample meets.
     """
     if caps.shape != (game.num_rounds,):
-        raise GameError(f"{caps.size} caps for {game.num_rounds} rounds; give one a round")
+        raise GameError(f"{caps.size} caps for {game.num_rounds} rounds; give one for each round")
     played = play(game, rewards)
     for _ in range(MOST_PLAYS):
         pairs = zip(played.budgets, caps.tolist(), strict=True)

@@ -122,7 +122,7 @@ def checked_rewards(game: Game, rewards: Floats) -> Floats:
     Raises GameError: not one a round, or one that is negative or not finite.
     """
     if rewards.shape != (game.num_rounds,):
-        raise GameError(f"{rewards.size} rewards for {game.num_rounds} rounds; give one a round")
+        raise GameError(f"{rewards.size} rewards for {game.num_rounds} rounds; give one for each round")
     for value in rewards.tolist():
         if not 0 <= value < np.inf:
             raise GameError(f"a reward is {value:g}; it must be finite and not negative")

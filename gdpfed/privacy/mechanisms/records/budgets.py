@@ -68,7 +68,7 @@ class RecordTraining:
         for steps in self.schedule:
             require_count("a round's steps", steps, at_least=0)
         if not any(self.schedule):
-            raise PrivacyError("the schedule has no step: the budget admits none; take less of it a step")
+            raise PrivacyError("the budget allows no step: use more noise or a smaller batch rate")
         if self.noise_multiplier is not None:
             require_positive("noise_multiplier", self.noise_multiplier)
 
@@ -192,7 +192,7 @@ def _own_steps(
         schedule = _cut(training.schedule, allowed, whole_rounds=training.whole_rounds)
         if not any(schedule):
             raise PrivacyError(
-                f"epsilon {part.epsilon:g} admits {allowed} steps, not those of one round, at batch rate "
+                f"epsilon {part.epsilon:g} allows {allowed} steps, fewer than one round has, at batch rate "
                 f"{rate:g} and noise multiplier {sigma:.4g}: use more noise, a smaller batch rate, or "
                 "heterogeneous=rate"
             )

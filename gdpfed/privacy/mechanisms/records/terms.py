@@ -99,14 +99,14 @@ class TermsOfRecords(Terms, RecordBudgets):
     def broken_by(self, round_index: int, told: Instructions, sum_norm: float) -> str:
         records, steps = self.records, told.records
         if told.work != records.work or steps is None:
-            return f"{told.work} was ordered where the terms say {records.work}"
+            return f"the server asks for {told.work} where the terms say {records.work}"
         if not rates_within(steps.batch_rates, records.batch_rates):
             return (
                 f"batch rates {listed(steps.batch_rates)} are not within the "
                 f"{listed(records.batch_rates)} of the terms"
             )
         if len(steps.batch_rates) > 1 and told.record_groups != self.record_groups:
-            return "the records are dealt out to other groups than under the terms"
+            return "the records are assigned to other groups than under the terms"
         if self.private_by_itself:
             return self.broken_own_noise(round_index, steps)
         return self.broken_window(steps) or self._broken_sum(told, steps)
@@ -128,13 +128,13 @@ class TermsOfRecords(Terms, RecordBudgets):
     def broken_window(self, steps: RecordSteps) -> str:
         """Return an error text if a sum has more or fewer steps than its noise was planned for, else ""."""
         if steps.num_steps != 1:
-            return f"a sum of gradients over {steps.num_steps} steps was ordered, and its noise is for one"
+            return f"the server asks for a sum over {steps.num_steps} steps, and its noise is for one step"
         return ""
 
     def _broken_sum(self, told: Instructions, steps: RecordSteps) -> str:
         """Return how an instruction for a sum of gradients breaks the run's conditions; "" if it does not."""
         if told.noise != "gaussian":
-            return f"{told.noise} noise was ordered where the terms say gaussian"
+            return f"the server asks for {told.noise} noise where the terms say gaussian"
         moved = told.weight * record_move(self.records.work, steps)
         # Not the other way round: a NaN is within no bound.
         if not 0 < moved <= self.records.clipping_norm * (1 + ROUNDING):
@@ -179,7 +179,7 @@ class StepTerms(TermsOfRecords):
         if other := {event.bound for event in self.events} - {bound}:
             raise PrivacyError(
                 f"the terms charge {by_bound(other.pop())}, and {self.records.work} costs "
-                f"{by_bound(bound)}: agree to no such run, and count on no epsilon of one in a ledger"
+                f"{by_bound(bound)}: do not join such a run, and do not rely on its epsilon in a ledger"
             )
         if self.records.batch_rates[0] != self.events[0].batch_rate:
             raise PrivacyError("the terms' charges are not those of the first of their batch_rates")

@@ -81,11 +81,11 @@ class SumTerms(Terms, SampledTerms):
         if not norm <= event.clipping_norm * (1 + ROUNDING):
             return f"clipping norm {norm:.6g} is above the {event.clipping_norm:.6g} of the terms"
         if told.noise != event.noise:
-            return f"{told.noise} noise was ordered where the terms say {event.noise}"
+            return f"the server asks for {told.noise} noise where the terms say {event.noise}"
         # Whatever a client sends of norm C costs the same: an update, or shares of its held-out records.
         kind = kind_of(told.work)
         if kind.on_records or kind.own_noise or kind.once:
-            return f"{told.work} was ordered, which the terms do not charge"
+            return f"the server asks for {told.work}, which the terms do not charge"
         return ""
 
     def in_words(self, at_most: float = inf) -> str:

@@ -87,8 +87,8 @@ class TurnBudget:
         require_count("num_rounds", self.num_rounds)
         if self.num_rounds > MOST_ROUNDS:
             raise PrivacyError(
-                f"run.num_rounds={self.num_rounds} is too large against everyone, where turns are planned "
-                f"for {MOST_ROUNDS} rounds at most: use fewer rounds, or privacy.against=outsiders"
+                f"run.num_rounds={self.num_rounds} is above {MOST_ROUNDS}, the most that can be planned with "
+                "privacy.against=everyone: use fewer rounds, or privacy.against=outsiders"
             )
         require_rate("sampling_rate", self.sampling_rate)
         require_positive("clipping_norm", self.clipping_norm)
@@ -153,7 +153,7 @@ class TurnBudget:
         for each in turns:
             if require_count("a group's turns", each) > self.num_rounds:
                 raise PrivacyError(
-                    f"a group has {each} turns in {self.num_rounds} rounds; a rate is at most 1"
+                    f"a group has {each} turns in {self.num_rounds} rounds; use at most one for each round"
                 )
         return tuple(turns)
 

@@ -47,9 +47,9 @@ class ScheduledTerms(Terms, TurnTerms):
         check_turns(self.most_turns, self.separation, self.num_rounds)
         if self.event.turns != densest_turns(self.most_turns, self.separation, self.num_rounds):
             raise PrivacyError(
-                f"the terms allow {self.most_turns} turns at least {self.separation} rounds apart, and "
-                "charge others than the most expensive turns within these limits: server and node must have "
-                "the same version"
+                f"the terms let a client take part {self.most_turns} times, {self.separation} rounds apart "
+                "or more, and do not charge the most expensive such rounds: run one version on server and "
+                "nodes"
             )
 
     @property
@@ -118,9 +118,9 @@ class ScheduledTerms(Terms, TurnTerms):
         if not norm <= self.event.clipping_norm * (1 + ROUNDING):
             return f"clipping norm {norm:.6g} is above the {self.event.clipping_norm:.6g} of the terms"
         if told.noise != "gaussian":
-            return f"{told.noise} noise was ordered where the terms say gaussian"
+            return f"the server asks for {told.noise} noise where the terms say gaussian"
         if kind_of(told.work) != PLAIN:
-            return f"{told.work} was ordered, which the terms do not charge"
+            return f"the server asks for {told.work}, which the terms do not charge"
         return ""
 
     def in_words(self, at_most: float = inf) -> str:
