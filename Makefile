@@ -15,7 +15,6 @@ help:
 	@echo "make bench-NAME     one benchmark, python -m benchmarks.NAME; OPTIONS=\"--write DOC\" puts its table into DOC"
 	@echo "make bench-all      every table of the pages on speed again; needs hours and a quiet machine"
 	@echo "make bench-smoke    every benchmark at tiny size, rivals included: does each still run?"
-	@echo "make bench-methods  final accuracy of every method on the digits"
 	@echo "make bench-secagg   secure aggregation against its cipher and Flower's SecAgg+"
 	@echo "make bench-exchanges   seconds a round of six nodes: keys agreed ahead, four exchanges, Flower's SecAgg+"
 	@echo "make bench-backhaul   bytes between edges and cloud: one flat federation, and layers of them"

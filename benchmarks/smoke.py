@@ -167,11 +167,6 @@ BENCHMARKS: dict[str, Tiny] = {
     "machines": Tiny(
         ("--cohort=12", "--rounds=1", "--busy"), {"ALONE": (1,), "CLUSTERS": ((1,),)}, alone=False
     ),
-    "methods": Tiny(
-        ("--seeds=1", *ONE_ROUND),
-        {"LINES": {"gdpfed_star": ["method=gdpfed_star"]}},
-        alone=False,
-    ),
     "option": Tiny(
         (
             "--seeds=1",
