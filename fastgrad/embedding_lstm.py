@@ -15,6 +15,7 @@ from numba.types import float32, int64
 from fastgrad.kernels import Floats, Integers, compiled
 from fastgrad.layer import Call, flat
 from fastgrad.lowered import LSTM, EmbeddingLSTM
+from fastgrad.products import product
 
 _F, _I = float32[::1], int64[::1]
 _ZERO, _HALF, _ONE = np.float32(0.0), np.float32(0.5), np.float32(1.0)
@@ -307,15 +308,15 @@ def _calls(
     weights = flat(parameters[from_states])
     kept = flat(cells), flat(squashed)
     forward: list[Call] = [
-        partial(torch.mm, entered, matrix.t(), out=rows),
+        product(entered, matrix.t(), rows),
         partial(recur, flat(gates), flat(parameters[bias]), weights, count, *kept, flat(states[0])),
     ]
     before, later = states[0][:-1].view(-1, units), gates[1:].view(-1, wide)
     backward: list[Call] = [
         partial(recur_back, flat(states[1]), flat(gates), weights, *kept, count),
-        partial(torch.mm, rows.t(), entered, out=gradient[from_inputs].view_as(matrix)),
+        product(rows.t(), entered, gradient[from_inputs].view_as(matrix)),
         partial(torch.sum, rows, 0, out=gradient[bias]),
-        partial(torch.mm, before.t(), later, out=gradient[from_states].view(units, wide)),
-        partial(torch.mm, rows, matrix, out=inputs[1].view(-1, layer.inputs)),
+        product(before.t(), later, gradient[from_states].view(units, wide)),
+        product(rows, matrix, inputs[1].view(-1, layer.inputs)),
     ]
     return forward, backward
