@@ -34,7 +34,14 @@ def check_plan(files: RunFiles) -> Iterator[str]:
     rule = rule_of(files)
     if files.plan["private"]:
         yield from _check_settings(files, rule)
-    yield from _check_charges(files, rule)
+    # The plan's privacy costs against its other numbers, and the ledger's costs against the plan.
+    for index, group in enumerate(files.plan["groups"]):
+        charges = [*group["charges"], *files.ledger["charges"][index]]
+        for name in sorted({charge["unit"] for charge in charges} - {files.plan["unit"]}):
+            yield f"group {index} is charged per {name}, the plan protects a {files.plan['unit']}"
+        yield from _check_events(files, index)
+        yield from rule.check_ledger(index)
+        yield from rule.check_charges(index)
     yield from rule.check_plan()
     yield from _check_weighting(files, rule)
     yield from _check_mean_norm(files)
@@ -81,18 +88,6 @@ def default_delta(files: RunFiles) -> float:
     """Return the default delta: 1e-5 for records; for n clients, the smaller of 1e-5 and n**-1.1."""
     clients = float(files.config["dataset"]["num_clients"])
     return 1e-5 if files.plan["unit"] == "record" else min(1e-5, clients**-1.1)
-
-
-def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
-    """Check the plan's privacy costs against its other numbers, and the ledger's costs against the plan."""
-    plan = files.plan
-    for index, group in enumerate(plan["groups"]):
-        said = [*group["charges"], *files.ledger["charges"][index]]
-        for name in sorted({charge["unit"] for charge in said} - {plan["unit"]}):
-            yield f"group {index} is charged per {name}, the plan protects a {plan['unit']}"
-        yield from _check_events(files, index)
-        yield from rule.check_ledger(index)
-        yield from rule.check_charges(index)
 
 
 def _check_events(files: RunFiles, index: int) -> Iterator[str]:
