@@ -105,8 +105,32 @@ def charges_of(saved: Sequence[Mapping[str, Any]]) -> list[tuple[SampledSums, in
     check_charges(saved)
     charges = []
     for charge in saved:
-        event = charge["event"]
-        sums = _sums_of(event)
+        event, kind = charge["event"], charge["event"]["kind"]
+        if kind in ("dp_sgd_steps", "local_windows"):
+            rate, sigma = event["batch_rate"], event["noise_multiplier"]
+            window = event.get("bound", ""), event.get("window_steps", 1)
+            sums = SampledSums("poisson", rate, 1, "zero_out", "gaussian", sigma, *window)
+        elif kind == "allocated_gaussian":
+            rounds, sigma = rounds_of(event), event["noise_stddev"] / event["clipping_norm"]
+            if rounds == 1 or sigma < LEAST_ALLOCATED_SIGMA:
+                sums = SampledSums("poisson", 1.0, 1, "zero_out", "gaussian", sigma)
+            else:
+                sums = SampledSums(
+                    "poisson", 1 / rounds, 1, "zero_out", "gaussian", sigma, ALLOCATION, rounds
+                )
+        elif kind in ("sampled_gaussian", "gaussian"):
+            sampled = kind == "sampled_gaussian"
+            sigma = event["noise_stddev"] / event["clipping_norm"] / math.sqrt(event.get("num_sums", 1))
+            sums = SampledSums(
+                sampling=event["sampling"] if sampled else "poisson",
+                sampling_rate=event["sampling_rate"] if sampled else 1.0,
+                group_size=event["group_size"] if sampled else 1,
+                adjacency=event["adjacency"],
+                noise=event["noise"],
+                noise_multiplier=sigma,
+            )
+        else:
+            raise unknown_kind(kind)
         # Steps or windows of steps, times the clients with a person's data.
         releases = int(event.get("num_steps", 1)) // int(event.get("window_steps", 1)) * parties_in(event)
         charges.append((sums, charge["count"] * releases))
@@ -116,30 +140,6 @@ def charges_of(saved: Sequence[Mapping[str, Any]]) -> list[tuple[SampledSums, in
 def paid_first(plan: Mapping[str, Any]) -> list[tuple[SampledSums, int]]:
     """Read from a plan the costs of a vote and a norm histogram before the first round; [] without them."""
     return charges_of([plan[entry]["charge"] for entry in FIRST if entry in plan])
-
-
-def _sums_of(event: Mapping[str, Any]) -> SampledSums:
-    if event["kind"] in ("dp_sgd_steps", "local_windows"):
-        rate, sigma = event["batch_rate"], event["noise_multiplier"]
-        window = event.get("bound", ""), event.get("window_steps", 1)
-        return SampledSums("poisson", rate, 1, "zero_out", "gaussian", sigma, *window)
-    if event["kind"] == "allocated_gaussian":
-        rounds, sigma = rounds_of(event), event["noise_stddev"] / event["clipping_norm"]
-        if rounds == 1 or sigma < LEAST_ALLOCATED_SIGMA:
-            return SampledSums("poisson", 1.0, 1, "zero_out", "gaussian", sigma)
-        return SampledSums("poisson", 1 / rounds, 1, "zero_out", "gaussian", sigma, ALLOCATION, rounds)
-    if event["kind"] not in ("sampled_gaussian", "gaussian"):
-        raise unknown_kind(event["kind"])
-    sigma = event["noise_stddev"] / event["clipping_norm"] / math.sqrt(event.get("num_sums", 1))
-    sampled = event["kind"] == "sampled_gaussian"
-    return SampledSums(
-        sampling=event["sampling"] if sampled else "poisson",
-        sampling_rate=event["sampling_rate"] if sampled else 1.0,
-        group_size=event["group_size"] if sampled else 1,
-        adjacency=event["adjacency"],
-        noise=event["noise"],
-        noise_multiplier=sigma,
-    )
 
 
 def rounds_of(event: Mapping[str, Any]) -> int:

@@ -81,9 +81,21 @@ def result_rows(files: RunFiles) -> Mapping[str, list[Fields]]:
         last = _last(files)
         metrics = last.get("metrics") or {"accuracy": last["accuracy"]}
         results = [{"metric": anything, "result": _metric_cell(value)} for value in metrics.values()]
+    vote, votes = files.vote, list[Fields]()
+    if vote is not None:
+        settings: Sequence[Sequence[float]] = vote["settings"]
+        asked = [len(set(values)) > 1 for values in zip(*settings, strict=True)]
+        # Most votes first; ties keep the order of the settings.
+        for number in sorted(range(len(settings)), key=lambda each: vote["votes"][each], reverse=True):
+            told = [
+                f"training.{key}={value:g}"
+                for key, value, is_told in zip(VOTED, settings[number], asked, strict=True)
+                if is_told
+            ]
+            votes.append({"setting": ", ".join(told), "votes": f"{vote['votes'][number]:.1f}"})
     return {
         "result": results,
-        "vote": _vote_rows(files.vote),
+        "vote": votes,
         "norm": norm_rows(files),
         "counted_metric": [
             {"counted_name": name, "counted_value": _in_percent(each)}
@@ -170,26 +182,6 @@ def _metric_cell(value: float | None) -> Expected:
         return ABSENT
     texts = {f"{100 * value:.1f} %", f"{value:.4g}"}
     return lambda text: text in texts
-
-
-def _vote_rows(vote: Mapping[str, Any] | None) -> list[Fields]:
-    """List the settings that clients voted on, most votes first; ties keep the order of the settings."""
-    if vote is None:
-        return []
-    settings: Sequence[Sequence[float]] = vote["settings"]
-    asked = [len(set(values)) > 1 for values in zip(*settings, strict=True)]
-    order = sorted(range(len(settings)), key=lambda number: vote["votes"][number], reverse=True)
-    return [
-        {
-            "setting": ", ".join(
-                f"training.{key}={value:g}"
-                for key, value, told in zip(VOTED, settings[number], asked, strict=True)
-                if told
-            ),
-            "votes": f"{vote['votes'][number]:.1f}",
-        }
-        for number in order
-    ]
 
 
 def _in_percent(metric: Mapping[str, float | None]) -> str:
