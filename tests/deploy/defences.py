@@ -1243,8 +1243,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/privacy/mechanisms/sampled/terms.py",
-                '    if event.sampling == "fixed_size":\n',
-                "    if False:\n",
+                'fixed = event.sampling == "fixed_size"\n',
+                "fixed = False\n",
             ),
         ),
     ),

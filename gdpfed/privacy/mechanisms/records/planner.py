@@ -108,7 +108,22 @@ def record_plan(
     `groups` are clients by budget. Clients are drawn at `sampling_rate`, which is not accounted. Raises
     PrivacyError for input that is out of range, and where no valid accounting exists.
     """
-    common = _common_settings(num_rounds, training, sampling_rate, options)
+    accountant, first = record_accountant(options, options.get("renyi_orders", "fine")), options.get("first")
+    common = _Common(
+        accountant=accountant if first is None else AfterRelease(accountant, first.charge),
+        law=sampling_law(options.get("sampling", "poisson")),
+        delta=record_delta(options),
+        num_rounds=num_rounds,
+        sampling_rate=sampling_rate,
+        training=training,
+        sums_hidden=options.get("sums_hidden", True),
+    )
+    most = most_rounds(num_rounds, sampling_rate)
+    if len(training.schedule) != most:
+        raise PrivacyError(
+            f"the schedule has {len(training.schedule)} rounds; a client takes part in {most}; give "
+            "one number for each of these rounds"
+        )
     check_disjoint(groups)
     shared = _shares_within_budgets(common, groups, options)
     if not common.is_noised:
@@ -132,30 +147,8 @@ def record_plan(
         sampling_rate=float(sampling_rate),
         renyi_orders=common.accountant.renyi_orders,
         sums_hidden=common.sums_hidden,
-        first=options.get("first"),
+        first=first,
     )
-
-
-def _common_settings(
-    num_rounds: int, training: RecordTraining, sampling_rate: float, options: RecordOptions
-) -> _Common:
-    accountant, first = record_accountant(options, options.get("renyi_orders", "fine")), options.get("first")
-    common = _Common(
-        accountant=accountant if first is None else AfterRelease(accountant, first.charge),
-        law=sampling_law(options.get("sampling", "poisson")),
-        delta=record_delta(options),
-        num_rounds=num_rounds,
-        sampling_rate=sampling_rate,
-        training=training,
-        sums_hidden=options.get("sums_hidden", True),
-    )
-    most = most_rounds(num_rounds, sampling_rate)
-    if len(training.schedule) != most:
-        raise PrivacyError(
-            f"the schedule has {len(training.schedule)} rounds; a client takes part in {most}; give "
-            "one number for each of these rounds"
-        )
-    return common
 
 
 def _shares_within_budgets(common: _Common, groups: Sequence[Group], options: RecordOptions) -> list[Shares]:
