@@ -103,42 +103,43 @@ def charges_of(saved: Sequence[Mapping[str, Any]]) -> list[tuple[SampledSums, in
     for, or as in `check_charges`.
     """
     check_charges(saved)
-    return [(_sums(charge["event"]), charge["count"] * _releases(charge["event"])) for charge in saved]
+    charges = []
+    for charge in saved:
+        event, kind = charge["event"], charge["event"]["kind"]
+        if kind in ("dp_sgd_steps", "local_windows"):
+            rate, sigma = event["batch_rate"], event["noise_multiplier"]
+            window = event.get("bound", ""), event.get("window_steps", 1)
+            sums = SampledSums("poisson", rate, 1, "zero_out", "gaussian", sigma, *window)
+        elif kind == "allocated_gaussian":
+            rounds, sigma = rounds_of(event), event["noise_stddev"] / event["clipping_norm"]
+            if rounds == 1 or sigma < LEAST_ALLOCATED_SIGMA:
+                sums = SampledSums("poisson", 1.0, 1, "zero_out", "gaussian", sigma)
+            else:
+                sums = SampledSums(
+                    "poisson", 1 / rounds, 1, "zero_out", "gaussian", sigma, ALLOCATION, rounds
+                )
+        elif kind in ("sampled_gaussian", "gaussian"):
+            sampled = kind == "sampled_gaussian"
+            sigma = event["noise_stddev"] / event["clipping_norm"] / math.sqrt(event.get("num_sums", 1))
+            sums = SampledSums(
+                sampling=event["sampling"] if sampled else "poisson",
+                sampling_rate=event["sampling_rate"] if sampled else 1.0,
+                group_size=event["group_size"] if sampled else 1,
+                adjacency=event["adjacency"],
+                noise=event["noise"],
+                noise_multiplier=sigma,
+            )
+        else:
+            raise unknown_kind(kind)
+        # Steps or windows of steps, times the clients with a person's data.
+        releases = int(event.get("num_steps", 1)) // int(event.get("window_steps", 1)) * parties_in(event)
+        charges.append((sums, charge["count"] * releases))
+    return charges
 
 
 def paid_first(plan: Mapping[str, Any]) -> list[tuple[SampledSums, int]]:
     """Read from a plan the costs of a vote and a norm histogram before the first round; [] without them."""
     return charges_of([plan[entry]["charge"] for entry in FIRST if entry in plan])
-
-
-def _sums(event: Mapping[str, Any]) -> SampledSums:
-    if event["kind"] in ("dp_sgd_steps", "local_windows"):
-        rate, sigma = event["batch_rate"], event["noise_multiplier"]
-        window = event.get("bound", ""), event.get("window_steps", 1)
-        return SampledSums("poisson", rate, 1, "zero_out", "gaussian", sigma, *window)
-    if event["kind"] == "allocated_gaussian":
-        rounds, sigma = rounds_of(event), event["noise_stddev"] / event["clipping_norm"]
-        if rounds == 1 or sigma < LEAST_ALLOCATED_SIGMA:
-            return SampledSums("poisson", 1.0, 1, "zero_out", "gaussian", sigma)
-        return SampledSums("poisson", 1 / rounds, 1, "zero_out", "gaussian", sigma, ALLOCATION, rounds)
-    if event["kind"] not in ("sampled_gaussian", "gaussian"):
-        raise unknown_kind(event["kind"])
-    sigma = event["noise_stddev"] / event["clipping_norm"] / math.sqrt(event.get("num_sums", 1))
-    sampled = event["kind"] == "sampled_gaussian"
-    return SampledSums(
-        sampling=event["sampling"] if sampled else "poisson",
-        sampling_rate=event["sampling_rate"] if sampled else 1.0,
-        group_size=event["group_size"] if sampled else 1,
-        adjacency=event["adjacency"],
-        noise=event["noise"],
-        noise_multiplier=sigma,
-    )
-
-
-def _releases(event: Mapping[str, Any]) -> int:
-    """Return an event's number of releases: steps or step windows, times the clients with a person's data."""
-    steps = int(event.get("num_steps", 1)) // int(event.get("window_steps", 1))
-    return steps * parties_in(event)
 
 
 def rounds_of(event: Mapping[str, Any]) -> int:
@@ -252,16 +253,16 @@ def _grid_for(releases: Charges, delta: float, epsilon: float, at_most: float) -
         return GRIDS[0]
     allowed = REFINED_ERROR if at_most < epsilon <= at_most * REFINED_BELOW else GRID_ERROR
     added = sum(count for _, count in releases) * -math.log(delta) / (6 * epsilon**2)
-    width = max(_widest_loss(sums) for sums, _ in releases)
+    largest_losses = []
+    for sums, _ in releases:
+        # About the largest loss of one release, ignoring a negligible probability.
+        moved = sums.distance / sums.charged_multiplier
+        rate = 1.0 if sums.bound else sums.sampling_rate
+        exponent = min(moved * TAIL_DEVIATIONS + moved**2 / 2, 700.0)
+        largest_losses.append(math.log1p(rate * math.expm1(exponent)))
+    width = max(largest_losses)
     quick = [grid for grid in GRIDS if width <= MOST_LOSSES * grid] or [GRIDS[0]]
     return next((grid for grid in quick if added * grid**2 <= allowed), quick[-1])
-
-
-def _widest_loss(sums: SampledSums) -> float:
-    """Return approximately the largest privacy loss of one release, ignoring a negligible probability."""
-    moved = sums.distance / sums.charged_multiplier
-    rate = 1.0 if sums.bound else sums.sampling_rate
-    return math.log1p(rate * math.expm1(min(moved * TAIL_DEVIATIONS + moved**2 / 2, 700.0)))
 
 
 def _loss_epsilon(releases: Charges, delta: float, grid: float) -> float:
@@ -362,16 +363,13 @@ def _one_round_renyi(sums: SampledSums, orders: tuple[float, ...]) -> tuple[floa
     fixed = sums.sampling == "fixed_size"
     relation = dp.NeighboringRelation.REPLACE_ONE if fixed else dp.NeighboringRelation.REPLACE_SPECIAL
     accountant = dp.rdp.RdpAccountant(orders, neighboring_relation=relation)
-    accountant.compose(_event(sums))
-    return tuple(float(value) for value in accountant._rdp)
-
-
-def _event(sums: SampledSums) -> Any:
     if sums.sampling == "poisson":
-        return dp.PoissonSampledDpEvent(sums.sampling_rate, dp.GaussianDpEvent(sums.noise_multiplier))
-    cohort = round(sums.sampling_rate * sums.group_size)
-    # Where a client is not drawn another stands in, so that even zero_out moves the sum by 2 C.
-    moved = sums.distance if cohort == sums.group_size else 2.0
-    return dp.SampledWithoutReplacementDpEvent(
-        sums.group_size, cohort, dp.GaussianDpEvent(sums.noise_multiplier / moved)
-    )
+        event = dp.PoissonSampledDpEvent(sums.sampling_rate, dp.GaussianDpEvent(sums.noise_multiplier))
+    else:
+        cohort = round(sums.sampling_rate * sums.group_size)
+        # Where a client is not drawn another stands in, so that even zero_out moves the sum by 2 C.
+        moved = sums.distance if cohort == sums.group_size else 2.0
+        noised = dp.GaussianDpEvent(sums.noise_multiplier / moved)
+        event = dp.SampledWithoutReplacementDpEvent(sums.group_size, cohort, noised)
+    accountant.compose(event)
+    return tuple(float(value) for value in accountant._rdp)

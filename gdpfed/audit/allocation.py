@@ -63,7 +63,7 @@ class _Points:
         return np.where(at > self.x[-1], at - 1 + self.beyond, np.interp(at, self.x, self.puts, left=0.0))
 
 
-def _of_one(sigma: float) -> _Prices:
+def _prices_of_one_round(sigma: float) -> _Prices:
     """Return E(R - k)+ and E(k - R)+ of one round's likelihood ratio R, by the Black-Scholes formula."""
 
     def halves(at: Floats) -> tuple[Floats, Floats]:
@@ -81,7 +81,7 @@ def _of_one(sigma: float) -> _Prices:
     return _Prices(call, put, (-WIDEST_LOG, WIDEST_LOG))
 
 
-def _of_mean(first: _Points, share: float, second: _Points) -> _Prices:
+def _prices_of_mean(first: _Points, share: float, second: _Points) -> _Prices:
     """Return E[max(Z - k, 0)] and E[max(k - Z, 0)] for Z, a weighted mean of two mean likelihood ratios."""
 
     def places(at: Floats) -> Floats:
@@ -113,8 +113,12 @@ def _needed(prices: _Prices) -> tuple[float, float]:
     return last(lambda at: prices.put(at) / at, 0.0, low), last(prices.call, 0.0, high)
 
 
-def _on_points(prices: _Prices, step: float) -> _Points:
+@lru_cache(maxsize=256)
+def _points(sigma: float, rounds: int) -> _Points:
     """Discretise R, a mean of likelihood ratios known by E(R - k)+ and E(k - R)+, on an even log grid."""
+    deviation = math.sqrt(math.expm1(min(sigma**-2, 50.0)) / rounds)
+    prices = _prices(sigma, rounds)
+    step = min(1 / sigma, deviation) / POINTS_A_DEVIATION
     low, high = _needed(prices)
     x = np.exp(step * np.arange(math.floor(low / step), math.ceil(high / step) + 1))
     calls, puts = np.append(1.0, prices.call(x)), np.append(0.0, prices.put(x))
@@ -139,17 +143,11 @@ def _on_points(prices: _Prices, step: float) -> _Points:
     return _Points(x, calls, puts, np.maximum(chances, 0.0))
 
 
-@lru_cache(maxsize=256)
-def _points(sigma: float, rounds: int) -> _Points:
-    deviation = math.sqrt(math.expm1(min(sigma**-2, 50.0)) / rounds)
-    return _on_points(_prices(sigma, rounds), min(1 / sigma, deviation) / POINTS_A_DEVIATION)
-
-
 def _prices(sigma: float, rounds: int) -> _Prices:
     if rounds == 1:
-        return _of_one(sigma)
+        return _prices_of_one_round(sigma)
     more = (rounds + 1) // 2
-    return _of_mean(_points(sigma, more), more / rounds, _points(sigma, rounds - more))
+    return _prices_of_mean(_points(sigma, more), more / rounds, _points(sigma, rounds - more))
 
 
 @lru_cache(maxsize=16)

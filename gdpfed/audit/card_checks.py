@@ -88,15 +88,19 @@ def _fields(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Field
     )
     names = _names(files)
     named = _listed(names) if names else f"{data['num_clients']} participants"
+    one = ONE[plan.get("record_is", plan["unit"])]
+    several = " A person with several cases is protected less than one case." if one == "case" else ""
+    if plan["works"] != ["dp_sgd"] and not plan["sums_hidden"]:
+        several += " Whoever ran the server saw what each one handed over, and from them nothing is hidden."
     return {
         "model": str(data["model"]),
         "dataset": str(data["name"]),
         "method": str(config["method"]["name"]),
         "clients": str(data["num_clients"]),
         "partition": str(data["partition"]),
-        "steps": _steps(files),
+        "steps": _steps_text(files),
         "mode": str(config["secagg"]["mode"]),
-        "rounds": _rounds(files),
+        "rounds": _expected_rounds(files),
         "date": lambda text: DATE.fullmatch(text) is not None,
         "versions": lambda text: VERSIONS.fullmatch(text) is not None,
         "answer": anything,
@@ -107,9 +111,9 @@ def _fields(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Field
         "unseen": unseen_objects(config),
         "characters": str(data.get("min_characters")),
         "who": named,
-        "one": ONE[plan.get("record_is", plan["unit"])],
-        "rights": _rights(files, bounds),
-        "several": _several(files),
+        "one": one,
+        "rights": _expected_rights(files, bounds),
+        "several": several,
         "unit": str(plan["unit"]),
         "delta": f"{plan['delta']:.3g}",
         "default": f"{default_delta(files):.3g}",
@@ -120,12 +124,12 @@ def _fields(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Field
         "noise": str(plan["noise"]),
         "factors": ", ".join(factors),
         "proofs": lambda text: set(text.split(" and ")) <= PROOFS,
-        **_of_columns(files.columns or {}, bool(files.columns)),
+        **_column_fields(files.columns or {}, bool(files.columns)),
         **({"what": COUNTS_ALONE} if _counts_alone(files) else {}),
     }
 
 
-def _rounds(files: RunFiles) -> Expected:
+def _expected_rounds(files: RunFiles) -> Expected:
     """Return what the model card must say: how many rounds are done and, if fewer than planned, why."""
     done, planned = len(files.rounds), files.plan["num_rounds"]
     early, pause = str((files.end or {}).get("early", "")), files.config["run"]["stop_after_round"]
@@ -140,7 +144,7 @@ def _rounds(files: RunFiles) -> Expected:
     return lambda text: text.replace("\\", "") == said
 
 
-def _steps(files: RunFiles) -> str:
+def _steps_text(files: RunFiles) -> str:
     """Write how many local steps a round has, as the model card states it."""
     groups, local = files.plan["groups"], files.config["training"]["local_steps"]
     events = [charge["event"] for group in groups for charge in group["charges"]]
@@ -157,7 +161,7 @@ def _steps(files: RunFiles) -> str:
     return f"{least} to {steps[-1]} steps"
 
 
-def _of_columns(declared: Mapping[str, Any], there: bool) -> dict[str, Expected]:
+def _column_fields(declared: Mapping[str, Any], there: bool) -> dict[str, Expected]:
     """Return what the model card must say about the columns of the run's data tables."""
     label = declared.get("label", {})
     labels = list(label.get("columns", {})) or [label.get("column", "")]
@@ -188,33 +192,24 @@ def _counts_alone(files: RunFiles) -> bool:
     return files.config["method"]["name"] in COUNTING
 
 
-def _several(files: RunFiles) -> str:
-    plan = files.plan
-    of_case = ONE[plan.get("record_is", plan["unit"])] == "case"
-    several = " A person with several cases is protected less than one case." if of_case else ""
-    if plan["works"] != ["dp_sgd"] and not plan["sums_hidden"]:
-        several += " Whoever ran the server saw what each one handed over, and from them nothing is hidden."
-    return several
-
-
-def _rights(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Expected:
+def _expected_rights(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Expected:
     """Return a function that checks the model card's bound on how often an attacker guesses right."""
-    texts = {_rights_text(files, bounds, shift) for shift in (-ROUNDED_WITHIN, 0.0, ROUNDED_WITHIN)}
+    texts, names = set[str](), _names(files)
+    for shift in (-ROUNDED_WITHIN, 0.0, ROUNDED_WITHIN):
+        groups: dict[int, list[int]] = {}
+        for index, own in bounds.items():
+            most = max(each.accuracy for each in own)
+            right = math.ceil(100 * min(1.0, max(0.5, most + (shift if most < 1 else 0.0))))
+            groups.setdefault(right, []).append(index)
+        parts = []
+        for right in sorted(groups):
+            clients = sorted(int(client) for index in groups[right] for client in files.members(index))
+            whom = (
+                _listed([names[each] for each in clients]) if names else f"{len(clients)} of the participants"
+            )
+            parts.append(f"in {right} of 100 tries" + (f" for {whom}" if len(groups) > 1 else ""))
+        texts.add(", and ".join(parts))
     return lambda text: text in texts
-
-
-def _rights_text(files: RunFiles, bounds: Mapping[int, Sequence[Inference]], shift: float) -> str:
-    groups: dict[int, list[int]] = {}
-    for index, own in bounds.items():
-        most = max(each.accuracy for each in own)
-        right = math.ceil(100 * min(1.0, max(0.5, most + (shift if most < 1 else 0.0))))
-        groups.setdefault(right, []).append(index)
-    names, parts = _names(files), []
-    for right in sorted(groups):
-        clients = sorted(int(client) for index in groups[right] for client in files.members(index))
-        whom = _listed([names[each] for each in clients]) if names else f"{len(clients)} of the participants"
-        parts.append(f"in {right} of 100 tries" + (f" for {whom}" if len(groups) > 1 else ""))
-    return ", and ".join(parts)
 
 
 def _rows(files: RunFiles) -> Mapping[str, list[Fields]]:

@@ -103,7 +103,11 @@ def compare(
             if not form.repeated and seen.get(form.name):
                 wrong = wrong or f"model_card.md has a line more than follows: {_short(line)}"
                 continue
-            expected = _expected(form, fields, rows, seen.get(form.name, 0))
+            # A row beyond those that the files have is expected nowhere.
+            expected: Fields | None = fields
+            if form.repeated:
+                own, number = rows.get(form.name, ()), seen.get(form.name, 0)
+                expected = {**fields, **own[number]} if number < len(own) else None
             difference = _difference(found, expected, line)
             wrong = wrong or difference
             if difference is None:
@@ -115,14 +119,6 @@ def compare(
         times, count = len(rows.get(form.name, ())) if form.repeated else 1, seen.get(form.name, 0)
         if count > times or (count < times and not form.optional and form.name not in tried - set(seen)):
             yield f"model_card.md has {count} of {times} lines of this kind: {_short(form.text)}"
-
-
-def _expected(form: Form, fields: Fields, rows: Mapping[str, list[Fields]], number: int) -> Fields | None:
-    """Return the values that a line of the model card must state; None if there should be no such line."""
-    if not form.repeated:
-        return fields
-    own = rows.get(form.name, ())
-    return {**fields, **own[number]} if number < len(own) else None
 
 
 def _difference(found: Mapping[str, str], expected: Fields | None, line: str) -> str | None:

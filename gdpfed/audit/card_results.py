@@ -38,6 +38,20 @@ def result_fields(files: RunFiles) -> Fields:
     vote, counted = files.vote or {}, files.held_out or {}
     metrics = counted.get("metrics", {})
     stddev = counted.get("noise_stddev", 0.0)
+    # Where rates are summed after a secret draw, it is not said how many clients counted.
+    plan, counters = files.plan, f"{counted.get('clients')} clients"
+    events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
+    drawn = any(each["kind"] == "sampled_gaussian" and each["sampling_rate"] < 1 for each in events)
+    secret = plan["private"] and drawn and not files.config["run"]["show_cohorts"]
+    if secret and counted.get("weighs") == "clients":
+        counters = "the clients of the last round"
+    cost = "Nothing was promised for them."
+    if "held_out" in plan:
+        paid = f"{plan['held_out']['epsilon']:.3g}"
+        cost = f"A record that is held out pays for this alone: epsilon {paid}."
+    elif plan["private"]:
+        cost = "It is paid for as the last round of the budgets below."
+    parties: Sequence[Mapping[str, Any]] = (files.parts or {}).get("parties", ())
     return {
         **norm_fields(files),
         "voters": str(vote.get("clients")),
@@ -45,52 +59,43 @@ def result_fields(files: RunFiles) -> Fields:
         "vote_noise": f"{vote.get('noise_stddev', 0.0):.3g}",
         "vote_epsilon": f"{files.plan.get('vote', {}).get('epsilon', 0.0):.3g}",
         "counts_there": "the sum stands below" if counted else "there is no sum of their counts",
-        "counted_clients": _counted_clients(files),
+        "counted_clients": counters,
         "weighs": str(counted.get("weighs")),
         "counted_noise": f"{stddev:.3g}",
         "own_noise": f"{stddev / math.sqrt(counted.get('clients', 1)):.3g}",
         "counted_names": " | ".join(metrics),
         "left": "" if files.config["run"]["evaluation"] == "both" else "No record left its client. ",
-        "cost": _cost(files.plan),
+        "cost": cost,
         "part_metrics": anything,
-        "rules": "---:|" * _metrics_of_parts(files),
+        "rules": "---:|" * (len(parties[0]["metrics"]) if parties else 0),
         "counted_rules": "---|" * len(metrics),
         "cases": "" if counted.get("weighs") != "records" else f", about {_cases(counted['counts'])} records",
     }
 
 
-def _counted_clients(files: RunFiles) -> str:
-    """Write who counted held-out results: how many clients, or merely "the clients of the last round"."""
-    plan, counted = files.plan, files.held_out or {}
-    events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
-    drawn = any(each["kind"] == "sampled_gaussian" and each["sampling_rate"] < 1 for each in events)
-    secret = plan["private"] and drawn and not files.config["run"]["show_cohorts"]
-    if secret and counted.get("weighs") == "clients":
-        return "the clients of the last round"
-    return f"{counted.get('clients')} clients"
-
-
-def _metrics_of_parts(files: RunFiles) -> int:
-    """Return how many metrics each data owner (party) has in the model card's table of results."""
-    parties: Sequence[Mapping[str, Any]] = (files.parts or {}).get("parties", ())
-    return len(parties[0]["metrics"]) if parties else 0
-
-
-def _cost(plan: Mapping[str, Any]) -> str:
-    if "held_out" in plan:
-        paid = f"{plan['held_out']['epsilon']:.3g}"
-        return f"A record that is held out pays for this alone: epsilon {paid}."
-    if plan["private"]:
-        return "It is paid for as the last round of the budgets below."
-    return "Nothing was promised for them."
-
-
 def result_rows(files: RunFiles) -> Mapping[str, list[Fields]]:
     """Return what the rows of the model card's tables of results must state, by the row's name."""
-    counted = files.held_out or {}
+    counted, parts = files.held_out or {}, files.parts or {}
+    results: list[Fields] = [{"metric": "accuracy", "result": "not measured yet"}]
+    if files.rounds:
+        last = _last(files)
+        metrics = last.get("metrics") or {"accuracy": last["accuracy"]}
+        results = [{"metric": anything, "result": _metric_cell(value)} for value in metrics.values()]
+    vote, votes = files.vote, list[Fields]()
+    if vote is not None:
+        settings: Sequence[Sequence[float]] = vote["settings"]
+        asked = [len(set(values)) > 1 for values in zip(*settings, strict=True)]
+        # Most votes first; ties keep the order of the settings.
+        for number in sorted(range(len(settings)), key=lambda each: vote["votes"][each], reverse=True):
+            told = [
+                f"training.{key}={value:g}"
+                for key, value, is_told in zip(VOTED, settings[number], asked, strict=True)
+                if is_told
+            ]
+            votes.append({"setting": ", ".join(told), "votes": f"{vote['votes'][number]:.1f}"})
     return {
-        "result": _results(files),
-        "vote": _votes(files.vote),
+        "result": results,
+        "vote": votes,
         "norm": norm_rows(files),
         "counted_metric": [
             {"counted_name": name, "counted_value": _in_percent(each)}
@@ -109,8 +114,15 @@ def result_rows(files: RunFiles) -> Mapping[str, list[Fields]]:
             }
             for each in counted.get("parties", ())
         ],
-        "part": _parts(files.parts or {}),
-        "at_chance": _at_chance(files),
+        "part": [
+            {
+                "part": each["name"],
+                "examples": str(each["examples"]),
+                "part_values": _part_cells(each["metrics"], each["intervals"], each["examples"]),
+            }
+            for each in (*parts.get("parties", ()), *parts.get("budgets", ()))
+        ],
+        "at_chance": _chance_rows(files),
     }
 
 
@@ -123,7 +135,7 @@ def _cases(counts: Sequence[float]) -> str:
     return f"{max(0.0, _number(counts)):.0f}"
 
 
-def _at_chance(files: RunFiles) -> list[Fields]:
+def _chance_rows(files: RunFiles) -> list[Fields]:
     """Return what the model card must say if accuracy is at chance level; return [] if it is not."""
     found = files.chance
     if found is None:
@@ -159,45 +171,17 @@ def wilson(share: float, number: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _results(files: RunFiles) -> list[Fields]:
-    if not files.rounds:
-        return [{"metric": "accuracy", "result": "not measured yet"}]
-    last = _last(files)
-    found = last.get("metrics") or {"accuracy": last["accuracy"]}
-    return [{"metric": anything, "result": _shown(value)} for value in found.values()]
-
-
 def _last(files: RunFiles) -> Mapping[str, Any]:
     """Return the last round's log entry, in which accuracy and metrics are those of the released model."""
     return {**files.rounds[-1], **chosen_figures(files)}
 
 
-def _shown(value: float | None) -> Expected:
+def _metric_cell(value: float | None) -> Expected:
     """Return what a cell must say of a metric: per cent or a plain number, or a dash if it is unknown."""
     if value is None or math.isnan(value):
         return ABSENT
     texts = {f"{100 * value:.1f} %", f"{value:.4g}"}
     return lambda text: text in texts
-
-
-def _votes(vote: Mapping[str, Any] | None) -> list[Fields]:
-    """List the settings that clients voted on, most votes first; ties keep the order of the settings."""
-    if vote is None:
-        return []
-    settings: Sequence[Sequence[float]] = vote["settings"]
-    asked = [len(set(values)) > 1 for values in zip(*settings, strict=True)]
-    order = sorted(range(len(settings)), key=lambda number: vote["votes"][number], reverse=True)
-    return [
-        {
-            "setting": ", ".join(
-                f"training.{key}={value:g}"
-                for key, value, told in zip(VOTED, settings[number], asked, strict=True)
-                if told
-            ),
-            "votes": f"{vote['votes'][number]:.1f}",
-        }
-        for number in order
-    ]
 
 
 def _in_percent(metric: Mapping[str, float | None]) -> str:
@@ -207,21 +191,10 @@ def _in_percent(metric: Mapping[str, float | None]) -> str:
     return f"{100 * value:.1f} % ({100 * (low or 0):.1f} to {100 * (high or 0):.1f})"
 
 
-def _parts(parts: Mapping[str, Any]) -> list[Fields]:
-    return [
-        {
-            "part": each["name"],
-            "examples": str(each["examples"]),
-            "part_values": _cells(each["metrics"], each["intervals"], each["examples"]),
-        }
-        for each in (*parts.get("parties", ()), *parts.get("budgets", ()))
-    ]
-
-
-def _cells(
+def _part_cells(
     metrics: Mapping[str, float | None], intervals: Mapping[str, Sequence[float] | None], examples: int
 ) -> Expected:
-    wanted = [_with_interval(name, value, intervals.get(name), examples) for name, value in metrics.items()]
+    wanted = [_metric_texts(name, value, intervals.get(name), examples) for name, value in metrics.items()]
 
     def agrees(text: str) -> bool:
         cells = text.split(" | ")
@@ -232,7 +205,7 @@ def _cells(
     return agrees
 
 
-def _with_interval(
+def _metric_texts(
     name: str, value: float | None, ends: Sequence[float] | None, examples: int
 ) -> Collection[str]:
     """Return all texts that correctly state a metric and its interval; accuracy's interval is recomputed."""

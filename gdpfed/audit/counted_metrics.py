@@ -56,7 +56,15 @@ def metrics_of_records(counts: Floats, noise_stddev: float) -> Found:
     generator, size = np.random.default_rng(0), (REDRAWN, len(counts))
     drawn = generator.poisson(np.maximum(counts, 0), size) + generator.normal(0, noise_stddev, size)
     values, again = _metrics(counts[None, :]), _metrics(drawn)
-    return {name: _interval(float(value[0]), again[name]) for name, value in values.items()}
+    metrics: dict[str, Mapping[str, float | None]] = {}
+    for name, of_counts in values.items():
+        value, known = float(of_counts[0]), again[name][np.isfinite(again[name])]
+        metrics[name] = UNKNOWN
+        if math.isfinite(value) and len(known) > REDRAWN // 2:
+            low, high = (float(each) for each in np.percentile(known, [2.5, 97.5]))
+            if low <= value <= high:
+                metrics[name] = {"value": value, "low": low, "high": high}
+    return metrics
 
 
 def metrics_of_clients(rates: Floats, noise_stddev: float) -> Found:
@@ -79,14 +87,6 @@ def _classes(counts: Floats) -> int:
             "damaged, restore it from a copy"
         )
     return classes
-
-
-def _interval(value: float, again: Floats) -> Mapping[str, float | None]:
-    known = again[np.isfinite(again)]
-    if not math.isfinite(value) or len(known) <= REDRAWN // 2:
-        return UNKNOWN
-    low, high = (float(each) for each in np.percentile(known, [2.5, 97.5]))
-    return {"value": value, "low": low, "high": high} if low <= value <= high else UNKNOWN
 
 
 def _metrics(counts: Floats) -> dict[str, Floats]:

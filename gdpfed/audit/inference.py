@@ -59,7 +59,12 @@ def _inference_of(taken: tuple[tuple[SampledSums, int], ...]) -> Inference:
         return Inference(1.0, 1.0)
     slack = DISCRETE_DELTA if any(sums.noise == "discrete_gaussian" for sums, _ in taken) else 0.0
     if any(sums.sampling == "fixed_size" for sums, _ in taken):
-        return _of_divergences(taken, slack)
+        curve = [(order, value) for order, value in renyi_curve_of(taken, FIXED_SIZE_ORDERS) if order > 1]
+        rates = np.append(FALSE_POSITIVE_RATES, FPR)
+        most = np.min([_most_positives(order, value, rates) for order, value in curve], axis=0)
+        # Between two rates the difference is at most that of their corners.
+        variation = float((most[1:-1] - FALSE_POSITIVE_RATES[:-1]).max())
+        return _within_one(float(most[-1]) + slack, (1 + variation + slack) / 2, 0.01)
     if all(sums.sampling_rate == 1.0 and not sums.bound for sums, _ in taken):
         moved = math.fsum(count * (sums.distance / sums.charged_multiplier) ** 2 for sums, count in taken)
         return inference_of_gaussian(math.sqrt(moved), slack)
@@ -72,15 +77,6 @@ def inference_of_gaussian(mu: float, slack: float = 0.0) -> Inference:
     """Bound membership inference from one Gaussian release, whose mean a member moves by mu stddevs."""
     positives = float(stats.norm.cdf(stats.norm.ppf(FPR) + mu)) + slack
     return _within_one(positives, float(stats.norm.cdf(mu / 2)) + slack / 2, 1e-6)
-
-
-def _of_divergences(taken: Charges, slack: float) -> Inference:
-    curve = [(order, value) for order, value in renyi_curve_of(taken, FIXED_SIZE_ORDERS) if order > 1]
-    rates = np.append(FALSE_POSITIVE_RATES, FPR)
-    positives = np.min([_most_positives(order, value, rates) for order, value in curve], axis=0)
-    # Between two rates the difference is at most that of their corners.
-    variation = float((positives[1:-1] - FALSE_POSITIVE_RATES[:-1]).max())
-    return _within_one(float(positives[-1]) + slack, (1 + variation + slack) / 2, 0.01)
 
 
 def _most_positives(order: float, divergence: float, rates: Floats) -> Floats:

@@ -9,7 +9,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -259,7 +259,10 @@ def audit_node_ledger(path: Path, client: int | None = None, directories: Sequen
     with _reading(path):
         data, last = _ledger_and_lock(path)
         intact, entries = _entries(data)
-        runs = tuple(run for end in range(len(entries)) for run in _runs(entries[: end + 1]))
+        runs: list[NodeRunAudit] = []
+        for number, entry in enumerate(entries, start=1):
+            # With all runs until then that protect the same: the client, or its records.
+            runs += entry.audits([each for each in entries[:number] if each.protects == entry.protects])
         findings = [] if intact else [f"{path} was changed: its checksum is another one"]
         if intact and last is not None and data["sha256"] not in last:
             findings += [
@@ -268,12 +271,19 @@ def audit_node_ledger(path: Path, client: int | None = None, directories: Sequen
             ]
         findings += [line for entry in entries for line in entry.check()]
         known = {entry.terms["run"] for entry in entries}
-        findings += [each for directory in directories for each in _lacking(known, client, directory)]
+        for directory in directories:
+            files = RunFiles.read(directory)
+            rounds = sum(int(group.get(str(client), 0)) for group in files.ledger["participations"])
+            if rounds and files.name not in known:
+                findings.append(
+                    f"run {files.name} in {directory} has drawn client {client} for {rounds} rounds, and "
+                    "this ledger lacks it"
+                )
     unknown = (
         f"whether {path} is the ledger that was written last: {path.name}.lock, which says so, is not "
         "beside it"
     )
-    return NodeAudit(runs, tuple(findings), (unknown,) if last is None else ())
+    return NodeAudit(tuple(runs), tuple(findings), (unknown,) if last is None else ())
 
 
 @dataclass(frozen=True)
@@ -351,20 +361,3 @@ def _entries(data: Any) -> tuple[bool, list[NodeEntry]]:
     canonical = json.dumps(body, sort_keys=True).encode()
     intact = data["sha256"] == hashlib.sha256(canonical).hexdigest()
     return intact, [node_entry(run) for run in body["runs"]]
-
-
-def _lacking(known: Collection[str], client: int | None, directory: Path) -> Iterator[str]:
-    """Yield a line if the node's ledger, perhaps an old copy, lacks a run that used the client."""
-    files = RunFiles.read(directory)
-    rounds = sum(int(group.get(str(client), 0)) for group in files.ledger["participations"])
-    if rounds and files.name not in known:
-        yield (
-            f"run {files.name} in {directory} has drawn client {client} for {rounds} rounds, and this ledger "
-            "lacks it"
-        )
-
-
-def _runs(entries: Sequence[NodeEntry]) -> Iterator[NodeRunAudit]:
-    """Audit the last run together with earlier runs that protect the same unit: client or records."""
-    last = entries[-1]
-    return last.audits([entry for entry in entries if entry.protects == last.protects])

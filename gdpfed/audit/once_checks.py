@@ -107,17 +107,15 @@ def _check_charge(files: RunFiles, kind: _Sum) -> Iterator[str]:
     cost = epsilon_after(charges_of([charge]), plan["delta"])
     if not math.isclose(cost, planned["epsilon"], rel_tol=SAME):
         yield f"plan.json has epsilon {planned['epsilon']} of {kind.payers}, where {cost:.6g} follows"
-    least = min(_budgets(plan))
+    least = min(
+        each["epsilon"]
+        for group in plan["groups"]
+        for each in (group["records"]["groups"] if "records" in group else [group])
+    )
     if cost > least * (1 + SAME):
         yield f"{kind.counted} cost {kind.payers} epsilon {cost:.4g}, above the budget of {least:g}"
     if planned["noise_stddev"] != event["noise_stddev"]:
         yield f"plan.json states another noise of {kind.counted} than it charges"
-
-
-def _budgets(plan: Mapping[str, Any]) -> Iterator[float]:
-    for group in plan["groups"]:
-        own = group["records"]["groups"] if "records" in group else [group]
-        yield from (each["epsilon"] for each in own)
 
 
 def _check_result(files: RunFiles, kind: _Sum, found: Mapping[str, Any] | None) -> Iterator[str]:
@@ -160,7 +158,16 @@ def _check_held_out(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
         return
     if rates:
         yield from check_metrics(found["metrics"], metrics_of_clients(counts, noise), "held_out.json")
-        yield from _check_last_round(files, found)
+        # The file states the noise and the clients of the last round's sums.
+        last, groups, owed, clients = files.rounds[-1], files.plan["groups"], 0.0, 0
+        sums = zip(last["noise_stddevs"], last["groups_in_sums"], last["survivors"], strict=True)
+        for stddev, of_groups, survivors in sums:
+            norms = [groups[index].get("clipping_norm", files.plan["clipping_norm"]) for index in of_groups]
+            if survivors:
+                owed, clients = math.hypot(owed, stddev / min(norms)), clients + survivors
+        if found["clients"] != clients:
+            yield f"held_out.json has {found['clients']} clients, and the last round's sums {clients}"
+        yield from _check_noise(found, "held_out.json", owed)
         return
     yield from check_metrics(found["metrics"], metrics_of_records(counts, noise), "held_out.json")
     yield from check_counted_twice(counts, noise, "held_out.json")
@@ -171,19 +178,6 @@ def _check_held_out(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
         of_one = noise / math.sqrt(len(own))
         yield from check_metrics(each["metrics"], metrics_of_records(block, of_one), whose)
         yield from check_counted_twice(block, of_one, whose)
-
-
-def _check_last_round(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
-    """Check that held_out.json states the noise and the client count of the last round's sums."""
-    last, groups, noise, clients = files.rounds[-1], files.plan["groups"], 0.0, 0
-    sums = zip(last["noise_stddevs"], last["groups_in_sums"], last["survivors"], strict=True)
-    for stddev, of_groups, survivors in sums:
-        norms = [groups[index].get("clipping_norm", files.plan["clipping_norm"]) for index in of_groups]
-        if survivors:
-            noise, clients = math.hypot(noise, stddev / min(norms)), clients + survivors
-    if found["clients"] != clients:
-        yield f"held_out.json has {found['clients']} clients, and the last round's sums {clients}"
-    yield from _check_noise(found, "held_out.json", noise)
 
 
 def _check_options(files: RunFiles, found: Mapping[str, Any] | None) -> Iterator[str]:

@@ -31,10 +31,32 @@ def check_plan(files: RunFiles) -> Iterator[str]:
             f"assignment.json make {files.fingerprint()[:12]}: one of them was changed"
         )
     yield from _check_configuration(files)
-    rule = rule_of(files)
-    if files.plan["private"]:
-        yield from _check_settings(files, rule)
-    yield from _check_charges(files, rule)
+    rule, plan = rule_of(files), files.plan
+    if plan["private"]:
+        # What the plan takes over from the configuration.
+        privacy = files.config["privacy"]
+        asked = {key: privacy[key] for key in COPIED if key not in rule.free_settings} | {
+            "num_rounds": files.config["run"]["num_rounds"]
+        }
+        asked |= rule.asked
+        asked["sums_hidden"] = files.config["secagg"]["mode"] != "off"
+        # Older runs, which were all about clients, have no such setting.
+        asked["unit"] = privacy.get("unit", "client")
+        asked["delta"] = default_delta(files) if privacy["delta"] is None else privacy["delta"]
+        for key, value in asked.items():
+            if plan[key] != value:
+                yield f"plan.json has {key} {plan[key]}, the configuration {value}"
+        budgets, stated = rule.asked_budgets, [group["epsilon"] for group in plan["groups"]]
+        if isinstance(budgets, list) and stated not in (budgets, [min(budgets)] * len(stated)):
+            yield f"plan.json has groups with budgets of {stated}, the configuration {budgets}"
+    # The plan's privacy costs against its other numbers, and the ledger's costs against the plan.
+    for index, group in enumerate(plan["groups"]):
+        charges = [*group["charges"], *files.ledger["charges"][index]]
+        for name in sorted({charge["unit"] for charge in charges} - {plan["unit"]}):
+            yield f"group {index} is charged per {name}, the plan protects a {plan['unit']}"
+        yield from _check_events(files, index)
+        yield from rule.check_ledger(index)
+        yield from rule.check_charges(index)
     yield from rule.check_plan()
     yield from _check_weighting(files, rule)
     yield from _check_mean_norm(files)
@@ -59,40 +81,10 @@ def _check_configuration(files: RunFiles) -> Iterator[str]:
             yield f"plan.json does not say with which settings of {group} it was made"
 
 
-def _check_settings(files: RunFiles, rule: AuditRule) -> Iterator[str]:
-    privacy, plan = files.config["privacy"], files.plan
-    asked = {key: privacy[key] for key in COPIED if key not in rule.free_settings} | {
-        "num_rounds": files.config["run"]["num_rounds"]
-    }
-    asked |= rule.asked
-    asked["sums_hidden"] = files.config["secagg"]["mode"] != "off"
-    # Older runs, which were all about clients, have no such setting.
-    asked["unit"] = privacy.get("unit", "client")
-    asked["delta"] = default_delta(files) if privacy["delta"] is None else privacy["delta"]
-    for key, value in asked.items():
-        if plan[key] != value:
-            yield f"plan.json has {key} {plan[key]}, the configuration {value}"
-    budgets, stated = rule.asked_budgets, [group["epsilon"] for group in plan["groups"]]
-    if isinstance(budgets, list) and stated not in (budgets, [min(budgets)] * len(stated)):
-        yield f"plan.json has groups with budgets of {stated}, the configuration {budgets}"
-
-
 def default_delta(files: RunFiles) -> float:
     """Return the default delta: 1e-5 for records; for n clients, the smaller of 1e-5 and n**-1.1."""
     clients = float(files.config["dataset"]["num_clients"])
     return 1e-5 if files.plan["unit"] == "record" else min(1e-5, clients**-1.1)
-
-
-def _check_charges(files: RunFiles, rule: AuditRule) -> Iterator[str]:
-    """Check the plan's privacy costs against its other numbers, and the ledger's costs against the plan."""
-    plan = files.plan
-    for index, group in enumerate(plan["groups"]):
-        said = [*group["charges"], *files.ledger["charges"][index]]
-        for name in sorted({charge["unit"] for charge in said} - {plan["unit"]}):
-            yield f"group {index} is charged per {name}, the plan protects a {plan['unit']}"
-        yield from _check_events(files, index)
-        yield from rule.check_ledger(index)
-        yield from rule.check_charges(index)
 
 
 def _check_events(files: RunFiles, index: int) -> Iterator[str]:

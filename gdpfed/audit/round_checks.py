@@ -1,7 +1,7 @@
 """Check a run's rounds: log against ledger, epsilons against costs, clipping norms against the plan."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -51,7 +51,13 @@ def _check_cohorts(files: RunFiles, rule: AuditRule) -> Iterator[str]:
         yield f"rounds.jsonl has cohorts of {sizes.shape[1:]} groups, the plan has {len(groups)}"
         return
     for record in files.rounds:
-        if not _counts_groups(record.get("filled") or [], len(groups)):
+        # Nothing, or of each group a number of clients that sent zeros.
+        filled = record.get("filled") or []
+        if not (
+            isinstance(filled, list)
+            and len(filled) in (0, len(groups))
+            and all(type(each) is int and 0 <= each < MOST_CLIENTS for each in filled)
+        ):
             yield f"round {record['round']} says {record['filled']!r} of how many clients of each group fill"
             return
     everybody = [group["clients"] for group in groups]
@@ -70,13 +76,6 @@ def _check_cohorts(files: RunFiles, rule: AuditRule) -> Iterator[str]:
         if np.any(there > population):
             yield f"rounds.jsonl has {there.max()} clients in reach, group {index} has {population}"
         yield from rule.check_cohorts(index, cohorts)
-
-
-def _counts_groups(filled: object, num_groups: int) -> bool:
-    """Whether ``filled`` is empty, or has for each group a valid number of clients that sent zeros."""
-    if not isinstance(filled, list) or len(filled) not in (0, num_groups):
-        return False
-    return all(type(each) is int and 0 <= each < MOST_CLIENTS for each in filled)
 
 
 def _check_participations(files: RunFiles, rule: AuditRule) -> Iterator[str]:
@@ -175,7 +174,12 @@ def check_figures(files: RunFiles) -> Iterator[str]:
         known = work in WORKS[plan["unit"]] or (plan["unit"] == "client" and is_of_package(work))
         if plan["private"] and not known:
             yield f"plan.json has the local work {work}, which no plan that protects a {plan['unit']} has"
-    orders = _renyi_orders(files.config["privacy"])
+    # Discrete noise has a proof at whole orders alone.
+    privacy, orders = files.config["privacy"], "whole"
+    if privacy["noise"] != "discrete_gaussian":
+        asked, by_paper = privacy["renyi_orders"], privacy["sampling_rates"] == "paper"
+        whole = asked == "whole" or (asked == "auto" and by_paper)
+        orders = "whole" if whole and privacy["accountant"] == "rdp" else "fine"
     if plan["renyi_orders"] != orders:
         yield f"plan.json has Renyi orders {plan['renyi_orders']}, the configuration {orders}"
     indices = range(len(plan["groups"]))
@@ -185,15 +189,6 @@ def check_figures(files: RunFiles) -> Iterator[str]:
         yield from _check_falls(files, index)
         if plan["private"]:
             yield from rule.check_log(index)
-
-
-def _renyi_orders(privacy: Mapping[str, Any]) -> str:
-    """Return "whole" if the plan must use integer Renyi orders, as for discrete noise; else "fine"."""
-    if privacy["noise"] == "discrete_gaussian":
-        return "whole"
-    asked, by_paper = privacy["renyi_orders"], privacy["sampling_rates"] == "paper"
-    whole = asked == "whole" or (asked == "auto" and by_paper)
-    return "whole" if whole and privacy["accountant"] == "rdp" else "fine"
 
 
 def _check_falls(files: RunFiles, index: int) -> Iterator[str]:
@@ -235,11 +230,26 @@ def check_norms(files: RunFiles) -> Iterator[str]:
     if (asked == "adaptive") != (adaptive is not None):
         yield f"the configuration has clipping {asked}, plan.json {'adaptive' if adaptive else 'fixed'}"
     elif adaptive is not None:
-        yield from _check_plan(privacy, files.plan, adaptive)
-        yield from _check_rounds(files, privacy)
+        yield from _check_adaptive_plan(privacy, files.plan, adaptive)
+        expected = privacy["clipping_norm"]
+        for record in files.rounds:
+            recorded, fraction = record.get("clipping_norm"), record.get("fraction_within")
+            if recorded is None and "round" in record["failures"]:
+                continue
+            if recorded is None or not math.isclose(recorded, expected, rel_tol=AGREES_WITHIN):
+                yield (
+                    f"round {record['round']} has clipping norm {recorded}, where {expected:.6g} follows "
+                    "from what was released before"
+                )
+                return
+            if fraction is not None:
+                rate, quantile = privacy["clipping_learning_rate"], privacy["clipping_quantile"]
+                expected *= math.exp(-rate * (fraction - quantile))
 
 
-def _check_plan(privacy: dict[str, Any], plan: dict[str, Any], adaptive: dict[str, Any]) -> Iterator[str]:
+def _check_adaptive_plan(
+    privacy: dict[str, Any], plan: dict[str, Any], adaptive: dict[str, Any]
+) -> Iterator[str]:
     """Check that the plan's adaptive clipping has the configured settings and noise."""
     for key in ("quantile", "learning_rate"):
         if adaptive[key] != privacy[f"clipping_{key}"]:
@@ -262,20 +272,3 @@ def _check_plan(privacy: dict[str, Any], plan: dict[str, Any], adaptive: dict[st
         yield (
             f"plan.json has updates of norm {updates / mean:.6g}, the configuration {plan['clipping_norm']:g}"
         )
-
-
-def _check_rounds(files: RunFiles, privacy: dict[str, Any]) -> Iterator[str]:
-    expected = privacy["clipping_norm"]
-    for record in files.rounds:
-        recorded, fraction = record.get("clipping_norm"), record.get("fraction_within")
-        if recorded is None and "round" in record["failures"]:
-            continue
-        if recorded is None or not math.isclose(recorded, expected, rel_tol=AGREES_WITHIN):
-            yield (
-                f"round {record['round']} has clipping norm {recorded}, where {expected:.6g} follows from "
-                "what was released before"
-            )
-            return
-        if fraction is not None:
-            rate, quantile = privacy["clipping_learning_rate"], privacy["clipping_quantile"]
-            expected *= math.exp(-rate * (fraction - quantile))

@@ -67,8 +67,10 @@ def audit_run(directory: Path) -> RunAudit:
             *check_once(files),
             *check_budgets(files, groups),
             *check_card(files),
-            *_check_of_method(directory, files),
         ]
+        method = files.config["method"]["name"]
+        if method in AUDIT_CHECKS.names():
+            findings += AUDIT_CHECKS.get(method)(directory, files)
         return RunAudit(
             private=files.plan["private"],
             delta=files.plan["delta"],
@@ -85,9 +87,3 @@ def audit_run(directory: Path) -> RunAudit:
         raise AuditError(
             f"the files of {directory} lack entries or have wrong ones ({reason}): restore them from a copy"
         ) from None
-
-
-def _check_of_method(directory: Path, files: RunFiles) -> Iterator[str]:
-    method = files.config["method"]["name"]
-    if method in AUDIT_CHECKS.names():
-        yield from AUDIT_CHECKS.get(method)(directory, files)

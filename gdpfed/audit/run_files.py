@@ -111,14 +111,14 @@ class RunFiles:
             plan=plan,
             ledger=_versioned(directory / LEDGER_FILE, _mapping(directory / LEDGER_FILE)),
             clients=clients,
-            rounds=_lines(directory / ROUNDS_FILE),
-            counts=_counts(directory / COUNTS_FILE),
-            seal=_seal(directory / SEAL_FILE),
+            rounds=_round_records(directory / ROUNDS_FILE),
+            counts=_class_counts(directory / COUNTS_FILE),
+            seal=_sealed_hashes(directory / SEAL_FILE),
             name=str(assignment.get("run", "")),
             held_out=_if_there(directory / HELD_OUT_FILE),
             vote=_if_there(directory / VOTE_FILE),
             norms=_if_there(directory / NORMS_FILE),
-            declared_parties=_parties(columns) if declared and columns.exists() else 0,
+            declared_parties=_declared_parties(columns) if declared and columns.exists() else 0,
             columns=_mapping(columns) if declared else None,
             parties=tuple(map(str, assignment.get("parties", ()))),
             parts=_if_there(directory / PARTS_FILE),
@@ -188,7 +188,7 @@ def _versioned(path: Path, data: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if key != "version"}
 
 
-def _parties(path: Path) -> int:
+def _declared_parties(path: Path) -> int:
     person = _mapping(path).get("person")
     try:
         return int(person["parties"]) if isinstance(person, dict) else int(person is not None)
@@ -198,7 +198,7 @@ def _parties(path: Path) -> int:
         ) from None
 
 
-def _seal(path: Path) -> dict[str, str] | None:
+def _sealed_hashes(path: Path) -> dict[str, str] | None:
     if not path.exists():
         return None
     hashes = _versioned(path, _mapping(path)).get("sha256")
@@ -207,7 +207,7 @@ def _seal(path: Path) -> dict[str, str] | None:
     return hashes
 
 
-def _counts(path: Path) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+def _class_counts(path: Path) -> np.ndarray[Any, np.dtype[np.float64]] | None:
     if not path.exists():
         return None
     try:
@@ -218,7 +218,7 @@ def _counts(path: Path) -> np.ndarray[Any, np.dtype[np.float64]] | None:
         ) from None
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _round_records(path: Path) -> list[dict[str, Any]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except OSError as error:

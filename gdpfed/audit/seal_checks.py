@@ -51,7 +51,10 @@ def check_seal(directory: Path, files: RunFiles, also: Collection[str] = ()) -> 
     released = (directory / MODEL_FILE).exists() or MODEL_FILE in (files.seal or ())
     ended = released or len(files.rounds) >= files.plan["num_rounds"]
     if files.seal is None:
-        if (directory / MODEL_FILE).exists() or not _goes_on(directory, files):
+        # A round is logged before its checkpoint is written: a run killed in between has a line and no file.
+        if (directory / MODEL_FILE).exists() or not (
+            (directory / CHECKPOINT_FILE).is_file() or len(files.rounds) < min(2, files.plan["num_rounds"])
+        ):
             yield f"{SEAL_FILE} is missing, with the hashes that a run leaves when it ends"
         return
     declared = (COLUMNS_FILE,) if files.columns is not None else ()
@@ -60,20 +63,14 @@ def check_seal(directory: Path, files: RunFiles, also: Collection[str] = ()) -> 
         yield f"{SEAL_FILE} names no {name}, which {'an ended' if ended else 'a paused'} run has"
     for name, digest in files.seal.items():
         yield from _check_file(directory, name, digest, wanted)
-    for name in _there(directory):
+    events = sorted(f"{EVENTS_FOLDER}/{each.name}" for each in (directory / EVENTS_FOLDER).glob("*"))
+    there = [*(name for name in SEALED_IF_THERE if (directory / name).is_file()), *events]
+    for name in there:
         if name not in files.seal:
             yield f"{name} is there, and {SEAL_FILE} does not name it"
     if ended:
         yield from _check_manifest(directory)
     yield from _check_page(directory)
-
-
-def _goes_on(directory: Path, files: RunFiles) -> bool:
-    """Whether a run may still be in progress: it has a checkpoint, or fewer than two rounds are logged.
-
-    A round is logged before its checkpoint is written: a run killed in between has a line and no file.
-    """
-    return (directory / CHECKPOINT_FILE).is_file() or len(files.rounds) < min(2, files.plan["num_rounds"])
 
 
 def _check_file(directory: Path, name: str, digest: str, wanted: Collection[str]) -> Iterator[str]:
@@ -85,12 +82,6 @@ def _check_file(directory: Path, name: str, digest: str, wanted: Collection[str]
         yield f"{name} is missing, which {SEAL_FILE} names"
     elif _sha256(path) != digest:
         yield f"{name} is not the file that the run wrote: {SEAL_FILE} has another hash of it"
-
-
-def _there(directory: Path) -> list[str]:
-    """List the files of a run that exist and whose hashes must be in the run's seal (file of hashes)."""
-    events = sorted(f"{EVENTS_FOLDER}/{each.name}" for each in (directory / EVENTS_FOLDER).glob("*"))
-    return [*(name for name in SEALED_IF_THERE if (directory / name).is_file()), *events]
 
 
 def _check_manifest(directory: Path) -> Iterator[str]:

@@ -211,12 +211,27 @@ def _mean_ratio(sigma: float, rounds: int, interval: float) -> _Ratio:
     if rounds == 1:
         return _one_ratio(sigma, interval)
     first = rounds // 2 if rounds % 2 == 0 else rounds - 1
-    parts = [_mean_ratio(sigma, part, _coarse(sigma, part)) for part in (first, rounds - first)]
-    return _mixed(parts[0], first / rounds, parts[1], interval)
-
-
-def _coarse(sigma: float, rounds: int) -> float:
-    return min(1 / sigma, _deviation(sigma, rounds)) / POINTS_A_DEVIATION
+    parts = [
+        _mean_ratio(sigma, part, min(1 / sigma, _deviation(sigma, part)) / POINTS_A_DEVIATION)
+        for part in (first, rounds - first)
+    ]
+    # The law of share R + (1 - share) R', for independent likelihood ratios R and R' of the two parts.
+    share = first / rounds
+    ratios = [np.append(0.0, np.exp(each.logs)) for each in parts]
+    masses = [np.append(each.zero, each.masses) for each in parts]
+    values = (share * ratios[0][:, None] + (1 - share) * ratios[1][None, :]).ravel()
+    chances = (masses[0][:, None] * masses[1][None, :]).ravel()
+    zero, values, chances = float(chances[0]), values[1:], chances[1:]
+    lowest = math.floor(math.log(values.min()) / interval)
+    places = np.floor(np.log(values) / interval).astype(np.int64)
+    low = np.exp(interval * places)
+    raised = chances * np.clip((values - low) / (low * math.expm1(interval)), 0.0, 1.0)
+    number = int(places.max()) - lowest + 2
+    stay = np.bincount(places - lowest, weights=chances - raised, minlength=number)
+    move = np.bincount(places - lowest + 1, weights=raised, minlength=number)
+    kept = np.asarray(stay + move, dtype=np.float64)
+    infinite = share * parts[0].infinite + (1 - share) * parts[1].infinite
+    return _Ratio(interval, lowest, kept, zero, infinite).trimmed()
 
 
 def _one_ratio(sigma: float, step: float) -> _Ratio:
@@ -244,22 +259,3 @@ def _between(z: Floats) -> Floats:
     """Return the probabilities under N(0, 1) of the intervals between neighbouring points z."""
     below, above = np.diff(special.ndtr(z)), -np.diff(special.ndtr(-z))
     return np.asarray(np.where(z[:-1] < 0, below, above))
-
-
-def _mixed(left: _Ratio, share: float, right: _Ratio, step: float) -> _Ratio:
-    """Return the distribution of share R + (1 - share) R', for independent likelihood ratios R and R'."""
-    ratios = [np.append(0.0, np.exp(each.logs)) for each in (left, right)]
-    masses = [np.append(each.zero, each.masses) for each in (left, right)]
-    values = (share * ratios[0][:, None] + (1 - share) * ratios[1][None, :]).ravel()
-    chances = (masses[0][:, None] * masses[1][None, :]).ravel()
-    zero, values, chances = float(chances[0]), values[1:], chances[1:]
-    lowest = math.floor(math.log(values.min()) / step)
-    places = np.floor(np.log(values) / step).astype(np.int64)
-    low = np.exp(step * places)
-    raised = chances * np.clip((values - low) / (low * math.expm1(step)), 0.0, 1.0)
-    number = int(places.max()) - lowest + 2
-    stay = np.bincount(places - lowest, weights=chances - raised, minlength=number)
-    move = np.bincount(places - lowest + 1, weights=raised, minlength=number)
-    kept = np.asarray(stay + move, dtype=np.float64)
-    infinite = share * left.infinite + (1 - share) * right.infinite
-    return _Ratio(step, lowest, kept, zero, infinite).trimmed()

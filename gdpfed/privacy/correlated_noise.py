@@ -64,13 +64,13 @@ def check_taps(taps: tuple[float, ...], num_rounds: int) -> None:
 
 def noise_response(taps: Sequence[float], num_rounds: int) -> Floats:
     """Return the first column of C, shape (T,): the inverse of C correlates the noise of T rounds."""
-    return _filtered_once((0,), taps, num_rounds)
+    return _filtered((0,), taps, num_rounds)
 
 
 @lru_cache(maxsize=65_536)
 def sensitivity(taps: tuple[float, ...], turns: tuple[int, ...], num_rounds: int) -> float:
     """Return the joint L2 sensitivity of all sums to a client that sends norm-1 vectors in rounds `turns`."""
-    return float(np.linalg.norm(_filtered_once(turns, taps, num_rounds)))
+    return float(np.linalg.norm(_filtered(turns, taps, num_rounds)))
 
 
 def densest_turns(most_turns: int, separation: int, num_rounds: int) -> tuple[int, ...]:
@@ -83,7 +83,11 @@ def sensitivities(taps: Sequence[float], num_rounds: int) -> Floats:
     present = np.zeros((num_rounds, num_rounds))
     for turns in range(1, num_rounds + 1):
         present[list(densest_turns(turns, num_rounds // turns, num_rounds)), turns - 1] = 1.0
-    return np.asarray(np.linalg.norm(_filtered(present, taps), axis=0))
+    # In place of each column x comes c, where c_t = x_t + sum_j g_j c_{t-j}, g_j being the taps.
+    for t in range(1, num_rounds):
+        for lag, tap in enumerate(taps[:t], start=1):
+            present[t] += tap * present[t - lag]
+    return np.asarray(np.linalg.norm(present, axis=0))
 
 
 def check_turns(most_turns: int, separation: int, num_rounds: int) -> None:
@@ -168,17 +172,8 @@ class CorrelatedGaussian(Gaussian):
         return super().noise_multiplier / self.sensitivity
 
 
-def _filtered(present: Floats, taps: Sequence[float]) -> Floats:
-    """Return c, where c_t = x_t + sum_j g_j c_{t-j} for each column x of `present`, g_j being ``taps``."""
-    rows = present.copy()
-    for t in range(1, len(rows)):
-        for lag, tap in enumerate(taps[:t], start=1):
-            rows[t] += tap * rows[t - lag]
-    return rows
-
-
-def _filtered_once(turns: Sequence[int], taps: Sequence[float], num_rounds: int) -> Floats:
-    """Return what `_filtered` returns for a column that is 1 in rows `turns` and 0 elsewhere, but faster."""
+def _filtered(turns: Sequence[int], taps: Sequence[float], num_rounds: int) -> Floats:
+    """Return c, where c_t = x_t + sum_j g_j c_{t-j}, of a column x that is 1 in rows `turns`, 0 elsewhere."""
     rows = [0.0] * num_rounds
     for turn in turns:
         rows[turn] = 1.0
@@ -251,12 +246,8 @@ def best_taps(
         closer, other = searched(known)
         if closer < least - LEAST_GAIN:
             point = other
-    return _rounded(taps_of(point), num_rounds)
-
-
-def _rounded(taps: Floats, num_rounds: int) -> tuple[float, ...]:
-    """Round filter coefficients (taps); lower the last ones if rounding breaks a condition of the proof."""
-    digits = np.round(taps * 10**TAP_DIGITS).astype(int).tolist()
+    # The taps are rounded, and the last ones lowered if rounding breaks a condition of the proof.
+    digits = np.round(taps_of(point) * 10**TAP_DIGITS).astype(int).tolist()
     while True:
         rounded = tuple(digit / 10**TAP_DIGITS for digit in digits)
         try:

@@ -6,7 +6,7 @@ is filled up with clients that send zeros, as far as a sum needs, and no further
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -85,10 +85,14 @@ def check_filled(
         )
     due = np.asarray([most_that_fill(secagg, int(each)) for each in there])
     if secagg.get("same_size"):
-        usual = [
-            usual_size(plan, _expected(plan, groups, number, cohorts), int(reachable))
-            for number, reachable in enumerate(there)
-        ]
+        usual = []
+        for number, reachable in enumerate(there):
+            expected = math.fsum(
+                event_in(plan["groups"][group]["charges"], number)["sampling_rate"]
+                * cohorts.reachable[number, group]
+                for group in groups
+            )
+            usual.append(usual_size(plan, expected, int(reachable)))
         due = np.maximum(due, usual)
     for at in np.flatnonzero(possible & (asked >= fewest) & (asked < due))[:1]:
         yield (
@@ -100,14 +104,6 @@ def check_filled(
             f"round {at + 1} has {filled[at]} clients that fill the sum of group {index}, of {asked[at]}: a "
             f"sum needs {due[at]} at most"
         )
-
-
-def _expected(plan: Mapping[str, Any], groups: Sequence[int], number: int, cohorts: Cohorts) -> float:
-    """Return the expected number of clients that a round samples for one noised sum."""
-    return math.fsum(
-        event_in(plan["groups"][group]["charges"], number)["sampling_rate"] * cohorts.reachable[number, group]
-        for group in groups
-    )
 
 
 def _corrupt(secagg: Mapping[str, Any], members: int) -> int:

@@ -42,17 +42,16 @@ def _entries() -> dict[str, float]:
         lines = _path().read_text(errors="replace").splitlines()
     except (OSError, RuntimeError):  # RuntimeError: there is no home directory.
         return {}
-    return dict(entry for line in lines if (entry := _entry(line)) is not None)
-
-
-def _entry(line: str) -> tuple[str, float] | None:
-    """Parse a line of the cache of noise multipliers; return None if the line is damaged."""
-    digest, _, text = line.partition(" ")
-    try:
-        noise = float(text)
-    except ValueError:
-        return None
-    return (digest, noise) if math.isfinite(noise) and noise > 0 else None
+    entries = {}
+    for line in lines:
+        digest, _, text = line.partition(" ")
+        try:
+            noise = float(text)
+        except ValueError:  # The line is damaged.
+            continue
+        if math.isfinite(noise) and noise > 0:
+            entries[digest] = noise
+    return entries
 
 
 def _digest(key: Mapping[str, Any]) -> str:

@@ -80,16 +80,10 @@ def solve_falling(
         if previous is not None and position != previous[0]:
             slope = (height - previous[1]) / (position - previous[0])
         previous = (position, height)
-        position = _next_position(position, height, slope, low, high)
+        step = -height / min(slope, -0.05)
+        candidate = position + math.copysign(min(abs(step), LONGEST_LOG_STEP), height)
+        position = candidate if low < candidate < high else (low + high) / 2
     raise UnreachableError(math.exp(low), math.exp(high))
-
-
-def _next_position(position: float, height: float, slope: float, low: float, high: float) -> float:
-    step = -height / min(slope, -0.05)
-    candidate = position + math.copysign(min(abs(step), LONGEST_LOG_STEP), height)
-    if low < candidate < high:
-        return candidate
-    return (low + high) / 2
 
 
 MIN_NOISE_MULTIPLIER = 1e-2
@@ -117,10 +111,29 @@ def calibrate_noise_multiplier(
     require_positive("epsilon", target_epsilon)
     require_count("num_rounds", num_rounds)
     require_delta(delta)
-    if accountant.name == "theorem1":
-        return _calibrate_theorem1(unit_noise, target_epsilon, num_rounds, delta)
-    unit_noise = replace(unit_noise, noise_stddev=1.0, clipping_norm=1.0)
-    return _calibrate_by_search(accountant, unit_noise, target_epsilon, num_rounds, delta)
+    if accountant.name != "theorem1":
+        unit_noise = replace(unit_noise, noise_stddev=1.0, clipping_norm=1.0)
+        return _calibrate_by_search(accountant, unit_noise, target_epsilon, num_rounds, delta)
+    rate, norm = unit_noise.sampling_rate, unit_noise.clipping_norm
+    variance = theorem1_variance(
+        sampling_rate=rate, num_rounds=num_rounds, epsilon=target_epsilon, delta=delta
+    )
+    variance *= 1 + 1e-9  # so that solving back for epsilon cannot round above the target
+    check_theorem1(
+        noise_variance_multiplier=variance,
+        sampling_rate=rate,
+        epsilon=target_epsilon,
+        delta=delta,
+        clipping_norm=norm,
+    )
+    sigma = math.sqrt(variance)
+    noised = replace(unit_noise, noise_stddev=sigma * norm)
+    accounted = make_accountant("theorem1").epsilon(noised, num_rounds, delta)
+    if not accounted <= target_epsilon:
+        raise PrivacyError(
+            f"theorem1 accounts {accounted:.6g} for a budget of {target_epsilon:g}; use the pld accountant"
+        )
+    return sigma
 
 
 def calibrate_windows(
@@ -216,7 +229,13 @@ def _calibrate_by_search(
 ) -> float:
     accountant.epsilon(unit_noise, 1, delta)  # refuses a combination before any search
     if accountant.name == "pld":
-        _check_delta_against_participation(unit_noise.sampling_rate, num_rounds, delta)
+        rate = unit_noise.sampling_rate
+        ever_sampled = -math.expm1(num_rounds * math.log1p(-rate)) if rate < 1 else 1.0
+        if not delta < ever_sampled:
+            raise PrivacyError(
+                f"delta {delta:.3g} is not below {ever_sampled:.3g}, the chance that a client ever "
+                "takes part, so it would allow releasing updates without noise; choose a smaller delta"
+            )
 
     def epsilon(event: SampledGaussian) -> float:
         return accountant.epsilon(event, num_rounds, delta)
@@ -246,36 +265,6 @@ def _calibrate_by_search(
         raise PrivacyError(_why_unreachable(target, error.low, error.high)) from None
     keep_noise(key, noise)
     return noise
-
-
-def _calibrate_theorem1(mechanism: SampledGaussian, target: float, num_rounds: int, delta: float) -> float:
-    rate = mechanism.sampling_rate
-    variance = theorem1_variance(sampling_rate=rate, num_rounds=num_rounds, epsilon=target, delta=delta)
-    variance *= 1 + 1e-9  # so that solving back for epsilon cannot round above the target
-    check_theorem1(
-        noise_variance_multiplier=variance,
-        sampling_rate=rate,
-        epsilon=target,
-        delta=delta,
-        clipping_norm=mechanism.clipping_norm,
-    )
-    sigma = math.sqrt(variance)
-    noised = replace(mechanism, noise_stddev=sigma * mechanism.clipping_norm)
-    accounted = make_accountant("theorem1").epsilon(noised, num_rounds, delta)
-    if not accounted <= target:
-        raise PrivacyError(
-            f"theorem1 computes epsilon {accounted:.6g}, above the budget {target:g}; use the pld accountant"
-        )
-    return sigma
-
-
-def _check_delta_against_participation(rate: float, num_rounds: int, delta: float) -> None:
-    ever_sampled = -math.expm1(num_rounds * math.log1p(-rate)) if rate < 1 else 1.0
-    if not delta < ever_sampled:
-        raise PrivacyError(
-            f"delta {delta:.3g} is not below {ever_sampled:.3g}, the chance that a client ever "
-            "takes part, so it would allow releasing updates without noise; choose a smaller delta"
-        )
 
 
 def _guess(mechanism: SampledGaussian, target: float, num_rounds: int, delta: float) -> float:

@@ -74,7 +74,20 @@ def compose(
         return Bound(_renyi_sum(merged, delta, "fine"), "renyi filter")
     if accountant is not None:
         return Bound(_fixed_epsilon(merged, delta, accountant), accountant.name)
-    return _least(merged, delta)
+    proofs: dict[Proof, Callable[[], float]] = {
+        "pld": lambda: _fixed_epsilon(merged, delta, _accountant(merged, "pld")),
+        "rdp": lambda: _fixed_epsilon(merged, delta, _accountant(merged, "rdp")),
+        "zcdp": lambda: zcdp_epsilon(merged, delta),
+    }
+    bounds, refused = [], None
+    for proof, epsilon in proofs.items():
+        try:
+            bounds.append(Bound(epsilon(), proof))
+        except PrivacyError as error:
+            refused = refused or error
+    if not bounds and refused is not None:
+        raise refused
+    return min(bounds, key=lambda bound: bound.epsilon)
 
 
 def compose_runs(runs: Sequence[Sequence[Charge]], delta: float) -> Bound:
@@ -154,24 +167,6 @@ def _merged(charges: Sequence[Charge]) -> list[Charge]:
     return [Charge(event=event, count=count, unit=charges[0].unit) for event, count in counts.items()]
 
 
-def _least(charges: Sequence[Charge], delta: float) -> Bound:
-    """Return the smallest epsilon of all proofs that cover these releases."""
-    proofs: dict[Proof, Callable[[], float]] = {
-        "pld": lambda: _fixed_epsilon(charges, delta, _accountant(charges, "pld")),
-        "rdp": lambda: _fixed_epsilon(charges, delta, _accountant(charges, "rdp")),
-        "zcdp": lambda: zcdp_epsilon(charges, delta),
-    }
-    bounds, refused = [], None
-    for proof, epsilon in proofs.items():
-        try:
-            bounds.append(Bound(epsilon(), proof))
-        except PrivacyError as error:
-            refused = refused or error
-    if not bounds and refused is not None:
-        raise refused
-    return min(bounds, key=lambda bound: bound.epsilon)
-
-
 def _accountant(charges: Sequence[Charge], name: str) -> Accountant:
     return accountant_for(charges[0].event.law, name, "fine")
 
@@ -203,7 +198,11 @@ def _renyi_sum(charges: Sequence[Charge], delta: float, orders: RenyiOrders) -> 
 
 def _renyi_total(charges: Sequence[Charge], orders: RenyiOrders) -> dict[float, float]:
     """Add up the Renyi divergences of all releases, at the orders for which every release has one."""
-    curves = [renyi_curve(_continuous(charge.event)) for charge in charges]
+    curves = []
+    for charge in charges:
+        event = charge.event
+        # At whole orders, the Renyi bound of discrete noise is that of continuous noise.
+        curves.append(renyi_curve(event.continuous(1.0) if event.law == "discrete_gaussian" else event))
     common = set.intersection(*(set(curve) for curve in curves))
     if _discrete_releases(charges) or orders == "whole":
         common = {order for order in common if order == int(order)}
@@ -220,11 +219,6 @@ def _discrete_releases(charges: Sequence[Charge]) -> int:
         for charge in charges
         if charge.event.law == "discrete_gaussian"
     )
-
-
-def _continuous(event: Event) -> Event:
-    """Replace an event's discrete noise by continuous noise with the same Renyi bound at integer orders."""
-    return event.continuous(1.0) if event.law == "discrete_gaussian" else event
 
 
 def _charged(event: Event) -> Event:

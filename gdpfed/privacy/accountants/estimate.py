@@ -16,7 +16,7 @@ from gdpfed.privacy.accountants.accountant import Accountant
 from gdpfed.privacy.accountants.composition import AfterRelease, with_release
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 from gdpfed.privacy.accountants.pld import Step, is_known, pld_epsilon, releases_of
-from gdpfed.privacy.events import Adjacency, Event, Gaussian, GaussianMixture
+from gdpfed.privacy.events import Event, Gaussian, GaussianMixture
 
 fft = late_import("scipy.fft")
 optimize = late_import("scipy.optimize")
@@ -51,11 +51,22 @@ def estimated_epsilon(event: Event, count: int, delta: float) -> float:
     release, times = releases_of(event)
     if not isinstance(release, Step) or is_known(release):
         return pld_epsilon(event, count, delta)
-    with_client, without = _log_densities(release.sigma, release.rate, release.adjacency)
+    # The log densities of an output with and without the client or record, at many output values.
+    sigma, rate = release.sigma, release.rate
+    centre = 1.0 if release.adjacency == "replace_one" else 0.0
+    axis = np.linspace(-centre - REACH * sigma, 1 + REACH * sigma, NODES)
+    at_rest = math.log1p(-rate) - axis**2 / (2 * sigma**2)
+
+    def drawn(mean: float) -> Vector:
+        moved: Vector = np.logaddexp(at_rest, math.log(rate) - (axis - mean) ** 2 / (2 * sigma**2))
+        return moved
+
+    with_client = drawn(1.0)
+    without: Vector = drawn(-1.0) if release.adjacency == "replace_one" else -(axis**2) / (2 * sigma**2)
     sides = [(with_client, without)]
     if release.adjacency == "zero_out":  # The other adjacency is its own mirror image.
         sides.append((without, with_client))
-    return max(_epsilon(one, other, count * times, delta) for one, other in sides)
+    return max(_composed_epsilon(one, other, count * times, delta) for one, other in sides)
 
 
 def estimated_mixture_noise(mixture: GaussianMixture, count: int, *, epsilon: float, delta: float) -> float:
@@ -79,20 +90,7 @@ def estimated_mixture_noise(mixture: GaussianMixture, count: int, *, epsilon: fl
     return math.exp(optimize.brentq(excess, low, high, xtol=1e-6))
 
 
-def _log_densities(sigma: float, rate: float, adjacency: Adjacency) -> tuple[Vector, Vector]:
-    """Return the log densities of an output with and without the client or record, at many output values."""
-    centre = 1.0 if adjacency == "replace_one" else 0.0
-    axis = np.linspace(-centre - REACH * sigma, 1 + REACH * sigma, NODES)
-    at_rest = math.log1p(-rate) - axis**2 / (2 * sigma**2)
-
-    def drawn(mean: float) -> Vector:
-        moved: Vector = np.logaddexp(at_rest, math.log(rate) - (axis - mean) ** 2 / (2 * sigma**2))
-        return moved
-
-    return drawn(1.0), drawn(-1.0) if adjacency == "replace_one" else -(axis**2) / (2 * sigma**2)
-
-
-def _epsilon(log_density: Vector, other: Vector, count: int, delta: float) -> float:
+def _composed_epsilon(log_density: Vector, other: Vector, count: int, delta: float) -> float:
     """Estimate epsilon at delta of `count` releases from two log densities, by composing their losses."""
     losses = log_density - other
     masses = np.exp(log_density - log_density.max())
@@ -101,7 +99,7 @@ def _epsilon(log_density: Vector, other: Vector, count: int, delta: float) -> fl
     deviation = math.sqrt(float(masses @ (losses - mean) ** 2))
     if deviation == 0.0:
         return 0.0
-    lowest, highest = _range(losses, masses, count, math.log(1 / (OUTSIDE * delta)))
+    lowest, highest = _likely_range(losses, masses, count, math.log(1 / (OUTSIDE * delta)))
     finest = deviation / CELLS_A_DEVIATION
     margin = 6 * math.sqrt(count) * finest  # The shares between cells move a sum by up to a cell a step.
     lowest, highest = lowest - margin, highest + margin
@@ -114,10 +112,22 @@ def _epsilon(log_density: Vector, other: Vector, count: int, delta: float) -> fl
     one += np.bincount((below + 1) % cells, masses * share, cells)
     composed = fft.irfft(fft.rfft(one) ** count, cells)
     index = math.floor((lowest - count * mean) / width) + np.arange(cells)
-    return _least_epsilon(count * mean + width * index, np.maximum(composed[index % cells], 0.0), delta)
+    sums, chances = count * mean + width * index, np.maximum(composed[index % cells], 0.0)
+
+    def excess(epsilon: float) -> float:
+        first = int(np.searchsorted(sums, epsilon))
+        return float(chances[first:] @ -np.expm1(epsilon - sums[first:])) - delta
+
+    low, high = 0.0, float(sums[-1])
+    if high <= low or excess(low) <= 0:
+        return 0.0
+    while high - low > 1e-5 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return high
 
 
-def _range(losses: Vector, masses: Vector, count: int, log_odds: float) -> tuple[float, float]:
+def _likely_range(losses: Vector, masses: Vector, count: int, log_odds: float) -> tuple[float, float]:
     """Return a range: the sum of privacy losses is outside it with probability at most exp(-log_odds).
 
     By Chernoff's bound.
@@ -132,19 +142,3 @@ def _range(losses: Vector, masses: Vector, count: int, log_odds: float) -> tuple
         return count * top + min(0.0, float(np.min((moments + log_odds) / tilts)))
 
     return -largest(-losses), largest(losses)
-
-
-def _least_epsilon(losses: Vector, masses: Vector, delta: float) -> float:
-    """Return the least epsilon >= 0 at which the delta of these privacy losses is at most `delta`."""
-
-    def excess(epsilon: float) -> float:
-        first = int(np.searchsorted(losses, epsilon))
-        return float(masses[first:] @ -np.expm1(epsilon - losses[first:])) - delta
-
-    low, high = 0.0, float(losses[-1])
-    if high <= low or excess(low) <= 0:
-        return 0.0
-    while high - low > 1e-5 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
-    return high

@@ -195,42 +195,30 @@ def _interval_bounds(release: OneRelease) -> tuple[float, float]:
     if isinstance(release, OwnLosses):
         return release.interval_bounds()
     if isinstance(release, GaussianMixture):
-        return _mixture_interval_bounds(release)
-    return _step_interval_bounds(release.sigma, release.rate)
-
-
-def _step_interval_bounds(sigma: float, rate: float) -> tuple[float, float]:
-    """Return two grid step sizes: h, which adds about 0.02 % to epsilon, and a lower limit for speed.
-
-    Rounding is pessimistic, so no step can tighten it. It adds about h^2 / 8 to a step's
-    variance chi^2 = q^2 (exp(1/sigma^2) - 1), and so h^2 / (16 chi^2) to epsilon, relatively:
-    h = chi / 20. In units of the largest loss that is seen (ten standard deviations of noise), h
-    is kept between 1/40,000, for time, and 1/20,000 or 1e-3, as rare large losses dominate chi.
-    """
-    chi = rate * math.sqrt(math.expm1(min(sigma**-2, 50.0)))
-    exponent = 10 / sigma
-    largest_loss = math.log1p(rate * math.expm1(exponent)) if exponent < 500 else exponent
+        parts = [
+            (move / release.noise_stddev, weight)
+            for move, weight in zip(release.sensitivities, release.weights, strict=True)
+            if move > 0 and weight > 0
+        ]
+        if not parts:
+            return 1.0, 1.0
+        square = math.fsum(
+            own * other * math.expm1(min(move * further, 50.0))
+            for move, own in parts
+            for further, other in parts
+        )
+        largest = max(math.log1p(weight * math.expm1(min(10 * move, 500.0))) for move, weight in parts)
+        # A mixture has more parts than a sampled Gaussian, so h = chi / 12, which is 4e-4 of epsilon, and at
+        # most 3e-3 where losses are small.
+        return interval_bounds_of_losses(math.sqrt(square) / 12, largest, 3e-3)
+    # Rounding is pessimistic, so no step h can tighten it. It adds about h^2 / 8 to a step's variance chi^2 =
+    # q^2 (exp(1/sigma^2) - 1), and so h^2 / (16 chi^2) to epsilon, relatively: 0.02 % where h = chi / 20.
+    # In units of the largest loss that is seen (ten standard deviations of noise), h is kept between
+    # 1/40,000, for time, and 1/20,000 or 1e-3, as rare large losses dominate chi.
+    chi = release.rate * math.sqrt(math.expm1(min(release.sigma**-2, 50.0)))
+    exponent = 10 / release.sigma
+    largest_loss = math.log1p(release.rate * math.expm1(exponent)) if exponent < 500 else exponent
     return interval_bounds_of_losses(chi / 20, largest_loss)
-
-
-def _mixture_interval_bounds(mixture: GaussianMixture) -> tuple[float, float]:
-    """Return a grid step that is accurate for a Gaussian mixture, and the smallest step that is fast enough.
-
-    A mixture has more parts than a sampled Gaussian, so h = chi / 12, which is 4e-4 of epsilon, and at most
-    3e-3 where losses are small.
-    """
-    parts = [
-        (move / mixture.noise_stddev, weight)
-        for move, weight in zip(mixture.sensitivities, mixture.weights, strict=True)
-        if move > 0 and weight > 0
-    ]
-    if not parts:
-        return 1.0, 1.0
-    square = math.fsum(
-        own * other * math.expm1(min(move * further, 50.0)) for move, own in parts for further, other in parts
-    )
-    largest = max(math.log1p(weight * math.expm1(min(10 * move, 500.0))) for move, weight in parts)
-    return interval_bounds_of_losses(math.sqrt(square) / 12, largest, 3e-3)
 
 
 def interval_bounds_of_losses(wish: float, largest_loss: float, most: float = 1e-3) -> tuple[float, float]:

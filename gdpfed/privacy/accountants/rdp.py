@@ -65,21 +65,9 @@ def rdp_epsilon(
     Fractional and high orders take most of the time. Under Poisson sampling, orders that cannot give the
     least epsilon are left out, which does not change the result.
     """
-    if isinstance(event, SampledGaussian) and (event.sampling, event.adjacency) == ("poisson", "zero_out"):
-        return _poisson_epsilon(event, count, delta, keeps)
-    curve = {order: count * renyi for order, renyi in renyi_curve(event).items() if keeps(order)}
-    return epsilon_of_renyi(curve, delta)
-
-
-def rough_fixed_size_epsilon(event: SampledGaussian, count: int, delta: float) -> float:
-    """Bound the epsilon of fixed-size sampling fast, from few Renyi orders; rarely over 1 % too large."""
-    renyi = _with_slack(ROUGH_ORDERS, _fixed_size_renyi(event, ROUGH_ORDERS))
-    return epsilon_of_renyi({order: count * value for order, value in renyi.items()}, delta)
-
-
-def _poisson_epsilon(
-    event: SampledGaussian, count: int, delta: float, keeps: Callable[[float], bool]
-) -> float:
+    if not isinstance(event, SampledGaussian) or (event.sampling, event.adjacency) != ("poisson", "zero_out"):
+        curve = {order: count * renyi for order, renyi in renyi_curve(event).items() if keeps(order)}
+        return epsilon_of_renyi(curve, delta)
     sigma, rate = event.noise_multiplier, event.sampling_rate
 
     def all_rounds(orders: tuple[float, ...]) -> dict[float, float]:
@@ -97,6 +85,12 @@ def _poisson_epsilon(
         and not epsilon_of_renyi({order: max(at_least, _least_renyi(curve, order))}, delta) > best
     )
     return epsilon_of_renyi(curve | all_rounds(later), delta)
+
+
+def rough_fixed_size_epsilon(event: SampledGaussian, count: int, delta: float) -> float:
+    """Bound the epsilon of fixed-size sampling fast, from few Renyi orders; rarely over 1 % too large."""
+    renyi = _with_slack(ROUGH_ORDERS, _fixed_size_renyi(event, ROUGH_ORDERS))
+    return epsilon_of_renyi({order: count * value for order, value in renyi.items()}, delta)
 
 
 def _least_renyi(first: Mapping[float, float], order: float) -> float:

@@ -77,7 +77,14 @@ def theorem1_epsilon(mechanism: Event, num_rounds: int, delta: float) -> float:
     a long training have a figure too. Raises PrivacyError for sampling or adjacency that the theorem does not
     cover, and where no order meets the conditions.
     """
-    mechanism = _covered(mechanism)
+    if not isinstance(mechanism, SampledGaussian):
+        raise PrivacyError(f"theorem1 does not cover {mechanism.kind}; {REMEDY}")
+    if mechanism.sampling != "poisson" or mechanism.adjacency != "zero_out":
+        raise PrivacyError(
+            f"theorem1 does not cover {mechanism.sampling} sampling under {mechanism.adjacency} "
+            "adjacency; use poisson with zero_out, or the rdp accountant for fixed_size, "
+            "or the pld accountant for poisson with replace_one"
+        )
     variance = mechanism.noise_multiplier**2
     rate, clipping_norm = mechanism.sampling_rate, mechanism.clipping_norm
     log_inverse_delta = -math.log(delta)
@@ -89,29 +96,7 @@ def theorem1_epsilon(mechanism: Event, num_rounds: int, delta: float) -> float:
     order = 1 + 2 * log_inverse_delta / epsilon
     if _order_slack(order, variance, rate, clipping_norm) >= 0:
         return epsilon
-    order = _largest_order(variance, rate, clipping_norm)
-    return spent * order / (2 * variance) + log_inverse_delta / (order - 1)
-
-
-def _covered(mechanism: Event) -> SampledGaussian:
-    if not isinstance(mechanism, SampledGaussian):
-        raise PrivacyError(f"theorem1 does not cover {mechanism.kind}; {REMEDY}")
-    if mechanism.sampling != "poisson" or mechanism.adjacency != "zero_out":
-        raise PrivacyError(
-            f"theorem1 does not cover {mechanism.sampling} sampling under {mechanism.adjacency} "
-            "adjacency; use poisson with zero_out, or the rdp accountant for fixed_size, "
-            "or the pld accountant for poisson with replace_one"
-        )
-    return mechanism
-
-
-def _order_slack(order: float, variance: float, rate: float, clipping_norm: float) -> float:
-    scale = 2 / 3 * min(1.0, clipping_norm**2) * variance
-    return 1 - scale * math.log(rate * order * (1 + variance)) - order
-
-
-def _largest_order(variance: float, rate: float, clipping_norm: float) -> float:
-    """Return the largest Renyi order that the GDPFed paper's Theorem 1 allows."""
+    # The largest order that the theorem allows.
     smallest = 1 + 1e-9
     if _order_slack(smallest, variance, rate, clipping_norm) <= 0:
         raise PrivacyError(
@@ -119,5 +104,11 @@ def _largest_order(variance: float, rate: float, clipping_norm: float) -> float:
             f"as q (1 + sigma^2) is not below 1; {REMEDY}"
         )
     largest = 1 / (rate * (1 + variance)) + 1
-    root = optimize.brentq(_order_slack, smallest, largest, args=(variance, rate, clipping_norm))
-    return float(root) * (1 - 1e-9)
+    allowed = float(optimize.brentq(_order_slack, smallest, largest, args=(variance, rate, clipping_norm)))
+    order = allowed * (1 - 1e-9)
+    return spent * order / (2 * variance) + log_inverse_delta / (order - 1)
+
+
+def _order_slack(order: float, variance: float, rate: float, clipping_norm: float) -> float:
+    scale = 2 / 3 * min(1.0, clipping_norm**2) * variance
+    return 1 - scale * math.log(rate * order * (1 + variance)) - order

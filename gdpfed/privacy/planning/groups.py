@@ -46,7 +46,13 @@ class Group:
         object.__setattr__(self, "epsilon", _checked_epsilon(self.epsilon))
         if not isinstance(self.clients, range):
             object.__setattr__(self, "clients", tuple(int(client) for client in self.clients))
-        _check_clients(self.clients)
+        clients = self.clients
+        if len(clients) == 0:
+            raise PrivacyError("a group has no clients; leave it out or give it at least one")
+        if min(clients[0], clients[-1]) < 0 or (isinstance(clients, tuple) and min(clients) < 0):
+            raise PrivacyError(f"client id {min(clients)} is negative; ids count from 0")
+        if isinstance(clients, tuple) and len(set(clients)) != len(clients):
+            raise PrivacyError(f"a group of {len(clients)} clients repeats an id; list each once")
 
     @property
     def size(self) -> int:
@@ -87,12 +93,25 @@ def groups_from_shares(
     check_budgets(budgets)
     if shares is None:
         shares = [1.0 / len(budgets)] * len(budgets)
-    _check_shares(shares, len(budgets))
+    require_length("privacy.group_shares", shares, len(budgets))
+    for share in shares:
+        require_positive("an entry of privacy.group_shares", share)
+    total = math.fsum(shares)
+    if abs(total - 1.0) > SHARES_TOLERANCE:
+        raise PrivacyError(f"privacy.group_shares={list(shares)} sums to {total:.6g}; it must sum to one")
     if num_clients < len(budgets):
         raise PrivacyError(
             f"dataset.num_clients={num_clients} is too few for {len(budgets)} groups: each needs a client"
         )
-    ends = np.cumsum([0, *_largest_remainder(num_clients, shares)]).tolist()
+    quotas = [num_clients * share / total for share in shares]
+    sizes = [math.floor(quota) for quota in quotas]
+    by_remainder = sorted(range(len(shares)), key=lambda m: sizes[m] - quotas[m])
+    for m in by_remainder[: num_clients - sum(sizes)]:
+        sizes[m] += 1
+    while 0 in sizes:
+        sizes[sizes.index(max(sizes))] -= 1
+        sizes[sizes.index(0)] += 1
+    ends = np.cumsum([0, *sizes]).tolist()
     return tuple(
         Group(epsilon, range(start, end))
         for epsilon, start, end in zip(budgets, ends[:-1], ends[1:], strict=True)
@@ -131,7 +150,26 @@ def form_groups(
         )
     if (num_groups is None) == (edges is None):
         raise PrivacyError(f"num_groups is {num_groups} and edges is {edges}; give exactly one of the two")
-    cuts = _quantile_cuts(values, num_groups) if edges is None else _check_edges(edges)
+    if edges is None:
+        wanted = require_count("num_groups", num_groups)
+        distinct, counts = np.unique(values, return_counts=True)
+        if wanted > distinct.size:
+            raise PrivacyError(
+                f"privacy.num_groups={wanted} is more than the {distinct.size} distinct budgets: ask for "
+                "fewer"
+            )
+        below = np.cumsum(counts)
+        places: list[int] = []
+        for m in range(1, wanted):
+            nearest = int(np.argmin(np.abs(below - m * values.size / wanted))) + 1
+            lowest = places[-1] + 1 if places else 1
+            places.append(min(max(nearest, lowest), distinct.size - (wanted - m)))
+        cuts = distinct[places]
+    else:
+        numbers = [require_number("an edge", edge) for edge in edges]
+        if any(before >= after for before, after in pairwise(numbers)):
+            raise PrivacyError(f"edges are {list(edges)}; they must be strictly increasing")
+        cuts = np.asarray(numbers)
     labels = np.searchsorted(cuts, values, side="right")
     members = (np.flatnonzero(labels == label) for label in np.unique(labels))
     return tuple(Group(float(values[ids].min()), _compact(ids)) for ids in members)
@@ -175,15 +213,6 @@ def _checked_epsilon(value: float) -> float:
     return epsilon
 
 
-def _check_clients(clients: Sequence[int]) -> None:
-    if len(clients) == 0:
-        raise PrivacyError("a group has no clients; leave it out or give it at least one")
-    if min(clients[0], clients[-1]) < 0 or (isinstance(clients, tuple) and min(clients) < 0):
-        raise PrivacyError(f"client id {min(clients)} is negative; ids count from 0")
-    if isinstance(clients, tuple) and len(set(clients)) != len(clients):
-        raise PrivacyError(f"a group of {len(clients)} clients repeats an id; list each once")
-
-
 def check_budgets(budgets: Sequence[float]) -> None:
     """Raise PrivacyError if budgets are missing, or are not positive, finite and strictly increasing."""
     if len(budgets) == 0:
@@ -195,50 +224,6 @@ def check_budgets(budgets: Sequence[float]) -> None:
             raise PrivacyError(
                 f"budgets are {list(budgets)}; they must be strictly increasing, but {after} follows {before}"
             )
-
-
-def _check_shares(shares: Sequence[float], num_groups: int) -> None:
-    require_length("privacy.group_shares", shares, num_groups)
-    for share in shares:
-        require_positive("an entry of privacy.group_shares", share)
-    total = math.fsum(shares)
-    if abs(total - 1.0) > SHARES_TOLERANCE:
-        raise PrivacyError(f"privacy.group_shares={list(shares)} sums to {total:.6g}; it must sum to one")
-
-
-def _largest_remainder(num_clients: int, shares: Sequence[float]) -> list[int]:
-    quotas = [num_clients * share / math.fsum(shares) for share in shares]
-    sizes = [math.floor(quota) for quota in quotas]
-    by_remainder = sorted(range(len(shares)), key=lambda m: sizes[m] - quotas[m])
-    for m in by_remainder[: num_clients - sum(sizes)]:
-        sizes[m] += 1
-    while 0 in sizes:
-        sizes[sizes.index(max(sizes))] -= 1
-        sizes[sizes.index(0)] += 1
-    return sizes
-
-
-def _quantile_cuts(values: npt.NDArray[Any], num_groups: int | None) -> npt.NDArray[Any]:
-    wanted = require_count("num_groups", num_groups)
-    distinct, counts = np.unique(values, return_counts=True)
-    if wanted > distinct.size:
-        raise PrivacyError(
-            f"privacy.num_groups={wanted} is more than the {distinct.size} distinct budgets: ask for fewer"
-        )
-    below = np.cumsum(counts)
-    cuts: list[int] = []
-    for m in range(1, wanted):
-        nearest = int(np.argmin(np.abs(below - m * values.size / wanted))) + 1
-        lowest = cuts[-1] + 1 if cuts else 1
-        cuts.append(min(max(nearest, lowest), distinct.size - (wanted - m)))
-    return distinct[cuts]
-
-
-def _check_edges(edges: Sequence[float]) -> npt.NDArray[Any]:
-    numbers = [require_number("an edge", edge) for edge in edges]
-    if any(before >= after for before, after in pairwise(numbers)):
-        raise PrivacyError(f"edges are {list(edges)}; they must be strictly increasing")
-    return np.asarray(numbers)
 
 
 def _compact(ids: npt.NDArray[Any]) -> Sequence[int]:

@@ -88,10 +88,14 @@ def with_adaptive_clipping(
     stddev = max(group.noise_stddev for group in plan.groups)
     share = stddev / (2 * fraction_noise * heard)
     if not share <= MOST_SHARE:
+        # The least noise of the fraction for which there is enough, rounded up to two digits.
+        least = stddev / (2 * MOST_SHARE * heard)
+        unit = 10.0 ** (math.floor(math.log10(least)) - 1)
+        rounded = math.ceil(least / unit) * unit
         raise PrivacyError(
             f"privacy.clipping_noise={fraction_noise:g} would leave less than half of the budget to updates: "
-            f"use privacy.clipping_noise={_least(stddev, heard):g} or more, a larger privacy.sampling_rate, "
-            "or privacy.clipping=fixed"
+            f"use privacy.clipping_noise={rounded:g} or more, a larger privacy.sampling_rate, or "
+            "privacy.clipping=fixed"
         )
     adaptive = AdaptiveClipping(quantile=quantile, learning_rate=learning_rate, indicator_share=share)
     groups = tuple(
@@ -105,10 +109,3 @@ def with_adaptive_clipping(
         for group in plan.groups
     )
     return replace(plan, groups=groups, adaptive_clipping=adaptive)
-
-
-def _least(stddev: float, heard: float) -> float:
-    """Return the least noise (stddev) of the fraction of unclipped updates, rounded up to two digits."""
-    value = stddev / (2 * MOST_SHARE * heard)
-    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return math.ceil(value / unit) * unit

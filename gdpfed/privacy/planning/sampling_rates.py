@@ -88,7 +88,13 @@ def closed_form_sampling_rates(
     They are the paper's optimum (Problem 1) wherever it lies within [q_min, 1] for every group; bounds are
     not applied here, so a rate above one means that they bind.
     """
-    _check_groups(epsilons, group_sizes)
+    if len(epsilons) == 0:
+        raise PrivacyError("epsilons is empty; give one budget for each group")
+    require_length("group_sizes", group_sizes, len(epsilons))
+    for epsilon in epsilons:
+        require_positive("a group's epsilon", epsilon)
+    for size in group_sizes:
+        require_count("a group's size", size)
     require_rate("sampling_rate", sampling_rate)
     log_inverse_delta = -math.log(require_delta(delta))
     slopes = [eps / math.sqrt(eps + 2 * log_inverse_delta) for eps in epsilons]
@@ -248,16 +254,6 @@ def _at_lower(problem: _Problem, shares: Vector) -> npt.NDArray[np.bool_]:
 
 def _at_upper(problem: _Problem, shares: Vector) -> npt.NDArray[np.bool_]:
     return shares >= problem.upper * (1 - ACTIVE_BOUND_TOLERANCE)
-
-
-def _check_groups(epsilons: Sequence[float], group_sizes: Sequence[int]) -> None:
-    if len(epsilons) == 0:
-        raise PrivacyError("epsilons is empty; give one budget for each group")
-    require_length("group_sizes", group_sizes, len(epsilons))
-    for epsilon in epsilons:
-        require_positive("a group's epsilon", epsilon)
-    for size in group_sizes:
-        require_count("a group's size", size)
 
 
 def check_feasible(sampling_rate: float, min_sampling_rate: float) -> None:

@@ -97,21 +97,7 @@ def shared_noise_sampling_rates(
         clipping_norm=1.0,
         adjacency=adjacency,
     )
-
-    lowest, highest = _bracket(accountant, groups, unit, num_rounds, delta)
-    estimate = estimate_by(accountant)
-
-    def epsilon(sigma: float, rate: float) -> float:
-        return estimate(replace(unit, noise_stddev=sigma, sampling_rate=rate), num_rounds, delta)
-
-    rates = _rates_of_mean(epsilon, groups, sampling_rate, lowest, highest)
-    return _with_mean(rates, sizes, sampling_rate)
-
-
-def _bracket(
-    accountant: Accountant, groups: Sequence[Group], unit: SampledGaussian, num_rounds: int, delta: float
-) -> tuple[float, float]:
-    """Return two noise multipliers at the mean rate: too low for every group, and enough for every group."""
+    # At the mean rate less noise than all of these is too little for every group, more than all is enough.
     sigmas = [
         calibrate_noise_multiplier(
             accountant,
@@ -122,7 +108,17 @@ def _bracket(
         )
         for group in groups
     ]
-    return min(sigmas) * 0.99, max(sigmas) * 1.01
+    estimate = estimate_by(accountant)
+
+    def epsilon(sigma: float, rate: float) -> float:
+        return estimate(replace(unit, noise_stddev=sigma, sampling_rate=rate), num_rounds, delta)
+
+    rates = _rates_of_mean(epsilon, groups, sampling_rate, min(sigmas) * 0.99, max(sigmas) * 1.01)
+    # Rates below 1 are scaled slightly, so that the mean over all clients is exact.
+    always = sum(size for rate, size in zip(rates, sizes, strict=True) if rate == 1.0)
+    others = math.fsum(rate * size for rate, size in zip(rates, sizes, strict=True) if rate < 1.0)
+    scale = (sampling_rate * sum(sizes) - always) / others
+    return tuple(rate if rate == 1.0 else min(1.0, rate * scale) for rate in rates)
 
 
 def _rates_of_mean(
@@ -169,14 +165,6 @@ def _largest_rate(epsilon: Callable[[float], float], target: float, guess: float
     except UnreachableError as error:  # within the budget at all rates, or up to one where it jumps
         return 1.0 if error.high < 1 + ALWAYS_TOLERANCE else 1 / error.high
     return 1 / end.position
-
-
-def _with_mean(rates: Sequence[float], sizes: Sequence[int], mean_rate: float) -> tuple[float, ...]:
-    """Scale the sampling rates below 1 slightly, so that the mean over all clients is `mean_rate`."""
-    always = sum(size for rate, size in zip(rates, sizes, strict=True) if rate == 1.0)
-    others = math.fsum(rate * size for rate, size in zip(rates, sizes, strict=True) if rate < 1.0)
-    scale = (mean_rate * sum(sizes) - always) / others
-    return tuple(rate if rate == 1.0 else min(1.0, rate * scale) for rate in rates)
 
 
 Vector = npt.NDArray[np.float64]
@@ -265,11 +253,6 @@ def _estimated_gain(
         with suppress(PrivacyError):  # No such cohort, or no such noise.
             rate = law.drawn_rate(float(wanted), group.size)
             known[rate] = sigma(group, rate)
-    return _interpolated(known, group.size)
-
-
-def _interpolated(known: dict[float, float], size: int) -> _Gain:
-    """Return a group's gain for learning at many rates, interpolated from rates with known noise sigma."""
     if not known:
         return _Gain(np.empty(0), np.empty(0))
     logs = np.log(sorted(known))
@@ -277,7 +260,7 @@ def _interpolated(known: dict[float, float], size: int) -> _Gain:
     fine = np.linspace(logs[0], logs[-1], RATES_COMPARED)
     centre = logs.mean()
     polynomial = np.polynomial.polynomial.polyfit(logs - centre, sigmas, len(logs) - 1)
-    values = size * np.exp(fine - np.polynomial.polynomial.polyval(fine - centre, polynomial))
+    values = group.size * np.exp(fine - np.polynomial.polynomial.polyval(fine - centre, polynomial))
     return _Gain(np.exp(fine), values)
 
 

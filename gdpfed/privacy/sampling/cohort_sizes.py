@@ -77,24 +77,15 @@ def reveals_turns(
     """
     if not draws_secret_blocks(plan):
         return False
-    largest = max(_others_too_few(plan, minimum_cohort, round_index, there))
-    return largest > TELLING_SHARE * plan.delta / plan.num_rounds
-
-
-def _others_too_few(
-    plan: PrivacyPlan, minimum_cohort: int, round_index: int, there: Sequence[int] | None = None
-) -> list[float]:
-    """Return, for every sum, the probability that too few clients are drawn, not counting one given client.
-
-    It is 0 of a sum whose clients all take part, or that has none.
-    """
     numbers = [len(group.clients) for group in plan.groups] if there is None else there
     below = _below(plan, round_index, minimum_cohort, [max(0, number - 1) for number in numbers])
     rates = [group.at(round_index).sampling_rate for group in plan.groups]
+    # A sum whose clients all take part, or that has none, tells nothing.
     exposed = [number > 0 and rate < 1 for number, rate in zip(numbers, rates, strict=True)]
     if plan.one_sum:
         exposed = [any(exposed)]
-    return [chance * each for chance, each in zip(below, exposed, strict=True)]
+    largest = max(chance * each for chance, each in zip(below, exposed, strict=True))
+    return largest > TELLING_SHARE * plan.delta / plan.num_rounds
 
 
 def missing_members(plan: PrivacyPlan, members: Callable[[float, int], int]) -> float:

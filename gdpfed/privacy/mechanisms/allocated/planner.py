@@ -48,18 +48,27 @@ def make_allocated_plan(
         for rate in group_sampling_rates
     ]
     sigmas = [
-        _calibrated(group.epsilon, delta, num_rounds, times)
+        _calibrated_noise(group.epsilon, delta, num_rounds, times)
         for group, times in zip(groups, turns, strict=True)
     ]
     if one_sum:
         stddev = max(sigma * group_norm for sigma, group_norm in zip(sigmas, norms, strict=True))
         sigmas = [max(sigma, stddev / group_norm) for sigma, group_norm in zip(sigmas, norms, strict=True)]
-    planned = [
-        _planned(
-            group, blocks_of(num_rounds, times, group_norm, sigma), times, delta, sums_hidden=sums_hidden
+    planned = []
+    for group, times, group_norm, sigma in zip(groups, turns, norms, sigmas, strict=True):
+        ranges = blocks_of(num_rounds, times, group_norm, sigma)
+        planned.append(
+            GroupPlan(
+                epsilon=group.epsilon,
+                epsilon_accounted=_epsilon(ranges, delta),
+                epsilon_against_server=server_epsilon("gaussian", sigma, times, delta, "zero_out")
+                if sums_hidden
+                else math.inf,
+                participations_p99=times,
+                clients=group.clients,
+                ranges=ranges,
+            )
         )
-        for group, times, group_norm, sigma in zip(groups, turns, norms, sigmas, strict=True)
-    ]
     return PrivacyPlan(
         groups=tuple(planned),
         num_rounds=num_rounds,
@@ -92,7 +101,7 @@ def _epsilon(ranges: tuple[RoundRange, ...], delta: float) -> float:
     return compose(charges_of_blocks(ranges), delta, schedule="fixed", accountant=accountant).epsilon
 
 
-def _calibrated(target: float, delta: float, num_rounds: int, turns: int) -> float:
+def _calibrated_noise(target: float, delta: float, num_rounds: int, turns: int) -> float:
     """Return sigma, the noise multiplier with which a group's blocks of rounds meet its budget."""
     plain = blocks_of(num_rounds, turns, 1.0, 1.0)
     chances = math.fsum(each.num_rounds * each.sampling_rate**2 for each in plain)
@@ -101,20 +110,4 @@ def _calibrated(target: float, delta: float, num_rounds: int, turns: int) -> flo
         lambda sigma: _epsilon(blocks_of(num_rounds, turns, 1.0, sigma), delta),
         target_epsilon=target,
         guess=1 / math.sqrt(math.log1p(mu**2 / chances)),
-    )
-
-
-def _planned(
-    group: Group, ranges: tuple[RoundRange, ...], turns: int, delta: float, *, sums_hidden: bool
-) -> GroupPlan:
-    sigma = ranges[0].noise_multiplier
-    return GroupPlan(
-        epsilon=group.epsilon,
-        epsilon_accounted=_epsilon(ranges, delta),
-        epsilon_against_server=server_epsilon("gaussian", sigma, turns, delta, "zero_out")
-        if sums_hidden
-        else math.inf,
-        participations_p99=turns,
-        clients=group.clients,
-        ranges=ranges,
     )

@@ -189,7 +189,11 @@ def _own_steps(
             accountant, epsilon=part.epsilon, delta=delta, batch_rate=rate, noise_multiplier=sigma
         )
         allowed = paid // training.parties
-        schedule = _cut(training.schedule, allowed, whole_rounds=training.whole_rounds)
+        # Each round's steps until those allowed are used up; where rounds are whole, all of a round or none.
+        schedule, left = list[int](), allowed
+        for steps in training.schedule:
+            schedule.append(0 if training.whole_rounds and steps > left else min(steps, left))
+            left -= schedule[-1]
         if not any(schedule):
             raise PrivacyError(
                 f"epsilon {part.epsilon:g} allows {allowed} steps, fewer than one round has, at batch rate "
@@ -202,16 +206,7 @@ def _own_steps(
                 batch_rate=rate,
                 noise_multiplier=sigma,
                 clipping_norm=training.clipping_norm,
-                schedule=schedule,
+                schedule=tuple(schedule),
             )
         )
     return budgeted
-
-
-def _cut(schedule: Sequence[int], allowed: int, *, whole_rounds: bool) -> tuple[int, ...]:
-    """Return each round's steps, cut to a total of `allowed`; with `whole_rounds`, drop whole rounds only."""
-    kept, left = [], allowed
-    for steps in schedule:
-        kept.append(0 if whole_rounds and steps > left else min(steps, left))
-        left -= kept[-1]
-    return tuple(kept)

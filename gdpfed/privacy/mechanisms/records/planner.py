@@ -108,9 +108,24 @@ def record_plan(
     `groups` are clients by budget. Clients are drawn at `sampling_rate`, which is not accounted. Raises
     PrivacyError for input that is out of range, and where no valid accounting exists.
     """
-    common = _common(num_rounds, training, sampling_rate, options)
+    accountant, first = record_accountant(options, options.get("renyi_orders", "fine")), options.get("first")
+    common = _Common(
+        accountant=accountant if first is None else AfterRelease(accountant, first.charge),
+        law=sampling_law(options.get("sampling", "poisson")),
+        delta=record_delta(options),
+        num_rounds=num_rounds,
+        sampling_rate=sampling_rate,
+        training=training,
+        sums_hidden=options.get("sums_hidden", True),
+    )
+    most = most_rounds(num_rounds, sampling_rate)
+    if len(training.schedule) != most:
+        raise PrivacyError(
+            f"the schedule has {len(training.schedule)} rounds; a client takes part in {most}; give "
+            "one number for each of these rounds"
+        )
     check_disjoint(groups)
-    shared = _within_budgets(common, groups, options)
+    shared = _shares_within_budgets(common, groups, options)
     if not common.is_noised:
         norm = math.inf
     else:
@@ -132,33 +147,11 @@ def record_plan(
         sampling_rate=float(sampling_rate),
         renyi_orders=common.accountant.renyi_orders,
         sums_hidden=common.sums_hidden,
-        first=options.get("first"),
+        first=first,
     )
 
 
-def _common(
-    num_rounds: int, training: RecordTraining, sampling_rate: float, options: RecordOptions
-) -> _Common:
-    accountant, first = record_accountant(options, options.get("renyi_orders", "fine")), options.get("first")
-    common = _Common(
-        accountant=accountant if first is None else AfterRelease(accountant, first.charge),
-        law=sampling_law(options.get("sampling", "poisson")),
-        delta=record_delta(options),
-        num_rounds=num_rounds,
-        sampling_rate=sampling_rate,
-        training=training,
-        sums_hidden=options.get("sums_hidden", True),
-    )
-    most = most_rounds(num_rounds, sampling_rate)
-    if len(training.schedule) != most:
-        raise PrivacyError(
-            f"the schedule has {len(training.schedule)} rounds; a client takes part in {most}; give "
-            "one number for each of these rounds"
-        )
-    return common
-
-
-def _within_budgets(common: _Common, groups: Sequence[Group], options: RecordOptions) -> list[Shares]:
+def _shares_within_budgets(common: _Common, groups: Sequence[Group], options: RecordOptions) -> list[Shares]:
     """Choose for every group of records its batch rate, noise, clipping norm and steps in each round."""
     record_budgets = options.get("record_budgets")
     parts = list(groups) if record_budgets is None else as_parts(groups, record_budgets)
@@ -172,23 +165,21 @@ def _within_budgets(common: _Common, groups: Sequence[Group], options: RecordOpt
         return [[(each, share) for each, (_, share) in zip(budgeted, record_budgets, strict=True)]]
     if common.sampling_rate == 1.0:
         least = options.get("minimum_cohort", 1)
-        budgeted = _ended_below(least, budgeted, [group.size for group in groups])
+        active = [
+            sum(group.size for each, group in zip(budgeted, groups, strict=True) if each.schedule[index])
+            for index in range(len(budgeted[0].schedule))
+        ]
+        # The steps of rounds in which too few clients have any are dropped, if some round has enough.
+        if max(active) >= least:
+            kept = [count >= least for count in active]
+            budgeted = [
+                replace(
+                    each,
+                    schedule=tuple(steps * keep for steps, keep in zip(each.schedule, kept, strict=True)),
+                )
+                for each in budgeted
+            ]
     return [[(each, 1.0)] for each in budgeted]
-
-
-def _ended_below(least: int, budgeted: Sequence[Budgeted], sizes: Sequence[int]) -> list[Budgeted]:
-    """Drop the steps of rounds in which fewer than `least` clients have steps, if some round has enough."""
-    active = [
-        sum(size for each, size in zip(budgeted, sizes, strict=True) if each.schedule[index])
-        for index in range(len(budgeted[0].schedule))
-    ]
-    if max(active) < least:
-        return list(budgeted)
-    kept = [count >= least for count in active]
-    return [
-        replace(each, schedule=tuple(steps * keep for steps, keep in zip(each.schedule, kept, strict=True)))
-        for each in budgeted
-    ]
 
 
 def largest_batch(batch_rate: float, most_records: int) -> float:

@@ -6,11 +6,9 @@ from rich.table import Table
 
 from gdpfed.decimal_numbers import counted
 from gdpfed.methods.base import Method
-from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.privacy.sums_once import HeldOutCounts
 from gdpfed.record_steps import kind_of
 from gdpfed.report.console import rich_table
 from gdpfed.report.facts import Fact
@@ -59,8 +57,9 @@ class RecordReport(MechanismReport):
 
     def promise(self, subject: CardSubject) -> list[str]:
         plan = subject.plan
-        word = plan.record_is
-        whole = "" if word == "record" else f", with all its rows at {_clients(_parties(plan))},"
+        word, parties = plan.record_is, _parties(plan)
+        clients = "one client" if parties == 1 else f"up to {parties} clients"
+        whole = "" if word == "record" else f", with all its rows at {clients},"
         lines = [
             f"Take any one {word} of any client. Whoever sees the models of this run, the server included, "
             f"can hardly tell them from those that came out if this {word}{whole} had had no influence (its "
@@ -84,7 +83,7 @@ class RecordReport(MechanismReport):
             "",
             f"{UNKNOWN_BATCHES}{self.against_others(plan)} Accounted with {plan.accountant}; `gdpfed audit` "
             "computes the figures a second time.",
-            *([_at_several(_parties(plan))] if _parties(plan) > 1 else []),
+            *([_at_several(parties)] if parties > 1 else []),
             *inference_lines(plan, subject.charged_rounds),
             "",
         ]
@@ -145,18 +144,40 @@ class RecordReport(MechanismReport):
         if seen:
             whom = "everybody but the server"
             server = " Secure aggregation is off: nothing is promised against the server."
-        schedules = [_schedule(plan, index, group) for index, group in enumerate(plan.groups)]
+        against = f"{whom}: batches are drawn on the client. One {plan.record_is} is protected.{server}"
+        facts = [Fact("against", against), *common_facts(plan)]
+        if parties > 1:
+            facts.append(Fact("at several clients", _at_several(parties)))
+        if plan.sampling_rate < 1:
+            most = max(group.participations_p99 for group in plan.groups)
+            drawn = (
+                f"at rate {plan.sampling_rate:g} ({plan.sampling}), which is not accounted; one takes part "
+                f"in at most {most} rounds"
+            )
+            facts.append(Fact("clients drawn", drawn))
+        if plan.held_out is not None:
+            counts = (
+                "after it clients count on records that they hold out, in one sum with noise of "
+                f"{plan.held_out.noise_stddev:.3g} in every count; such a record pays for it alone, epsilon "
+                f"{plan.held_out.epsilon:.3g}"
+            )
+            facts.append(Fact("last round", counts))
+        for index, group in enumerate(plan.groups):
+            steps = ", then ".join(
+                f"{each.record_steps or 'none'} in {each.num_rounds} "
+                f"round{'s' if each.num_rounds != 1 else ''}"
+                for each in group.ranges
+            )
+            ends = sorted({1, plan.num_rounds // 4, plan.num_rounds // 2, plan.num_rounds} - {0})
+            grows = ", ".join(f"{plan.epsilon_after(index, end):.3g} after {end}" for end in ends)
+            facts.append(Fact(f"steps of group {index}", f"{steps}; epsilon {grows} rounds", True))
+        noise = "sigma C on every client's own batch, in every step"
+        if plan.works == ("gradient_sum",):
+            root = "" if parties == 1 else f"sqrt({parties}) "
+            noise = f"{root}sigma C once on the sum of all clients, which they share"
         return [
-            Fact(
-                "against",
-                f"{whom}: batches are drawn on the client. One {plan.record_is} is protected.{server}",
-            ),
-            *common_facts(plan),
-            *([Fact("at several clients", _at_several(parties))] if parties > 1 else []),
-            *([Fact("clients drawn", _drawn(plan))] if plan.sampling_rate < 1 else []),
-            *([] if plan.held_out is None else [Fact("last round", _counts(plan.held_out))]),
-            *(Fact(f"steps of group {index}", steps, True) for index, steps in enumerate(schedules)),
-            Fact("noise", _noise(plan), True),
+            *facts,
+            Fact("noise", noise, True),
             Fact("accountant", f"{plan.accountant}, {plan.adjacency} adjacency", True),
         ]
 
@@ -177,48 +198,8 @@ def _parties(plan: PrivacyPlan) -> int:
     return max(each.parties for each in records_of(plan))
 
 
-def _clients(parties: int) -> str:
-    return "one client" if parties == 1 else f"up to {parties} clients"
-
-
 def _at_several(parties: int) -> str:
     return (
         f"A person may be at up to {parties} clients, and its steps at all of them are paid for. Where their "
         "budgets differ, the largest of those at which it is holds for it."
     )
-
-
-def _noise(plan: PrivacyPlan) -> str:
-    """Return a text that says who adds how much noise, and to which sums or steps."""
-    if plan.works != ("gradient_sum",):
-        return "sigma C on every client's own batch, in every step"
-    parties = _parties(plan)
-    root = "" if parties == 1 else f"sqrt({parties}) "
-    return f"{root}sigma C once on the sum of all clients, which they share"
-
-
-def _drawn(plan: PrivacyPlan) -> str:
-    most = max(group.participations_p99 for group in plan.groups)
-    return (
-        f"at rate {plan.sampling_rate:g} ({plan.sampling}), which is not accounted; one takes part in at "
-        f"most {most} rounds"
-    )
-
-
-def _counts(held_out: HeldOutCounts) -> str:
-    return (
-        "after it clients count on records that they hold out, in one sum with noise of "
-        f"{held_out.noise_stddev:.3g} in every count; such a record pays for it alone, epsilon "
-        f"{held_out.epsilon:.3g}"
-    )
-
-
-def _schedule(plan: PrivacyPlan, index: int, group: GroupPlan) -> str:
-    """Return a text on the DP-SGD steps of a group's rounds, and on how epsilon grows with them."""
-    parts = [
-        f"{each.record_steps or 'none'} in {each.num_rounds} round{'s' if each.num_rounds != 1 else ''}"
-        for each in group.ranges
-    ]
-    ends = sorted({1, plan.num_rounds // 4, plan.num_rounds // 2, plan.num_rounds} - {0})
-    grows = ", ".join(f"{plan.epsilon_after(index, end):.3g} after {end}" for end in ends)
-    return f"{', then '.join(parts)}; epsilon {grows} rounds"

@@ -120,14 +120,44 @@ def make_plan(
     Under fixed_size sampling a group's rate becomes that of the whole cohort it draws. Raises PrivacyError
     for input that is out of range, and where no valid accounting exists.
     """
-    common = _common(groups, num_rounds, options)
+    common = _common_settings(groups, num_rounds, options)
     rates = _drawn_rates(groups, sampling_rate, common.law, options.get("group_sampling_rates"))
     clipping_norm = require_positive("clipping_norm", clipping_norm)
-    norms = _checked_clipping_norms(options.get("group_clipping_norms"), clipping_norm, len(groups))
+    norms = options.get("group_clipping_norms")
+    if norms is None:
+        norms = (clipping_norm,) * len(groups)
+    else:
+        require_length("group_clipping_norms", norms, len(groups))
+        norms = tuple(require_positive("a group's clipping_norm", norm) for norm in norms)
+    sigmas = [
+        _calibrated_noise(common, group, rate, norm)
+        for group, rate, norm in zip(groups, rates, norms, strict=True)
+    ]
+    # If all groups share one sum, all get the largest noise.
     one_sum = options.get("one_sum", False)
-    sigmas = _calibrated(common, groups, rates, norms, one_sum)
+    if one_sum:
+        stddev = max(sigma * norm for sigma, norm in zip(sigmas, norms, strict=True))
+        sigmas = [max(sigma, stddev / norm) for sigma, norm in zip(sigmas, norms, strict=True)]
+    planned = []
+    for group, rate, norm, sigma in zip(groups, rates, norms, sigmas, strict=True):
+        ranges = common.ranges(group, rate, norm, sigma)
+        # Above the largest rate nobody takes part more often.
+        largest = max(round_range.sampling_rate for round_range in ranges)
+        participations = participations_quantile(common.num_rounds, largest)
+        least = min(round_range.noise_multiplier for round_range in ranges)
+        against_server = common.epsilon_against_server(least, participations * common.sums_per_round)
+        planned.append(
+            GroupPlan(
+                epsilon=group.epsilon,
+                epsilon_accounted=common.epsilon(group, ranges),
+                epsilon_against_server=against_server if common.sums_hidden else math.inf,
+                participations_p99=participations,
+                clients=group.clients,
+                ranges=ranges,
+            )
+        )
     return PrivacyPlan(
-        groups=tuple(map(lambda *each: _private_group(common, *each), groups, rates, norms, sigmas)),
+        groups=tuple(planned),
         num_rounds=num_rounds,
         delta=common.delta,
         mechanism=SampledSums(
@@ -146,19 +176,28 @@ def make_plan(
     )
 
 
-def _common(groups: Sequence[Group], num_rounds: int, options: SumOptions) -> _Common:
+def _common_settings(groups: Sequence[Group], num_rounds: int, options: SumOptions) -> _Common:
     noise, first = options.get("noise", "gaussian"), options.get("first")
     accountant = accountant_for(noise, options.get("accountant", "pld"), options.get("renyi_orders", "fine"))
+    delta = _checked(groups, num_rounds, options.get("delta"))
+    law = sampling_law(options.get("sampling", "poisson"))
+    sums_per_round = require_count("sums_per_round", options.get("sums_per_round", 1))
+    schedule = options.get("schedule")
+    if schedule is None:
+        schedule = (RelativeRounds(num_rounds=num_rounds),)
+    total = sum(rounds.num_rounds for rounds in schedule)
+    if total != num_rounds:
+        raise PrivacyError(f"the schedule has {total} rounds for num_rounds {num_rounds}; make them equal")
     return _Common(
-        delta=_checked(groups, num_rounds, options.get("delta")),
+        delta=delta,
         accountant=accountant if first is None else AfterRelease(accountant, first.charge),
         first=first,
         noise=noise,
-        law=sampling_law(options.get("sampling", "poisson")),
+        law=law,
         adjacency=options.get("adjacency", "zero_out"),
         sums_hidden=options.get("sums_hidden", True),
-        sums_per_round=require_count("sums_per_round", options.get("sums_per_round", 1)),
-        schedule=_checked_schedule(options.get("schedule"), num_rounds),
+        sums_per_round=sums_per_round,
+        schedule=tuple(schedule),
     )
 
 
@@ -209,25 +248,7 @@ def _round_range(num_rounds: int, rate: float, clipping_norm: float, sigma: floa
     )
 
 
-def _calibrated(
-    common: _Common,
-    groups: Sequence[Group],
-    rates: Sequence[float],
-    clipping_norms: Sequence[float],
-    one_sum: bool,
-) -> tuple[float, ...]:
-    """Calibrate each group's noise multiplier; if all groups share one sum, all get the largest noise."""
-    sigmas = [
-        _calibrated_group(common, group, rate, norm)
-        for group, rate, norm in zip(groups, rates, clipping_norms, strict=True)
-    ]
-    if not one_sum:
-        return tuple(sigmas)
-    stddev = max(sigma * norm for sigma, norm in zip(sigmas, clipping_norms, strict=True))
-    return tuple(max(sigma, stddev / norm) for sigma, norm in zip(sigmas, clipping_norms, strict=True))
-
-
-def _calibrated_group(common: _Common, group: Group, rate: float, clipping_norm: float) -> float:
+def _calibrated_noise(common: _Common, group: Group, rate: float, clipping_norm: float) -> float:
     """Calibrate one group's noise multiplier, with a second search if rounds differ in their settings."""
     refuse_unaccountable(common.noise, group.epsilon)
     sigma = calibrate_noise_multiplier(
@@ -253,26 +274,6 @@ def _calibrated_group(common: _Common, group: Group, rate: float, clipping_norm:
     )
 
 
-def _private_group(
-    common: _Common, group: Group, rate: float, clipping_norm: float, sigma: float
-) -> GroupPlan:
-    ranges = common.ranges(group, rate, clipping_norm, sigma)
-    # Above the largest rate nobody takes part more often.
-    participations = participations_quantile(
-        common.num_rounds, max(round_range.sampling_rate for round_range in ranges)
-    )
-    least = min(round_range.noise_multiplier for round_range in ranges)
-    against_server = common.epsilon_against_server(least, participations * common.sums_per_round)
-    return GroupPlan(
-        epsilon=group.epsilon,
-        epsilon_accounted=common.epsilon(group, ranges),
-        epsilon_against_server=against_server if common.sums_hidden else math.inf,
-        participations_p99=participations,
-        clients=group.clients,
-        ranges=ranges,
-    )
-
-
 def _checked(groups: Sequence[Group], num_rounds: int, delta: float | None) -> float:
     """Check the numbers that every plan needs; return delta or, if delta is None, the default delta."""
     if not groups:
@@ -280,17 +281,6 @@ def _checked(groups: Sequence[Group], num_rounds: int, delta: float | None) -> f
     check_disjoint(groups)
     require_count("num_rounds", num_rounds)
     return require_delta(default_delta(sum(group.size for group in groups)) if delta is None else delta)
-
-
-def _checked_schedule(
-    schedule: Sequence[RelativeRounds] | None, num_rounds: int
-) -> tuple[RelativeRounds, ...]:
-    if schedule is None:
-        return (RelativeRounds(num_rounds=num_rounds),)
-    total = sum(rounds.num_rounds for rounds in schedule)
-    if total != num_rounds:
-        raise PrivacyError(f"the schedule has {total} rounds for num_rounds {num_rounds}; make them equal")
-    return tuple(schedule)
 
 
 def _drawn_rates(
@@ -306,12 +296,3 @@ def _drawn_rates(
     require_length("group_sampling_rates", group_sampling_rates, len(groups))
     rates = [require_rate("a group's sampling rate", rate) for rate in group_sampling_rates]
     return tuple(law.drawn_rate(rate, group.size) for rate, group in zip(rates, groups, strict=True))
-
-
-def _checked_clipping_norms(
-    clipping_norms: Sequence[float] | None, clipping_norm: float, num_groups: int
-) -> tuple[float, ...]:
-    if clipping_norms is None:
-        return (clipping_norm,) * num_groups
-    require_length("group_clipping_norms", clipping_norms, num_groups)
-    return tuple(require_positive("a group's clipping_norm", norm) for norm in clipping_norms)

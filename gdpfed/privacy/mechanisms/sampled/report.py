@@ -1,6 +1,6 @@
 """Reports of plans that protect clients: the plan's table, promise in the model card, and warnings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import exp, isinf
 from typing import ClassVar
 
@@ -44,6 +44,8 @@ SERVER_SEEN_FIRST = (
 )
 HEADINGS = ("group", "epsilon", "epsilon, server", "clients", "sampling rate", "clients a round", "noise")
 DETAILS = ("turns, 99 %", "noise variance", "share kept", "weight")
+MOST_SHOWN = 6
+"""Figures by group, that stand on one line; of more the ends are told."""
 
 
 class ClientReport(MechanismReport):
@@ -107,7 +109,23 @@ class ClientReport(MechanismReport):
         against = f" against {plan.against}" if plan.against else ""
         promise = f"{plan.unit}-level DP{against}" if plan.private else "no privacy"
         headings = (*HEADINGS, *(DETAILS if details else ()))
-        rows = [_row(method, index)[: len(headings)] for index in range(len(plan.groups))]
+        weighting = method.weighting
+        rows = [
+            (
+                str(index),
+                number_or_none(group.epsilon, "g"),
+                number_or_none(group.epsilon_against_server, ".2f"),
+                str(len(group.clients)),
+                f"{100 * group.sampling_rate:.2f} %",
+                f"{group.expected_cohort_size:.1f}",
+                f"{group.noise_multiplier:.3f}",
+                str(group.participations_p99),
+                f"{group.noise_variance_multiplier:.3f}",
+                f"{weighting.keep_fractions[index]:g}",
+                f"{weighting.group_weights[index]:.5f}",
+            )[: len(headings)]
+            for index, group in enumerate(plan.groups)
+        ]
         rounds = counted(plan.num_rounds, "round")
         return rich_table(f"{method.name}: {promise}, {rounds}", headings, rows)
 
@@ -139,7 +157,8 @@ class ClientReport(MechanismReport):
         if not plan.sample_is_secret:
             return words
         epsilons = [number_or_none(group.epsilon_against_server, ".2f") for group in plan.groups]
-        server = "nothing" if {*epsilons} == {"none"} else f"epsilon {_at_most(epsilons)}"
+        told = ", ".join(epsilons) if len(epsilons) <= MOST_SHOWN else f"{epsilons[0]} to {epsilons[-1]}"
+        server = "nothing" if {*epsilons} == {"none"} else f"epsilon {told}"
         return f"{words}; against the server {server}"
 
     def cost_in_short(self, method: Method, messages: float) -> str:
@@ -161,63 +180,31 @@ class ClientReport(MechanismReport):
             )
 
 
-MOST_SHOWN = 6
-"""Figures by group, that stand on one line; of more the ends are told."""
-
-
-def _at_most(figures: Sequence[str]) -> str:
-    return ", ".join(figures) if len(figures) <= MOST_SHOWN else f"{figures[0]} to {figures[-1]}"
-
-
-def _row(method: Method, index: int) -> Sequence[str]:
-    group, weighting = method.plan.groups[index], method.weighting
-    return (
-        str(index),
-        number_or_none(group.epsilon, "g"),
-        number_or_none(group.epsilon_against_server, ".2f"),
-        str(len(group.clients)),
-        f"{100 * group.sampling_rate:.2f} %",
-        f"{group.expected_cohort_size:.1f}",
-        f"{group.noise_multiplier:.3f}",
-        str(group.participations_p99),
-        f"{group.noise_variance_multiplier:.3f}",
-        f"{weighting.keep_fractions[index]:g}",
-        f"{weighting.group_weights[index]:.5f}",
-    )
-
-
 def noise_facts(method: Method, noise: str) -> list[Fact]:
     """Return facts, shown as details, on clipping, noise and the server's learning rate."""
     plan, rate = method.plan, method.server_learning_rate
     counting = "does not train: its clients count right answers on records that they hold out"
+    kept, adapted, adaptive = 1.0, "", plan.adaptive_clipping
+    if adaptive is not None:
+        kept = adaptive.update_share
+        more = 100 * (1 / adaptive.update_share - 1)
+        adapted = (
+            f" at first, then where {100 * adaptive.quantile:g} % of the updates are within it (which costs "
+            f"{more:.2g} % more noise)"
+        )
+    norms = [kept * group.clipping_norm for group in plan.groups]
+    apart = f" on average, by group {', '.join(f'{norm:.3f}' for norm in norms)}"
+    shared = f", one sum with noise of standard deviation {plan.groups[0].noise_stddev:.3f}"
+    clipping = (
+        f"{plan.clipping_norm:g}{adapted}"
+        f"{apart if len(set(norms)) > 1 else ''}{shared if plan.one_sum else ''}"
+    )
     return [
-        Fact("clipping norm", _clipping(plan), True),
+        Fact("clipping norm", clipping, True),
         Fact("noise", f"{noise}; in the table in units of the clipping norm (sigma)", True),
         *([] if rate == 1.0 else [Fact("server's step", f"times {rate:.3g}", True)]),
         *([Fact("last round", counting)] if plan.last_round_counts else []),
     ]
-
-
-def _clipping(plan: PrivacyPlan) -> str:
-    kept = 1.0 if plan.adaptive_clipping is None else plan.adaptive_clipping.update_share
-    norms = [kept * group.clipping_norm for group in plan.groups]
-    shared = f", one sum with noise of standard deviation {plan.groups[0].noise_stddev:.3f}"
-    apart = f" on average, by group {', '.join(f'{norm:.3f}' for norm in norms)}"
-    return (
-        f"{plan.clipping_norm:g}{_adapted(plan)}"
-        f"{apart if len(set(norms)) > 1 else ''}{shared if plan.one_sum else ''}"
-    )
-
-
-def _adapted(plan: PrivacyPlan) -> str:
-    adaptive = plan.adaptive_clipping
-    if adaptive is None:
-        return ""
-    more = 100 * (1 / adaptive.update_share - 1)
-    return (
-        f" at first, then where {100 * adaptive.quantile:g} % of the updates are within it (which costs "
-        f"{more:.2g} % more noise)"
-    )
 
 
 def _figure(value: float) -> str:

@@ -52,11 +52,15 @@ class SumTerms(Terms, SampledTerms):
     def draws(self) -> tuple[tuple[range, float, float], ...]:
         """Return each range of rounds with the sampling rate that is charged and the noise multiplier."""
         ends = [*accumulate(charge.count for charge in self.charges)]
-        return tuple(
-            (range(end - charge.count, end), _rate_of(charge.event), charge.event.noise_multiplier)
-            for end, charge in zip(ends, self.charges, strict=True)
-            if isinstance(charge.event, SampledGaussian)
-        )
+        drawn = []
+        for end, charge in zip(ends, self.charges, strict=True):
+            event = charge.event
+            if isinstance(event, SampledGaussian):
+                # A cohort of fixed size is a whole number of clients.
+                fixed = event.sampling == "fixed_size"
+                rate = event.cohort_size / event.group_size if fixed else event.sampling_rate
+                drawn.append((range(end - charge.count, end), rate, event.noise_multiplier))
+        return tuple(drawn)
 
     def owed_noise(self, round_index: int) -> float:
         return self.event(round_index).noise_stddev
@@ -94,10 +98,3 @@ class SumTerms(Terms, SampledTerms):
             f"{self.num_rounds - self.first_round} rounds at rate {event.sampling_rate:.4g} with noise "
             f"multiplier {event.noise_multiplier:.4g}"
         )
-
-
-def _rate_of(event: SampledGaussian) -> float:
-    """Return the probability that a client is in a round's cohort, whose size, if fixed, is rounded."""
-    if event.sampling == "fixed_size":
-        return event.cohort_size / event.group_size
-    return event.sampling_rate

@@ -79,12 +79,18 @@ class TurnsReport(ClientReport):
 
     def facts(self, method: Method) -> list[Fact]:
         plan = method.plan
+        rate = plan.groups[0].sampling_rate * plan.num_rounds
+        some = f", and {100 * rate:.3g} % of the clients do" if round(rate, 6) < 1 else ""
+        turns = f"at most this many a client, with at least these rounds between them{some}"
+        # Messages that bring no update, and only subtract earlier noise.
+        corrections = plan.messages_a_round - sum(group.expected_cohort_size for group in plan.groups)
+        messages = f"{corrections:.1f} of {plan.messages_a_round:.1f} messages a round"
         return [
             Fact("against", against_whom(plan)),
             *common_facts(plan),
-            Fact("turns", _who(plan), True),
+            Fact("turns", turns, True),
             Fact("adjacency", plan.adjacency, True),
-            Fact("corrections", _kinds(plan), True),
+            Fact("corrections", messages if corrections else "none", True),
             *noise_facts(method, _noise(plan)),
         ]
 
@@ -97,7 +103,9 @@ class TurnsReport(ClientReport):
             TurnGroup(group.clients, group.epsilon, own.taps)
             for group, own in zip(plan.groups, limits_of(plan), strict=True)
         ]
-        due = [_due(plan, m) for m in range(len(groups))]
+        # For each group, by round: the scheduled clients of all groups that are summed together with it.
+        schedules = [plan.made_by(ScheduledSums).schedule(m, plan.groups) for m in range(len(groups))]
+        due = [[schedule.due(number) for number in range(plan.num_rounds)] for schedule in schedules]
         rows = [
             TurnRow(
                 names[client] if names else f"client {client}",
@@ -114,42 +122,19 @@ class TurnsReport(ClientReport):
         return f"client-level DP (delta {plan.delta:.3g}) against {plan.against}{honest}"
 
 
-def _due(plan: PrivacyPlan, m: int) -> list[frozenset[int]]:
-    """Return, for each round, the scheduled clients of all groups that are summed together with group m."""
-    schedule = plan.made_by(ScheduledSums).schedule(m, plan.groups)
-    return [schedule.due(round_index) for round_index in range(plan.num_rounds)]
-
-
-def _who(plan: PrivacyPlan) -> str:
-    rate = plan.groups[0].sampling_rate * plan.num_rounds
-    some = f", and {100 * rate:.3g} % of the clients do" if round(rate, 6) < 1 else ""
-    return f"at most this many a client, with at least these rounds between them{some}"
-
-
 def _noise(plan: PrivacyPlan) -> str:
     """Return a text on the new noise in a round's sum, and on how much of it the next rounds subtract."""
     each_sum = list(zip(plan.groups, limits_of(plan), strict=True))[: 1 if plan.one_sum else None]
-    noises = [
-        f"new noise of standard deviation {group.noise_stddev:.3f} a round, {_taken(own.taps)}"
-        for group, own in each_sum
-    ]
+    noises = []
+    for group, own in each_sum:
+        shares = ", ".join(f"{tap:g}" for tap in own.taps)
+        if not own.taps:
+            taken = "of which nothing is subtracted later"
+        elif len(own.taps) == 1:
+            taken = f"of which the next round subtracts the share {shares}"
+        else:
+            taken = f"of which the next {len(own.taps)} rounds subtract the shares {shares}"
+        noises.append(f"new noise of standard deviation {group.noise_stddev:.3f} a round, {taken}")
     if plan.one_sum:
         return f"one sum, {noises[0]}"
     return "; ".join(["one sum a group", *(f"group {m}: {noise}" for m, noise in enumerate(noises))])
-
-
-def _taken(taps: Sequence[float]) -> str:
-    """Say which fraction of a round's noise each of the rounds after it subtracts."""
-    if not taps:
-        return "of which nothing is subtracted later"
-    shares = ", ".join(f"{tap:g}" for tap in taps)
-    if len(taps) == 1:
-        return f"of which the next round subtracts the share {shares}"
-    return f"of which the next {len(taps)} rounds subtract the shares {shares}"
-
-
-def _kinds(plan: PrivacyPlan) -> str:
-    """Return a text that says how many of a round's messages only subtract earlier noise."""
-    updates = sum(group.expected_cohort_size for group in plan.groups)
-    corrections = plan.messages_a_round - updates
-    return f"{corrections:.1f} of {plan.messages_a_round:.1f} messages a round" if corrections else "none"
