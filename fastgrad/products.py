@@ -44,8 +44,8 @@ def by_onednn(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> Non
 @cache
 def is_wider_in_onednn() -> bool:
     """Whether torch has oneDNN and this is a processor of AMD with AVX-512, which MKL does not use there."""
-    torch_has_both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
-    if not torch_has_both or torch.backends.cpu.get_cpu_capability() != "AVX512":
+    has_both = all(each.is_available() for each in (torch.backends.mkl, torch.backends.mkldnn))
+    if not has_both or torch.backends.cpu.get_cpu_capability() != "AVX512":
         return False
     try:
         is_amd = "AuthenticAMD" in CPU_FILE.read_text(encoding="ascii", errors="replace")

@@ -131,7 +131,7 @@ def calibrate_noise_multiplier(
     accounted = make_accountant("theorem1").epsilon(noised, num_rounds, delta)
     if not accounted <= target_epsilon:
         raise PrivacyError(
-            f"theorem1 accounts {accounted:.6g} for a budget of {target_epsilon:g}; use the pld accountant"
+            f"theorem1 computes epsilon {accounted:.6g}, above {target_epsilon:g}; use the pld accountant"
         )
     return sigma
 
