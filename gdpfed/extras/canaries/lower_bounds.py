@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from gdpfed.audit.accounting import epsilon_after, epsilon_against_server, first_rounds
 from gdpfed.audit.mechanisms.scheduled_sums import as_one_sum
@@ -146,8 +145,11 @@ def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: i
     if records:
         # Batches are drawn in secret on the client, so knowing who was asked tells nothing more.
         return claims
-    often = _often(runs, rounds, group)
-    if often:
+    counts = np.concatenate(
+        [participations_of(transcript, rounds)[transcript.canaries.groups == group] for transcript in runs]
+    )
+    if counts.any():
+        often = max(1, int(np.quantile(counts, 1 - ASKED_SO_OFTEN, method="lower")))
         least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
         known = [known_cohorts(transcript, rounds, often) for transcript in runs]
 
@@ -180,16 +182,6 @@ def _curve(own_delta: float, epsilon_at: Callable[[float], float]) -> PrivacyCur
     return PrivacyCurve(tuple(epsilon_at(delta) for delta in deltas), deltas)
 
 
-def _often(runs: Sequence[Transcript], rounds: int, group: int) -> int:
-    """Return the lower quartile of update requests per canary; at least 1 if any canary got a request."""
-    counts = np.concatenate(
-        [participations_of(transcript, rounds)[transcript.canaries.groups == group] for transcript in runs]
-    )
-    if not counts.any():
-        return 0
-    return max(1, int(np.quantile(counts, 1 - ASKED_SO_OFTEN, method="lower")))
-
-
 def _lower_bound(
     runs: Sequence[Transcript],
     plan: PrivacyPlan,
@@ -200,7 +192,14 @@ def _lower_bound(
     independent: bool,
 ) -> EpsilonLowerBound | None:
     """Return the best lower bound on epsilon over attacks and thresholds; None if no bound can be made."""
-    counted = [_counted(runs, scores_by_run, group) for scores_by_run in claim.attacks]
+    counted = []
+    for scores_by_run in claim.attacks:
+        counted_scores, are_present = [], []
+        for transcript, of_run in zip(runs, scores_by_run, strict=True):
+            ours = (transcript.canaries.groups == group) & ~np.isnan(of_run)
+            counted_scores.append(of_run[ours])
+            are_present.append(transcript.canaries.present[ours])
+        counted.append((np.concatenate(counted_scores), np.concatenate(are_present)))
     telling = [(scores, present) for scores, present in counted if present.any() and not present.all()]
     if not telling:
         return None
@@ -229,15 +228,3 @@ def _lower_bound(
         ),
         num_canaries=max(len(scores) for scores, _ in counted),
     )
-
-
-def _counted(
-    runs: Sequence[Transcript], scores_by_run: Sequence[Scores], group: int
-) -> tuple[Scores, npt.NDArray[np.bool_]]:
-    """Collect a group's canary scores in all runs, and whether each of these canaries was present."""
-    scores, present = [], []
-    for transcript, found in zip(runs, scores_by_run, strict=True):
-        ours = (transcript.canaries.groups == group) & ~np.isnan(found)
-        scores.append(found[ours])
-        present.append(transcript.canaries.present[ours])
-    return np.concatenate(scores), np.concatenate(present)
