@@ -61,9 +61,19 @@ class Ranking:
                 if each.cell.place[::2] == (dataset, setting) and each.cell.row not in open_to_all
             ]
             for seed in sorted({run.seed for each in here for run in each.runs}):
-                ranks = _ranks([(each, found.get((dataset, setting, each.cell.row, seed))) for each in here])
-                if ranks:
-                    by_place[dataset, setting, seed] = ranks
+                tried = [(each, found.get((dataset, setting, each.cell.row, seed))) for each in here]
+                # A missing run may still be trained where its method accepts the setting.
+                if any(entry is None and outcome.reason in (None, NOT_YET) for outcome, entry in tried):
+                    continue
+                scores = [
+                    entry.result if entry and entry.valid and not math.isnan(entry.result) else -math.inf
+                    for _, entry in tried
+                ]
+                if len(scores) < 2 or not any(map(math.isfinite, scores)):
+                    continue
+                ranks = rankdata([-each for each in scores]).tolist()
+                names = (outcome.cell.row for outcome, _ in tried)
+                by_place[dataset, setting, seed] = dict(zip(names, ranks, strict=True))
         return cls(by_place, adversaries_of(outcomes, entries))
 
     @property
@@ -99,25 +109,6 @@ def adversaries_of(outcomes: Sequence[Outcome], entries: Sequence[Entry]) -> Map
     return found
 
 
-def _ranks(tried: Sequence[tuple[Outcome, Entry | None]]) -> Mapping[str, float]:
-    """Rank methods for one data set, setting and seed; {} if a run is still missing, or no run is valid."""
-    if any(entry is None and _may_be_trained(outcome) for outcome, entry in tried):
-        return {}
-    scores = [
-        entry.result if entry is not None and entry.valid and not math.isnan(entry.result) else -math.inf
-        for _, entry in tried
-    ]
-    if len(scores) < 2 or not any(map(math.isfinite, scores)):
-        return {}
-    ranks = rankdata([-each for each in scores]).tolist()
-    return {outcome.cell.row: rank for (outcome, _), rank in zip(tried, ranks, strict=True)}
-
-
-def _may_be_trained(outcome: Outcome) -> bool:
-    """Whether a missing run may still be trained, since its method accepts the setting."""
-    return outcome.reason in (None, NOT_YET)
-
-
 def benchmark_presentation(
     experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome], entries: Sequence[Entry]
 ) -> Presentation:
@@ -132,7 +123,9 @@ def benchmark_presentation(
                 _cost_table(experiment, dataset, here),
             ]
     rows = [each.to_row() for each in entries]
-    return Presentation(tables, Table(experiment.title, tuple(SCHEMA), rows), _picture(experiment, ranking))
+    return Presentation(
+        tables, Table(experiment.title, tuple(SCHEMA), rows), _picture_of_ranks(experiment, ranking)
+    )
 
 
 def _rank_table(experiment: Experiment, ranking: Ranking) -> Table:
@@ -165,7 +158,7 @@ def _result_tables(
         rows = [
             [
                 choice.label,
-                *(_result(outcomes, entries, (dataset, row, each), footnotes) for each in settings),
+                *(_result_text(outcomes, entries, (dataset, row, each), footnotes) for each in settings),
             ]
             for row, choice in experiment.rows.items()
         ]
@@ -178,7 +171,7 @@ def _result_tables(
         )
 
 
-def _result(
+def _result_text(
     outcomes: Sequence[Outcome], entries: Sequence[Entry], place: tuple[str, str, str], footnotes: Footnotes
 ) -> str:
     found = [each for each in entries if (each.dataset, each.method, each.setting) == place]
@@ -227,7 +220,7 @@ def _cost_table(experiment: Experiment, dataset: str, entries: Sequence[Entry]) 
     )
 
 
-def _picture(experiment: Experiment, ranking: Ranking) -> Callable[[Path], None]:
+def _picture_of_ranks(experiment: Experiment, ranking: Ranking) -> Callable[[Path], None]:
     @styled
     def draw(path: Path) -> None:
         methods = ranking.methods

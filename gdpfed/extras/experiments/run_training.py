@@ -95,7 +95,14 @@ def train_missing(
     try:
         with TrainingProgress(console, runs) as progress:
             loaded = _load_data([*filter(known.knows, finished), *missing], trainer)
-            said = _finished_before(len(finished), len(runs), known.compared(finished, loaded))
+            num_compared, said = known.compared(finished, loaded), ""
+            if finished:
+                unchecked = len(finished) - num_compared
+                data = f", nor are the data of {unchecked} of them" if unchecked > 0 else ""
+                said = (
+                    f"{len(finished)} of {len(runs)} runs were finished before and are shown as they are; "
+                    f"code of packages is not compared{data}"
+                )
             known.keep(missing, loaded)
             errors: Errors = {}
             for run in missing:
@@ -109,17 +116,6 @@ def train_missing(
         raise KeyboardInterrupt(
             f"interrupted after {ended} of {len(runs)} runs; the same command continues: {command}"
         ) from None
-
-
-def _finished_before(number: int, num_runs: int, num_compared: int) -> str:
-    """Say how many runs finished earlier, and how many of these have unchecked data; "" if none finished."""
-    if not number:
-        return ""
-    data = f", nor are the data of {number - num_compared} of them" if num_compared < number else ""
-    return (
-        f"{number} of {num_runs} runs were finished before and are shown as they are; code of packages is "
-        f"not compared{data}"
-    )
 
 
 def chosen_launch(overrides: Sequence[str], num_jobs: int | None, output: Path) -> tuple[Launch, list[str]]:
@@ -260,14 +256,14 @@ def _train_one_by_one(runs: Iterable[Run], train: Train, progress: TrainingProgr
     for run in runs:
         progress.started(run)
         try:
-            train(run.to_train(), observe=partial(_show, progress, run))
+            train(run.to_train(), observe=partial(_update_progress, progress, run))
         except GDPFedError as error:
             errors[run.path] = _named(run, error)
         progress.done(run, errors.get(run.path))
     return errors
 
 
-def _show(progress: TrainingProgress, run: Run, record: RoundLogEntry) -> None:
+def _update_progress(progress: TrainingProgress, run: Run, record: RoundLogEntry) -> None:
     progress.update(run)
 
 
