@@ -2,9 +2,10 @@
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -44,7 +45,24 @@ def measure_canaries(options: argparse.Namespace) -> int:
     0 where nothing above what is stated was measured and nothing unlike the plan was seen; 1 where it was, or
     where nothing was measured; `NOT_ALL_COMPUTED` where a view or a check could not be computed.
     """
-    of_what = _measuring_function(options)
+    if options.loop is not None:
+        run_and_measure = partial(
+            audit_loop, named_loop(options.loop), num_runs=options.runs, confidence=options.confidence
+        )
+    else:
+        words = options.overrides
+        if not words or "=" in words[0] or not cli_path(words[0]).is_dir():
+            config = load(words)
+        else:
+            begun = load_run([f"run.resume={words[0]}", *words[1:]])
+            config = replace(begun, run=replace(begun.run, resume=None))
+        settings = Settings(
+            kind=options.kind,
+            num_runs=options.runs,
+            confidence=options.confidence,
+            marks=1 if options.output is None else MARKS_IN_PICTURE,
+        )
+        run_and_measure = partial(measure, config, settings)
     if options.output is not None:
         # Before the measurement, which takes minutes.
         with _writing(options.output):
@@ -62,7 +80,7 @@ def measure_canaries(options: argparse.Namespace) -> int:
         transient=True,
     ) as progress:
         task = progress.add_task("", total=options.runs)
-        measurement = of_what(lambda done: progress.update(task, completed=done))
+        measurement = run_and_measure(announce=lambda done: progress.update(task, completed=done))
     if options.output is not None:
         with _writing(options.output):
             write_whole(options.output / JSON_FILE, _as_json(measurement).encode())
@@ -74,28 +92,6 @@ def measure_canaries(options: argparse.Namespace) -> int:
     if not measurement.passed:
         return 1
     return 0 if measurement.complete else NOT_ALL_COMPUTED
-
-
-def _measuring_function(options: argparse.Namespace) -> Callable[[Callable[[int], None]], Measurement]:
-    """Return a function that measures epsilon, of the user's own training loop or of simulated runs."""
-    if options.loop is not None:
-        loop = named_loop(options.loop)
-        return lambda announce: audit_loop(
-            loop, num_runs=options.runs, confidence=options.confidence, announce=announce
-        )
-    words = options.overrides
-    if not words or "=" in words[0] or not cli_path(words[0]).is_dir():
-        config = load(words)
-    else:
-        begun = load_run([f"run.resume={words[0]}", *words[1:]])
-        config = replace(begun, run=replace(begun.run, resume=None))
-    settings = Settings(
-        kind=options.kind,
-        num_runs=options.runs,
-        confidence=options.confidence,
-        marks=1 if options.output is None else MARKS_IN_PICTURE,
-    )
-    return lambda announce: measure(config, settings, announce=announce)
 
 
 @contextmanager

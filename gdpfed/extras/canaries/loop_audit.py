@@ -194,7 +194,21 @@ def _one_run(loop: TrainingLoop, plan: PrivacyPlan) -> Transcript:
         adjacency=plan.adjacency,
     )
     released = loop.run(canaries.updates(units.tolist(), [loop.clipping_norm] * loop.num_units))
-    sums, models, asked = _released_arrays(loop, released)
+    if not isinstance(released, Released):
+        raise ConfigError(
+            f"{loop.name} has returned {type(released).__name__}: return gdpfed.Released(sums=...) or "
+            "gdpfed.Released(models=..., step=...)"
+        )
+    rounds, models, asked = loop.num_rounds, None, None
+    if released.models is not None:
+        models = _array(loop, "models", released.models, (rounds + 1, loop.dimension))
+        sums = np.diff(models, axis=0) / released.step
+    else:
+        sums = _array(loop, "sums", released.sums, (rounds, loop.dimension))
+    if released.asked is not None:
+        asked = _array(loop, "asked", released.asked, (rounds, loop.num_units)).astype(bool)
+    elif loop.sampling_rate == 1.0:
+        asked = np.ones((rounds, loop.num_units), dtype=bool)
     transcript = Transcript(plan, canaries, np.zeros(loop.dimension, dtype=np.float32))
     stddev = loop.noise_multiplier * loop.clipping_norm
     for index, total in enumerate(sums):
@@ -223,29 +237,6 @@ def _one_run(loop: TrainingLoop, plan: PrivacyPlan) -> Transcript:
     if models is not None:
         transcript.models = [canaries.directions.project(each - models[0]) for each in models[1:]]
     return transcript
-
-
-Checked = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64] | None, npt.NDArray[np.bool_] | None]
-
-
-def _released_arrays(loop: TrainingLoop, released: object) -> Checked:
-    """Check and return the sums, models and participants that the user's training loop has released."""
-    if not isinstance(released, Released):
-        raise ConfigError(
-            f"{loop.name} has returned {type(released).__name__}: return gdpfed.Released(sums=...) or "
-            "gdpfed.Released(models=..., step=...)"
-        )
-    rounds, models = loop.num_rounds, None
-    if released.models is not None:
-        models = _array(loop, "models", released.models, (rounds + 1, loop.dimension))
-        sums = np.diff(models, axis=0) / released.step
-    else:
-        sums = _array(loop, "sums", released.sums, (rounds, loop.dimension))
-    if released.asked is None:
-        everybody = np.ones((rounds, loop.num_units), dtype=bool)
-        return sums, models, everybody if loop.sampling_rate == 1.0 else None
-    asked = _array(loop, "asked", released.asked, (rounds, loop.num_units))
-    return sums, models, asked.astype(bool)
 
 
 def _array(loop: TrainingLoop, name: str, values: object, shape: Sequence[int]) -> npt.NDArray[np.float64]:

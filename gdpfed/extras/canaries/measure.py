@@ -246,9 +246,20 @@ def _draw_canaries(
     else:
         most = min(MOST_DENSE_CANARIES, int(settings.share * plan.num_clients))
         clients, groups = choose_clients(plan, most, generator)
-        avoid = None
+        avoid: npt.NDArray[np.float64] | None = None
         if settings.kind == "crafted" and others is not None:
-            avoid = _updates_of_others(prepared, start, others, clients)
+            # Canary vectors are chosen orthogonal to some ordinary clients' updates, (n, d).
+            avoid, rest = np.zeros((0, dimension)), np.setdiff1d(np.arange(plan.num_clients), clients)
+            ordinary = rest[:CRAFTED_AGAINST].tolist()
+            if ordinary:
+                encoding = Encoding.for_sum(
+                    Contributors(len(ordinary)),
+                    dimension=dimension,
+                    clipping_norm=plan.clipping_norm,
+                    noise_multiplier=1.0,
+                )
+                updates = others.updates(prepared.order, start, Cohort(ordinary, encoding))
+                avoid = np.concatenate([steps for _, steps in updates]).astype(np.float64)
         directions = random_directions(len(clients), dimension, generator, avoid)
     if not len(clients):
         raise ConfigError(
@@ -257,21 +268,3 @@ def _draw_canaries(
         )
     present = generator.random(len(clients)) < 0.5
     return Canaries(clients, groups, present, directions, plan.adjacency)
-
-
-def _updates_of_others(
-    prepared: PreparedRun, start: Theta, engine: Engine, canaries: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
-    """Compute some ordinary clients' updates, (n, d); canary vectors will be chosen orthogonal to these."""
-    plan = prepared.method.plan
-    clients = np.setdiff1d(np.arange(plan.num_clients), canaries)[:CRAFTED_AGAINST].tolist()
-    if not clients:
-        return np.zeros((0, len(start)))
-    encoding = Encoding.for_sum(
-        Contributors(len(clients)),
-        dimension=len(start),
-        clipping_norm=plan.clipping_norm,
-        noise_multiplier=1.0,
-    )
-    found = [steps for _, steps in engine.updates(prepared.order, start, Cohort(clients, encoding))]
-    return np.concatenate(found).astype(np.float64)
