@@ -63,7 +63,7 @@ class Subnets(AuditRule):
         files, groups, method = self.files, self.plan["groups"], self.files.config["method"]
         if len(groups) != method["num_subnets"]:
             yield f"plan.json has {len(groups)} subnets, the configuration {method['num_subnets']}"
-        for index, (group, word) in enumerate(zip(groups, _trust(files), strict=False)):
+        for index, (group, word) in enumerate(zip(groups, _trust_of_subnets(files), strict=False)):
             if group.get("trust") != word:
                 yield f"plan.json has subnet {index} as {group.get('trust')}, the configuration as {word}"
 
@@ -89,7 +89,11 @@ class SubnetsOfRecords(Subnets, StepsRule):
         (work,), taken = self.asked["works"], self.files.config["training"]["local_steps"]
         for index, group in enumerate(self.plan["groups"]):
             records = group["records"]
-            bound, move = records.get("bound"), _move(self.files, records)
+            bound, move = records.get("bound"), float(self.files.config["privacy"]["clipping_norm"])
+            if bound == "convex":
+                move = math.sqrt(2 * _squared_input(self.files))
+            elif bound == "window":
+                move = 2 * records["window_steps"] * move
             if bound != BOUNDS.get(work):
                 yield f"subnet {index} is charged by the bound {bound}, and {work} has {BOUNDS.get(work)}"
             for steps in sorted({charge["event"]["num_steps"] for charge in group["charges"]} - {taken}):
@@ -166,7 +170,7 @@ def _sums_per_round(files: RunFiles) -> int:
     return next(count for count in range(-(-steps // USUAL_WINDOW), steps + 1) if steps % count == 0)
 
 
-def _trust(files: RunFiles) -> list[str]:
+def _trust_of_subnets(files: RunFiles) -> list[str]:
     """Return, for each edge server, whom its devices trust to add the noise, as configured."""
     method, count = files.config["method"], len(files.plan["groups"])
     if _mechanism(files) == "step_local":
@@ -191,14 +195,6 @@ def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> It
         )
     if records["bound"] == "convex":
         yield from _check_convex(files, index, records)
-
-
-def _move(files: RunFiles, records: Mapping[str, Any]) -> float:
-    """Return how far one record may move what its device sends, by the kind of privacy bound in the plan."""
-    norm, bound = float(files.config["privacy"]["clipping_norm"]), records.get("bound")
-    if bound == "convex":
-        return math.sqrt(2 * _squared_input(files))
-    return 2 * records["window_steps"] * norm if bound == "window" else norm
 
 
 def _squared_input(files: RunFiles) -> float:

@@ -37,7 +37,14 @@ def fill(found: Statistics, directory: Path, path: Path) -> list[str]:
         payers=found.counted, epsilon=found.epsilon, delta=found.delta, low=ENDS[0], high=ENDS[1]
     )
     save_whole(path, (head + to_yaml(filled)).encode(), mode=PUBLIC_MODE)
-    return [_in_words(before, after) for before, after in zip(columns.numeric, changed, strict=True)]
+    words = []
+    for before, after in zip(columns.numeric, changed, strict=True):
+        declared = f"{before.low:g} to {before.high:g}"
+        if before == after:
+            words.append(f"{before.name}: as declared, {declared}")
+        else:
+            words.append(f"{before.name}: {after.low:g} to {after.high:g} (was {declared})")
+    return words
 
 
 def _narrowed(column: Numeric, counted: ColumnFigures | None) -> Numeric:
@@ -50,9 +57,3 @@ def _narrowed(column: Numeric, counted: ColumnFigures | None) -> Numeric:
     below = max(edge for edge in counted.edges if edge <= max(low.low, counted.edges[0]))
     above = min(edge for edge in counted.edges if edge >= min(high.high, counted.edges[-1]))
     return column if below >= above else replace(column, low=below, high=above)
-
-
-def _in_words(before: Numeric, after: Numeric) -> str:
-    if before == after:
-        return f"{before.name}: as declared, {before.low:g} to {before.high:g}"
-    return f"{before.name}: {after.low:g} to {after.high:g} (was {before.low:g} to {before.high:g})"
