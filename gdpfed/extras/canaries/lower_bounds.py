@@ -128,10 +128,23 @@ def views_of(plan: PrivacyPlan) -> tuple[str, ...]:
 
 
 def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
+    models = [[released_model(transcript, rounds) for transcript in runs]]
+    if plan.mechanism.against_everyone:
+        # Every client's rounds are scheduled: what they cost together follows from its turns.
+        event = plan.charges(group)[0].event.to_dict()
+        turns = [turn for turn in event["turns"] if turn < rounds]
+        sigma = event["noise_stddev"] / event["clipping_norm"]
+        cost = as_one_sum(event["taps"], sigma, event["adjacency"], turns, rounds)
+        curve = _curve(plan.delta, lambda delta: epsilon_against_server(cost, delta))
+        stated = epsilon_against_server(cost, plan.delta)
+        sums = [
+            [under_planned_noise(transcript, rounds) for transcript in runs],
+            under_measured_noise(runs, rounds),
+            [most_alike(transcript, rounds) for transcript in runs],
+        ]
+        return [_Claim("everyone", curve, stated, sums), _Claim("model", curve, stated, models)]
     part = parts_of(plan)[group]
     records = record_groups(plan.mechanism, part.group)
-    if plan.mechanism.against_everyone:
-        return _claims_of_turns(runs, plan, rounds, group)
     saved = [charge.to_dict() for charge in plan.charges(part.group, record_group=part.record_group)]
     charges = first_rounds(saved, rounds)
     curve = _curve(plan.delta, lambda delta: epsilon_after(charges, delta))
@@ -140,7 +153,7 @@ def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: i
     sums = [[attack(transcript, rounds) for transcript in runs] for attack in (ratio, most_alike)]
     claims = [
         _Claim(views_of(plan)[0], curve, stated, sums),
-        _Claim("model", curve, stated, [[released_model(transcript, rounds) for transcript in runs]]),
+        _Claim("model", curve, stated, models),
     ]
     if records:
         # Batches are drawn in secret on the client, so knowing who was asked tells nothing more.
@@ -158,23 +171,6 @@ def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: i
 
         claims.append(_Claim("server", _curve(plan.delta, against), against(plan.delta), [known], often))
     return claims
-
-
-def _claims_of_turns(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
-    """Return stated epsilon and canary scores by attacker, for a plan that schedules each client's rounds."""
-    event = plan.charges(group)[0].event.to_dict()
-    turns = [turn for turn in event["turns"] if turn < rounds]
-    sigma = event["noise_stddev"] / event["clipping_norm"]
-    cost = as_one_sum(event["taps"], sigma, event["adjacency"], turns, rounds)
-    curve = _curve(plan.delta, lambda delta: epsilon_against_server(cost, delta))
-    stated = epsilon_against_server(cost, plan.delta)
-    sums = [
-        [under_planned_noise(transcript, rounds) for transcript in runs],
-        under_measured_noise(runs, rounds),
-        [most_alike(transcript, rounds) for transcript in runs],
-    ]
-    models = [[released_model(transcript, rounds) for transcript in runs]]
-    return [_Claim("everyone", curve, stated, sums), _Claim("model", curve, stated, models)]
 
 
 def _curve(own_delta: float, epsilon_at: Callable[[float], float]) -> PrivacyCurve:

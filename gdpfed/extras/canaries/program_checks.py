@@ -14,7 +14,6 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from gdpfed.audit.mechanisms.scheduled_sums import moved_by
-from gdpfed.extras.canaries.canary import Canaries
 from gdpfed.extras.canaries.noise_tests import (
     MOST_SUMS,
     Floats,
@@ -207,10 +206,21 @@ def _contributions_check(observed: _Observed, m: int, level: float) -> ProgramCh
     for transcript, by_name in zip(observed.runs, observed.sums, strict=True):
         if not observed.whole:
             break
+        ours = np.flatnonzero((transcript.canaries.groups == m) & (transcript.canaries.signs != 0))
+        signs = transcript.canaries.signs[ours]
         for sums in by_name.values():
-            found = _beyond_bound(observed, transcript.canaries, sums, m)
-            beyond.append(found[0])
-            expected.append(found[1])
+            # By how much each canary's contributions exceed the bound, and the bound, in units of noise.
+            there = sorted(sums)
+            y, x = np.zeros((2, len(there), len(ours)))
+            for row, index in enumerate(there):
+                y[row] = sums[index].projections[ours]
+                x[row] = sums[index].asked[ours] * observed.plan.groups[m].at(index).clipping_norm
+            root = observed.root(sums)
+            seen, moved = (solve_triangular(root, each, lower=True) for each in (y * signs - x, x))
+            lengths = np.linalg.norm(moved, axis=0)
+            asked = lengths > 0
+            beyond.append(np.sum(moved * seen, axis=0)[asked] / lengths[asked])
+            expected.append(lengths[asked])
     test = (
         length_of_contributions(np.concatenate(beyond), np.concatenate(expected), level) if beyond else None
     )
@@ -226,24 +236,6 @@ def _contributions_check(observed: _Observed, m: int, level: float) -> ProgramCh
     )
 
 
-def _beyond_bound(
-    observed: _Observed, canaries: Canaries, sums: Mapping[int, RevealedSum], m: int
-) -> tuple[Floats, Floats]:
-    """Return by how much each canary's contributions exceed the bound, and the bound, in units of noise."""
-    group, there = observed.plan.groups[m], sorted(sums)
-    ours = np.flatnonzero((canaries.groups == m) & (canaries.signs != 0))
-    signs = canaries.signs[ours]
-    y, x = np.zeros((2, len(there), len(ours)))
-    for row, index in enumerate(there):
-        y[row] = sums[index].projections[ours]
-        x[row] = sums[index].asked[ours] * group.at(index).clipping_norm
-    root = observed.root(sums)
-    seen, moved = (solve_triangular(root, each, lower=True) for each in (y * signs - x, x))
-    lengths = np.linalg.norm(moved, axis=0)
-    asked = lengths > 0
-    return np.sum(moved * seen, axis=0)[asked] / lengths[asked], lengths[asked]
-
-
 def _turns_check(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
     """Check each client's rounds (turns) against the plan's limits and cost, and against log and ledger."""
     of, wrong = f"group {m}", ""
@@ -252,10 +244,20 @@ def _turns_check(observed: _Observed, m: int, level: float) -> ProgramCheck | No
         return observed.missing(TURNS, of, "")
     densest = [number * limits.separation for number in range(limits.most_turns)]
     for transcript in observed.runs:
-        turns = _rounds_of_clients(transcript, m)
+        members, turns = set(transcript.plan.groups[m].clients), dict[int, list[int]]()
+        for index in sorted({each.round_index for each in transcript.sums}):
+            of_round = [each.clients for each in transcript.sums if each.round_index == index]
+            for client in sorted(members.intersection(set().union(*of_round))):
+                turns.setdefault(client, []).append(index)
         most = max(most, *map(len, turns.values()), 0)
         wrong = wrong or broken_limit(turns, limits.most_turns, limits.separation)
-        wrong = wrong or _costlier_than_planned(turns, limits.taps, densest, observed.plan.num_rounds)
+        if not wrong:
+            taken = {tuple(each) for each in turns.values()}
+            cost = {each: moved_by(limits.taps, each, observed.plan.num_rounds) for each in taken}
+            most_planned = moved_by(limits.taps, densest, observed.plan.num_rounds) * (1 + ROUNDING)
+            dear = [client for client, each in turns.items() if cost[tuple(each)] > most_planned]
+            if dear:
+                wrong = f"the turns of client {dear[0]} cost more than the densest that are stated"
         wrong = wrong or _unlike_log_or_ledger(transcript, m, turns) or _twice(transcript, m)
     return ProgramCheck(
         looked_at=TURNS,
@@ -265,28 +267,6 @@ def _turns_check(observed: _Observed, m: int, level: float) -> ProgramCheck | No
         num_values=len(observed.plan.groups[m].clients) * len(observed.runs),
         wrong=wrong,
     )
-
-
-def _rounds_of_clients(transcript: Transcript, m: int) -> dict[int, list[int]]:
-    """Return the rounds in which each client of a group was asked for an update."""
-    members, turns = set(transcript.plan.groups[m].clients), dict[int, list[int]]()
-    for index in sorted({each.round_index for each in transcript.sums}):
-        of_round = [each.clients for each in transcript.sums if each.round_index == index]
-        for client in sorted(members.intersection(set().union(*of_round))):
-            turns.setdefault(client, []).append(index)
-    return turns
-
-
-def _costlier_than_planned(
-    turns: Mapping[int, Sequence[int]], taps: Sequence[float], densest: Sequence[int], num_rounds: int
-) -> str:
-    """Name a client whose rounds cost more than the most expensive planned schedule; "" if there is none."""
-    cost = {each: moved_by(taps, each, num_rounds) for each in {tuple(each) for each in turns.values()}}
-    stated = moved_by(taps, densest, num_rounds)
-    for client, rounds in turns.items():
-        if cost[tuple(rounds)] > stated * (1 + ROUNDING):
-            return f"the turns of client {client} cost more than the densest that are stated"
-    return ""
 
 
 def _unlike_log_or_ledger(transcript: Transcript, m: int, turns: Mapping[int, Sequence[int]]) -> str:

@@ -114,7 +114,27 @@ def benchmark_presentation(
 ) -> Presentation:
     """Make the benchmark's tables, CSV rows and picture of ranks."""
     ranking = Ranking.of(outcomes, entries)
-    tables = [_rank_table(experiment, ranking)] if ranking.by_place else []
+    tables = list[Table]()
+    if ranking.by_place:
+        several = ranking.adversaries if len(ranking.adversaries) > 1 else []
+        settings = {place[:2] for place in ranking.by_place}
+        ranks = [
+            [
+                experiment.rows[method].label,
+                *(ranking.mean(method, against).with_interval(".2f") for against in (None, *several)),
+            ]
+            for method in ranking.methods
+        ]
+        tables.append(
+            Table(
+                f"{experiment.title}: mean rank",
+                (experiment.row_heading, EVERY, *(f"against {each}" for each in several)),
+                ranks,
+                f"1 is the best of {len(ranks)}, over {counted(len(settings), 'setting')}. {INTERVALS} The "
+                "settings are fixed: the interval says nothing of others. A method that refuses a setting "
+                "comes last there.",
+            )
+        )
     for dataset in datasets:
         here = [each for each in entries if each.dataset == dataset]
         if here:
@@ -128,25 +148,6 @@ def benchmark_presentation(
     )
 
 
-def _rank_table(experiment: Experiment, ranking: Ranking) -> Table:
-    several = ranking.adversaries if len(ranking.adversaries) > 1 else []
-    settings = {place[:2] for place in ranking.by_place}
-    rows = [
-        [
-            experiment.rows[method].label,
-            *(ranking.mean(method, against).with_interval(".2f") for against in (None, *several)),
-        ]
-        for method in ranking.methods
-    ]
-    return Table(
-        f"{experiment.title}: mean rank",
-        (experiment.row_heading, EVERY, *(f"against {each}" for each in several)),
-        rows,
-        f"1 is the best of {len(rows)}, over {counted(len(settings), 'setting')}. {INTERVALS} The settings "
-        "are fixed: the interval says nothing of others. A method that refuses a setting comes last there.",
-    )
-
-
 def _result_tables(
     experiment: Experiment, dataset: str, outcomes: Sequence[Outcome], entries: Sequence[Entry]
 ) -> Iterator[Table]:
@@ -155,13 +156,21 @@ def _result_tables(
     for against in dict.fromkeys(adversaries.values()):
         settings = [name for name in experiment.columns if adversaries.get(name) == against]
         footnotes = Footnotes()
-        rows = [
-            [
-                choice.label,
-                *(_result_text(outcomes, entries, (dataset, row, each), footnotes) for each in settings),
-            ]
-            for row, choice in experiment.rows.items()
-        ]
+        rows = []
+        for row, choice in experiment.rows.items():
+            texts = [choice.label]
+            for setting in settings:
+                place = dataset, row, setting
+                found = [each for each in entries if (each.dataset, each.method, each.setting) == place]
+                if not found:
+                    reason = next(each.reason for each in outcomes if each.cell.place == place)
+                    texts.append(footnotes.mark(reason or NOT_YET))
+                    continue
+                form = MetricDisplay.of(found[0].metric).form
+                refused = sum(not each.valid for each in found)
+                audits = f" [{refused} audits failed]" if refused else ""
+                texts.append(Spread.of([each.result for each in found]).with_interval(form) + audits)
+            rows.append(texts)
         note = [f"{shown.heading[0].upper()}{shown.heading[1:]} after the last round. {INTERVALS}"]
         yield Table(
             f"{dataset_label(dataset)}, against {against}",
@@ -169,19 +178,6 @@ def _result_tables(
             rows,
             "\n".join(filter(None, [*note, footnotes.text()])),
         )
-
-
-def _result_text(
-    outcomes: Sequence[Outcome], entries: Sequence[Entry], place: tuple[str, str, str], footnotes: Footnotes
-) -> str:
-    found = [each for each in entries if (each.dataset, each.method, each.setting) == place]
-    if not found:
-        reason = next(each.reason for each in outcomes if each.cell.place == place)
-        return footnotes.mark(reason or NOT_YET)
-    form = MetricDisplay.of(found[0].metric).form
-    refused = sum(not each.valid for each in found)
-    audits = f" [{refused} audits failed]" if refused else ""
-    return Spread.of([each.result for each in found]).with_interval(form) + audits
 
 
 def _cost_table(experiment: Experiment, dataset: str, entries: Sequence[Entry]) -> Table:

@@ -64,7 +64,12 @@ class Setting:
 
     def changes(self, configs: list[Config]) -> str:
         """Say in words how the cells differ from the paper's setting; return "" if they do not."""
-        parts = [f"`{override}`" for override in self.overrides if _changes_results(override)]
+        parts = []
+        for override in self.overrides:
+            # Neither the path of data nor how a run is carried out changes results.
+            section, _, name = override.partition("=")[0].partition(".")
+            if (section, name) != ("dataset", "path") and name not in CARRYING_OUT.get(section, ()):
+                parts.append(f"`{override}`")
         if self.client_factor != 1:
             clients = _by_dataset(configs, lambda config: config.dataset.num_clients)
             parts.append(f"clients times {self.client_factor:g} ({clients})")
@@ -168,12 +173,6 @@ def _product(key: str, value: Any, factor: Any) -> str:
     if isinstance(value, float):
         return f"{value * factor:.12g}"
     raise ConfigError(f"scale: {key}={value} is not a number that can be multiplied")
-
-
-def _changes_results(override: str) -> bool:
-    """Return whether a setting (key=value) can change results; data paths and execution settings cannot."""
-    section, _, name = override.partition("=")[0].partition(".")
-    return (section, name) != ("dataset", "path") and name not in CARRYING_OUT.get(section, ())
 
 
 def _by_dataset(configs: list[Config], value: Any) -> str:

@@ -38,12 +38,24 @@ Solved = Sequence[tuple[Cell, Rates | str]]
 
 def present_rates(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
     """Solve the paper's Problem 1 (best group sampling rates) for every cell; return tables and a picture."""
-    solved = [(cell, _rates_or_reason(cell)) for cell in cells]
-    rows = list[list[str]]()
-    for cell, rates in solved:
-        if isinstance(rates, str):
+    solved, rows = list[tuple[Cell, Rates | str]](), list[list[str]]()
+    for cell in cells:
+        config = cell.config
+        try:
+            groups = configured_groups(config)
+            epsilons = tuple(group.epsilon for group in groups)
+            closed_form = closed_form_sampling_rates(
+                epsilons,
+                tuple(group.size for group in groups),
+                sampling_rate=config.privacy.sampling_rate,
+                delta=configured_delta(config),
+            )
+            rates = group_rates(config, groups, sparsified=GDPFedPlus.sparsified)
+        except (ConfigError, PrivacyError) as error:
+            solved.append((cell, str(error)))
             continue
-        by_group = zip(rates.epsilons, rates.sampling_rates, rates.closed_form, strict=True)
+        solved.append((cell, Rates(epsilons, rates, closed_form)))
+        by_group = zip(epsilons, rates, closed_form, strict=True)
         rows += [
             [cell.dataset, cell.row, str(index), f"{epsilon:g}", f"{100 * rate:.5f}", f"{100 * expected:.5f}"]
             for index, (epsilon, rate, expected) in enumerate(by_group)
@@ -53,23 +65,6 @@ def present_rates(experiment: Experiment, datasets: Sequence[str], cells: Sequen
         figures=Table(experiment.title, FIGURE_HEADINGS, rows),
         draw=partial(_draw, datasets, solved),
     )
-
-
-def _rates_or_reason(cell: Cell) -> Rates | str:
-    config = cell.config
-    try:
-        groups = configured_groups(config)
-        epsilons = tuple(group.epsilon for group in groups)
-        closed_form = closed_form_sampling_rates(
-            epsilons,
-            tuple(group.size for group in groups),
-            sampling_rate=config.privacy.sampling_rate,
-            delta=configured_delta(config),
-        )
-        rates = group_rates(config, groups, sparsified=GDPFedPlus.sparsified)
-    except (ConfigError, PrivacyError) as error:
-        return str(error)
-    return Rates(epsilons, rates, closed_form)
 
 
 def _table(experiment: Experiment, dataset: str, solved: Solved) -> Table:

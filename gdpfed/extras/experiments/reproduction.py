@@ -87,38 +87,32 @@ def reproduce(request: Reproduction, console: Console, trainer: Trainer = SIMULA
     request.check()
     cells = cells_of(request.experiment, request.setting)
     with lock_output(request.output):
-        if request.experiment.trained:
-            return _train_and_write(request, cells, console, trainer)
-        with console.status(f"planning {len(cells)} cells ..."):
-            plan = PLANNED.get(request.experiment.quantity)
-            presentation = plan(request.experiment, request.datasets, cells)
-        _write(request, cells, presentation, [planned_entry(cell) for cell in cells], console)
-        return True
-
-
-def _train_and_write(
-    request: Reproduction, cells: Sequence[Cell], console: Console, trainer: Trainer
-) -> bool:
-    cell_runs = runs_of(cells, request.num_seeds, request.output)
-    runs = distinct(cell_runs)
-    try:
-        errors, before = train_missing(
-            runs, trainer, request.launch, console, request.command, request.output
-        )
-    except KeyboardInterrupt:
-        if any(run.finished for run in runs):
-            _write_outcomes(request, outcomes_of(cells, cell_runs, {}), console)
-        raise
-    outcomes = outcomes_of(cells, cell_runs, errors)
-    if not any(outcome.finished for outcome in outcomes):
-        error = next(iter(errors.values()))
-        if isinstance(error, InputError):
-            raise ExperimentError(f"{request.experiment.name} has no run that can start: {error}")
-        raise error
-    _write_outcomes(request, outcomes, console)
-    if before:
-        console.print(before, soft_wrap=True)
-    return not errors
+        if not request.experiment.trained:
+            with console.status(f"planning {len(cells)} cells ..."):
+                plan = PLANNED.get(request.experiment.quantity)
+                presentation = plan(request.experiment, request.datasets, cells)
+            _write(request, cells, presentation, [planned_entry(cell) for cell in cells], console)
+            return True
+        cell_runs = runs_of(cells, request.num_seeds, request.output)
+        runs = distinct(cell_runs)
+        try:
+            errors, before = train_missing(
+                runs, trainer, request.launch, console, request.command, request.output
+            )
+        except KeyboardInterrupt:
+            if any(run.finished for run in runs):
+                _write_outcomes(request, outcomes_of(cells, cell_runs, {}), console)
+            raise
+        outcomes = outcomes_of(cells, cell_runs, errors)
+        if not any(outcome.finished for outcome in outcomes):
+            error = next(iter(errors.values()))
+            if isinstance(error, InputError):
+                raise ExperimentError(f"{request.experiment.name} has no run that can start: {error}")
+            raise error
+        _write_outcomes(request, outcomes, console)
+        if before:
+            console.print(before, soft_wrap=True)
+        return not errors
 
 
 def _write_outcomes(request: Reproduction, outcomes: Sequence[Outcome], console: Console) -> None:

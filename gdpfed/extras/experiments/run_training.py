@@ -6,7 +6,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -168,9 +168,17 @@ class Processes:
         the only one counts as failed.
         """
         num_jobs = min(self.num_jobs or self._default(len(runs)), len(runs))
-        if num_jobs == 1:
-            return _train_one_by_one(runs, train, progress)
         errors: Errors = {}
+        if num_jobs == 1:
+            # In this process, on all cores.
+            for run in runs:
+                progress.started(run)
+                try:
+                    train(run.to_train(), observe=partial(_update_progress, progress, run))
+                except GDPFedError as error:
+                    errors[run.path] = _named(run, error)
+                progress.done(run, errors.get(run.path))
+            return errors
         waiting = deque(runs)
         while waiting:
             interrupted = _train_until_killed(waiting, train, progress, num_jobs, errors)
@@ -248,19 +256,6 @@ def _watched(runs: Sequence[Run], progress: TrainingProgress) -> Iterator[None]:
         ended.set()
         watcher.join()
         progress.look(runs)
-
-
-def _train_one_by_one(runs: Iterable[Run], train: Train, progress: TrainingProgress) -> Errors:
-    """Train the runs in this process on all cores; return the errors of failed runs."""
-    errors: Errors = {}
-    for run in runs:
-        progress.started(run)
-        try:
-            train(run.to_train(), observe=partial(_update_progress, progress, run))
-        except GDPFedError as error:
-            errors[run.path] = _named(run, error)
-        progress.done(run, errors.get(run.path))
-    return errors
 
 
 def _update_progress(progress: TrainingProgress, run: Run, record: RoundLogEntry) -> None:

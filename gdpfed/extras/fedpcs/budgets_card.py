@@ -43,6 +43,18 @@ class BudgetsReport(ClientReport):
         plan, spending = subject.plan, planned_spending(subject.plan)
         against_server = subject.against_server[0]
         whose, otherwise = IN_WORDS[plan.unit, plan.adjacency]
+        mechanism, sampling = plan.made_by(OwnSpending), list[str]()
+        if mechanism.rule is not None:
+            if mechanism.rule == "delta":
+                what = "the noised gradients that clients released when they were last asked, each read alone"
+            else:
+                what = (
+                    "how many records of each class clients have, which every client released once, before "
+                    f"the first round, at {mechanism.counts_rho:g} zCDP: under noise of standard deviation "
+                    f"{mechanism.counts_noise:.4g} in every count. That is in every total, also of who was "
+                    "never asked"
+                )
+            sampling = [f"Who was asked follows from {what}.", ""]
         quantiles = {"least": 0.0, "median": 0.5, "most": 1.0}
         rows = [(name, *spending.most_spent(each, plan.delta)) for name, each in quantiles.items()]
         return [
@@ -57,7 +69,7 @@ class BudgetsReport(ClientReport):
             "|---|---|---|",
             *(f"| {name} | {spent} | {epsilon:.4g} |" for name, spent, epsilon in rows),
             "",
-            *_lines_on_sampling(plan),
+            *sampling,
             f"In this run the client that spent most has epsilon {against_server:.4g}, counted over the "
             "rounds that it took part in. Every client added its noise itself, so the figures hold against "
             "everybody. `rewards.json` says what each has earned, and no money moves. `gdpfed audit` "
@@ -75,20 +87,3 @@ class BudgetsReport(ClientReport):
     def warnings(self, plan: PrivacyPlan) -> Iterator[str]:
         """Yield no warnings, since each client's noise follows only from the budget that the client chose."""
         yield from ()
-
-
-def _lines_on_sampling(plan: PrivacyPlan) -> list[str]:
-    """Return lines that say which released values decide who is sampled; an empty list if none do."""
-    mechanism = plan.made_by(OwnSpending)
-    if mechanism.rule is None:
-        return []
-    if mechanism.rule == "delta":
-        what = "the noised gradients that clients released when they were last asked, each read alone"
-    else:
-        what = (
-            "how many records of each class clients have, which every client released once, before the "
-            f"first round, at {mechanism.counts_rho:g} zCDP: under noise of standard deviation "
-            f"{mechanism.counts_noise:.4g} in every count. That is in every total, also of who was never "
-            "asked"
-        )
-    return [f"Who was asked follows from {what}.", ""]

@@ -193,26 +193,18 @@ def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> It
             f"subnet {index} has {files.plan['sums_per_round']} windows of {steps} steps a round, the "
             f"configuration {training['local_steps']} steps"
         )
-    if records["bound"] == "convex":
-        yield from _check_convex(files, index, records)
+    if records["bound"] != "convex":
+        return
 
-
-def _squared_input(files: RunFiles) -> float:
-    """Return r^2 = 1 + b^2, the squared norm of an input of the convex model, with its constant b."""
-    options = files.config["dataset"]["model_options"] or {}
-    return 1 + float(options.get("bias_input", USUAL_BIAS_INPUT)) ** 2
-
-
-def _check_convex(files: RunFiles, index: int, records: Mapping[str, Any]) -> Iterator[str]:
-    """Check that the loss is convex, and that steps too long for the privacy proof are very unlikely."""
-    training, data = files.config["training"], files.config["dataset"]
+    # The loss must be convex, and steps too long for the proof of privacy very unlikely.
+    data = files.config["dataset"]
     if data["model"] != CONVEX_MODEL or data["loss"] != "cross_entropy" or data["class_weights"]:
         yield f"subnet {index} is charged for a convex loss, and the model is {data['model']}"
-    # The fewer records, the smaller the batch that is too large.
     counts = files.config["privacy"]["client_records"]
     rate, eta = records["groups"][0]["batch_rate"], training["learning_rate"]
     if counts is None:
         return
+    # The fewer records, the smaller the batch that is too large.
     least = min(counts)
     smoothness = _squared_input(files) / 2
     largest = math.floor(2 * rate * least / (eta * smoothness) * (1 + 1e-12))
@@ -220,6 +212,12 @@ def _check_convex(files: RunFiles, index: int, records: Mapping[str, Any]) -> It
     chance = taken * float(stats.binom.sf(largest, least, rate))
     if chance > MOST_RESERVED * files.plan["delta"]:
         yield f"subnet {index} may take a step that is too long with a chance of {chance:.3g}"
+
+
+def _squared_input(files: RunFiles) -> float:
+    """Return r^2 = 1 + b^2, the squared norm of an input of the convex model, with its constant b."""
+    options = files.config["dataset"]["model_options"] or {}
+    return 1 + float(options.get("bias_input", USUAL_BIAS_INPUT)) ** 2
 
 
 class WindowEntry(StepEntry):

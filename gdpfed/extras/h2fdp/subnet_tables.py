@@ -128,28 +128,24 @@ def _notes(method: "H2FDP") -> list[str]:
         server = "edge" if _at_an_edge(method) else "server"
         lines.append(f"Secure aggregation is off: nothing is promised against the {server}.")
     if plan.works == ("window_steps",):
-        lines.append(_step_local_instead(method))
+        # How much noise the same budget would need if devices added noise in every step.
+        group, steps, rate = plan.groups[0], method.window_steps, records_of(plan)[0].mean_rate
+        sigma = step_noise(
+            make_accountant(plan.accountant),
+            epsilon=group.epsilon,
+            delta=plan.delta,
+            batch_rate=rate,
+            num_steps=plan.num_rounds * windows * steps,
+        )
+        counts = method.record_counts[list(group.clients)]
+        batches = rate * counts.sum()
+        moved = method.learning_rate(0) * sigma * method.record_norm
+        noise = moved * math.sqrt(len(counts) * steps) / batches
+        lines.append(
+            f"mechanism=step_local needs z {sigma:.4g} and leaves {noise:.4g} in the mean, on records "
+            f"clipped to {method.record_norm:g}, with nobody trusted."
+        )
     return lines
-
-
-def _step_local_instead(method: "H2FDP") -> str:
-    """Say how much noise the same budget would need if devices added noise in every step."""
-    plan, group = method.plan, method.plan.groups[0]
-    steps, rate = method.window_steps, records_of(plan)[0].mean_rate
-    sigma = step_noise(
-        make_accountant(plan.accountant),
-        epsilon=group.epsilon,
-        delta=plan.delta,
-        batch_rate=rate,
-        num_steps=plan.num_rounds * plan.sums_per_round * steps,
-    )
-    counts = method.record_counts[list(group.clients)]
-    batches = rate * counts.sum()
-    noise = method.learning_rate(0) * sigma * method.record_norm * math.sqrt(len(counts) * steps) / batches
-    return (
-        f"mechanism=step_local needs z {sigma:.4g} and leaves {noise:.4g} in the mean, on records clipped to "
-        f"{method.record_norm:g}, with nobody trusted."
-    )
 
 
 AT_AN_EDGE = (

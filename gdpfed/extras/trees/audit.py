@@ -32,7 +32,7 @@ def check_trees(directory: Path, files: RunFiles) -> Iterator[str]:
     if files.columns is None:
         yield "the run has trees, and no declaration that their splits are drawn from"
         return
-    method, data = files.config["method"], files.config["dataset"]
+    method, dataset = files.config["method"], files.config["dataset"]
     widths = [1] * len(files.columns.get("numeric", {}))
     for said in files.columns.get("categorical", {}).values():
         widths.append(len(said["values"] if isinstance(said, dict) else said))
@@ -42,12 +42,19 @@ def check_trees(directory: Path, files: RunFiles) -> Iterator[str]:
         "columns": ",".join(map(str, widths)),
         "seed": files.config["run"]["seed"] + 1,
     }
-    if data["model"] != "trees" or dict(data["model_options"]) != expected:
-        yield f"config.yaml has dataset.model_options={data['model_options']}, where {expected} follows"
+    if dataset["model"] != "trees" or dict(dataset["model_options"]) != expected:
+        yield f"config.yaml has dataset.model_options={dataset['model_options']}, where {expected} follows"
         return
     yield from _check_charge(files.plan)
     if (directory / WEIGHTS).is_file():
-        splits = _read_splits(directory / WEIGHTS)
+        # The splits are read from a safetensors file without that library.
+        data = (directory / WEIGHTS).read_bytes()
+        (length,) = struct.unpack("<Q", data[:8])
+        header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
+        splits = {
+            name: np.frombuffer(body[slice(*header[name]["data_offsets"])], dtype=kind)
+            for name, kind in SPLITS.items()
+        }
         inputs, thresholds = _drawn_splits(widths, expected["trees"] * expected["depth"], expected["seed"])
         for name, drawn in (("leaves.inputs", inputs), ("leaves.thresholds", thresholds)):
             if not np.array_equal(splits[name], drawn):
@@ -92,14 +99,3 @@ def _drawn_splits(widths: Sequence[int], number: int, seed: int) -> tuple[list[i
         inputs.append(sum(widths[:column]) + int(second * widths[column]))
         thresholds.append(second * 2 - 1 if widths[column] == 1 else 0.5)
     return inputs, np.array(thresholds, dtype=np.float32)
-
-
-def _read_splits(path: Path) -> dict[str, npt.NDArray[np.generic]]:
-    """Read the splits from a safetensors file without using the safetensors library."""
-    data = path.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
-    return {
-        name: np.frombuffer(body[slice(*header[name]["data_offsets"])], dtype=kind)
-        for name, kind in SPLITS.items()
-    }

@@ -54,7 +54,17 @@ def check_statistics(directory: Path, files: RunFiles) -> Iterator[str]:
     if files.columns is None or not ended:
         yield f"{RESULT} has statistics of a run without a sum, or without declared columns"
         return
-    found = _read_result(directory / RESULT)
+    path = directory / RESULT
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise AuditError(
+            f"{path} cannot be read: {' '.join(str(error).split())}; restore it from a copy"
+        ) from None
+    if not isinstance(found, dict) or found.get("version") != FORMAT_VERSION:
+        raise AuditError(
+            f"{path} has another format version than {FORMAT_VERSION}: use the gdpfed that wrote it"
+        )
     parties = files.config["dataset"]["num_clients"] if method.get("by_party") else 0
     blocks = list(_blocks(_columns(files.columns, method), method, parties))
     yield from _check_sum(files, found, blocks)
@@ -70,20 +80,6 @@ def check_statistics(directory: Path, files: RunFiles) -> Iterator[str]:
     pieces = np.split(counts, np.cumsum(sizes)[:-1])
     parts = [piece.reshape(shape) for piece, (_, shape) in zip(pieces, blocks, strict=True)]
     yield from _check_figures(found, blocks, parts, float(method["minimum_count"]))
-
-
-def _read_result(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise AuditError(
-            f"{path} cannot be read: {' '.join(str(error).split())}; restore it from a copy"
-        ) from None
-    if not isinstance(values, dict) or values.get("version") != FORMAT_VERSION:
-        raise AuditError(
-            f"{path} has another format version than {FORMAT_VERSION}: use the gdpfed that wrote it"
-        )
-    return values
 
 
 def _columns(declared: Mapping[str, Any], method: Mapping[str, Any]) -> dict[str, _Column]:
