@@ -32,7 +32,7 @@ from gdpfed.installed import SOURCES
 from gdpfed.learning.data import Dataset, DataSource, load_dataset
 from gdpfed.learning.data.source import place_dataset
 from gdpfed.methods.base import Theta
-from gdpfed.simulation.engine import Engine, SumJob, split_jobs
+from gdpfed.simulation.engine import Engine, split_jobs
 from gdpfed.simulation.parallel_engines import Divided, Part
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,10 @@ class RayMachines(Divided):
                 found = ray.get(answer)
             except GONE:
                 self._lose(member, part)
-                sent |= self._send(act, _again(part, self.shares), models)
+                # The others train it: jobs keep their numbers.
+                pieces = split_jobs([job for _, job in part], self.shares)
+                again = [[(part[place][0], job) for place, job in piece] for piece in pieces]
+                sent |= self._send(act, again, models)
                 continue
             except exceptions.RayError as error:
                 raise _of_machine(member.name, error) from None
@@ -178,12 +181,6 @@ class RayMachines(Divided):
         self._connection.close()
 
 
-def _again(part: Part, shares: Sequence[int]) -> list[list[tuple[int, SumJob]]]:
-    """Divide a lost machine's part among the other machines; jobs keep their numbers."""
-    pieces = split_jobs([job for _, job in part], shares)
-    return [[(part[place][0], job) for place, job in piece] for piece in pieces]
-
-
 @cache
 def installed() -> tuple[str, str]:
     """Return the versions of packages and a hash of the code as one text, and the kind of CPU."""
@@ -219,21 +216,18 @@ def _connect(stack: ExitStack, address: str, workers: int | None) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
-            found = address if address == LOCAL else _reachable(address)
+            found = address
+            if address != LOCAL:
+                found = str(canonicalize_bootstrap_address_or_die(address) if address == AUTO else address)
+                # A cluster answers within so many seconds.
+                host, _, port = found.rpartition(":")
+                socket.create_connection((host.strip("[]"), int(port)), REACHED_SECONDS).close()
             ray.init(address=found, log_to_driver=False, logging_level=logging.ERROR, **how)
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(
             f"simulation.ray_address={address} cannot be used ({_one_line(error)}): begin a cluster by "
             "'ray start --head' and join this machine and the others, all with the same packages"
         ) from None
-
-
-def _reachable(address: str) -> str:
-    """Return host and port of a cluster; raise OSError if it does not answer within `REACHED_SECONDS`."""
-    found = canonicalize_bootstrap_address_or_die(address) if address == AUTO else address
-    host, _, port = found.rpartition(":")
-    socket.create_connection((host.strip("[]"), int(port)), REACHED_SECONDS).close()
-    return str(found)
 
 
 def _members(address: str, workers: int | None) -> list[_Member]:

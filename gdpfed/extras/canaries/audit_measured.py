@@ -2,9 +2,10 @@
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -13,7 +14,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from conf.load import load
-from conf.schema import Config
 from gdpfed.cli.audit_command import without_infinity
 from gdpfed.cli.command import cli_path, make_console
 from gdpfed.decimal_numbers import counted
@@ -45,7 +45,24 @@ def measure_canaries(options: argparse.Namespace) -> int:
     0 where nothing above what is stated was measured and nothing unlike the plan was seen; 1 where it was, or
     where nothing was measured; `NOT_ALL_COMPUTED` where a view or a check could not be computed.
     """
-    of_what = _measured_what(options)
+    if options.loop is not None:
+        run_and_measure = partial(
+            audit_loop, named_loop(options.loop), num_runs=options.runs, confidence=options.confidence
+        )
+    else:
+        words = options.overrides
+        if not words or "=" in words[0] or not cli_path(words[0]).is_dir():
+            config = load(words)
+        else:
+            begun = load_run([f"run.resume={words[0]}", *words[1:]])
+            config = replace(begun, run=replace(begun.run, resume=None))
+        settings = Settings(
+            kind=options.kind,
+            num_runs=options.runs,
+            confidence=options.confidence,
+            marks=1 if options.output is None else MARKS_IN_PICTURE,
+        )
+        run_and_measure = partial(measure, config, settings)
     if options.output is not None:
         # Before the measurement, which takes minutes.
         with _writing(options.output):
@@ -63,7 +80,7 @@ def measure_canaries(options: argparse.Namespace) -> int:
         transient=True,
     ) as progress:
         task = progress.add_task("", total=options.runs)
-        measurement = of_what(lambda done: progress.update(task, completed=done))
+        measurement = run_and_measure(announce=lambda done: progress.update(task, completed=done))
     if options.output is not None:
         with _writing(options.output):
             write_whole(options.output / JSON_FILE, _as_json(measurement).encode())
@@ -71,35 +88,10 @@ def measure_canaries(options: argparse.Namespace) -> int:
     if options.json:
         print(_as_json(measurement))
     else:
-        _show(console, measurement, options.output)
+        _print_measurement(console, measurement, options.output)
     if not measurement.passed:
         return 1
     return 0 if measurement.complete else NOT_ALL_COMPUTED
-
-
-def _measured_what(options: argparse.Namespace) -> Callable[[Callable[[int], None]], Measurement]:
-    """Return a function that measures epsilon, of the user's own training loop or of simulated runs."""
-    if options.loop is not None:
-        loop = named_loop(options.loop)
-        return lambda announce: audit_loop(
-            loop, num_runs=options.runs, confidence=options.confidence, announce=announce
-        )
-    config = _configuration(options.overrides)
-    settings = Settings(
-        kind=options.kind,
-        num_runs=options.runs,
-        confidence=options.confidence,
-        marks=1 if options.output is None else MARKS_IN_PICTURE,
-    )
-    return lambda announce: measure(config, settings, announce=announce)
-
-
-def _configuration(words: Sequence[str]) -> Config:
-    """Load the configuration of a run from its directory, or compose one from settings (key=value)."""
-    if not words or "=" in words[0] or not cli_path(words[0]).is_dir():
-        return load(words)
-    begun = load_run([f"run.resume={words[0]}", *words[1:]])
-    return replace(begun, run=replace(begun.run, resume=None))
 
 
 @contextmanager
@@ -175,7 +167,7 @@ def _checks_table(measurement: Measurement) -> Fitted:
     return Fitted(rich_table("what the program did", headings, rows, left=headings[:4]))
 
 
-def _show(console: Console, measurement: Measurement, output: Path | None) -> None:
+def _print_measurement(console: Console, measurement: Measurement, output: Path | None) -> None:
     settings = measurement.settings
     console.print(
         f"{measurement.method}: {counted(settings.num_runs, 'simulated run')} of "
@@ -252,12 +244,7 @@ def attack_model(options: argparse.Namespace) -> int:
     if options.json:
         told = asdict(attack) | {"passed": attack.passed}
         print(json.dumps(without_infinity(told), indent=2, allow_nan=False))
-    else:
-        _show_attack(attack)
-    return 0 if attack.passed else 1
-
-
-def _show_attack(attack: ModelAttack) -> None:
+        return 0 if attack.passed else 1
     console = make_console()
     console.print(_table("whose record was trained on", attack.membership, RECORD_WORDS))
     _print_stated(console, attack, "record", attack.stated)
@@ -276,31 +263,32 @@ def _show_attack(attack: ModelAttack) -> None:
         )
     passed = "No more was found than is stated."
     console.print(passed if attack.passed else "More was found than is stated: it does NOT hold.")
+    return 0 if attack.passed else 1
 
 
 def _table(title: str, guesses: Sequence[MembershipGuess], words: str) -> Fitted:
     headings, left = (*ATTACK_HEADINGS, "epsilon", "detectable"), ATTACK_HEADINGS[:2]
-    return Fitted(rich_table(title, headings, map(_row, guesses), left=left, caption=words))
+    rows = [
+        (
+            guess.seen,
+            guess.whose,
+            str(guess.members),
+            str(guess.others),
+            f"{guess.auc:.3f} ({guess.auc_low:.3f}-{guess.auc_high:.3f})",
+            f"{guess.null_low:.3f}-{guess.null_high:.3f}",
+            f"{100 * guess.tpr:.1f} %",
+            f"{guess.epsilon:.3g}",
+            f"{guess.detectable:.3g}",
+        )
+        for guess in guesses
+    ]
+    return Fitted(rich_table(title, headings, rows, left=left, caption=words))
 
 
 def _print_stated(console: Console, attack: ModelAttack, one: str, stated: float | None) -> None:
     words = f"nothing is stated of a {one}" if stated is None else f"stated: epsilon {stated:.3g}"
     console.print(
         f"{words}, delta {attack.delta:.3g}, confidence {100 * attack.confidence:g} %", highlight=False
-    )
-
-
-def _row(each: MembershipGuess) -> tuple[str, ...]:
-    return (
-        each.seen,
-        each.whose,
-        str(each.members),
-        str(each.others),
-        f"{each.auc:.3f} ({each.auc_low:.3f}-{each.auc_high:.3f})",
-        f"{each.null_low:.3f}-{each.null_high:.3f}",
-        f"{100 * each.tpr:.1f} %",
-        f"{each.epsilon:.3g}",
-        f"{each.detectable:.3g}",
     )
 
 

@@ -2,7 +2,7 @@
 
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -63,11 +63,22 @@ def audit_loop(
         announce(number + 1)
     significance = (1 - confidence) / 2
     figures = epsilon_lower_bounds(runs, plan, [plan.num_rounds], significance, independent=True)
-    looked = [
-        *_accounting(loop, plan),
-        *program_checks(runs, plan, significance / 2),
-        _longest(runs, loop, significance / 2),
-    ]
+    looked = list[ProgramCheck | NotComputed]()
+    if loop.epsilon is not None:
+        cost = _stated(plan)
+        low = loop.epsilon < cost * (1 - SAME_EPSILON)
+        looked.append(
+            ProgramCheck(
+                looked_at=ACCOUNTING,
+                of="its epsilon",
+                measured=f"{loop.epsilon:.3g} of {cost:.3g}",
+                would_find=f"< {cost * (1 - SAME_EPSILON):.3g}",
+                num_values=1,
+                wrong="less than its rounds, rate and noise cost" if low else "",
+            )
+        )
+    looked += program_checks(runs, plan, significance / 2)
+    looked.append(_longest_contribution(runs, loop, significance / 2))
     told, models = bool(runs[0].records), bool(runs[0].models)
     views = {"sums", *(["server"] if told else []), *(["model"] if models else [])}
     shown = tuple(each for each in figures if each.view in views)
@@ -78,7 +89,13 @@ def audit_loop(
         for view in VIEWS
         if view in views - {each.view for each in shown}
     ]
-    untold = [each for each in looked if isinstance(each, NotComputed)]
+    unseen = [each for each in looked if isinstance(each, NotComputed)]
+    if not told:
+        why = "the loop does not tell who was asked"
+        unseen = [
+            replace(each, why=why, remedy=ASKED) if each.view in (CONTRIBUTIONS, LONGEST, SAMPLES) else each
+            for each in unseen
+        ]
     return Measurement(
         method=loop.name,
         settings=settings,
@@ -89,7 +106,7 @@ def audit_loop(
         sums_revealed=sum(len(each.sums) for each in runs),
         figures=shown,
         checks=tuple(each for each in looked if isinstance(each, ProgramCheck)),
-        not_computed=(*missing, *(each if told else _for_untold(each) for each in untold)),
+        not_computed=(*missing, *unseen),
     )
 
 
@@ -126,23 +143,9 @@ def _stated(plan: PrivacyPlan) -> float:
     return epsilon_after(charges_of([charge.to_dict() for charge in plan.charges(0)]), plan.delta)
 
 
-def _accounting(loop: TrainingLoop, plan: PrivacyPlan) -> Iterator[ProgramCheck]:
-    """Check that the epsilon a training loop states is not below what its noise, rate and rounds cost."""
-    if loop.epsilon is None:
-        return
-    cost = _stated(plan)
-    low = loop.epsilon < cost * (1 - SAME_EPSILON)
-    yield ProgramCheck(
-        looked_at=ACCOUNTING,
-        of="its epsilon",
-        measured=f"{loop.epsilon:.3g} of {cost:.3g}",
-        would_find=f"< {cost * (1 - SAME_EPSILON):.3g}",
-        num_values=1,
-        wrong="less than its rounds, rate and noise cost" if low else "",
-    )
-
-
-def _longest(runs: Sequence[Transcript], loop: TrainingLoop, level: float) -> ProgramCheck | NotComputed:
+def _longest_contribution(
+    runs: Sequence[Transcript], loop: TrainingLoop, level: float
+) -> ProgramCheck | NotComputed:
     """Check that no single unit (client or record) contributes more than the clipping norm.
 
     A unit is the same in all runs. With x what the rounds of one move its coordinate by and y what is seen,
@@ -179,12 +182,6 @@ def _longest(runs: Sequence[Transcript], loop: TrainingLoop, level: float) -> Pr
     )
 
 
-def _for_untold(each: NotComputed) -> NotComputed:
-    if each.view not in (CONTRIBUTIONS, LONGEST, SAMPLES):
-        return each
-    return replace(each, why="the loop does not tell who was asked", remedy=ASKED)
-
-
 def _one_run(loop: TrainingLoop, plan: PrivacyPlan) -> Transcript:
     """Run the training loop once; new random coins decide which canaries are present."""
     generator = np.random.default_rng(secrets.randbits(128))
@@ -197,11 +194,42 @@ def _one_run(loop: TrainingLoop, plan: PrivacyPlan) -> Transcript:
         adjacency=plan.adjacency,
     )
     released = loop.run(canaries.updates(units.tolist(), [loop.clipping_norm] * loop.num_units))
-    sums, models, asked = _checked(loop, released)
+    if not isinstance(released, Released):
+        raise ConfigError(
+            f"{loop.name} has returned {type(released).__name__}: return gdpfed.Released(sums=...) or "
+            "gdpfed.Released(models=..., step=...)"
+        )
+    rounds, models, asked = loop.num_rounds, None, None
+    if released.models is not None:
+        models = _array(loop, "models", released.models, (rounds + 1, loop.dimension))
+        sums = np.diff(models, axis=0) / released.step
+    else:
+        sums = _array(loop, "sums", released.sums, (rounds, loop.dimension))
+    if released.asked is not None:
+        asked = _array(loop, "asked", released.asked, (rounds, loop.num_units)).astype(bool)
+    elif loop.sampling_rate == 1.0:
+        asked = np.ones((rounds, loop.num_units), dtype=bool)
     transcript = Transcript(plan, canaries, np.zeros(loop.dimension, dtype=np.float32))
+    stddev = loop.noise_multiplier * loop.clipping_norm
     for index, total in enumerate(sums):
         who = None if asked is None else asked[index]
-        transcript.sums.append(_revealed(loop, transcript, index, total, who))
+        # Where nobody says who took part, all units may have.
+        takers = np.ones(loop.num_units, dtype=bool) if who is None else who
+        transcript.sums.append(
+            RevealedSum(
+                round_index=index,
+                groups=(0,),
+                asked=np.zeros(loop.num_units, dtype=bool) if who is None else who,
+                projections=canaries.directions.project(total),
+                noise_stddev=np.full(loop.num_units, stddev),
+                name="sums",
+                clients=tuple(np.flatnonzero(takers).tolist()),
+                pure_noise=np.where(
+                    transcript.still, total[transcript.watched].astype(np.float32), np.float32(np.nan)
+                ),
+                drawn_stddev=stddev,
+            )
+        )
         if who is not None:
             size = int(who.sum())
             entry = RoundLogEntry(index + 1, None, None, [size], [size], {}, [None], [None])
@@ -209,53 +237,6 @@ def _one_run(loop: TrainingLoop, plan: PrivacyPlan) -> Transcript:
     if models is not None:
         transcript.models = [canaries.directions.project(each - models[0]) for each in models[1:]]
     return transcript
-
-
-def _revealed(
-    loop: TrainingLoop,
-    transcript: Transcript,
-    index: int,
-    total: npt.NDArray[np.float64],
-    asked: npt.NDArray[np.bool_] | None,
-) -> RevealedSum:
-    """Describe a released sum; if its participants are unknown, list all units as participants."""
-    stddev, everybody = loop.noise_multiplier * loop.clipping_norm, np.ones(loop.num_units, dtype=bool)
-    return RevealedSum(
-        round_index=index,
-        groups=(0,),
-        asked=~everybody if asked is None else asked,
-        projections=transcript.canaries.directions.project(total),
-        noise_stddev=np.full(loop.num_units, stddev),
-        name="sums",
-        clients=tuple(np.flatnonzero(everybody if asked is None else asked).tolist()),
-        pure_noise=np.where(
-            transcript.still, total[transcript.watched].astype(np.float32), np.float32(np.nan)
-        ),
-        drawn_stddev=stddev,
-    )
-
-
-Checked = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64] | None, npt.NDArray[np.bool_] | None]
-
-
-def _checked(loop: TrainingLoop, released: object) -> Checked:
-    """Check and return the sums, models and participants that the user's training loop has released."""
-    if not isinstance(released, Released):
-        raise ConfigError(
-            f"{loop.name} has returned {type(released).__name__}: return gdpfed.Released(sums=...) or "
-            "gdpfed.Released(models=..., step=...)"
-        )
-    rounds, models = loop.num_rounds, None
-    if released.models is not None:
-        models = _array(loop, "models", released.models, (rounds + 1, loop.dimension))
-        sums = np.diff(models, axis=0) / released.step
-    else:
-        sums = _array(loop, "sums", released.sums, (rounds, loop.dimension))
-    if released.asked is None:
-        everybody = np.ones((rounds, loop.num_units), dtype=bool)
-        return sums, models, everybody if loop.sampling_rate == 1.0 else None
-    asked = _array(loop, "asked", released.asked, (rounds, loop.num_units))
-    return sums, models, asked.astype(bool)
 
 
 def _array(loop: TrainingLoop, name: str, values: object, shape: Sequence[int]) -> npt.NDArray[np.float64]:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from gdpfed.audit.accounting import epsilon_after, epsilon_against_server, first_rounds
 from gdpfed.audit.mechanisms.scheduled_sums import as_one_sum
@@ -129,10 +128,23 @@ def views_of(plan: PrivacyPlan) -> tuple[str, ...]:
 
 
 def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
+    models = [[released_model(transcript, rounds) for transcript in runs]]
+    if plan.mechanism.against_everyone:
+        # Every client's rounds are scheduled: what they cost together follows from its turns.
+        event = plan.charges(group)[0].event.to_dict()
+        turns = [turn for turn in event["turns"] if turn < rounds]
+        sigma = event["noise_stddev"] / event["clipping_norm"]
+        cost = as_one_sum(event["taps"], sigma, event["adjacency"], turns, rounds)
+        curve = _curve(plan.delta, lambda delta: epsilon_against_server(cost, delta))
+        stated = epsilon_against_server(cost, plan.delta)
+        sums = [
+            [under_planned_noise(transcript, rounds) for transcript in runs],
+            under_measured_noise(runs, rounds),
+            [most_alike(transcript, rounds) for transcript in runs],
+        ]
+        return [_Claim("everyone", curve, stated, sums), _Claim("model", curve, stated, models)]
     part = parts_of(plan)[group]
     records = record_groups(plan.mechanism, part.group)
-    if plan.mechanism.against_everyone:
-        return _claims_of_turns(runs, plan, rounds, group)
     saved = [charge.to_dict() for charge in plan.charges(part.group, record_group=part.record_group)]
     charges = first_rounds(saved, rounds)
     curve = _curve(plan.delta, lambda delta: epsilon_after(charges, delta))
@@ -141,13 +153,16 @@ def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: i
     sums = [[attack(transcript, rounds) for transcript in runs] for attack in (ratio, most_alike)]
     claims = [
         _Claim(views_of(plan)[0], curve, stated, sums),
-        _Claim("model", curve, stated, [[released_model(transcript, rounds) for transcript in runs]]),
+        _Claim("model", curve, stated, models),
     ]
     if records:
         # Batches are drawn in secret on the client, so knowing who was asked tells nothing more.
         return claims
-    often = _often(runs, rounds, group)
-    if often:
+    counts = np.concatenate(
+        [participations_of(transcript, rounds)[transcript.canaries.groups == group] for transcript in runs]
+    )
+    if counts.any():
+        often = max(1, int(np.quantile(counts, 1 - ASKED_SO_OFTEN, method="lower")))
         least = min((sums for sums, _ in charges), key=lambda sums: sums.noise_multiplier)
         known = [known_cohorts(transcript, rounds, often) for transcript in runs]
 
@@ -158,36 +173,9 @@ def _claims(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: i
     return claims
 
 
-def _claims_of_turns(runs: Sequence[Transcript], plan: PrivacyPlan, rounds: int, group: int) -> list[_Claim]:
-    """Return stated epsilon and canary scores by attacker, for a plan that schedules each client's rounds."""
-    event = plan.charges(group)[0].event.to_dict()
-    turns = [turn for turn in event["turns"] if turn < rounds]
-    sigma = event["noise_stddev"] / event["clipping_norm"]
-    cost = as_one_sum(event["taps"], sigma, event["adjacency"], turns, rounds)
-    curve = _curve(plan.delta, lambda delta: epsilon_against_server(cost, delta))
-    stated = epsilon_against_server(cost, plan.delta)
-    sums = [
-        [under_planned_noise(transcript, rounds) for transcript in runs],
-        under_measured_noise(runs, rounds),
-        [most_alike(transcript, rounds) for transcript in runs],
-    ]
-    models = [[released_model(transcript, rounds) for transcript in runs]]
-    return [_Claim("everyone", curve, stated, sums), _Claim("model", curve, stated, models)]
-
-
 def _curve(own_delta: float, epsilon_at: Callable[[float], float]) -> PrivacyCurve:
     deltas = (own_delta / 100, own_delta / 10, own_delta, *CURVE_DELTAS)
     return PrivacyCurve(tuple(epsilon_at(delta) for delta in deltas), deltas)
-
-
-def _often(runs: Sequence[Transcript], rounds: int, group: int) -> int:
-    """Return the lower quartile of update requests per canary; at least 1 if any canary got a request."""
-    counts = np.concatenate(
-        [participations_of(transcript, rounds)[transcript.canaries.groups == group] for transcript in runs]
-    )
-    if not counts.any():
-        return 0
-    return max(1, int(np.quantile(counts, 1 - ASKED_SO_OFTEN, method="lower")))
 
 
 def _lower_bound(
@@ -200,7 +188,14 @@ def _lower_bound(
     independent: bool,
 ) -> EpsilonLowerBound | None:
     """Return the best lower bound on epsilon over attacks and thresholds; None if no bound can be made."""
-    counted = [_counted(runs, scores_by_run, group) for scores_by_run in claim.attacks]
+    counted = []
+    for scores_by_run in claim.attacks:
+        counted_scores, are_present = [], []
+        for transcript, of_run in zip(runs, scores_by_run, strict=True):
+            ours = (transcript.canaries.groups == group) & ~np.isnan(of_run)
+            counted_scores.append(of_run[ours])
+            are_present.append(transcript.canaries.present[ours])
+        counted.append((np.concatenate(counted_scores), np.concatenate(are_present)))
     telling = [(scores, present) for scores, present in counted if present.any() and not present.all()]
     if not telling:
         return None
@@ -229,15 +224,3 @@ def _lower_bound(
         ),
         num_canaries=max(len(scores) for scores, _ in counted),
     )
-
-
-def _counted(
-    runs: Sequence[Transcript], scores_by_run: Sequence[Scores], group: int
-) -> tuple[Scores, npt.NDArray[np.bool_]]:
-    """Collect a group's canary scores in all runs, and whether each of these canaries was present."""
-    scores, present = [], []
-    for transcript, found in zip(runs, scores_by_run, strict=True):
-        ours = (transcript.canaries.groups == group) & ~np.isnan(found)
-        scores.append(found[ours])
-        present.append(transcript.canaries.present[ours])
-    return np.concatenate(scores), np.concatenate(present)

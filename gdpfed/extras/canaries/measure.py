@@ -2,7 +2,7 @@
 
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +33,6 @@ from gdpfed.learning.models import flatten
 from gdpfed.learning.training.evaluate import Evaluation
 from gdpfed.methods.base import Theta
 from gdpfed.privacy.mechanism_options import record_groups
-from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.simulation.engine import Cohort, Engine
 from gdpfed.simulation.engine_choice import choose_engine
@@ -130,7 +129,7 @@ def measure(
     many runs are done. Raises ConfigError, PrivacyError, LearningError, RunError: input that cannot be used
     or measured.
     """
-    prepared = _prepared(config, settings)
+    prepared = _prepared_run(config, settings)
     plan = prepared.method.plan
     runs, start = [], flatten(prepared.task.build_model())
     with tempfile.TemporaryDirectory(prefix="gdpfed-canaries-") as folder:
@@ -143,34 +142,33 @@ def measure(
     significance = (1 - settings.confidence) / 2
     figures = epsilon_lower_bounds(runs, plan, marks, significance, independent=settings.kind == "dirac")
     looked = program_checks(runs, plan, significance)
+    measured = {(each.group, each.view) for each in figures if each.rounds == num_rounds}
+    why = "no canary that this view says something of was in a sum, or all or none were present"
+    missing = [
+        NotComputed(view=view, of=f"group {group}", why=why, remedy="more --runs")
+        for group in range(len(parts_of(plan)))
+        for view in views_of(plan)
+        if (group, view) not in measured
+    ]
+    budgets = []
+    for group, record_group in parts_of(plan):
+        records = record_groups(plan.mechanism, group)
+        budgets.append(records[record_group].epsilon if records else plan.groups[group].epsilon)
     return Measurement(
         method=prepared.method.name,
         settings=settings,
-        budgets=tuple(_budget(plan, *part) for part in parts_of(plan)),
+        budgets=tuple(budgets),
         delta=plan.delta,
         unit=plan.unit,
         num_rounds=num_rounds,
         sums_revealed=sum(len(transcript.sums) for transcript in runs),
         figures=tuple(figures),
         checks=tuple(each for each in looked if isinstance(each, ProgramCheck)),
-        not_computed=(
-            *_missing_views(plan, figures),
-            *(each for each in looked if isinstance(each, NotComputed)),
-        ),
+        not_computed=(*missing, *(each for each in looked if isinstance(each, NotComputed))),
     )
 
 
-def _missing_views(plan: PrivacyPlan, figures: Sequence[EpsilonLowerBound]) -> Iterator[NotComputed]:
-    """Yield each attacker against whom epsilon was not measured after the last round, with the reason."""
-    there = {(each.group, each.view) for each in figures if each.rounds == plan.num_rounds}
-    for group in range(len(parts_of(plan))):
-        for view in views_of(plan):
-            if (group, view) not in there:
-                why = "no canary that this view says something of was in a sum, or all or none were present"
-                yield NotComputed(view=view, of=f"group {group}", why=why, remedy="more --runs")
-
-
-def _prepared(config: Config, settings: Settings) -> PreparedRun:
+def _prepared_run(config: Config, settings: Settings) -> PreparedRun:
     """Prepare the run to simulate; raise ConfigError if canaries cannot be put into it."""
     if config.run.resume:
         raise ConfigError(f"run.resume={config.run.resume} cannot be measured: leave it out")
@@ -200,11 +198,6 @@ def _prepared(config: Config, settings: Settings) -> PreparedRun:
     return prepared
 
 
-def _budget(plan: PrivacyPlan, group: int, record_group: int) -> float:
-    records = record_groups(plan.mechanism, group)
-    return records[record_group].epsilon if records else plan.groups[group].epsilon
-
-
 def _one_run(
     prepared: PreparedRun, settings: Settings, start: Theta, path: Path, make_fleet: MakeFleet
 ) -> Transcript:
@@ -221,7 +214,7 @@ def _one_run(
     if settings.kind != "dirac":
         here = replace(config.simulation, backend=LOCAL)
         others, _ = choose_engine(here, prepared.task, config.run.device)
-    canaries = _canaries(prepared, settings, start, others)
+    canaries = _draw_canaries(prepared, settings, start, others)
     transcript = Transcript(prepared.method.plan, canaries, start)
     many_at_once = config.simulation.engine != "sequential"
     engine: Engine
@@ -240,7 +233,9 @@ def _one_run(
     return transcript
 
 
-def _canaries(prepared: PreparedRun, settings: Settings, start: Theta, others: Engine | None) -> Canaries:
+def _draw_canaries(
+    prepared: PreparedRun, settings: Settings, start: Theta, others: Engine | None
+) -> Canaries:
     generator = np.random.default_rng(secrets.randbits(128))
     plan, dimension = prepared.method.plan, len(start)
     if record_groups(plan.mechanism, 0):
@@ -251,9 +246,20 @@ def _canaries(prepared: PreparedRun, settings: Settings, start: Theta, others: E
     else:
         most = min(MOST_DENSE_CANARIES, int(settings.share * plan.num_clients))
         clients, groups = choose_clients(plan, most, generator)
-        avoid = None
+        avoid: npt.NDArray[np.float64] | None = None
         if settings.kind == "crafted" and others is not None:
-            avoid = _updates_of_others(prepared, start, others, clients)
+            # Canary vectors are chosen orthogonal to some ordinary clients' updates, (n, d).
+            avoid, rest = np.zeros((0, dimension)), np.setdiff1d(np.arange(plan.num_clients), clients)
+            ordinary = rest[:CRAFTED_AGAINST].tolist()
+            if ordinary:
+                encoding = Encoding.for_sum(
+                    Contributors(len(ordinary)),
+                    dimension=dimension,
+                    clipping_norm=plan.clipping_norm,
+                    noise_multiplier=1.0,
+                )
+                updates = others.updates(prepared.order, start, Cohort(ordinary, encoding))
+                avoid = np.concatenate([steps for _, steps in updates]).astype(np.float64)
         directions = random_directions(len(clients), dimension, generator, avoid)
     if not len(clients):
         raise ConfigError(
@@ -262,21 +268,3 @@ def _canaries(prepared: PreparedRun, settings: Settings, start: Theta, others: E
         )
     present = generator.random(len(clients)) < 0.5
     return Canaries(clients, groups, present, directions, plan.adjacency)
-
-
-def _updates_of_others(
-    prepared: PreparedRun, start: Theta, engine: Engine, canaries: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
-    """Compute some ordinary clients' updates, (n, d); canary vectors will be chosen orthogonal to these."""
-    plan = prepared.method.plan
-    clients = np.setdiff1d(np.arange(plan.num_clients), canaries)[:CRAFTED_AGAINST].tolist()
-    if not clients:
-        return np.zeros((0, len(start)))
-    encoding = Encoding.for_sum(
-        Contributors(len(clients)),
-        dimension=len(start),
-        clipping_norm=plan.clipping_norm,
-        noise_multiplier=1.0,
-    )
-    found = [steps for _, steps in engine.updates(prepared.order, start, Cohort(clients, encoding))]
-    return np.concatenate(found).astype(np.float64)

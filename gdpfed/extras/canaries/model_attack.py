@@ -173,10 +173,14 @@ def attack_run(directory: Path, confidence: float = 0.95, outside: Path | None =
             present, away = (party_scores(seen, task, model, each) for each in (own, absent))
             parties.append(tell_apart(seen, "parties", present, away, delta, significance))
     outputs, _ = model_outputs(model, flatten(model), data.test, task.make_loss(), torch.device("cpu"))
-    site = None if data.test_owners is None else _site(outputs, data.test.y, data.test_owners, 1 - confidence)
+    site = (
+        None
+        if data.test_owners is None
+        else _guess_owners(outputs, data.test.y, data.test_owners, 1 - confidence)
+    )
     stated = max(group.epsilon_accounted for group in plan.groups)
     of_party = stated if plan.private and plan.unit == "client" else None
-    return ModelAttack(_stated(plan), delta, confidence, found, site, tuple(parties), of_party)
+    return ModelAttack(_epsilon_of_records(plan), delta, confidence, found, site, tuple(parties), of_party)
 
 
 def _names(data: Dataset) -> Sequence[str]:
@@ -186,7 +190,7 @@ def _names(data: Dataset) -> Sequence[str]:
     return data.owner_names or [f"party {at}" for at in range(int(data.owners.max(initial=-1)) + 1)]
 
 
-def _stated(plan: PrivacyPlan) -> float | None:
+def _epsilon_of_records(plan: PrivacyPlan) -> float | None:
     """Return the largest epsilon of any record, by the audit's formulas; None if records are unprotected."""
     if not plan.private or plan.unit != "record":
         return None
@@ -200,7 +204,7 @@ def _stated(plan: PrivacyPlan) -> float | None:
     )
 
 
-def _site(
+def _guess_owners(
     outputs: npt.NDArray[np.float64],
     labels: npt.NDArray[np.generic],
     owners: npt.NDArray[np.int64],

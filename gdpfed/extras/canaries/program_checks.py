@@ -6,7 +6,7 @@ has a part of the probability of a false alarm that all of them share.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -14,7 +14,6 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from gdpfed.audit.mechanisms.scheduled_sums import moved_by
-from gdpfed.extras.canaries.canary import Canaries
 from gdpfed.extras.canaries.noise_tests import (
     MOST_SUMS,
     Floats,
@@ -55,28 +54,21 @@ def program_checks(runs: Sequence[Transcript], plan: PrivacyPlan, significance: 
 
     What could not be looked at is in the list as well, with what would compute it.
     """
-    observed = _Observed(runs, plan)
-    jobs = list(_jobs(observed))
-    return [job(significance / len(jobs)) for job in jobs]
-
-
-Job = Callable[[float], ProgramCheck | NotComputed]
-
-
-def _jobs(observed: "_Observed") -> Iterator[Job]:
-    """Yield each check as a function of the largest allowed probability of a false alarm."""
-    plan, mechanism = observed.plan, observed.plan.mechanism
-    yield from (partial(_noise, observed, name) for name in observed.names)
+    observed, mechanism, groups = _Observed(runs, plan), plan.mechanism, range(len(plan.groups))
+    # Each takes the largest allowed probability of a false alarm.
+    jobs: list[Callable[[float], ProgramCheck | NotComputed]] = [
+        partial(_noise_check, observed, name) for name in observed.names
+    ]
     if not plan.about_records and plan.num_rounds > 1:
-        yield from (partial(_over_rounds, observed, name) for name in observed.names)
-    yield partial(_keys, observed)
-    groups = range(len(plan.groups))
+        jobs += [partial(_correlation_check, observed, name) for name in observed.names]
+    jobs.append(partial(_keys_check, observed))
     if not plan.about_records:
-        yield from (partial(_contributions, observed, m) for m in groups)
+        jobs += [partial(_contributions_check, observed, m) for m in groups]
     if isinstance(mechanism, ScheduledSums):
-        yield from (partial(_turns, observed, m) for m in groups)
+        jobs += [partial(_turns_check, observed, m) for m in groups]
     elif plan.sample_is_secret and sampling_rule(mechanism) is None:
-        yield from (partial(_samples, observed, m) for m in groups if mechanism.most_rounds(m) is None)
+        jobs += [partial(_samples_check, observed, m) for m in groups if mechanism.most_rounds(m) is None]
+    return [job(significance / len(jobs)) for job in jobs]
 
 
 @dataclass(frozen=True)
@@ -148,14 +140,14 @@ class _Observed:
         return NotComputed(view=view, of=of, why=why, remedy=remedy)
 
 
-def _noise(observed: _Observed, name: str, level: float) -> ProgramCheck | NotComputed:
+def _noise_check(observed: _Observed, name: str, level: float) -> ProgramCheck | NotComputed:
     test = amount_of_noise(observed.streams(name), level) if observed.whole else None
     if test is None:
         return observed.missing(NOISE, name, "a canary is in every coordinate")
     return _of_noise(NOISE, name, test, "less than is planned" if test.p_value <= level else "")
 
 
-def _over_rounds(observed: _Observed, name: str, level: float) -> ProgramCheck | NotComputed:
+def _correlation_check(observed: _Observed, name: str, level: float) -> ProgramCheck | NotComputed:
     streams, plan = observed.streams(name) if observed.whole else [], observed.plan
     turns = [each for m in range(len(plan.groups)) for each in observed.asked_in(m, name)]
     test = noise_over_rounds(streams, turns, plan.num_rounds, level / 2) if streams and turns else None
@@ -187,7 +179,7 @@ def _of_noise(looked_at: str, of: str, test: NoiseTest, wrong: str) -> ProgramCh
     )
 
 
-def _keys(observed: _Observed, level: float) -> ProgramCheck | NotComputed:
+def _keys_check(observed: _Observed, level: float) -> ProgramCheck | NotComputed:
     noise, names = list[Floats](), list[str]()
     for number, by_name in enumerate(observed.sums if observed.whole else ()):
         for name in by_name:
@@ -209,15 +201,26 @@ def _keys(observed: _Observed, level: float) -> ProgramCheck | NotComputed:
     )
 
 
-def _contributions(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
+def _contributions_check(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
     of, beyond, expected = f"group {m}", list[Floats](), list[Floats]()
     for transcript, by_name in zip(observed.runs, observed.sums, strict=True):
         if not observed.whole:
             break
+        ours = np.flatnonzero((transcript.canaries.groups == m) & (transcript.canaries.signs != 0))
+        signs = transcript.canaries.signs[ours]
         for sums in by_name.values():
-            found = _beyond_bound(observed, transcript.canaries, sums, m)
-            beyond.append(found[0])
-            expected.append(found[1])
+            # By how much each canary's contributions exceed the bound, and the bound, in units of noise.
+            there = sorted(sums)
+            y, x = np.zeros((2, len(there), len(ours)))
+            for row, index in enumerate(there):
+                y[row] = sums[index].projections[ours]
+                x[row] = sums[index].asked[ours] * observed.plan.groups[m].at(index).clipping_norm
+            root = observed.root(sums)
+            seen, moved = (solve_triangular(root, each, lower=True) for each in (y * signs - x, x))
+            lengths = np.linalg.norm(moved, axis=0)
+            asked = lengths > 0
+            beyond.append(np.sum(moved * seen, axis=0)[asked] / lengths[asked])
+            expected.append(lengths[asked])
     test = (
         length_of_contributions(np.concatenate(beyond), np.concatenate(expected), level) if beyond else None
     )
@@ -233,25 +236,7 @@ def _contributions(observed: _Observed, m: int, level: float) -> ProgramCheck | 
     )
 
 
-def _beyond_bound(
-    observed: _Observed, canaries: Canaries, sums: Mapping[int, RevealedSum], m: int
-) -> tuple[Floats, Floats]:
-    """Return by how much each canary's contributions exceed the bound, and the bound, in units of noise."""
-    group, there = observed.plan.groups[m], sorted(sums)
-    ours = np.flatnonzero((canaries.groups == m) & (canaries.signs != 0))
-    signs = canaries.signs[ours]
-    y, x = np.zeros((2, len(there), len(ours)))
-    for row, index in enumerate(there):
-        y[row] = sums[index].projections[ours]
-        x[row] = sums[index].asked[ours] * group.at(index).clipping_norm
-    root = observed.root(sums)
-    seen, moved = (solve_triangular(root, each, lower=True) for each in (y * signs - x, x))
-    lengths = np.linalg.norm(moved, axis=0)
-    asked = lengths > 0
-    return np.sum(moved * seen, axis=0)[asked] / lengths[asked], lengths[asked]
-
-
-def _turns(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
+def _turns_check(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
     """Check each client's rounds (turns) against the plan's limits and cost, and against log and ledger."""
     of, wrong = f"group {m}", ""
     limits, most = limits_of(observed.plan)[m], 0
@@ -259,11 +244,21 @@ def _turns(observed: _Observed, m: int, level: float) -> ProgramCheck | NotCompu
         return observed.missing(TURNS, of, "")
     densest = [number * limits.separation for number in range(limits.most_turns)]
     for transcript in observed.runs:
-        turns = _asked(transcript, m)
+        members, turns = set(transcript.plan.groups[m].clients), dict[int, list[int]]()
+        for index in sorted({each.round_index for each in transcript.sums}):
+            of_round = [each.clients for each in transcript.sums if each.round_index == index]
+            for client in sorted(members.intersection(set().union(*of_round))):
+                turns.setdefault(client, []).append(index)
         most = max(most, *map(len, turns.values()), 0)
         wrong = wrong or broken_limit(turns, limits.most_turns, limits.separation)
-        wrong = wrong or _dear_turn(turns, limits.taps, densest, observed.plan.num_rounds)
-        wrong = wrong or _unlike_files(transcript, m, turns) or _twice(transcript, m)
+        if not wrong:
+            taken = {tuple(each) for each in turns.values()}
+            cost = {each: moved_by(limits.taps, each, observed.plan.num_rounds) for each in taken}
+            most_planned = moved_by(limits.taps, densest, observed.plan.num_rounds) * (1 + ROUNDING)
+            dear = [client for client, each in turns.items() if cost[tuple(each)] > most_planned]
+            if dear:
+                wrong = f"the turns of client {dear[0]} cost more than the densest that are stated"
+        wrong = wrong or _unlike_log_or_ledger(transcript, m, turns) or _twice(transcript, m)
     return ProgramCheck(
         looked_at=TURNS,
         of=of,
@@ -274,29 +269,7 @@ def _turns(observed: _Observed, m: int, level: float) -> ProgramCheck | NotCompu
     )
 
 
-def _asked(transcript: Transcript, m: int) -> dict[int, list[int]]:
-    """Return the rounds in which each client of a group was asked for an update."""
-    members, turns = set(transcript.plan.groups[m].clients), dict[int, list[int]]()
-    for index in sorted({each.round_index for each in transcript.sums}):
-        of_round = [each.clients for each in transcript.sums if each.round_index == index]
-        for client in sorted(members.intersection(set().union(*of_round))):
-            turns.setdefault(client, []).append(index)
-    return turns
-
-
-def _dear_turn(
-    turns: Mapping[int, Sequence[int]], taps: Sequence[float], densest: Sequence[int], num_rounds: int
-) -> str:
-    """Name a client whose rounds cost more than the most expensive planned schedule; "" if there is none."""
-    cost = {each: moved_by(taps, each, num_rounds) for each in {tuple(each) for each in turns.values()}}
-    stated = moved_by(taps, densest, num_rounds)
-    for client, rounds in turns.items():
-        if cost[tuple(rounds)] > stated * (1 + ROUNDING):
-            return f"the turns of client {client} cost more than the densest that are stated"
-    return ""
-
-
-def _unlike_files(transcript: Transcript, m: int, turns: Mapping[int, Sequence[int]]) -> str:
+def _unlike_log_or_ledger(transcript: Transcript, m: int, turns: Mapping[int, Sequence[int]]) -> str:
     """Name a round for which log or ledger do not list the clients that were asked; return "" if none."""
     summed = {each.round_index for each in transcript.sums if m in each.groups}
     for record in transcript.records:
@@ -324,7 +297,7 @@ def _twice(transcript: Transcript, m: int) -> str:
     return ""
 
 
-def _samples(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
+def _samples_check(observed: _Observed, m: int, level: float) -> ProgramCheck | NotComputed:
     """Check which clients were sampled in each round and run, against the sampling rate and the log."""
     of, group, wrong = f"group {m}", observed.plan.groups[m], ""
     samples, sizes, rates, ours = [], [], [], frozenset(group.clients)

@@ -94,7 +94,11 @@ def law_of_samples(
     first, second = np.triu_indices(len(drawn), k=1)
     shared = (drawn @ drawn.T)[first, second]
     tails = np.ones(len(first))
-    likely = _most_alike(shared, own[first], own[second], group_size)
+    # Exact tests of all pairs are slow: those with the largest overlap for their sizes are tested.
+    mean = own[first] * own[second] / group_size
+    left = (1 - own[first] / group_size) * (group_size - own[second]) / max(1, group_size - 1)
+    overlap = (shared - mean) / np.sqrt(np.maximum(mean * left, 1e-9))
+    likely = np.argsort(-overlap)[:MOST_EXACT]
     tails[likely] = stats.hypergeom.sf(
         shared[likely] - 1, group_size, own[first[likely]], own[second[likely]]
     )
@@ -124,19 +128,6 @@ def law_of_samples(
         would_find_rate=min(1.0, planned + float(far) * spread),
         num_samples=len(drawn),
     )
-
-
-def _most_alike(
-    shared: npt.NDArray[np.float64],
-    first: npt.NDArray[np.float64],
-    second: npt.NDArray[np.float64],
-    group_size: int,
-) -> npt.NDArray[np.intp]:
-    """Choose the pairs of cohorts with the largest overlap, since exact tests of all pairs are slow."""
-    mean = first * second / group_size
-    left = (1 - first / group_size) * (group_size - second) / max(1, group_size - 1)
-    far = (shared - mean) / np.sqrt(np.maximum(mean * left, 1e-9))
-    return np.argsort(-far)[:MOST_EXACT]
 
 
 def upper_tail(hits: int, trials: int, rate: float) -> float:

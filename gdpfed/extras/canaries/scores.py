@@ -21,7 +21,6 @@ from gdpfed.extras.canaries.bounds import Scores
 from gdpfed.extras.canaries.canary import Vectors, parts_of
 from gdpfed.extras.canaries.noise_tests import shrunk_covariance
 from gdpfed.extras.canaries.transcript import RevealedSum, Transcript
-from gdpfed.privacy.group_plan import RoundRange
 from gdpfed.privacy.mechanism_options import taps_of
 from gdpfed.privacy.mechanisms.records.mechanism import records_of
 
@@ -38,26 +37,20 @@ def likelihood_ratio(transcript: Transcript, rounds: int) -> Scores:
     Sums that do not concern a group are left out.
     """
     canaries = transcript.canaries
-    total = np.zeros(len(canaries.clients))
+    total, opposed = np.zeros(len(canaries.clients)), canaries.adjacency == "replace_one"
     for revealed in _up_to(transcript, rounds):
         for group in revealed.groups:
             round_range = transcript.plan.groups[group].at(revealed.round_index)
             ours = canaries.groups == group
-            total[ours] += _log_ratio(revealed, round_range, ours, canaries.adjacency == "replace_one")
+            x = revealed.projections[ours] / round_range.clipping_norm
+            noise = np.maximum(revealed.noise_stddev[ours], LEAST_NOISE) / round_range.clipping_norm
+            variance, rate = noise**2, np.float64(round_range.sampling_rate)
+            with np.errstate(divide="ignore"):
+                drawn, missed = np.log(rate), np.log1p(-rate)
+            present = np.logaddexp(missed, drawn + (2 * x - 1) / (2 * variance))
+            opposite = np.logaddexp(missed, drawn + (-2 * x - 1) / (2 * variance)) if opposed else 0.0
+            total[ours] += present - opposite
     return total
-
-
-def _log_ratio(
-    revealed: RevealedSum, round_range: RoundRange, ours: npt.NDArray[np.bool_], opposed: bool
-) -> Scores:
-    x = revealed.projections[ours] / round_range.clipping_norm
-    variance = (np.maximum(revealed.noise_stddev[ours], LEAST_NOISE) / round_range.clipping_norm) ** 2
-    rate = np.float64(round_range.sampling_rate)
-    with np.errstate(divide="ignore"):
-        drawn, missed = np.log(rate), np.log1p(-rate)
-    present = np.logaddexp(missed, drawn + (2 * x - 1) / (2 * variance))
-    opposite = np.logaddexp(missed, drawn + (-2 * x - 1) / (2 * variance)) if opposed else 0.0
-    return np.asarray(present - opposite)
 
 
 def batch_ratio(transcript: Transcript, rounds: int) -> Scores:

@@ -57,25 +57,19 @@ def accuracy_tables(
 
     Tables of differences follow, where the experiment compares with a row or with a column.
     """
-    return [
-        *_accuracies(experiment, datasets, outcomes),
-        *_differences(experiment, outcomes),
-        *_column_differences(experiment, outcomes),
-    ]
-
-
-def _accuracies(experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome]) -> list[Table]:
-    if not experiment.columns:
-        headings = {(name, ""): dataset_label(name) for name in datasets}
-        return [_table(experiment, experiment.title, headings, outcomes)]
     tables = []
-    for name in datasets:
-        headings = {
-            (name, column): f"{experiment.column_heading} {choice.label}"
-            for column, choice in experiment.columns.items()
-        }
-        tables.append(_table(experiment, f"{experiment.title}, {dataset_label(name)}", headings, outcomes))
-    return tables
+    if experiment.columns:
+        for name in datasets:
+            headings = {
+                (name, column): f"{experiment.column_heading} {choice.label}"
+                for column, choice in experiment.columns.items()
+            }
+            title = f"{experiment.title}, {dataset_label(name)}"
+            tables.append(_table(experiment, title, headings, outcomes))
+    else:
+        headings = {(name, ""): dataset_label(name) for name in datasets}
+        tables.append(_table(experiment, experiment.title, headings, outcomes))
+    return [*tables, *_differences(experiment, outcomes), *_column_differences(experiment, outcomes)]
 
 
 def _differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[Table]:
@@ -141,57 +135,50 @@ def _table(
     for (dataset, column), heading in columns.items():
         headings.append(f"{heading} (%)")
         for row, name in zip(rows, experiment.rows, strict=True):
-            row.append(_cell(by_place[dataset, name, column], footnotes))
+            outcome = by_place[dataset, name, column]
+            if outcome.line is None:
+                row.append(footnotes.mark(outcome.reason or ""))
+            else:
+                partly = "" if len(outcome.finished) == len(outcome.runs) else f" [{len(outcome.finished)}]"
+                row.append(outcome.line.final_result.text() + partly)
         published = [published_accuracy(experiment, dataset, name, column) for name in experiment.rows]
         if any(published):
             headings.append("paper (%)")
             for row, figure in zip(rows, published, strict=True):
                 row.append(ABSENT if figure is None else f"{figure:.2f}")
     if experiment.best_of_columns:
+        # The best mean over columns is too optimistic, as test data select the column.
         headings.append("best")
         for row, name in zip(rows, experiment.rows, strict=True):
-            row.append(_best([by_place[dataset, name, column] for dataset, column in columns]))
-    return Table(title, headings, rows, _note(outcomes, footnotes))
-
-
-def _best(outcomes: Sequence[Outcome]) -> str:
-    """Return a row's best mean test accuracy over columns; too optimistic, as test data select the column."""
-    spreads = [outcome.line.final_result for outcome in outcomes if outcome.line is not None]
-    return max(spreads, key=lambda spread: spread.mean).text() if spreads else ABSENT
-
-
-def _cell(outcome: Outcome, footnotes: Footnotes) -> str:
-    if outcome.line is None:
-        return footnotes.mark(outcome.reason or "")
-    some = "" if len(outcome.finished) == len(outcome.runs) else f" [{len(outcome.finished)}]"
-    return outcome.line.final_result.text() + some
-
-
-def _note(outcomes: Sequence[Outcome], footnotes: Footnotes) -> str:
+            lines = [by_place[dataset, name, column].line for dataset, column in columns]
+            spreads = [line.final_result for line in lines if line is not None]
+            row.append(max(spreads, key=lambda spread: spread.mean).text() if spreads else ABSENT)
     seeds = len(outcomes[0].runs)
-    spread = f", mean ± standard deviation over {seeds} seeds" if seeds > 1 else ", one seed"
+    over = f", mean ± standard deviation over {seeds} seeds" if seeds > 1 else ", one seed"
     partial = any(0 < len(outcome.finished) < len(outcome.runs) for outcome in outcomes)
     some = " [k]: over the k seeds that are finished." if partial else ""
-    return "\n".join(filter(None, [f"Test accuracy after the last round{spread}.{some}", footnotes.text()]))
+    note = filter(None, [f"Test accuracy after the last round{over}.{some}", footnotes.text()])
+    return Table(title, headings, rows, "\n".join(note))
 
 
 def accuracy_figures(experiment: Experiment, outcomes: Sequence[Outcome]) -> Table:
     """Return accuracies as a long table: one row for each data set, row and column of the experiment."""
-    return Table(experiment.title, FIGURE_HEADINGS, [_figures(experiment, each) for each in outcomes])
-
-
-def _figures(experiment: Experiment, outcome: Outcome) -> list[str]:
-    dataset, row, column = outcome.cell.place
-    spread = outcome.line.final_result if outcome.line else None
-    published = published_accuracy(experiment, dataset, row, column)
-    return [
-        *(dataset, row, column),
-        "" if spread is None else f"{spread.mean:.4f}",
-        "" if spread is None or spread.stddev is None else f"{spread.stddev:.4f}",
-        str(len(outcome.finished)),
-        "" if published is None else f"{published:g}",
-        outcome.reason or "",
-    ]
+    rows = []
+    for outcome in outcomes:
+        dataset, row, column = outcome.cell.place
+        spread = outcome.line.final_result if outcome.line else None
+        published = published_accuracy(experiment, dataset, row, column)
+        rows.append(
+            [
+                *(dataset, row, column),
+                "" if spread is None else f"{spread.mean:.4f}",
+                "" if spread is None or spread.stddev is None else f"{spread.stddev:.4f}",
+                str(len(outcome.finished)),
+                "" if published is None else f"{published:g}",
+                outcome.reason or "",
+            ]
+        )
+    return Table(experiment.title, FIGURE_HEADINGS, rows)
 
 
 def accuracy_picture(

@@ -61,9 +61,19 @@ class Ranking:
                 if each.cell.place[::2] == (dataset, setting) and each.cell.row not in open_to_all
             ]
             for seed in sorted({run.seed for each in here for run in each.runs}):
-                ranks = _ranks([(each, found.get((dataset, setting, each.cell.row, seed))) for each in here])
-                if ranks:
-                    by_place[dataset, setting, seed] = ranks
+                tried = [(each, found.get((dataset, setting, each.cell.row, seed))) for each in here]
+                # A missing run may still be trained where its method accepts the setting.
+                if any(entry is None and outcome.reason in (None, NOT_YET) for outcome, entry in tried):
+                    continue
+                scores = [
+                    entry.result if entry and entry.valid and not math.isnan(entry.result) else -math.inf
+                    for _, entry in tried
+                ]
+                if len(scores) < 2 or not any(map(math.isfinite, scores)):
+                    continue
+                ranks = rankdata([-each for each in scores]).tolist()
+                names = (outcome.cell.row for outcome, _ in tried)
+                by_place[dataset, setting, seed] = dict(zip(names, ranks, strict=True))
         return cls(by_place, adversaries_of(outcomes, entries))
 
     @property
@@ -99,31 +109,32 @@ def adversaries_of(outcomes: Sequence[Outcome], entries: Sequence[Entry]) -> Map
     return found
 
 
-def _ranks(tried: Sequence[tuple[Outcome, Entry | None]]) -> Mapping[str, float]:
-    """Rank methods for one data set, setting and seed; {} if a run is still missing, or no run is valid."""
-    if any(entry is None and _may_be_trained(outcome) for outcome, entry in tried):
-        return {}
-    scores = [
-        entry.result if entry is not None and entry.valid and not math.isnan(entry.result) else -math.inf
-        for _, entry in tried
-    ]
-    if len(scores) < 2 or not any(map(math.isfinite, scores)):
-        return {}
-    ranks = rankdata([-each for each in scores]).tolist()
-    return {outcome.cell.row: rank for (outcome, _), rank in zip(tried, ranks, strict=True)}
-
-
-def _may_be_trained(outcome: Outcome) -> bool:
-    """Whether a missing run may still be trained, since its method accepts the setting."""
-    return outcome.reason in (None, NOT_YET)
-
-
 def benchmark_presentation(
     experiment: Experiment, datasets: Sequence[str], outcomes: Sequence[Outcome], entries: Sequence[Entry]
 ) -> Presentation:
     """Make the benchmark's tables, CSV rows and picture of ranks."""
     ranking = Ranking.of(outcomes, entries)
-    tables = [_rank_table(experiment, ranking)] if ranking.by_place else []
+    tables = list[Table]()
+    if ranking.by_place:
+        several = ranking.adversaries if len(ranking.adversaries) > 1 else []
+        settings = {place[:2] for place in ranking.by_place}
+        ranks = [
+            [
+                experiment.rows[method].label,
+                *(ranking.mean(method, against).with_interval(".2f") for against in (None, *several)),
+            ]
+            for method in ranking.methods
+        ]
+        tables.append(
+            Table(
+                f"{experiment.title}: mean rank",
+                (experiment.row_heading, EVERY, *(f"against {each}" for each in several)),
+                ranks,
+                f"1 is the best of {len(ranks)}, over {counted(len(settings), 'setting')}. {INTERVALS} The "
+                "settings are fixed: the interval says nothing of others. A method that refuses a setting "
+                "comes last there.",
+            )
+        )
     for dataset in datasets:
         here = [each for each in entries if each.dataset == dataset]
         if here:
@@ -132,25 +143,8 @@ def benchmark_presentation(
                 _cost_table(experiment, dataset, here),
             ]
     rows = [each.to_row() for each in entries]
-    return Presentation(tables, Table(experiment.title, tuple(SCHEMA), rows), _picture(experiment, ranking))
-
-
-def _rank_table(experiment: Experiment, ranking: Ranking) -> Table:
-    several = ranking.adversaries if len(ranking.adversaries) > 1 else []
-    settings = {place[:2] for place in ranking.by_place}
-    rows = [
-        [
-            experiment.rows[method].label,
-            *(ranking.mean(method, against).with_interval(".2f") for against in (None, *several)),
-        ]
-        for method in ranking.methods
-    ]
-    return Table(
-        f"{experiment.title}: mean rank",
-        (experiment.row_heading, EVERY, *(f"against {each}" for each in several)),
-        rows,
-        f"1 is the best of {len(rows)}, over {counted(len(settings), 'setting')}. {INTERVALS} The settings "
-        "are fixed: the interval says nothing of others. A method that refuses a setting comes last there.",
+    return Presentation(
+        tables, Table(experiment.title, tuple(SCHEMA), rows), _picture_of_ranks(experiment, ranking)
     )
 
 
@@ -162,13 +156,21 @@ def _result_tables(
     for against in dict.fromkeys(adversaries.values()):
         settings = [name for name in experiment.columns if adversaries.get(name) == against]
         footnotes = Footnotes()
-        rows = [
-            [
-                choice.label,
-                *(_result(outcomes, entries, (dataset, row, each), footnotes) for each in settings),
-            ]
-            for row, choice in experiment.rows.items()
-        ]
+        rows = []
+        for row, choice in experiment.rows.items():
+            texts = [choice.label]
+            for setting in settings:
+                place = dataset, row, setting
+                found = [each for each in entries if (each.dataset, each.method, each.setting) == place]
+                if not found:
+                    reason = next(each.reason for each in outcomes if each.cell.place == place)
+                    texts.append(footnotes.mark(reason or NOT_YET))
+                    continue
+                form = MetricDisplay.of(found[0].metric).form
+                refused = sum(not each.valid for each in found)
+                audits = f" [{refused} audits failed]" if refused else ""
+                texts.append(Spread.of([each.result for each in found]).with_interval(form) + audits)
+            rows.append(texts)
         note = [f"{shown.heading[0].upper()}{shown.heading[1:]} after the last round. {INTERVALS}"]
         yield Table(
             f"{dataset_label(dataset)}, against {against}",
@@ -176,19 +178,6 @@ def _result_tables(
             rows,
             "\n".join(filter(None, [*note, footnotes.text()])),
         )
-
-
-def _result(
-    outcomes: Sequence[Outcome], entries: Sequence[Entry], place: tuple[str, str, str], footnotes: Footnotes
-) -> str:
-    found = [each for each in entries if (each.dataset, each.method, each.setting) == place]
-    if not found:
-        reason = next(each.reason for each in outcomes if each.cell.place == place)
-        return footnotes.mark(reason or NOT_YET)
-    form = MetricDisplay.of(found[0].metric).form
-    refused = sum(not each.valid for each in found)
-    audits = f" [{refused} audits failed]" if refused else ""
-    return Spread.of([each.result for each in found]).with_interval(form) + audits
 
 
 def _cost_table(experiment: Experiment, dataset: str, entries: Sequence[Entry]) -> Table:
@@ -227,7 +216,7 @@ def _cost_table(experiment: Experiment, dataset: str, entries: Sequence[Entry]) 
     )
 
 
-def _picture(experiment: Experiment, ranking: Ranking) -> Callable[[Path], None]:
+def _picture_of_ranks(experiment: Experiment, ranking: Ranking) -> Callable[[Path], None]:
     @styled
     def draw(path: Path) -> None:
         methods = ranking.methods

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from conf.load import load
@@ -20,12 +19,11 @@ from gdpfed.extras.experiments.accuracy import megabytes
 from gdpfed.extras.experiments.runs import CellRun
 from gdpfed.files import PUBLIC_MODE, save_whole
 from gdpfed.json_files import read_json
-from gdpfed.learning.data import Dataset, Examples, load_dataset
+from gdpfed.learning.data import load_dataset
 from gdpfed.learning.data.client_partition import client_of_owner
 from gdpfed.learning.labels import METRICS
 from gdpfed.learning.model_folder import read_model
 from gdpfed.learning.models import flatten
-from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import in_own_unit, model_outputs
 from gdpfed.methods import make_method, resolve
 from gdpfed.methods.party_budgets import configured_groups
@@ -135,7 +133,12 @@ def entries_of(runs: Sequence[CellRun], kept_in: Path) -> Iterator[Entry]:
         raise ExperimentError(f"{kept_in} cannot be written: {error.strerror}; name another folder") from None
     for run in runs:
         path, digest = kept_in / f"{run.path.name}.json", _digest(run.path)
-        values = _kept(path)
+        try:
+            values = read_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            values = {}
+        if not isinstance(values, dict):
+            values = {}
         if values.get("files") == digest and values.get("version") == FORMAT_VERSION:
             entry = replace(Entry.from_values(values["entry"]), audit=verdict(run.path))
         else:
@@ -144,14 +147,6 @@ def entries_of(runs: Sequence[CellRun], kept_in: Path) -> Iterator[Entry]:
             save_whole(path, f"{text}\n".encode(), mode=PUBLIC_MODE)
         # Cells of one configuration share a run, as FedAvg's do under all budgets.
         yield replace(entry, dataset=run.cell.dataset, setting=run.cell.column, method=run.cell.row)
-
-
-def _kept(path: Path) -> Mapping[str, Any]:
-    try:
-        values = read_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 def _digest(run: Path) -> str:
@@ -224,7 +219,14 @@ def group_results(config: Config, run: FinishedRun) -> tuple[tuple[float, ...], 
     if task.by_person:
         return (), ""
     data = load_dataset(task.source)
-    examples, clients, which = _owned(task, data)
+    if task.partition == "natural" and data.test_owners is not None:
+        examples, which = data.test, "test"
+        clients = client_of_owner(data, task.num_clients)[data.test_owners]
+    else:
+        examples, which = data.train, "training"
+        clients = np.full(len(data.train), -1, dtype=np.int64)
+        for client in range(task.num_clients):
+            clients[task.client_indices(client)] = client
     metric, shown = METRICS.get(run.metric), MetricDisplay.of(run.metric)
     _, _, model = read_model(run.path)
     theta, loss = flatten(model), task.make_loss()
@@ -239,13 +241,3 @@ def group_results(config: Config, run: FinishedRun) -> tuple[tuple[float, ...], 
         value = metric.of(answers, in_own_unit(own.y, data.target_range))
         results.append(float("nan") if value is None else shown.scaled(value))
     return tuple(results), which
-
-
-def _owned(task: Task, data: Dataset) -> tuple[Examples, npt.NDArray[np.int64], str]:
-    """Return examples with the client that owns each, shape (N,), and the name of their split."""
-    if task.partition == "natural" and data.test_owners is not None:
-        return data.test, client_of_owner(data, task.num_clients)[data.test_owners], "test"
-    owners = np.full(len(data.train), -1, dtype=np.int64)
-    for client in range(task.num_clients):
-        owners[task.client_indices(client)] = client
-    return data.train, owners, "training"

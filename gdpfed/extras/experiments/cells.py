@@ -1,6 +1,5 @@
 """The cells of an experiment's table: one configuration for each data set, row and column."""
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -65,7 +64,12 @@ class Setting:
 
     def changes(self, configs: list[Config]) -> str:
         """Say in words how the cells differ from the paper's setting; return "" if they do not."""
-        parts = [f"`{override}`" for override in self.overrides if _changes_results(override)]
+        parts = []
+        for override in self.overrides:
+            # Neither the path of data nor how a run is carried out changes results.
+            section, _, name = override.partition("=")[0].partition(".")
+            if (section, name) != ("dataset", "path") and name not in CARRYING_OUT.get(section, ()):
+                parts.append(f"`{override}`")
         if self.client_factor != 1:
             clients = _by_dataset(configs, lambda config: config.dataset.num_clients)
             parts.append(f"clients times {self.client_factor:g} ({clients})")
@@ -102,44 +106,39 @@ def cells_of(experiment: Experiment, setting: Setting) -> list[Cell]:
     Raises ConfigError, PrivacyError, ExperimentError: an override that fits no configuration; one line.
     """
     setting.check()
-    return list(_cells(experiment, setting))
-
-
-def _cells(experiment: Experiment, setting: Setting) -> Iterator[Cell]:
+    cells = []
     for dataset in setting.datasets_of(experiment):
         start = (f"dataset={dataset}", *experiment.overrides, *experiment.of_dataset.get(dataset, ()))
         for column_name, column in (experiment.columns or {"": NO_COLUMN}).items():
-            own = (*start, *_delta(experiment, start, column, setting))
+            own = start
+            if experiment.paper_delta:
+                scaled = _overrides(start, NO_COLUMN, column, setting)
+                delta = paper_delta(_configuration(scaled).dataset.num_clients)
+                own = (*start, f"privacy.delta={delta!r}")
             for row_name, row in experiment.rows.items():
                 overrides = _overrides(own, row, column, setting)
                 label = ", ".join(filter(None, [dataset, row.label, column.label]))
-                yield Cell(dataset, row_name, column_name, overrides, _configuration(overrides), label)
+                config = _configuration(overrides)
+                cells.append(Cell(dataset, row_name, column_name, overrides, config, label))
+    return cells
 
 
 def _overrides(start: tuple[str, ...], row: Choice, column: Choice, setting: Setting) -> tuple[str, ...]:
     overrides = (*start, *row.overrides, *column.overrides, *setting.final_overrides)
     for scale in (row.scale, column.scale, setting.final_scale):
-        overrides = (*overrides, *_scaled(overrides, scale))
+        if scale:
+            config = _configuration(overrides)
+            scaled = [
+                f"{key}={_product(key, _value_of_setting(config, key), factor)}"
+                for key, factor in scale.items()
+            ]
+            overrides = (*overrides, *scaled)
     if row.effective_step_of is not None:
-        step = _effective_step(start, row.effective_step_of, column, setting)
+        # The step of another method: the sum over groups of update weight times expected cohort size.
+        reference = Choice(label=row.effective_step_of, overrides=[f"method={row.effective_step_of}"])
+        step = _planned_step(_overrides(start, reference, column, setting))
         overrides = (*overrides, f"method.server_learning_rate={step:.6g}")
     return overrides
-
-
-def _delta(
-    experiment: Experiment, start: tuple[str, ...], column: Choice, setting: Setting
-) -> tuple[str, ...]:
-    """Return privacy.delta=... with the paper's value, or () if the experiment does not use this value."""
-    if not experiment.paper_delta:
-        return ()
-    scaled = _overrides(start, NO_COLUMN, column, setting)
-    return (f"privacy.delta={paper_delta(_configuration(scaled).dataset.num_clients)!r}",)
-
-
-def _effective_step(start: tuple[str, ...], method: str, column: Choice, setting: Setting) -> float:
-    """Return the effective step of a method: sum over groups of update weight times expected cohort size."""
-    reference = Choice(label=method, overrides=[f"method={method}"])
-    return _planned_step(_overrides(start, reference, column, setting))
 
 
 @lru_cache(maxsize=64)
@@ -154,15 +153,7 @@ def _configuration(overrides: tuple[str, ...]) -> Config:
     return resolve(load(overrides))
 
 
-def _scaled(overrides: tuple[str, ...], scale: Mapping[str, Any]) -> list[str]:
-    """Return settings (key=value) whose values are those of ``overrides`` times the factors in ``scale``."""
-    if not scale:
-        return []
-    config = _configuration(overrides)
-    return [f"{key}={_product(key, _value(config, key), factor)}" for key, factor in scale.items()]
-
-
-def _value(config: Config, key: str) -> Any:
+def _value_of_setting(config: Config, key: str) -> Any:
     section, _, name = key.partition(".")
     try:
         return getattr(getattr(config, section), name)
@@ -182,12 +173,6 @@ def _product(key: str, value: Any, factor: Any) -> str:
     if isinstance(value, float):
         return f"{value * factor:.12g}"
     raise ConfigError(f"scale: {key}={value} is not a number that can be multiplied")
-
-
-def _changes_results(override: str) -> bool:
-    """Return whether a setting (key=value) can change results; data paths and execution settings cannot."""
-    section, _, name = override.partition("=")[0].partition(".")
-    return (section, name) != ("dataset", "path") and name not in CARRYING_OUT.get(section, ())
 
 
 def _by_dataset(configs: list[Config], value: Any) -> str:

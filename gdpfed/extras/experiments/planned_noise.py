@@ -1,6 +1,6 @@
 """Compares noise multipliers as published, as found by the paper's search, and as computed by this code."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -58,27 +58,32 @@ class NoiseCell:
 
 def present_noise(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
     """Plan every table cell with every calibration of noise; return tables, numbers and a picture."""
-    planned = [_noise_cell(experiment, cell) for cell in cells]
+    published, planned = experiment.published, []
+    for cell in cells:
+        rdp = _plan_or_reason(cell, "rdp")
+        plans = {
+            AS_PUBLISHED: rdp if isinstance(rdp, str) else as_published(rdp),
+            "rdp": rdp,
+            "pld": _plan_or_reason(cell, "pld"),
+        }
+        printed = published.variances.get(cell.row, {}).get(cell.dataset)
+        magnitude = published.magnitude.get(cell.row, {}).get(cell.dataset)
+        planned.append(NoiseCell(cell, plans, printed, magnitude))
+    figures = []
+    for each in planned:
+        for name, method in each.plans.items():
+            if isinstance(method, str):
+                continue
+            groups = list(enumerate(variances(method)))
+            stated = each.variances or (None,) * len(groups)
+            for (group, variance), figure in zip(groups, stated, strict=True):
+                figures.append(_figure(each.cell, str(group), "sigma^2", name, variance, figure))
+            noise = _noise_magnitude(method)
+            figures.append(_figure(each.cell, "", "Lambda", name, noise, each.magnitude))
     return Presentation(
         tables=[_table(experiment, name, planned) for name in datasets],
-        figures=Table(experiment.title, FIGURE_HEADINGS, [row for each in planned for row in _figures(each)]),
+        figures=Table(experiment.title, FIGURE_HEADINGS, figures),
         draw=partial(_draw, experiment, datasets, planned),
-    )
-
-
-def _noise_cell(experiment: Experiment, cell: Cell) -> NoiseCell:
-    rdp = _plan_or_reason(cell, "rdp")
-    plans = {
-        AS_PUBLISHED: rdp if isinstance(rdp, str) else as_published(rdp),
-        "rdp": rdp,
-        "pld": _plan_or_reason(cell, "pld"),
-    }
-    published = experiment.published
-    return NoiseCell(
-        cell,
-        plans,
-        published.variances.get(cell.row, {}).get(cell.dataset),
-        published.magnitude.get(cell.row, {}).get(cell.dataset),
     )
 
 
@@ -95,23 +100,25 @@ def _table(experiment: Experiment, dataset: str, planned: Sequence[NoiseCell]) -
     labels = [experiment.rows[each.cell.row].label for each in own]
     headings = [experiment.row_heading, "rates q (%)"]
     headings += [f"{quantity} {name}" for quantity in ("sigma²", "Lambda") for name in ("paper", *COLUMNS)]
-    rows = [[label, *_row(each, footnotes)] for label, each in zip(labels, own, strict=True)]
+    rows = []
+    for label, each in zip(labels, own, strict=True):
+        plans = [each.plans[name] for name in COLUMNS]
+        reasons = [plan for plan in plans if isinstance(plan, str)]
+        if reasons:
+            rows.append([label, footnotes.mark(reasons[0]), *[""] * (2 * len(COLUMNS) + 2)])
+            continue
+        sound = [plan for plan in plans if not isinstance(plan, str)]
+        rows.append(
+            [
+                label,
+                _lines([100 * group.sampling_rate for group in sound[0].plan.groups]),
+                _lines(each.variances),
+                *(_lines(variances(plan)) for plan in sound),
+                ABSENT if each.magnitude is None else f"{each.magnitude:.2f}",
+                *(f"{_noise_magnitude(method):.3f}" for method in sound),
+            ]
+        )
     return Table(f"{experiment.title}, {dataset_label(dataset)}", headings, rows, footnotes.text())
-
-
-def _row(planned: NoiseCell, footnotes: Footnotes) -> list[str]:
-    plans = [planned.plans[name] for name in COLUMNS]
-    reasons = [plan for plan in plans if isinstance(plan, str)]
-    if reasons:
-        return [footnotes.mark(reasons[0]), *[""] * (2 * len(COLUMNS) + 2)]
-    sound = [plan for plan in plans if not isinstance(plan, str)]
-    return [
-        _lines([100 * group.sampling_rate for group in sound[0].plan.groups]),
-        _lines(planned.variances),
-        *(_lines(variances(plan)) for plan in sound),
-        ABSENT if planned.magnitude is None else f"{planned.magnitude:.2f}",
-        *(f"{_noise_magnitude(method):.3f}" for method in sound),
-    ]
 
 
 def variances(method: Method) -> list[float]:
@@ -125,17 +132,6 @@ def _noise_magnitude(method: Method) -> float:
 
 def _lines(figures: Sequence[float] | None) -> str:
     return ABSENT if figures is None else "\n".join(f"{figure:.2f}" for figure in figures)
-
-
-def _figures(planned: NoiseCell) -> Iterator[list[str]]:
-    for name, plan in planned.plans.items():
-        if isinstance(plan, str):
-            continue
-        groups = list(enumerate(variances(plan)))
-        published = planned.variances or (None,) * len(groups)
-        for (group, variance), figure in zip(groups, published, strict=True):
-            yield _figure(planned.cell, str(group), "sigma^2", name, variance, figure)
-        yield _figure(planned.cell, "", "Lambda", name, _noise_magnitude(plan), planned.magnitude)
 
 
 def _figure(
@@ -155,7 +151,13 @@ def _draw(experiment: Experiment, datasets: Sequence[str], planned: Sequence[Noi
     panels = new_panels(figure, len(datasets), columns=2, sharey=True)
     for axes, dataset in zip(panels, datasets, strict=True):
         own = [each for each in planned if each.cell.dataset == dataset]
-        kinds = [Dots(name, [_magnitude(each.plans[name]) for each in own]) for name in COLUMNS]
+        kinds = []
+        for name in COLUMNS:
+            plans = [each.plans[name] for each in own]
+            magnitudes = [
+                None if isinstance(plan, str) else Spread.of([_noise_magnitude(plan)]) for plan in plans
+            ]
+            kinds.append(Dots(name, magnitudes))
         printed = [None if each.magnitude is None else Spread.of([each.magnitude]) for each in own]
         if any(printed):
             kinds.append(Dots("paper", printed, hollow=True))
@@ -164,10 +166,6 @@ def _draw(experiment: Experiment, datasets: Sequence[str], planned: Sequence[Noi
         axes.set_xlim(left=0)
     shared_legend(figure, panels)
     save(figure, path)
-
-
-def _magnitude(plan: Method | str) -> Spread | None:
-    return None if isinstance(plan, str) else Spread.of([_noise_magnitude(plan)])
 
 
 def as_published(method: Method) -> Method:

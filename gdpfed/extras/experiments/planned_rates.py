@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from matplotlib.axes import Axes
-
 from gdpfed.errors import ConfigError, PrivacyError
 from gdpfed.extras.experiments.cells import Cell
 from gdpfed.extras.experiments.definitions import Experiment
@@ -40,8 +38,28 @@ Solved = Sequence[tuple[Cell, Rates | str]]
 
 def present_rates(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
     """Solve the paper's Problem 1 (best group sampling rates) for every cell; return tables and a picture."""
-    solved = [(cell, _rates_or_reason(cell)) for cell in cells]
-    rows = [row for cell, rates in solved if not isinstance(rates, str) for row in _figures(cell, rates)]
+    solved, rows = list[tuple[Cell, Rates | str]](), list[list[str]]()
+    for cell in cells:
+        config = cell.config
+        try:
+            groups = configured_groups(config)
+            epsilons = tuple(group.epsilon for group in groups)
+            closed_form = closed_form_sampling_rates(
+                epsilons,
+                tuple(group.size for group in groups),
+                sampling_rate=config.privacy.sampling_rate,
+                delta=configured_delta(config),
+            )
+            rates = group_rates(config, groups, sparsified=GDPFedPlus.sparsified)
+        except (ConfigError, PrivacyError) as error:
+            solved.append((cell, str(error)))
+            continue
+        solved.append((cell, Rates(epsilons, rates, closed_form)))
+        by_group = zip(epsilons, rates, closed_form, strict=True)
+        rows += [
+            [cell.dataset, cell.row, str(index), f"{epsilon:g}", f"{100 * rate:.5f}", f"{100 * expected:.5f}"]
+            for index, (epsilon, rate, expected) in enumerate(by_group)
+        ]
     return Presentation(
         tables=[_table(experiment, name, solved) for name in datasets],
         figures=Table(experiment.title, FIGURE_HEADINGS, rows),
@@ -49,45 +67,19 @@ def present_rates(experiment: Experiment, datasets: Sequence[str], cells: Sequen
     )
 
 
-def _rates_or_reason(cell: Cell) -> Rates | str:
-    config = cell.config
-    try:
-        groups = configured_groups(config)
-        epsilons = tuple(group.epsilon for group in groups)
-        closed_form = closed_form_sampling_rates(
-            epsilons,
-            tuple(group.size for group in groups),
-            sampling_rate=config.privacy.sampling_rate,
-            delta=configured_delta(config),
-        )
-        rates = group_rates(config, groups, sparsified=GDPFedPlus.sparsified)
-    except (ConfigError, PrivacyError) as error:
-        return str(error)
-    return Rates(epsilons, rates, closed_form)
-
-
 def _table(experiment: Experiment, dataset: str, solved: Solved) -> Table:
     footnotes = Footnotes()
     own = [(experiment.rows[cell.row].label, rates) for cell, rates in solved if cell.dataset == dataset]
     groups = max((len(rates.epsilons) for _, rates in own if not isinstance(rates, str)), default=1)
     headings = [experiment.row_heading, "budgets", *(f"q_{index + 1} (%)" for index in range(groups))]
-    rows = [[label, *_row(rates, groups, footnotes)] for label, rates in own]
+    rows = []
+    for label, rates in own:
+        if isinstance(rates, str):
+            rows.append([label, footnotes.mark(rates), *[""] * groups])
+        else:
+            budgets = ", ".join(f"{epsilon:g}" for epsilon in rates.epsilons)
+            rows.append([label, budgets, *(f"{100 * rate:.2f}" for rate in rates.sampling_rates)])
     return Table(f"{experiment.title}, {dataset_label(dataset)}", headings, rows, footnotes.text())
-
-
-def _row(rates: Rates | str, groups: int, footnotes: Footnotes) -> list[str]:
-    if isinstance(rates, str):
-        return [footnotes.mark(rates), *[""] * groups]
-    budgets = ", ".join(f"{epsilon:g}" for epsilon in rates.epsilons)
-    return [budgets, *(f"{100 * rate:.2f}" for rate in rates.sampling_rates)]
-
-
-def _figures(cell: Cell, rates: Rates) -> list[list[str]]:
-    by_group = zip(rates.epsilons, rates.sampling_rates, rates.closed_form, strict=True)
-    return [
-        [cell.dataset, cell.row, str(index), f"{epsilon:g}", f"{100 * rate:.5f}", f"{100 * expected:.5f}"]
-        for index, (epsilon, rate, expected) in enumerate(by_group)
-    ]
 
 
 @styled
@@ -98,22 +90,21 @@ def _draw(datasets: Sequence[str], solved: Solved, path: Path) -> None:
     for axes, dataset in zip(panels, datasets, strict=True):
         own = [rates for cell, rates in solved if cell.dataset == dataset and not isinstance(rates, str)]
         axes.set_title(dataset_label(dataset))
-        _draw_rates(axes, sorted(own, key=lambda rates: rates.epsilons[0]))
+        by_budget = sorted(own, key=lambda rates: rates.epsilons[0])
+        budgets = [rates.epsilons[0] for rates in by_budget]
+        groups = range(len(by_budget[0].epsilons) if by_budget else 0)
+        for index in groups:
+            drawn = [100 * rates.sampling_rates[index] for rates in by_budget]
+            axes.plot(budgets, drawn, label=f"group {index + 1}", **line_style(index))
+        for index in groups:
+            expected = [100 * rates.closed_form[index] for rates in by_budget]
+            label = None if index else "closed form"
+            axes.plot(
+                budgets, expected, "x", color=COLOURS[-1], markersize=7, markeredgewidth=0.8, label=label
+            )
+        axes.set_xlabel("budget of group 1, $\\epsilon_1$")
+        axes.set_ylabel("sampling rate (%)")
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
     shared_legend(figure, panels)
     save(figure, path)
-
-
-def _draw_rates(axes: Axes, solved: Sequence[Rates]) -> None:
-    budgets = [rates.epsilons[0] for rates in solved]
-    groups = range(len(solved[0].epsilons) if solved else 0)
-    for index in groups:
-        by_budget = [100 * rates.sampling_rates[index] for rates in solved]
-        axes.plot(budgets, by_budget, label=f"group {index + 1}", **line_style(index))
-    for index in groups:
-        expected = [100 * rates.closed_form[index] for rates in solved]
-        label = None if index else "closed form"
-        axes.plot(budgets, expected, "x", color=COLOURS[-1], markersize=7, markeredgewidth=0.8, label=label)
-    axes.set_xlabel("budget of group 1, $\\epsilon_1$")
-    axes.set_ylabel("sampling rate (%)")
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.3)

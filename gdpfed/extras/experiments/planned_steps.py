@@ -1,6 +1,6 @@
 """Tables of noise variance per local step, by number of local steps, for plans that protect records."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,9 +48,21 @@ Planned = Sequence[tuple[Cell, StepNoise | str]]
 def present_steps(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
     """Make tables and a picture of the smallest noise within a budget, by number of local steps."""
     planned = [(cell, _noise_or_reason(cell)) for cell in cells]
+    figures = []
+    for cell, noise in planned:
+        if isinstance(noise, str):
+            continue
+        for tau, sigma, each in zip(noise.local_steps, noise.sigmas, noise.noise, strict=True):
+            steps = noise.num_rounds * tau
+            figures.append(
+                [
+                    *(cell.dataset, cell.row, f"{noise.epsilon:g}"),
+                    *(str(tau), str(steps), f"{sigma:.5f}", f"{each:.6f}"),
+                ]
+            )
     return Presentation(
         tables=[_table(experiment, name, planned) for name in datasets],
-        figures=Table(experiment.title, FIGURE_HEADINGS, list(_figures(planned))),
+        figures=Table(experiment.title, FIGURE_HEADINGS, figures),
         draw=partial(_draw, experiment, datasets, planned),
     )
 
@@ -79,30 +91,17 @@ def _table(experiment: Experiment, dataset: str, planned: Planned) -> Table:
     own = [(experiment.rows[cell.row].label, noise) for cell, noise in planned if cell.dataset == dataset]
     grid = next((noise.local_steps for _, noise in own if not isinstance(noise, str)), ())
     headings = [experiment.row_heading, "knee: tau", "sigma", *(f"tau {tau}" for tau in grid)]
-    rows = [[label, *_row(noise, len(grid), footnotes)] for label, noise in own]
+    rows = []
+    for label, noise in own:
+        if isinstance(noise, str):
+            rows.append([label, footnotes.mark(noise), *[""] * (len(grid) + 1)])
+        else:
+            sigma = noise.sigmas[noise.local_steps.index(noise.knee)]
+            rows.append([label, str(noise.knee), f"{sigma:.4f}", *(f"{each:.4f}" for each in noise.noise)])
     note = "\n".join(
         filter(None, ["By tau: sigma^2 / T, the noise for each unit of learning.", footnotes.text()])
     )
     return Table(f"{experiment.title}, {dataset_label(dataset)}", headings, rows, note)
-
-
-def _row(noise: StepNoise | str, columns: int, footnotes: Footnotes) -> list[str]:
-    if isinstance(noise, str):
-        return [footnotes.mark(noise), *[""] * (columns + 1)]
-    sigma = noise.sigmas[noise.local_steps.index(noise.knee)]
-    return [str(noise.knee), f"{sigma:.4f}", *(f"{each:.4f}" for each in noise.noise)]
-
-
-def _figures(planned: Planned) -> Iterator[list[str]]:
-    for cell, noise in planned:
-        if isinstance(noise, str):
-            continue
-        for tau, sigma, each in zip(noise.local_steps, noise.sigmas, noise.noise, strict=True):
-            steps = noise.num_rounds * tau
-            yield [
-                *(cell.dataset, cell.row, f"{noise.epsilon:g}"),
-                *(str(tau), str(steps), f"{sigma:.5f}", f"{each:.6f}"),
-            ]
 
 
 @styled

@@ -81,10 +81,19 @@ def write_experiment(
             draft = directory / f".{name}"
             draw(draft)
             draft.replace(directory / name)
+        parts = [f"# {experiment.title}", *(text.strip() for text in experiment.text)]
+        if changes:
+            parts.append(changes_note(experiment, changes))
+        parts += [table.to_markdown().strip() for table in presentation.tables]
+        parts += [
+            *(f"![{experiment.title}]({name})" for name in (PICTURE_FILE, *presentation.more)),
+            f"Made with `{command}`; the configuration of every cell is in [{CELLS_FILE}]({CELLS_FILE}), the "
+            f"figures to compute with are in [{FIGURES_FILE}]({FIGURES_FILE}).",
+        ]
         texts = {
             FIGURES_FILE: presentation.figures.to_csv(),
             CELLS_FILE: yaml.safe_dump(list(cells), sort_keys=False, allow_unicode=True),
-            TABLE_FILE: _markdown(experiment, presentation, changes, command),
+            TABLE_FILE: "\n\n".join(parts) + "\n",
         }
         for name, text in texts.items():
             save_whole(directory / name, text.encode(), mode=PUBLIC_MODE)
@@ -92,19 +101,6 @@ def write_experiment(
         raise ExperimentError(
             f"{directory} cannot be written: {error.strerror}; name another --output"
         ) from None
-
-
-def _markdown(experiment: Experiment, presentation: Presentation, changes: str, command: str) -> str:
-    parts = [f"# {experiment.title}", *(text.strip() for text in experiment.text)]
-    if changes:
-        parts.append(changes_note(experiment, changes))
-    parts += [table.to_markdown().strip() for table in presentation.tables]
-    parts += [
-        *(f"![{experiment.title}]({name})" for name in (PICTURE_FILE, *presentation.more)),
-        f"Made with `{command}`; the configuration of every cell is in [{CELLS_FILE}]({CELLS_FILE}), the "
-        f"figures to compute with are in [{FIGURES_FILE}]({FIGURES_FILE}).",
-    ]
-    return "\n\n".join(parts) + "\n"
 
 
 def changes_note(experiment: Experiment, changes: str) -> str:

@@ -2,13 +2,9 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gdpfed.cli.command import Command, add_overrides, add_sweep, make_console
 from gdpfed.decimal_numbers import decimal_number, whole_number
-
-if TYPE_CHECKING:
-    from gdpfed.report.console import Table
 
 OUTPUT = Path("runs/reproduce")
 EXAMPLES = """\
@@ -40,12 +36,23 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     from gdpfed.extras.experiments.cells import Setting
-    from gdpfed.extras.experiments.definitions import load_experiment
+    from gdpfed.extras.experiments.definitions import experiments, load_experiment
     from gdpfed.extras.experiments.reproduction import Reproduction, reproduce
     from gdpfed.extras.experiments.run_training import chosen_launch
 
     if options.list or options.experiment is None:
-        make_console().print(_list().to_rich())
+        from gdpfed.report.console import Table
+
+        rows = [
+            [
+                each.name,
+                each.title.partition(": ")[2] or each.title,
+                "trained" if each.trained else "computed",
+                ", ".join(each.datasets),
+            ]
+            for each in map(load_experiment, experiments())
+        ]
+        make_console().print(Table("Experiments", ("name", "shows", "by", "data sets"), rows).to_rich())
         return 0
     output = (options.output or OUTPUT).absolute()
     launch, overrides = chosen_launch(options.overrides, options.jobs, output)
@@ -55,11 +62,11 @@ def _execute(options: argparse.Namespace) -> int:
         num_rounds=options.rounds,
         client_factor=options.scale,
     )
-    added, rows = (tuple(filter(None, names.split(","))) for names in (options.add, options.rows))
+    added, chosen = (tuple(filter(None, names.split(","))) for names in (options.add, options.rows))
     request = Reproduction(
         experiment=load_experiment(options.experiment)
         .with_methods(added)
-        .with_rows((*rows, *added) if rows else ()),
+        .with_rows((*chosen, *added) if chosen else ()),
         setting=setting,
         num_seeds=options.seeds,
         output=output,
@@ -67,23 +74,6 @@ def _execute(options: argparse.Namespace) -> int:
         launch=launch,
     )
     return 0 if reproduce(request, make_console()) else 1
-
-
-def _list() -> "Table":
-    from gdpfed.extras.experiments.definitions import experiments, load_experiment
-    from gdpfed.report.console import Table
-
-    chosen = [load_experiment(name) for name in experiments()]
-    rows = [
-        [
-            each.name,
-            each.title.partition(": ")[2] or each.title,
-            "trained" if each.trained else "computed",
-            ", ".join(each.datasets),
-        ]
-        for each in chosen
-    ]
-    return Table("Experiments", ("name", "shows", "by", "data sets"), rows)
 
 
 COMMAND = Command(

@@ -87,39 +87,32 @@ def reproduce(request: Reproduction, console: Console, trainer: Trainer = SIMULA
     request.check()
     cells = cells_of(request.experiment, request.setting)
     with lock_output(request.output):
-        if request.experiment.trained:
-            return _train(request, cells, console, trainer)
-        _compute(request, cells, console)
-        return True
-
-
-def _compute(request: Reproduction, cells: Sequence[Cell], console: Console) -> None:
-    with console.status(f"planning {len(cells)} cells ..."):
-        presentation = PLANNED.get(request.experiment.quantity)(request.experiment, request.datasets, cells)
-    _write(request, cells, presentation, [planned_entry(cell) for cell in cells], console)
-
-
-def _train(request: Reproduction, cells: Sequence[Cell], console: Console, trainer: Trainer) -> bool:
-    cell_runs = runs_of(cells, request.num_seeds, request.output)
-    runs = distinct(cell_runs)
-    try:
-        errors, before = train_missing(
-            runs, trainer, request.launch, console, request.command, request.output
-        )
-    except KeyboardInterrupt:
-        if any(run.finished for run in runs):
-            _write_outcomes(request, outcomes_of(cells, cell_runs, {}), console)
-        raise
-    outcomes = outcomes_of(cells, cell_runs, errors)
-    if not any(outcome.finished for outcome in outcomes):
-        error = next(iter(errors.values()))
-        if isinstance(error, InputError):
-            raise ExperimentError(f"{request.experiment.name} has no run that can start: {error}")
-        raise error
-    _write_outcomes(request, outcomes, console)
-    if before:
-        console.print(before, soft_wrap=True)
-    return not errors
+        if not request.experiment.trained:
+            with console.status(f"planning {len(cells)} cells ..."):
+                plan = PLANNED.get(request.experiment.quantity)
+                presentation = plan(request.experiment, request.datasets, cells)
+            _write(request, cells, presentation, [planned_entry(cell) for cell in cells], console)
+            return True
+        cell_runs = runs_of(cells, request.num_seeds, request.output)
+        runs = distinct(cell_runs)
+        try:
+            errors, before = train_missing(
+                runs, trainer, request.launch, console, request.command, request.output
+            )
+        except KeyboardInterrupt:
+            if any(run.finished for run in runs):
+                _write_outcomes(request, outcomes_of(cells, cell_runs, {}), console)
+            raise
+        outcomes = outcomes_of(cells, cell_runs, errors)
+        if not any(outcome.finished for outcome in outcomes):
+            error = next(iter(errors.values()))
+            if isinstance(error, InputError):
+                raise ExperimentError(f"{request.experiment.name} has no run that can start: {error}")
+            raise error
+        _write_outcomes(request, outcomes, console)
+        if before:
+            console.print(before, soft_wrap=True)
+        return not errors
 
 
 def _write_outcomes(request: Reproduction, outcomes: Sequence[Outcome], console: Console) -> None:
@@ -133,23 +126,16 @@ def presentation_of(request: Reproduction, outcomes: Sequence[Outcome], console:
 
     Raises ReportError, AuditError, LearningError: a benchmark cannot read a run or its data.
     """
-    show = _benchmark if request.experiment.quantity == BENCHMARK else _accuracy
-    return show(request, outcomes, console)
-
-
-def _benchmark(request: Reproduction, outcomes: Sequence[Outcome], console: Console) -> Presentation:
-    # What audits and evaluates a run: tables of accuracies do without.
-    from gdpfed.extras.experiments.benchmark import benchmark_presentation
-    from gdpfed.extras.experiments.benchmark_entries import entries_of
-
-    runs = [run for outcome in outcomes for run in outcome.runs if run.finished]
-    measured = entries_of(runs, request.directory / ENTRIES)
-    entries = list(track(measured, "audit", total=len(runs), console=console))
-    return benchmark_presentation(request.experiment, request.datasets, outcomes, entries)
-
-
-def _accuracy(request: Reproduction, outcomes: Sequence[Outcome], console: Console) -> Presentation:
     experiment, datasets = request.experiment, request.datasets
+    if experiment.quantity == BENCHMARK:
+        # What audits and evaluates a run: tables of accuracies do without.
+        from gdpfed.extras.experiments.benchmark import benchmark_presentation
+        from gdpfed.extras.experiments.benchmark_entries import entries_of
+
+        runs = [run for outcome in outcomes for run in outcome.runs if run.finished]
+        measured = entries_of(runs, request.directory / ENTRIES)
+        entries = list(track(measured, "audit", total=len(runs), console=console))
+        return benchmark_presentation(experiment, datasets, outcomes, entries)
     traffic = {TRAFFIC_FILE: partial(traffic_picture, experiment, datasets, outcomes)}
     return Presentation(
         tables=accuracy_tables(experiment, datasets, outcomes),

@@ -6,7 +6,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -95,7 +95,14 @@ def train_missing(
     try:
         with TrainingProgress(console, runs) as progress:
             loaded = _load_data([*filter(known.knows, finished), *missing], trainer)
-            said = _finished_before(len(finished), len(runs), known.compared(finished, loaded))
+            num_compared, said = known.compared(finished, loaded), ""
+            if finished:
+                unchecked = len(finished) - num_compared
+                data = f", nor are the data of {unchecked} of them" if unchecked > 0 else ""
+                said = (
+                    f"{len(finished)} of {len(runs)} runs were finished before and are shown as they are; "
+                    f"code of packages is not compared{data}"
+                )
             known.keep(missing, loaded)
             errors: Errors = {}
             for run in missing:
@@ -109,17 +116,6 @@ def train_missing(
         raise KeyboardInterrupt(
             f"interrupted after {ended} of {len(runs)} runs; the same command continues: {command}"
         ) from None
-
-
-def _finished_before(number: int, num_runs: int, num_compared: int) -> str:
-    """Say how many runs finished earlier, and how many of these have unchecked data; "" if none finished."""
-    if not number:
-        return ""
-    data = f", nor are the data of {number - num_compared} of them" if num_compared < number else ""
-    return (
-        f"{number} of {num_runs} runs were finished before and are shown as they are; code of packages is "
-        f"not compared{data}"
-    )
 
 
 def chosen_launch(overrides: Sequence[str], num_jobs: int | None, output: Path) -> tuple[Launch, list[str]]:
@@ -172,9 +168,17 @@ class Processes:
         the only one counts as failed.
         """
         num_jobs = min(self.num_jobs or self._default(len(runs)), len(runs))
-        if num_jobs == 1:
-            return _train_one_by_one(runs, train, progress)
         errors: Errors = {}
+        if num_jobs == 1:
+            # In this process, on all cores.
+            for run in runs:
+                progress.started(run)
+                try:
+                    train(run.to_train(), observe=partial(_update_progress, progress, run))
+                except GDPFedError as error:
+                    errors[run.path] = _named(run, error)
+                progress.done(run, errors.get(run.path))
+            return errors
         waiting = deque(runs)
         while waiting:
             interrupted = _train_until_killed(waiting, train, progress, num_jobs, errors)
@@ -254,20 +258,7 @@ def _watched(runs: Sequence[Run], progress: TrainingProgress) -> Iterator[None]:
         progress.look(runs)
 
 
-def _train_one_by_one(runs: Iterable[Run], train: Train, progress: TrainingProgress) -> Errors:
-    """Train the runs in this process on all cores; return the errors of failed runs."""
-    errors: Errors = {}
-    for run in runs:
-        progress.started(run)
-        try:
-            train(run.to_train(), observe=partial(_show, progress, run))
-        except GDPFedError as error:
-            errors[run.path] = _named(run, error)
-        progress.done(run, errors.get(run.path))
-    return errors
-
-
-def _show(progress: TrainingProgress, run: Run, record: RoundLogEntry) -> None:
+def _update_progress(progress: TrainingProgress, run: Run, record: RoundLogEntry) -> None:
     progress.update(run)
 
 

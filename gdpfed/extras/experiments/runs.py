@@ -103,14 +103,13 @@ class CellRun(Run):
 
 def runs_of(cells: Iterable[Cell], num_seeds: int, output: Path) -> list[CellRun]:
     """Return a run for each cell and seed, ordered by seed, so that a first table is ready early."""
-    chosen = list(cells)
-    return [_run(cell, seed, output) for seed in range(num_seeds) for cell in chosen]
-
-
-def _run(cell: Cell, seed: int, output: Path) -> CellRun:
-    config = replace(cell.config, run=replace(cell.config.run, seed=seed))
-    label, path = f"{cell.label}, seed {seed}", output / RUNS_DIRECTORY / run_name(config)
-    return CellRun(label, config, path, cell)
+    chosen, runs = list(cells), []
+    for seed in range(num_seeds):
+        for cell in chosen:
+            config = replace(cell.config, run=replace(cell.config.run, seed=seed))
+            path = output / RUNS_DIRECTORY / run_name(config)
+            runs.append(CellRun(f"{cell.label}, seed {seed}", config, path, cell))
+    return runs
 
 
 def run_name(config: Config, differing: Sequence[str] = ()) -> str:
@@ -157,15 +156,15 @@ def outcomes_of(
 
     Raises ReportError: a damaged run; names its directory.
     """
-    return [_outcome(cell, tuple(run for run in runs if run.cell is cell), errors) for cell in cells]
-
-
-def _outcome(cell: Cell, runs: tuple[CellRun, ...], errors: Mapping[Path, GDPFedError]) -> Outcome:
-    finished = tuple(read_run(run.path) for run in runs if run.finished)
-    reason = (
-        None if finished else next((str(errors[run.path]) for run in runs if run.path in errors), NOT_YET)
-    )
-    return Outcome(cell, runs, finished, reason)
+    outcomes = []
+    for cell in cells:
+        own = tuple(run for run in runs if run.cell is cell)
+        finished = tuple(read_run(run.path) for run in own if run.finished)
+        reason = None
+        if not finished:
+            reason = next((str(errors[run.path]) for run in own if run.path in errors), NOT_YET)
+        outcomes.append(Outcome(cell, own, finished, reason))
+    return outcomes
 
 
 def lock_output(output: Path) -> AbstractContextManager[object]:

@@ -38,7 +38,19 @@ def sweep(
         KeyboardInterrupt: with a line that says how to continue.
     """
     launch, others = chosen_launch(overrides, num_jobs, output)
-    runs = _runs(others, output)
+    for override in others:
+        if override.partition("=")[0] in OF_EVERY_RUN:
+            raise ExperimentError(
+                f"'{override}' belongs to one run, and a sweep has several runs: leave it out"
+            )
+    by_settings: dict[str, Run] = {}
+    for job in jobs_of(others):
+        config = resolve(load(job.overrides))
+        label = " ".join(job.differing) or config.method.name
+        run = Run(label, config, output / run_name(config, job.differing))
+        # Two whose results follow from the same would count as two seeds.
+        by_settings.setdefault(run_name(config), run)
+    runs = list(by_settings.values())
     with lock_output(output):
         errors, before = train_missing(runs, trainer, launch, console, command, output)
     finished = [read_run(run.path) for run in runs if run.finished]
@@ -55,19 +67,3 @@ def sweep(
         console.print(before, soft_wrap=True)
     console.print(f"The runs are in {output}, as 'gdpfed report {output}' shows them", soft_wrap=True)
     return not errors
-
-
-def _runs(overrides: Sequence[str], output: Path) -> list[Run]:
-    for override in overrides:
-        if override.partition("=")[0] in OF_EVERY_RUN:
-            raise ExperimentError(
-                f"'{override}' belongs to one run, and a sweep has several runs: leave it out"
-            )
-    runs: dict[str, Run] = {}
-    for job in jobs_of(overrides):
-        config = resolve(load(job.overrides))
-        label = " ".join(job.differing) or config.method.name
-        run = Run(label, config, output / run_name(config, job.differing))
-        # Two whose results follow from the same would count as two seeds.
-        runs.setdefault(run_name(config), run)
-    return list(runs.values())

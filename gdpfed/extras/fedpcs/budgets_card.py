@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from gdpfed.extras.fedpcs.client_budgets import ClientBudgets
 from gdpfed.extras.fedpcs.own_spending import OwnSpending, planned_spending
 from gdpfed.privacy.mechanism_options import sampling_rule
 from gdpfed.privacy.mechanisms.sampled.report import ClientReport
@@ -41,7 +40,44 @@ class BudgetsReport(ClientReport):
     """Writes the model card's privacy promise for plans in which clients choose their budgets."""
 
     def promise(self, subject: CardSubject) -> list[str]:
-        return _promise(subject.plan, planned_spending(subject.plan), subject.against_server[0])
+        plan, spending = subject.plan, planned_spending(subject.plan)
+        against_server = subject.against_server[0]
+        whose, otherwise = IN_WORDS[plan.unit, plan.adjacency]
+        mechanism, sampling = plan.made_by(OwnSpending), list[str]()
+        if mechanism.rule is not None:
+            if mechanism.rule == "delta":
+                what = "the noised gradients that clients released when they were last asked, each read alone"
+            else:
+                what = (
+                    "how many records of each class clients have, which every client released once, before "
+                    f"the first round, at {mechanism.counts_rho:g} zCDP: under noise of standard deviation "
+                    f"{mechanism.counts_noise:.4g} in every count. That is in every total, also of who was "
+                    "never asked"
+                )
+            sampling = [f"Who was asked follows from {what}.", ""]
+        quantiles = {"least": 0.0, "median": 0.5, "most": 1.0}
+        rows = [(name, *spending.most_spent(each, plan.delta)) for name, each in quantiles.items()]
+        return [
+            f"Take {whose}. Whoever sees the models of this run, or every single message, can hardly tell "
+            f"them from those that came out if {otherwise}: the probability of "
+            "anything they might conclude changes at most by the factor exp(epsilon), up to "
+            f"delta = {plan.delta:.3g}. That is {plan.unit}-level differential privacy "
+            f"({plan.adjacency.replace('_', ' ')}). Every client has an epsilon of its own, "
+            f"{spending.made_of}:",
+            "",
+            f"| client | {spending.spent_in} if it is asked as often as it may be | epsilon |",
+            "|---|---|---|",
+            *(f"| {name} | {spent} | {epsilon:.4g} |" for name, spent, epsilon in rows),
+            "",
+            *sampling,
+            f"In this run the client that spent most has epsilon {against_server:.4g}, counted over the "
+            "rounds that it took part in. Every client added its noise itself, so the figures hold against "
+            "everybody. `rewards.json` says what each has earned, and no money moves. `gdpfed audit` "
+            "computes the totals a second time.",
+            "",
+            "Accuracy here measures spending as well: with more budget there is less noise, however clients "
+            "are sampled.",
+        ]
 
     def not_covered(self, subject: CardSubject) -> list[str]:
         plan = subject.plan
@@ -51,54 +87,3 @@ class BudgetsReport(ClientReport):
     def warnings(self, plan: PrivacyPlan) -> Iterator[str]:
         """Yield no warnings, since each client's noise follows only from the budget that the client chose."""
         yield from ()
-
-
-def _promise(plan: PrivacyPlan, spending: ClientBudgets, against_server: float) -> list[str]:
-    whose, otherwise = IN_WORDS[plan.unit, plan.adjacency]
-    return [
-        f"Take {whose}. Whoever sees the models of this run, or every single message, can hardly tell them "
-        f"from those that came out if {otherwise}: the probability of "
-        "anything they might conclude changes at most by the factor exp(epsilon), up to "
-        f"delta = {plan.delta:.3g}. That is {plan.unit}-level differential privacy "
-        f"({plan.adjacency.replace('_', ' ')}). Every client has an epsilon of its own, "
-        f"{spending.made_of}:",
-        "",
-        *_totals(spending, plan.delta),
-        "",
-        *_released(plan),
-        f"In this run the client that spent most has epsilon {against_server:.4g}, counted over the rounds "
-        "that it took part in. Every client added its noise itself, so the figures hold against everybody. "
-        "`rewards.json` says what each has earned, and no money moves. `gdpfed audit` computes the totals a "
-        "second time.",
-        "",
-        "Accuracy here measures spending as well: with more budget there is less noise, however clients are "
-        "sampled.",
-    ]
-
-
-def _released(plan: PrivacyPlan) -> list[str]:
-    """Return lines that say which released values decide who is sampled; an empty list if none do."""
-    mechanism = plan.made_by(OwnSpending)
-    if mechanism.rule is None:
-        return []
-    if mechanism.rule == "delta":
-        what = "the noised gradients that clients released when they were last asked, each read alone"
-    else:
-        what = (
-            "how many records of each class clients have, which every client released once, before the "
-            f"first round, at {mechanism.counts_rho:g} zCDP: under noise of standard deviation "
-            f"{mechanism.counts_noise:.4g} in every count. That is in every total, also of who was never "
-            "asked"
-        )
-    return [f"Who was asked follows from {what}.", ""]
-
-
-def _totals(spending: ClientBudgets, delta: float) -> list[str]:
-    """Return a Markdown table of how much clients can spend at most, by quantile."""
-    quantiles = {"least": 0.0, "median": 0.5, "most": 1.0}
-    rows = [(name, *spending.most_spent(each, delta)) for name, each in quantiles.items()]
-    return [
-        f"| client | {spending.spent_in} if it is asked as often as it may be | epsilon |",
-        "|---|---|---|",
-        *(f"| {name} | {spent} | {epsilon:.4g} |" for name, spent, epsilon in rows),
-    ]

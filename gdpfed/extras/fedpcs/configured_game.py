@@ -123,13 +123,20 @@ def spending_of(config: Config, found: Equilibrium, declared: Declared) -> Clien
     first = np.tile(budgets[0], (len(budgets), 1))
     uniform = np.full_like(budgets, 1 / budgets.shape[1])
     if method.client_sampling == "unbiased":
-        return _unbiased(config, own, declared, common)
+        return _least_noise_budgets(config, own, declared, common)
     if method.client_sampling in RULES:
         rule, counts_rho = method.client_sampling, method.counts_rho or 0.0
         # Fed-CBS draws K clients one after the other, DELTA each on its own.
         draws = "without_replacement" if rule == "fed_cbs" else "poisson"
         common |= {"rule": rule, "counts_rho": counts_rho, "draws": draws}
-        _refuse_expensive_counts(config, own, counts_rho)
+        totals = own.expected_totals()
+        client = int(totals.argmin())
+        if method.spending == "equal" and counts_rho >= totals[client]:
+            raise ConfigError(
+                f"method.counts_rho={counts_rho:g} is no less than the {totals[client]:.4g} zCDP that client "
+                f"{client} spends in the game, from which method.spending=equal subtracts it: lower it, or "
+                "raise method.budget_scale"
+            )
     by_first = method.client_sampling == "first_budgets"
     chances = first / first.sum(axis=1, keepdims=True) if by_first else uniform
     if method.spending == "equal":
@@ -149,19 +156,7 @@ def _equal(own: ClientBudgets, chances: Floats, common: dict[str, Any]) -> Clien
     return ClientBudgets(budgets=np.tile(level, (len(own.budgets), 1)), draw_probabilities=chances, **common)
 
 
-def _refuse_expensive_counts(config: Config, own: ClientBudgets, counts_rho: float) -> None:
-    """Raise ConfigError if class counts cost a client its whole budget under method.spending=equal."""
-    totals = own.expected_totals()
-    client = int(totals.argmin())
-    if config.method.spending == "equal" and counts_rho >= totals[client]:
-        raise ConfigError(
-            f"method.counts_rho={counts_rho:g} is no less than the {totals[client]:.4g} zCDP that client "
-            f"{client} spends in the game, from which method.spending=equal subtracts it: lower it, or raise "
-            "method.budget_scale"
-        )
-
-
-def _unbiased(
+def _least_noise_budgets(
     config: Config, own: ClientBudgets, declared: Declared, common: dict[str, Any]
 ) -> ClientBudgets:
     """Return budgets with the draw probabilities that give the least noise under unbiased weights.

@@ -100,10 +100,26 @@ class FedPCS(ConfiguredMethod):
 
     @classmethod
     def _planned(cls, config: Config) -> tuple[PrivacyPlan, Equilibrium, Declared]:
-        _refuse_other_budgets(config)
+        privacy, method = config.privacy, config.method
+        if privacy.budgets == CLIENTS or privacy.budgets_of == "records":
+            raise ConfigError(
+                f"privacy.budgets={privacy.budgets} of {privacy.budgets_of} do not go with method=fedpcs, in "
+                "which the game says what clients spend: leave them out, and set method.budget_scale or "
+                "method.highest_budget"
+            )
+        most, rounds = method.max_participations, config.run.num_rounds
+        if most is not None and most > rounds:
+            raise ConfigError(
+                f"method.max_participations={most} is above run.num_rounds={rounds}: leave it out"
+            )
+        check_rewards(config)
         refuse_unfit_rule(config)
         local, adjacency = local_work(config), adjacency_of(config)
-        declared = Declared.of(config, dimension=_dimension(config), distance=DISTANCES[adjacency])
+        dimension = 1
+        if method.client_sampling == "unbiased" or (method.reward == BEST and not method.accuracy_scale):
+            # Only then does the plan depend on the number of the model's parameters.
+            dimension = configured_dimension(config)
+        declared = Declared.of(config, dimension=dimension, distance=DISTANCES[adjacency])
         found = answered(config) if plays_with_nodes(config) else played(config, declared)
         plan = spending_plan(
             paid_by(config, spending_of(config, found, declared)),
@@ -290,29 +306,3 @@ class FedPCS(ConfiguredMethod):
         if self.config.method.weights in OVER_MEMBERS:
             scale /= weights[list(released.members)].sum()
         return np.asarray(self.server_learning_rate * scale * np.asarray(released.total))
-
-
-def _refuse_other_budgets(config: Config) -> None:
-    """Raise ConfigError or GameError if settings of budgets, participations or rewards do not fit the game.
-
-    Raises ConfigError, GameError: one line.
-    """
-    privacy = config.privacy
-    if privacy.budgets == CLIENTS or privacy.budgets_of == "records":
-        raise ConfigError(
-            f"privacy.budgets={privacy.budgets} of {privacy.budgets_of} do not go with method=fedpcs, in "
-            "which the game says what clients spend: leave them out, and set method.budget_scale or "
-            "method.highest_budget"
-        )
-    most, rounds = config.method.max_participations, config.run.num_rounds
-    if most is not None and most > rounds:
-        raise ConfigError(f"method.max_participations={most} is above run.num_rounds={rounds}: leave it out")
-    check_rewards(config)
-
-
-def _dimension(config: Config) -> int:
-    """Return the number of model parameters if the plan depends on it, else 1."""
-    method = config.method
-    if method.client_sampling != "unbiased" and (method.reward != BEST or method.accuracy_scale):
-        return 1
-    return configured_dimension(config)

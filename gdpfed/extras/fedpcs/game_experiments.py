@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from gdpfed.errors import InputError
 from gdpfed.extras.experiments.cells import Cell
@@ -14,7 +13,6 @@ from gdpfed.extras.experiments.definitions import Experiment
 from gdpfed.extras.experiments.presentation import Footnotes, Presentation
 from gdpfed.extras.fedpcs.fedpcs import FedPCS
 from gdpfed.extras.fedpcs.game.mean_field import TOLERANCE, spent_in_round
-from gdpfed.extras.fedpcs.game.posted_price import Welfare
 from gdpfed.extras.fedpcs.game.server_cost import ServerCost
 from gdpfed.methods import make_method
 from gdpfed.report.console import Table
@@ -31,53 +29,44 @@ def draw_game(method: FedPCS, path: Path) -> None:
     welfare = method.equilibrium.welfare()
     figure = new_figure(9.0 if welfare else 6.4, 2.9)
     panels = new_panels(figure, 3 if welfare else 2, columns=3)
-    _draw_paths(method, panels[0])
-    _draw_convergence(method, panels[1])
+
+    # The budgets of at most a hundred clients over the rounds, and the mean of all clients.
+    budgets, paths = method.spending.budgets, panels[0]
+    rounds = np.arange(1, len(budgets) + 1)
+    order = np.argsort(budgets[0], kind="stable")
+    shown = order[np.unique(np.linspace(0, len(order) - 1, MOST_PATHS).astype(int))]
+    paths.plot(rounds, budgets[:, shown], color="#888888", linewidth=0.7, alpha=PATH_OPACITY)
+    paths.plot([], [], color="#888888", linewidth=0.7, label="one client")
+    style = line_style(0) | {"markevery": markers_every(len(rounds))}
+    paths.plot(rounds, budgets.mean(axis=1), label="mean of all", **style)
+    paths.set_xlabel("round")
+    paths.set_ylabel("zCDP of a round")
+
+    convergence = panels[1]
+    changes = np.abs(np.diff(method.equilibrium.announced, axis=0)).max(axis=1)
+    style = line_style(1) | {"markevery": markers_every(len(changes))}
+    # A mean that stays exactly has no place on a logarithmic axis.
+    drawn = np.maximum(changes, 1e-12)
+    convergence.plot(np.arange(1, len(changes) + 1), drawn, label="change of the mean", **style)
+    convergence.axhline(TOLERANCE, color="#888888", linestyle=":", label="it stays")
+    convergence.set_yscale("log")
+    convergence.set_xlabel("announcement")
+    convergence.set_ylabel("largest change of a round's mean")
+
     if welfare:
-        _draw_welfare(welfare, panels[2])
+        curves = {
+            "welfare of the game": [each.played for each in welfare],
+            "of a posted price": [each.attainable for each in welfare],
+        }
+        for index, (label, values) in enumerate(curves.items()):
+            style = line_style(2 + index) | {"markevery": markers_every(len(welfare))}
+            panels[2].plot(np.arange(1, len(welfare) + 1), values, label=label, **style)
+        panels[2].set_xlabel("round")
+        panels[2].set_ylabel("welfare of a round")
     for axes in panels:
         axes.grid(alpha=0.3)
     shared_legend(figure, panels)
     save(figure, path)
-
-
-def _draw_paths(method: FedPCS, axes: Axes) -> None:
-    """Draw the budgets of at most a hundred clients over the rounds, and the mean of all clients."""
-    budgets = method.spending.budgets
-    rounds = np.arange(1, len(budgets) + 1)
-    order = np.argsort(budgets[0], kind="stable")
-    shown = order[np.unique(np.linspace(0, len(order) - 1, MOST_PATHS).astype(int))]
-    axes.plot(rounds, budgets[:, shown], color="#888888", linewidth=0.7, alpha=PATH_OPACITY)
-    axes.plot([], [], color="#888888", linewidth=0.7, label="one client")
-    style = line_style(0) | {"markevery": markers_every(len(rounds))}
-    axes.plot(rounds, budgets.mean(axis=1), label="mean of all", **style)
-    axes.set_xlabel("round")
-    axes.set_ylabel("zCDP of a round")
-
-
-def _draw_convergence(method: FedPCS, axes: Axes) -> None:
-    changes = np.abs(np.diff(method.equilibrium.announced, axis=0)).max(axis=1)
-    style = line_style(1) | {"markevery": markers_every(len(changes))}
-    # A mean that stays exactly has no place on a logarithmic axis.
-    axes.plot(np.arange(1, len(changes) + 1), np.maximum(changes, 1e-12), label="change of the mean", **style)
-    axes.axhline(TOLERANCE, color="#888888", linestyle=":", label="it stays")
-    axes.set_yscale("log")
-    axes.set_xlabel("announcement")
-    axes.set_ylabel("largest change of a round's mean")
-
-
-def _draw_welfare(found: Sequence[Welfare], axes: Axes) -> None:
-    rounds = np.arange(1, len(found) + 1)
-    for index, (label, values) in enumerate(
-        (
-            ("welfare of the game", [each.played for each in found]),
-            ("of a posted price", [each.attainable for each in found]),
-        )
-    ):
-        style = line_style(2 + index) | {"markevery": markers_every(len(rounds))}
-        axes.plot(rounds, values, label=label, **style)
-    axes.set_xlabel("round")
-    axes.set_ylabel("welfare of a round")
 
 
 FIGURE_HEADINGS = ("dataset", "row", "quantity", "value")
@@ -193,22 +182,28 @@ Findings = Sequence[tuple[Cell, Found | str]]
 def present_games(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
     """Solve the game of every table cell of an experiment; return tables and a picture of one quantity."""
     kind = KINDS[experiment.quantity]
-    findings = [(cell, _found(kind, cell)) for cell in cells]
+    findings = list[tuple[Cell, Found | str]]()
+    for cell in cells:
+        try:
+            method = make_method(cell.config)
+        except InputError as error:
+            findings.append((cell, str(error)))
+            continue
+        if isinstance(method, FedPCS):
+            findings.append((cell, kind.find(method)))
+        else:
+            findings.append((cell, f"method={method.name} plays no game"))
+    rows = [
+        [cell.dataset, cell.row, name, f"{value:.8g}"]
+        for cell, found in findings
+        if isinstance(found, Found)
+        for name, value in found.figures.items()
+    ]
     return Presentation(
         tables=[_table(experiment, name, findings) for name in datasets],
-        figures=Table(experiment.title, FIGURE_HEADINGS, _figures(findings)),
+        figures=Table(experiment.title, FIGURE_HEADINGS, rows),
         draw=partial(_draw, experiment, kind, datasets, findings),
     )
-
-
-def _found(kind: Kind, cell: Cell) -> Found | str:
-    try:
-        method = make_method(cell.config)
-    except InputError as error:
-        return str(error)
-    if not isinstance(method, FedPCS):
-        return f"method={method.name} plays no game"
-    return kind.find(method)
 
 
 def _table(experiment: Experiment, dataset: str, findings: Findings) -> Table:
@@ -224,15 +219,6 @@ def _table(experiment: Experiment, dataset: str, findings: Findings) -> Table:
         rows.append([experiment.rows[cell.row].label, *cells])
     title = f"{experiment.title}, {dataset_label(dataset)}"
     return Table(title, [experiment.row_heading, *headings], rows, footnotes.text())
-
-
-def _figures(findings: Findings) -> list[list[str]]:
-    return [
-        [cell.dataset, cell.row, name, f"{value:.8g}"]
-        for cell, found in findings
-        if isinstance(found, Found)
-        for name, value in found.figures.items()
-    ]
 
 
 @styled

@@ -16,7 +16,6 @@ from gdpfed.json_files import read_json
 from gdpfed.methods.base import PlanTable
 from gdpfed.privacy.ledgers.participations import TURNS
 from gdpfed.privacy.mechanism_options import sampling_rule
-from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.runs.file_formats import LEDGER_FILE, REWARDS_FILE, versioned
 
@@ -29,10 +28,10 @@ MOST_ROWS = 8
 
 def spending_tables(method: "FedPCS") -> tuple[PlanTable, ...]:
     """Return tables of the game's result, by round and by client."""
-    return _by_round(method), _by_client(method)
+    return _table_by_round(method), _table_by_client(method)
 
 
-def _by_round(method: "FedPCS") -> PlanTable:
+def _table_by_round(method: "FedPCS") -> PlanTable:
     game, spending = method.equilibrium, method.spending
     rows = []
     last = spending.num_rounds - 1
@@ -59,10 +58,10 @@ def _by_round(method: "FedPCS") -> PlanTable:
     )
 
 
-def _by_client(method: "FedPCS") -> PlanTable:
+def _table_by_client(method: "FedPCS") -> PlanTable:
     spending, delta = method.spending, method.plan.delta
     if isinstance(spending, StepBudgets):
-        return _by_steps(method, spending)
+        return _table_of_steps(method, spending)
     rows = []
     expected, most = spending.expected_totals(), spending.worst_totals(spending.num_rounds)
     for name, quantile in QUANTILES.items():
@@ -77,7 +76,7 @@ def _by_client(method: "FedPCS") -> PlanTable:
     )
 
 
-def _by_steps(method: "FedPCS", spending: StepBudgets) -> PlanTable:
+def _table_of_steps(method: "FedPCS", spending: StepBudgets) -> PlanTable:
     expected = spending.steps * spending.inclusions().sum(axis=0)
     rows = [
         (
@@ -102,40 +101,35 @@ def _notes(method: "FedPCS") -> tuple[str, ...]:
     ended = "converged" if found.converged else "did not converge"
     most = method.spending.most_rounds
     asked = "every round" if most >= plan.num_rounds else f"{most} rounds, the most expensive"
-    return (
+    public = "All budgets are public."
+    if plan.about_records:
+        public = "How many records each client has, and all budgets, are public."
+        if isinstance(method.spending, StepBudgets):
+            public += (
+                f" A round is {method.spending.steps} steps of DP-SGD at batch rate "
+                f"{method.spending.rate:g}; rounds have no cost of their own."
+            )
+    notes = (
         f"delta {plan.delta:.3g}, {plan.adjacency} adjacency of one {plan.unit}, C {plan.clipping_norm:g}, "
         f"{rule or method.spending.draws} draws, weights {method.config.method.weights}. The mean field "
         f"{ended} in {found.num_iterations} iterations; expected payments "
         f"{method.expected_payments.sum():.5g}.",
         f"At most: a client that is asked in {asked}. Its noise is its own, so the figures hold against "
-        f"everybody, with secure aggregation or without. {_public(method)}",
-        *([] if rule is None else [_ruled(plan)]),
+        f"everybody, with secure aggregation or without. {public}",
     )
-
-
-def _ruled(plan: PrivacyPlan) -> str:
-    """Say which released values decide who is sampled, and what releasing them costs."""
+    if rule is None:
+        return notes
     known = "Chances are not known before: what is expected here is as if each were K / n."
     mechanism = plan.made_by(OwnSpending)
     if mechanism.rule == "delta":
-        return f"Samples follow from noised gradients that clients have released, each read alone. {known}"
-    return (
-        "Samples follow from class counts that every client releases once, at "
-        f"{mechanism.counts_rho:g} zCDP: noise of standard deviation {mechanism.counts_noise:.4g} in each. "
-        f"All totals have it in. {known}"
-    )
-
-
-def _public(method: "FedPCS") -> str:
-    if not method.plan.about_records:
-        return "All budgets are public."
-    known = "How many records each client has, and all budgets, are public."
-    if not isinstance(method.spending, StepBudgets):
-        return known
-    return (
-        f"{known} A round is {method.spending.steps} steps of DP-SGD at batch rate {method.spending.rate:g}; "
-        "rounds have no cost of their own."
-    )
+        draws = f"Samples follow from noised gradients that clients have released, each read alone. {known}"
+    else:
+        draws = (
+            "Samples follow from class counts that every client releases once, at "
+            f"{mechanism.counts_rho:g} zCDP: noise of standard deviation {mechanism.counts_noise:.4g} in "
+            f"each. All totals have it in. {known}"
+        )
+    return (*notes, draws)
 
 
 class RewardsFile(Observer):

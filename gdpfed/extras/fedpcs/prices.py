@@ -92,32 +92,28 @@ def sweep(config: Config) -> Iterator[Priced]:
     posted = [PostedPrice(price=each, least=least, highest=highest) for each in prices]
     aversions = configured_aversions(config)
     for each in posted if own is None else [own]:
-        yield _priced(config, each, aversions)
-
-
-def _priced(config: Config, posted: PostedPrice, aversions: Floats) -> Priced:
-    budgets, delta = posted.budgets(aversions), configured_delta(config)
-    epsilons = [epsilon_of_total(rho, delta) for rho in budgets.tolist()]
-    privacy = replace(
-        config.privacy,
-        budgets=CLIENTS,
-        client_budgets=epsilons,
-        group_shares=None,
-        delta=delta,
-    )
-    found = Priced(
-        posted=posted,
-        budgets=budgets,
-        epsilons=np.asarray(epsilons),
-        welfare=welfare(budgets, aversions, posted.price),
-    )
-    try:
-        method = make_method(replace(config, privacy=privacy))
-    except PrivacyError as error:
-        return replace(found, reason=str(error))
-    plan = method.plan
-    return replace(
-        found,
-        groups=tuple(group.epsilon for group in plan.groups),
-        noise_magnitude=method.weighting.noise_magnitude(plan),
-    )
+        budgets, delta = each.budgets(aversions), configured_delta(config)
+        epsilons = [epsilon_of_total(rho, delta) for rho in budgets.tolist()]
+        privacy = replace(
+            config.privacy,
+            budgets=CLIENTS,
+            client_budgets=epsilons,
+            group_shares=None,
+            delta=delta,
+        )
+        priced = Priced(
+            posted=each,
+            budgets=budgets,
+            epsilons=np.asarray(epsilons),
+            welfare=welfare(budgets, aversions, each.price),
+        )
+        try:
+            planned = make_method(replace(config, privacy=privacy))
+        except PrivacyError as error:
+            yield replace(priced, reason=str(error))
+            continue
+        yield replace(
+            priced,
+            groups=tuple(group.epsilon for group in planned.plan.groups),
+            noise_magnitude=planned.weighting.noise_magnitude(planned.plan),
+        )

@@ -67,7 +67,7 @@ class GameServer(ServerSide):
             refusals: dict[int, str] = {}
             for client, answer in nodes.ask(announced.to_scalars()).items():
                 try:
-                    budgets[:, client] = _schedule(client, answer, announced)
+                    budgets[:, client] = _answered_budgets(client, answer, announced)
                 except _NoScheduleError as error:
                     refusals[client] = str(error)
             nodes.leave_out(refusals)
@@ -92,7 +92,7 @@ class GameServer(ServerSide):
         return None if announced is None else announced.to_scalars()
 
 
-def _schedule(client: int, answer: Answer, announced: Announcement) -> Floats:
+def _answered_budgets(client: int, answer: Answer, announced: Announcement) -> Floats:
     """Read the budgets in a client's answer, shape (num_rounds,).
 
     Raises _NoScheduleError: there is none.

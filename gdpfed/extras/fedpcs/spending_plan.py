@@ -65,7 +65,13 @@ class StepBudgets(ClientBudgets):
                 f"{MOST_EPSILON:g} alone, since more protects nobody: set a smaller method.budget_scale, or "
                 "method.max_participations"
             )
-        levels = _rounded_down(targets)
+        least, most = float(targets.min()), float(targets.max())
+        if most <= least * (1 + SAME):
+            levels = np.full_like(targets, least)
+        else:
+            ratio = np.log(most / least) / (LEVELS - 1)
+            lower = np.floor(np.log(targets / least) / ratio + SAME)
+            levels = np.asarray(np.minimum(least * np.exp(lower * ratio), targets))
         accountant, total = make_accountant("pld"), steps * spending.most_rounds
         found = {
             level: step_noise(accountant, epsilon=level, delta=delta, batch_rate=rate, num_steps=total)
@@ -159,16 +165,6 @@ def _steps_epsilon(rate: float, noise: float, num_steps: int, delta: float) -> f
     )
 
 
-def _rounded_down(targets: Floats) -> Floats:
-    """Round epsilons down to at most `LEVELS` different values, for each of which noise is then computed."""
-    least, most = float(targets.min()), float(targets.max())
-    if most <= least * (1 + SAME):
-        return np.full_like(targets, least)
-    ratio = np.log(most / least) / (LEVELS - 1)
-    steps = np.floor(np.log(targets / least) / ratio + SAME)
-    return np.asarray(np.minimum(least * np.exp(steps * ratio), targets))
-
-
 def spending_plan(
     spending: ClientBudgets,
     *,
@@ -202,7 +198,17 @@ def spending_plan(
         epsilon_against_server=accounted,
         participations_p99=spending.most_rounds,
         clients=range(num_clients),
-        ranges=tuple(_without_shared_noise(rate, steps) for rate in rates),
+        # The only noise is what each client adds by itself.
+        ranges=tuple(
+            RoundRange(
+                num_rounds=1,
+                sampling_rate=rate,
+                clipping_norm=math.inf,
+                noise_multiplier=0.0,
+                record_steps=steps,
+            )
+            for rate in rates
+        ),
     )
     return PrivacyPlan(
         groups=(group,),
@@ -221,15 +227,4 @@ def spending_plan(
         clipping_norm=clipping_norm,
         sampling_rate=math.fsum(rates) / num_rounds,
         sums_hidden=sums_hidden,
-    )
-
-
-def _without_shared_noise(sampling_rate: float, record_steps: int) -> RoundRange:
-    """Return the parameters of one round in which the only noise is what each client adds by itself."""
-    return RoundRange(
-        num_rounds=1,
-        sampling_rate=sampling_rate,
-        clipping_norm=math.inf,
-        noise_multiplier=0.0,
-        record_steps=record_steps,
     )

@@ -63,7 +63,7 @@ class Subnets(AuditRule):
         files, groups, method = self.files, self.plan["groups"], self.files.config["method"]
         if len(groups) != method["num_subnets"]:
             yield f"plan.json has {len(groups)} subnets, the configuration {method['num_subnets']}"
-        for index, (group, word) in enumerate(zip(groups, _trust(files), strict=False)):
+        for index, (group, word) in enumerate(zip(groups, _trust_of_subnets(files), strict=False)):
             if group.get("trust") != word:
                 yield f"plan.json has subnet {index} as {group.get('trust')}, the configuration as {word}"
 
@@ -89,7 +89,11 @@ class SubnetsOfRecords(Subnets, StepsRule):
         (work,), taken = self.asked["works"], self.files.config["training"]["local_steps"]
         for index, group in enumerate(self.plan["groups"]):
             records = group["records"]
-            bound, move = records.get("bound"), _move(self.files, records)
+            bound, move = records.get("bound"), float(self.files.config["privacy"]["clipping_norm"])
+            if bound == "convex":
+                move = math.sqrt(2 * _squared_input(self.files))
+            elif bound == "window":
+                move = 2 * records["window_steps"] * move
             if bound != BOUNDS.get(work):
                 yield f"subnet {index} is charged by the bound {bound}, and {work} has {BOUNDS.get(work)}"
             for steps in sorted({charge["event"]["num_steps"] for charge in group["charges"]} - {taken}):
@@ -166,7 +170,7 @@ def _sums_per_round(files: RunFiles) -> int:
     return next(count for count in range(-(-steps // USUAL_WINDOW), steps + 1) if steps % count == 0)
 
 
-def _trust(files: RunFiles) -> list[str]:
+def _trust_of_subnets(files: RunFiles) -> list[str]:
     """Return, for each edge server, whom its devices trust to add the noise, as configured."""
     method, count = files.config["method"], len(files.plan["groups"])
     if _mechanism(files) == "step_local":
@@ -189,34 +193,18 @@ def _check_window(files: RunFiles, index: int, records: Mapping[str, Any]) -> It
             f"subnet {index} has {files.plan['sums_per_round']} windows of {steps} steps a round, the "
             f"configuration {training['local_steps']} steps"
         )
-    if records["bound"] == "convex":
-        yield from _check_convex(files, index, records)
+    if records["bound"] != "convex":
+        return
 
-
-def _move(files: RunFiles, records: Mapping[str, Any]) -> float:
-    """Return how far one record may move what its device sends, by the kind of privacy bound in the plan."""
-    norm, bound = float(files.config["privacy"]["clipping_norm"]), records.get("bound")
-    if bound == "convex":
-        return math.sqrt(2 * _squared_input(files))
-    return 2 * records["window_steps"] * norm if bound == "window" else norm
-
-
-def _squared_input(files: RunFiles) -> float:
-    """Return r^2 = 1 + b^2, the squared norm of an input of the convex model, with its constant b."""
-    options = files.config["dataset"]["model_options"] or {}
-    return 1 + float(options.get("bias_input", USUAL_BIAS_INPUT)) ** 2
-
-
-def _check_convex(files: RunFiles, index: int, records: Mapping[str, Any]) -> Iterator[str]:
-    """Check that the loss is convex, and that steps too long for the privacy proof are very unlikely."""
-    training, data = files.config["training"], files.config["dataset"]
+    # The loss must be convex, and steps too long for the proof of privacy very unlikely.
+    data = files.config["dataset"]
     if data["model"] != CONVEX_MODEL or data["loss"] != "cross_entropy" or data["class_weights"]:
         yield f"subnet {index} is charged for a convex loss, and the model is {data['model']}"
-    # The fewer records, the smaller the batch that is too large.
     counts = files.config["privacy"]["client_records"]
     rate, eta = records["groups"][0]["batch_rate"], training["learning_rate"]
     if counts is None:
         return
+    # The fewer records, the smaller the batch that is too large.
     least = min(counts)
     smoothness = _squared_input(files) / 2
     largest = math.floor(2 * rate * least / (eta * smoothness) * (1 + 1e-12))
@@ -224,6 +212,12 @@ def _check_convex(files: RunFiles, index: int, records: Mapping[str, Any]) -> It
     chance = taken * float(stats.binom.sf(largest, least, rate))
     if chance > MOST_RESERVED * files.plan["delta"]:
         yield f"subnet {index} may take a step that is too long with a chance of {chance:.3g}"
+
+
+def _squared_input(files: RunFiles) -> float:
+    """Return r^2 = 1 + b^2, the squared norm of an input of the convex model, with its constant b."""
+    options = files.config["dataset"]["model_options"] or {}
+    return 1 + float(options.get("bias_input", USUAL_BIAS_INPUT)) ** 2
 
 
 class WindowEntry(StepEntry):

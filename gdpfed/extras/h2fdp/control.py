@@ -229,15 +229,16 @@ WEIGHTS = ("a1, energy", "a2, delay", "a3, noise")
 
 def over_weights(problem: Problem) -> list[list[ControlSolution]]:
     """Solve the problem with one weight at a time multiplied by each factor; return solutions by weight."""
-    return [
-        [solve(replace(problem, weights=_scaled(problem.weights, index, factor))) for factor in FACTORS]
-        for index in range(len(WEIGHTS))
-    ]
-
-
-def _scaled(weights: tuple[float, float, float], index: int, factor: float) -> tuple[float, float, float]:
-    first, second, third = (each * (factor if at == index else 1.0) for at, each in enumerate(weights))
-    return first, second, third
+    solutions = []
+    for index in range(len(WEIGHTS)):
+        row = []
+        for factor in FACTORS:
+            first, second, third = (
+                weight * (factor if at == index else 1.0) for at, weight in enumerate(problem.weights)
+            )
+            row.append(solve(replace(problem, weights=(first, second, third))))
+        solutions.append(row)
+    return solutions
 
 
 BAR = 10
@@ -246,10 +247,10 @@ BAR = 10
 
 def control_tables(problem: Problem) -> tuple[PlanTable, PlanTable]:
     """Return a table of the chosen steps and participants, and one of how they change with each weight."""
-    return _choice(problem), _picture(problem)
+    return _table_of_choice(problem), _table_over_weights(problem)
 
 
-def _choice(problem: Problem) -> PlanTable:
+def _table_of_choice(problem: Problem) -> PlanTable:
     chosen = solve(problem)
     words = ", ".join(f"{word} {size}" for word, size in chosen.sizes.items())
     link = device_link(problem.distance)
@@ -278,14 +279,16 @@ def _choice(problem: Problem) -> PlanTable:
     )
 
 
-def _picture(problem: Problem) -> PlanTable:
+def _table_over_weights(problem: Problem) -> PlanTable:
     most: dict[str, int] = {"tau": max(problem.local_steps)}
     most |= {word: max(sizes) for word, sizes in problem.sizes.items()}
     rows: list[Sequence[str]] = []
     for name, row in zip(WEIGHTS, over_weights(problem), strict=True):
         for factor, chosen in zip(FACTORS, row, strict=True):
-            values = _values(chosen)
-            cells = [f"{value:3d} {_bar(value, most[key])}" for key, value in values.items()]
+            values: dict[str, int] = {"tau": chosen.local_steps}
+            values |= {str(word): size for word, size in chosen.sizes.items()}
+            bars = {key: "▇" * max(1, round(BAR * value / most[key])) for key, value in values.items()}
+            cells = [f"{value:3d} {bars[key]}" for key, value in values.items()]
             rows.append((name, f"x {factor:g}", *cells))
     return PlanTable(
         title="tau and devices of a subnet, where one weight is multiplied",
@@ -293,12 +296,3 @@ def _picture(problem: Problem) -> PlanTable:
         rows=rows,
         text_columns=("weight", *most),
     )
-
-
-def _values(chosen: ControlSolution) -> dict[str, int]:
-    values: dict[str, int] = {"tau": chosen.local_steps}
-    return values | {str(word): size for word, size in chosen.sizes.items()}
-
-
-def _bar(value: int, most: int) -> str:
-    return "▇" * max(1, round(BAR * value / most))

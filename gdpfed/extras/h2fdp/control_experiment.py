@@ -9,7 +9,7 @@ from gdpfed.errors import InputError
 from gdpfed.extras.experiments.cells import Cell
 from gdpfed.extras.experiments.definitions import Experiment
 from gdpfed.extras.experiments.presentation import Footnotes, Presentation
-from gdpfed.extras.h2fdp.control import Problem, solve
+from gdpfed.extras.h2fdp.control import solve
 from gdpfed.extras.h2fdp.controlled import problem_of, trust_of
 from gdpfed.extras.h2fdp.h2fdp import H2FDP
 from gdpfed.extras.h2fdp.subnet_mechanisms import mechanism_of
@@ -36,16 +36,22 @@ Findings = Sequence[tuple[Cell, Found | str]]
 
 def present_control(experiment: Experiment, datasets: Sequence[str], cells: Sequence[Cell]) -> Presentation:
     """Make result tables: local steps, participants, energy, delay and noise of each configuration."""
-    findings = [(cell, _found(cell)) for cell in cells]
+    findings = [(cell, _found_or_reason(cell)) for cell in cells]
+    rows = [
+        [cell.dataset, cell.row, cell.column, name, f"{value:.8g}"]
+        for cell, found in findings
+        if isinstance(found, Found)
+        for name, value in found.figures.items()
+    ]
     places = [(name, column) for name in datasets for column in [*experiment.columns] or [""]]
     return Presentation(
         tables=[_table(experiment, *place, findings) for place in places],
-        figures=Table(experiment.title, FIGURE_HEADINGS, _figures(findings)),
+        figures=Table(experiment.title, FIGURE_HEADINGS, rows),
         draw=partial(_draw, experiment, places[0], findings),
     )
 
 
-def _found(cell: Cell) -> Found | str:
+def _found_or_reason(cell: Cell) -> Found | str:
     config = cell.config
     if not issubclass(METHODS.get(config.method.name), H2FDP):
         return f"method={config.method.name} has no subnets under a radio model"
@@ -55,25 +61,22 @@ def _found(cell: Cell) -> Found | str:
         return str(error)
     trust = trust_of(config, mechanism_of(config))
     drawn = config.method.participants or sizes_of_subnets(config)
-    taken: dict[Trust, int] = dict(zip(trust, drawn, strict=True))
-    return Found(_of_choice(problem, config.training.local_steps, taken))
+    sizes: dict[Trust, int] = dict(zip(trust, drawn, strict=True))
 
-
-def _of_choice(problem: Problem, tau: int, sizes: Mapping[Trust, int]) -> dict[str, float]:
-    """Return energy, delay and noise for given steps and participants, without optimisation."""
-    alone = replace(problem, local_steps=[tau], sizes={word: [size] for word, size in sizes.items()})
-    chosen = solve(alone)
-    devices = sum(problem.subnets[word] * size for word, size in sizes.items())
-    return {
+    # Energy, delay and noise of these steps and participants alone, among which nothing is chosen.
+    tau, one_size = config.training.local_steps, {word: [size] for word, size in sizes.items()}
+    chosen = solve(replace(problem, local_steps=[tau], sizes=one_size))
+    figures: dict[str, float] = {
         "tau": tau,
         "sums a round": problem.windows(tau),
         **{f"s, {word}": size for word, size in sizes.items()},
-        "devices": devices,
+        "devices": sum(problem.subnets[word] * size for word, size in sizes.items()),
         "rounds": problem.total_steps / tau,
         "energy (J)": chosen.cost.joules,
         "delay (s)": chosen.cost.seconds,
         "nu": chosen.noise,
     }
+    return Found(figures)
 
 
 def _table(experiment: Experiment, dataset: str, column: str, findings: Findings) -> Table:
@@ -89,24 +92,12 @@ def _table(experiment: Experiment, dataset: str, column: str, findings: Findings
         if isinstance(found, str):
             cells = [footnotes.mark(found), *[""] * max(0, len(ordered) - 1)]
         else:
-            cells = [_text(found.figures.get(name)) for name in ordered]
+            values = [found.figures.get(name) for name in ordered]
+            cells = ["" if value is None else f"{value:.4g}" for value in values]
         rows.append([experiment.rows[cell.row].label, *cells])
     choice = f", {experiment.columns[column].label}" if column else ""
     title = f"{experiment.title}, {dataset_label(dataset)}{choice}"
     return Table(title, [experiment.row_heading, *ordered], rows, footnotes.text())
-
-
-def _text(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
-
-
-def _figures(findings: Findings) -> list[list[str]]:
-    return [
-        [cell.dataset, cell.row, cell.column, name, f"{value:.8g}"]
-        for cell, found in findings
-        if isinstance(found, Found)
-        for name, value in found.figures.items()
-    ]
 
 
 @styled

@@ -100,7 +100,7 @@ def problem_of(config: Config) -> Problem:
         noise_scale=method.noise_scale or (SOURCE_SCALE if printed else 1.0),
         distance=method.distance,
         together=method.together,
-        noise=_noise(config, mechanism, total, dimension, windows, subnets),
+        noise=_noise_term(config, mechanism, total, dimension, windows, subnets),
     )
 
 
@@ -138,7 +138,7 @@ def _with_interval(config: Config, mechanism: Mechanism, total: int, tau: int) -
     )
 
 
-def _noise(
+def _noise_term(
     config: Config,
     mechanism: Mechanism,
     total: int,

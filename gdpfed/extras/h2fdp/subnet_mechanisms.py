@@ -147,18 +147,14 @@ def noise_factor(secagg: SecAggConfig, trust: Trust | None, size: int) -> float:
     """
     if trust == "trusted":
         return 1.0
-    shared = _shared_factor(secagg, size)
+    shared = 1.0
+    if size >= 2 and secagg.hides_updates:
+        parameters = sum_parameters(
+            secagg, label="", num_clients=size, dimension=1, clipping_norm=1.0, noise_multiplier=1.0
+        )
+        dropouts = 0 if parameters.noise_levels else parameters.dropout_tolerance
+        shared = math.sqrt(size / (size - dropouts - parameters.known_shares))
     return shared * math.sqrt(size) if trust == "untrusted" else shared
-
-
-def _shared_factor(secagg: SecAggConfig, size: int) -> float:
-    if size < 2 or not secagg.hides_updates:
-        return 1.0
-    parameters = sum_parameters(
-        secagg, label="", num_clients=size, dimension=1, clipping_norm=1.0, noise_multiplier=1.0
-    )
-    dropouts = 0 if parameters.noise_levels else parameters.dropout_tolerance
-    return math.sqrt(size / (size - dropouts - parameters.known_shares))
 
 
 def mean_noise(

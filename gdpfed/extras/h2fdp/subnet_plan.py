@@ -152,7 +152,7 @@ def subnet_record_plan(
     require_count("num_rounds", num_rounds)
     epsilon = min(subnet.epsilon for subnet in subnets)
     noise = windows.noise(accountant, epsilon, num_rounds, delta - options.get("reserved_delta", 0.0))
-    records = _accounted(_records(windows, epsilon, noise, num_rounds), accountant, delta)
+    records = _record_plan(windows, epsilon, noise, num_rounds, accountant, delta)
     law, sums_hidden = sampling_law(options.get("sampling", "poisson")), options.get("sums_hidden", True)
     return PrivacyPlan(
         groups=tuple(
@@ -175,8 +175,10 @@ def subnet_record_plan(
     )
 
 
-def _records(windows: Windows, epsilon: float, noise: float, num_rounds: int) -> RecordPlan:
-    """Make the plan for all devices' records, in which the epsilon is not computed yet."""
+def _record_plan(
+    windows: Windows, epsilon: float, noise: float, num_rounds: int, accountant: Accountant, delta: float
+) -> RecordPlan:
+    """Make the plan for all devices' records, with the accountant's epsilon of all rounds together."""
     common: dict[str, Any] = {
         "groups": (
             RecordGroup(epsilon=epsilon, epsilon_accounted=0.0, share=1.0, batch_rate=windows.batch_rate),
@@ -187,12 +189,9 @@ def _records(windows: Windows, epsilon: float, noise: float, num_rounds: int) ->
         "most_rounds": num_rounds,
     }
     if windows.bound is None:
-        return RecordPlan(**common)
-    return WindowPlan(**common, bound=windows.bound, window_steps=windows.num_steps)
-
-
-def _accounted(records: RecordPlan, accountant: Accountant, delta: float) -> RecordPlan:
-    """Return the plan for records, completed by the accountant's epsilon of all rounds together."""
+        records = RecordPlan(**common)
+    else:
+        records = WindowPlan(**common, bound=windows.bound, window_steps=windows.num_steps)
     steps = records.steps_allowed // records.most_rounds
     charge = Charge(event=records.event(0, steps), count=records.most_rounds, unit="record")
     accounted = accountant.epsilon(charge.event, charge.count, delta)

@@ -67,7 +67,22 @@ def subnet_table(method: "H2FDP") -> PlanTable:
     """Return a table of edge servers; consecutive ones with equal values share a row."""
     plan = method.plan
     rows = []
-    cells = [(index, _row(method, index)) for index in range(len(plan.groups))]
+    cells = []
+    for index, group in enumerate(plan.groups):
+        seen, sigma = observers(method, index), group.noise_multiplier
+        if plan.about_records:
+            sigma = records_of(plan)[index].noise_multiplier
+        simulated = method.trusts[index] == "trusted" and not _at_an_edge(method)
+        drawn, all_of_it = max(1, round(group.expected_cohort_size)), len(group.clients)
+        texts = (
+            "simulated trust" if simulated else method.trusts[index],
+            str(drawn) if drawn == all_of_it else f"{drawn} of {all_of_it}",
+            f"{sigma:.4g}",
+            _seen(seen.members, seen.noise),
+            _seen(seen.cloud, seen.noise),
+            _seen(seen.edge, seen.noise_at_edge),
+        )
+        cells.append((index, texts))
     for row, alike in groupby(cells, key=lambda each: each[1]):
         numbers = [index for index, _ in alike]
         first, last = numbers[0], numbers[-1]
@@ -81,24 +96,6 @@ def subnet_table(method: "H2FDP") -> PlanTable:
     )
 
 
-def _row(method: "H2FDP", index: int) -> tuple[str, ...]:
-    group, seen = method.plan.groups[index], observers(method, index)
-    sigma = group.noise_multiplier
-    if method.plan.about_records:
-        sigma = records_of(method.plan)[index].noise_multiplier
-    simulated = method.trusts[index] == "trusted" and not _at_an_edge(method)
-    trust = "simulated trust" if simulated else method.trusts[index]
-    drawn, all_of_it = max(1, round(group.expected_cohort_size)), len(group.clients)
-    return (
-        trust,
-        str(drawn) if drawn == all_of_it else f"{drawn} of {all_of_it}",
-        f"{sigma:.4g}",
-        _seen(seen.members, seen.noise),
-        _seen(seen.cloud, seen.noise),
-        _seen(seen.edge, seen.noise_at_edge),
-    )
-
-
 def _seen(epsilon: float, noise: float) -> str:
     return f"{'none' if math.isinf(epsilon) else f'{epsilon:.3f}'}\n{noise:.4g}"
 
@@ -106,8 +103,9 @@ def _seen(epsilon: float, noise: float) -> str:
 def _notes(method: "H2FDP") -> list[str]:
     plan = method.plan
     windows = plan.sums_per_round
+    sums = "1 sum" if windows == 1 else f"{windows} sums"
     lines = [
-        f"delta {plan.delta:.3g}, accountant {plan.accountant}, {plan.works[0]}: {_sums(windows)} a round of "
+        f"delta {plan.delta:.3g}, accountant {plan.accountant}, {plan.works[0]}: {sums} a round of "
         f"{method.window_steps} steps each, L = {plan.num_rounds * windows} releases of every subnet; budget "
         f"epsilon {plan.groups[0].epsilon:g}.",
         "members, cloud, edge: epsilon against the other devices of a subnet, the server, and its edge; "
@@ -130,32 +128,24 @@ def _notes(method: "H2FDP") -> list[str]:
         server = "edge" if _at_an_edge(method) else "server"
         lines.append(f"Secure aggregation is off: nothing is promised against the {server}.")
     if plan.works == ("window_steps",):
-        lines.append(_step_local_instead(method))
+        # How much noise the same budget would need if devices added noise in every step.
+        group, steps, rate = plan.groups[0], method.window_steps, records_of(plan)[0].mean_rate
+        sigma = step_noise(
+            make_accountant(plan.accountant),
+            epsilon=group.epsilon,
+            delta=plan.delta,
+            batch_rate=rate,
+            num_steps=plan.num_rounds * windows * steps,
+        )
+        counts = method.record_counts[list(group.clients)]
+        batches = rate * counts.sum()
+        moved = method.learning_rate(0) * sigma * method.record_norm
+        noise = moved * math.sqrt(len(counts) * steps) / batches
+        lines.append(
+            f"mechanism=step_local needs z {sigma:.4g} and leaves {noise:.4g} in the mean, on records "
+            f"clipped to {method.record_norm:g}, with nobody trusted."
+        )
     return lines
-
-
-def _step_local_instead(method: "H2FDP") -> str:
-    """Say how much noise the same budget would need if devices added noise in every step."""
-    plan, group = method.plan, method.plan.groups[0]
-    steps, rate = method.window_steps, records_of(plan)[0].mean_rate
-    sigma = step_noise(
-        make_accountant(plan.accountant),
-        epsilon=group.epsilon,
-        delta=plan.delta,
-        batch_rate=rate,
-        num_steps=plan.num_rounds * plan.sums_per_round * steps,
-    )
-    counts = method.record_counts[list(group.clients)]
-    batches = rate * counts.sum()
-    noise = method.learning_rate(0) * sigma * method.record_norm * math.sqrt(len(counts) * steps) / batches
-    return (
-        f"mechanism=step_local needs z {sigma:.4g} and leaves {noise:.4g} in the mean, on records clipped to "
-        f"{method.record_norm:g}, with nobody trusted."
-    )
-
-
-def _sums(count: int) -> str:
-    return "1 sum" if count == 1 else f"{count} sums"
 
 
 AT_AN_EDGE = (
@@ -195,10 +185,10 @@ def _trust_lines(subject: CardSubject) -> Iterator[str]:
     in_words = IN_WORDS | ({"trusted": AT_AN_EDGE} if mailbox is not None else {})
     for word in dict.fromkeys(trusts):
         numbers = [index for index, each in enumerate(trusts) if each == word]
-        yield f"* subnets {_ranges(numbers)} ({word}): {in_words[word]}"
+        yield f"* subnets {_in_ranges(numbers)} ({word}): {in_words[word]}"
 
 
-def _ranges(numbers: list[int]) -> str:
+def _in_ranges(numbers: list[int]) -> str:
     """Write ascending numbers as text, with consecutive numbers as ranges: "1 to 3, 5"."""
     ranges: list[list[int]] = []
     for number in numbers:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gdpfed.extras.statistics.figures import NORMAL_QUANTILE, Figure
 from gdpfed.extras.statistics.result import Statistics
-from gdpfed.extras.statistics.survival import Curve, Point
+from gdpfed.extras.statistics.survival import Curve
 from gdpfed.report.console import Table
 from gdpfed.report.metric_display import COLOURS
 
@@ -31,8 +31,25 @@ def survival_tables(found: Statistics) -> Iterator[Table]:
             continue
         whose = "all" if curve.group is None else curve.group
         count, half = _shown(curve.n, ".0f"), _shown(curve.median, ".4g")
-        rows = [_row(point) for point in curve.points]
-        yield Table(f"Survival of {whose}: {count} {found.counted}, median {half}", HEADINGS, rows)
+        points = list[list[str]]()
+        for point in curve.points:
+            end = f"{point.end:.6g}"
+            if (
+                point.survival is None
+                or point.low is None
+                or point.high is None
+                or point.at_risk is None
+                or point.events is None
+                or point.noise_stddev is None
+            ):
+                points.append([end, *[NOT_KNOWN] * 5])
+                continue
+            band = f"{point.low:.3f} to {point.high:.3f}"
+            noise = f"{NORMAL_QUANTILE * point.noise_stddev:.2g}"
+            points.append(
+                [end, f"{point.at_risk:.0f}", f"{point.events:.0f}", f"{point.survival:.3f}", band, noise]
+            )
+        yield Table(f"Survival of {whose}: {count} {found.counted}, median {half}", HEADINGS, points)
     if (test := found.log_rank) is not None:
         said = ((f"{test.statistic:.3g} ({test.degrees} df)", f"{test.p_value:.2g}"),)
         ends = [*said, *([("", "")] * (len(test.groups) - 1))]
@@ -48,22 +65,6 @@ def _shown(figure: Figure, form: str) -> str:
         return NOT_KNOWN
     low, high = (NOT_KNOWN if end is None else f"{end:{form}}" for end in (figure.low, figure.high))
     return f"{figure.value:{form}} ({low} to {high})"
-
-
-def _row(point: Point) -> Sequence[str]:
-    end = f"{point.end:.6g}"
-    if (
-        point.survival is None
-        or point.low is None
-        or point.high is None
-        or point.at_risk is None
-        or point.events is None
-        or point.noise_stddev is None
-    ):
-        return [end, *[NOT_KNOWN] * 5]
-    band = f"{point.low:.3f} to {point.high:.3f}"
-    noise = f"{NORMAL_QUANTILE * point.noise_stddev:.2g}"
-    return [end, f"{point.at_risk:.0f}", f"{point.events:.0f}", f"{point.survival:.3f}", band, noise]
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,9 @@ def quantile(cells: Cells, counts: Counts, stddev: float, q: float) -> Figure:
     above = np.cumsum(present)[:-1] - q * whole
     below = np.arange(1, number)
     noise = NORMAL_QUANTILE * stddev * np.sqrt((1 - q) ** 2 * below + q**2 * (number - below))
-    return Figure(_crossing(ends, above), _crossing(ends, above + noise), _last_crossing(ends, above - noise))
+    # The last position where the values are 0 or less is the first one from the other end.
+    high = -_crossing(-ends[::-1], -(above - noise)[::-1])
+    return Figure(_crossing(ends, above), _crossing(ends, above + noise), high)
 
 
 def _crossing(ends: Counts, above: Counts) -> float:
@@ -114,11 +116,6 @@ def _crossing(ends: Counts, above: Counts) -> float:
         return float(ends[0])
     part = above[at - 1] / (above[at - 1] - above[at])
     return float(ends[at - 1] + part * (ends[at] - ends[at - 1]))
-
-
-def _last_crossing(ends: Counts, above: Counts) -> float:
-    """Return the last position where `above`, a value at each bin edge, is 0 or less (interpolated)."""
-    return -_crossing(-ends[::-1], -above[::-1])
 
 
 def records(blocks: list[Counts], stddev: float) -> Figure:

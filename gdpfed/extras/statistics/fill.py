@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from gdpfed.errors import ConfigError
-from gdpfed.extras.statistics.result import ENDS, ColumnFigures, Statistics
+from gdpfed.extras.statistics.result import ENDS, Statistics
 from gdpfed.files import PUBLIC_MODE, save_whole
-from gdpfed.learning.data.columns import Numeric
 from gdpfed.learning.data.declaration import read_columns, to_yaml
 from gdpfed.runs.file_formats import COLUMNS_FILE
 
@@ -31,28 +30,27 @@ def fill(found: Statistics, directory: Path, path: Path) -> list[str]:
         raise ConfigError(f"--fill={path} exists: name another file, or remove it")
     columns = read_columns(directory / COLUMNS_FILE)
     counted = {each.name: each for each in found.columns if each.edges and each.group is None}
-    changed = tuple(_narrowed(each, counted.get(each.name)) for each in columns.numeric)
-    filled = replace(columns, numeric=changed)
+    changed = []
+    for column in columns.numeric:
+        # A range that encloses the quantiles, where these are known.
+        narrowed, known = column, counted.get(column.name)
+        if known is not None:
+            low, high = (known.figures[f"q{part:g}"] for part in ENDS)
+            if low.low is not None and high.high is not None:
+                below = max(edge for edge in known.edges if edge <= max(low.low, known.edges[0]))
+                above = min(edge for edge in known.edges if edge >= min(high.high, known.edges[-1]))
+                narrowed = column if below >= above else replace(column, low=below, high=above)
+        changed.append(narrowed)
+    filled = replace(columns, numeric=tuple(changed))
     head = HEAD.format(
         payers=found.counted, epsilon=found.epsilon, delta=found.delta, low=ENDS[0], high=ENDS[1]
     )
     save_whole(path, (head + to_yaml(filled)).encode(), mode=PUBLIC_MODE)
-    return [_in_words(before, after) for before, after in zip(columns.numeric, changed, strict=True)]
-
-
-def _narrowed(column: Numeric, counted: ColumnFigures | None) -> Numeric:
-    """Return the column with a range that encloses its quantiles, or unchanged if these are unknown."""
-    if counted is None:
-        return column
-    low, high = (counted.figures[f"q{part:g}"] for part in ENDS)
-    if low.low is None or high.high is None:
-        return column
-    below = max(edge for edge in counted.edges if edge <= max(low.low, counted.edges[0]))
-    above = min(edge for edge in counted.edges if edge >= min(high.high, counted.edges[-1]))
-    return column if below >= above else replace(column, low=below, high=above)
-
-
-def _in_words(before: Numeric, after: Numeric) -> str:
-    if before == after:
-        return f"{before.name}: as declared, {before.low:g} to {before.high:g}"
-    return f"{before.name}: {after.low:g} to {after.high:g} (was {before.low:g} to {before.high:g})"
+    words = []
+    for before, after in zip(columns.numeric, changed, strict=True):
+        declared = f"{before.low:g} to {before.high:g}"
+        if before == after:
+            words.append(f"{before.name}: as declared, {declared}")
+        else:
+            words.append(f"{before.name}: {after.low:g} to {after.high:g} (was {declared})")
+    return words

@@ -106,12 +106,21 @@ def resolved(config: Config, method: "type[RecordStatistics | ClientStatistics]"
     from gdpfed.clients.configured import source_of
     from gdpfed.extras.statistics.rows import source_columns
 
-    _check(config)
+    _refuse_settings_of_training(config)
     options = cast("StatisticsConfig", config.method)
     columns = source_columns(source_of(config))
     counted = options.columns or [*columns.inputs, *columns.label_names]
     if options.survival:
-        _check_survival(options, method)
+        if method is ClientStatistics:
+            raise ConfigError(
+                "method.survival=true counts records or persons, and privacy.unit=client counts shares of "
+                "parties, for which a survival curve has no valid band: use privacy=record_level"
+            )
+        if options.columns or options.crossed:
+            raise ConfigError(
+                "method.survival=true counts events and censored records alone: leave method.columns and "
+                "method.crossed out, and count them in another run"
+            )
         counted = []
     options = replace(options, columns=list(counted), average="none", server_learning_rate=1.0)
     if isinstance(options, RecordStatisticsConfig):
@@ -144,21 +153,7 @@ def resolved(config: Config, method: "type[RecordStatistics | ClientStatistics]"
     )
 
 
-def _check_survival(options: StatisticsConfig, method: "type[RecordStatistics | ClientStatistics]") -> None:
-    """Raise ConfigError if survival curves are requested at client level, or together with other counts."""
-    if method is ClientStatistics:
-        raise ConfigError(
-            "method.survival=true counts records or persons, and privacy.unit=client counts shares of "
-            "parties, for which a survival curve has no valid band: use privacy=record_level"
-        )
-    if options.columns or options.crossed:
-        raise ConfigError(
-            "method.survival=true counts events and censored records alone: leave method.columns and "
-            "method.crossed out, and count them in another run"
-        )
-
-
-def _check(config: Config) -> None:
+def _refuse_settings_of_training(config: Config) -> None:
     """Raise ConfigError for settings that make no sense in a run that counts once and trains no model."""
     name, privacy, training = config.method.name, config.privacy, config.training
     if not privacy.about_records and cast("StatisticsConfig", config.method).by_party:

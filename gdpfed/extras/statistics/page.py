@@ -1,6 +1,5 @@
 """Writes statistics.html: tables, and for each column a bar chart with intervals that show the noise."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +43,15 @@ class Picture:
 def write_page(found: Statistics, directory: Path) -> Path:
     """Write tables and pictures of statistics as one HTML page; return its path."""
     pictures = [picture_of(each) for each in found.columns]
+    # A row for each mean and standard deviation, with its noise and its sampling error.
+    sampling = list[list[str]]()
+    for column in found.columns:
+        for name in ("mean", "sd"):
+            figure = column.figures.get(name)
+            if figure is not None and figure.value is not None and figure.high is not None:
+                off = f"{figure.high - figure.value:.3g}"
+                sampled = "–" if figure.sampling is None else f"{figure.sampling:.3g}"
+                sampling.append([named(column), name, f"{figure.value:.4g}", off, sampled])
     page = page_of(
         TEMPLATE,
         folder=Path(__file__).parent,
@@ -53,7 +61,7 @@ def write_page(found: Statistics, directory: Path) -> Path:
         pictures=pictures,
         curves=picture_of_curves(found.curves),
         tables=list(tables_of(found)),
-        sampling=list(_sampling(found)),
+        sampling=sampling,
     )
     save_whole(directory / STATISTICS_PAGE, page.encode())
     return directory / STATISTICS_PAGE
@@ -78,19 +86,3 @@ def picture_of(column: ColumnFigures) -> Picture:
             )
         )
     return Picture(named(column), bars, 2 * TOP + ROW * len(bars))
-
-
-def _sampling(found: Statistics) -> Iterator[list[str]]:
-    """Yield one table row for each mean and standard deviation, with its noise and its sampling error."""
-    for column in found.columns:
-        for name in ("mean", "sd"):
-            figure = column.figures.get(name)
-            if figure is not None and figure.value is not None and figure.high is not None:
-                sampled = "–" if figure.sampling is None else f"{figure.sampling:.3g}"
-                yield [
-                    named(column),
-                    name,
-                    f"{figure.value:.4g}",
-                    f"{figure.high - figure.value:.3g}",
-                    sampled,
-                ]

@@ -134,7 +134,7 @@ def counted_rows(job: Job) -> tuple[Layout, Counted]:
             "the node with data=... of a table"
         )
     if own is not None:
-        layout, counted = _of_own_table(own, asked, cells, by_person=task.by_person)
+        layout, counted = _counted_in_own_table(own, asked, cells, by_person=task.by_person)
     else:
         layout, counted = counted_at(task, task.client_indices(job.client_id))
     if layout.by_party:
@@ -165,18 +165,14 @@ def counted_at(task: Task, places: npt.NDArray[np.int64]) -> tuple[Layout, Count
     mine = (persons_of(data) if task.by_person else data).train.take(places)
     if not task.by_person:
         return layout, Counted(mine.x.astype(np.int64), np.ones(len(mine)))
-    return layout, _of_persons(mine)
-
-
-def _of_persons(persons: Split) -> Counted:
-    """Return the rows of all persons; each of a person's r rows has the weight 1 / r."""
-    absent = np.isnan(persons.y) if persons.y.dtype.kind == "f" else persons.y < 0
+    # Each of a person's r rows has the weight 1 / r.
+    absent = np.isnan(mine.y) if mine.y.dtype.kind == "f" else mine.y < 0
     present = ~(absent if absent.ndim == 2 else absent.all(axis=2))
     shares = present / np.maximum(present.sum(axis=1, keepdims=True), 1)
-    return Counted(persons.x[present].astype(np.int64), shares[present])
+    return layout, Counted(mine.x[present].astype(np.int64), shares[present])
 
 
-def _of_own_table(own: OwnData, asked: str, cells: int, *, by_person: bool) -> tuple[Layout, Counted]:
+def _counted_in_own_table(own: OwnData, asked: str, cells: int, *, by_person: bool) -> tuple[Layout, Counted]:
     if not is_table(own.path):
         raise OrderError(
             "statistics are counted in tables, and this client's examples are in another file: "

@@ -1,6 +1,6 @@
 """Shows statistics on the terminal: rows by column, with each number's interval below it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from gdpfed.extras.statistics.curves_shown import survival_note, survival_tables
 from gdpfed.extras.statistics.figures import NORMAL_QUANTILE, Figure
@@ -16,9 +16,9 @@ MOST_ACROSS = 9
 
 def heading(found: Statistics) -> str:
     """Say in one line how many records were counted, the noise, and the privacy cost."""
-    one = found.counted.removesuffix("s")
+    one, whole = found.counted.removesuffix("s"), _lines(found.n).replace("\n", " ")
     return (
-        f"{_with_noise(found.n)} {found.counted} at {found.clients} parties; it cost each {one} epsilon "
+        f"{whole} {found.counted} at {found.clients} parties; it cost each {one} epsilon "
         f"{found.epsilon:.3g} at delta {found.delta:.3g}"
     )
 
@@ -37,14 +37,24 @@ def note(found: Statistics) -> str:
 
 def tables_of(found: Statistics) -> Iterator[Table]:
     """Yield the tables to print: numeric columns, counts of values, pairs of columns, survival curves."""
-    numbers = [each for each in found.columns if each.edges]
+    numbers, values = list[list[str]](), list[list[str]]()
+    for each in found.columns:
+        if each.edges:
+            figures = [each.figures[name] for name in ("mean", "sd", *QUARTILES)]
+            missing = HIDDEN if each.missing is None else _above(each.missing, digits=0)
+            numbers.append([named(each), _above(each.n, digits=0), missing, *map(_above, figures)])
+            continue
+        whole, off = each.n.value or 0.0, f"{NORMAL_QUANTILE * each.noise_stddev:.2g}"
+        for number, (name, count) in enumerate(zip(each.cells, each.counts, strict=True)):
+            has_share = each.missing is None or number < len(each.cells) - 1
+            share = f"{100 * count / whole:.1f}" if count is not None and whole > 0 and has_share else HIDDEN
+            values.append([named(each), name, _count(count), HIDDEN if count is None else off, share])
     if numbers:
-        yield Table("Columns of numbers", NUMBER_HEADINGS, [_numbers(each) for each in numbers])
-    values = [row for each in found.columns if not each.edges for row in _values(each)]
+        yield Table("Columns of numbers", NUMBER_HEADINGS, numbers)
     if values:
         yield Table("Columns of values", VALUE_HEADINGS, values)
-    for each in found.tables:
-        yield from crossed(each)
+    for table in found.tables:
+        yield from crossed(table)
     yield from survival_tables(found)
 
 
@@ -62,20 +72,6 @@ def crossed(table: CrossTable) -> Iterator[Table]:
             for name, row in zip(table.row_cells, table.counts, strict=True)
         ]
         yield Table(f"{table.rows} by {table.columns}", (table.rows, *across), rows)
-
-
-def _numbers(column: ColumnFigures) -> Sequence[str]:
-    shown = [column.figures[name] for name in ("mean", "sd", *QUARTILES)]
-    missing = HIDDEN if column.missing is None else _above(column.missing, digits=0)
-    return [named(column), _above(column.n, digits=0), missing, *map(_above, shown)]
-
-
-def _values(column: ColumnFigures) -> Iterator[Sequence[str]]:
-    whole, off = column.n.value or 0.0, f"{NORMAL_QUANTILE * column.noise_stddev:.2g}"
-    for number, (name, count) in enumerate(zip(column.cells, column.counts, strict=True)):
-        has_share = column.missing is None or number < len(column.cells) - 1
-        share = f"{100 * count / whole:.1f}" if count is not None and whole > 0 and has_share else HIDDEN
-        yield [named(column), name, _count(count), HIDDEN if count is None else off, share]
 
 
 def _count(count: float | None) -> str:
@@ -99,7 +95,3 @@ def _above(figure: Figure, digits: int | None = None) -> str:
 
 def _lines(figure: Figure) -> str:
     return f"{figure.value:.0f}\n±{half_width(figure):.0f}"
-
-
-def _with_noise(figure: Figure) -> str:
-    return _lines(figure).replace("\n", " ")

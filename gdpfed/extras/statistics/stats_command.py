@@ -3,13 +3,9 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gdpfed.cli.command import Command, add_overrides, cli_path, make_console
 from gdpfed.errors import ConfigError
-
-if TYPE_CHECKING:
-    from gdpfed.extras.statistics.result import Statistics
 
 EXAMPLES = """\
 gdpfed stats dataset.path=/data/patients.csv 'privacy.budgets=[1]'
@@ -34,9 +30,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> int:
     if options.fill is not None and options.fill.exists():
         raise ConfigError(f"--fill={options.fill} exists: name another file, or remove it")
-    directory = _run_named(options.overrides)
-    if directory is None:
-        directory = _counted(options)
+    # Either an existing run is named, or new statistics are counted.
+    named = [word for word in options.overrides if "=" not in word]
+    if not named:
+        directory = _count(options)
+    elif len(options.overrides) > 1 or not Path(named[0]).expanduser().is_dir():
+        raise ConfigError(f"{named[0]} is neither an override nor the directory of a run: give one of both")
+    else:
+        directory = Path(named[0]).expanduser()
     from gdpfed.extras.statistics.page import write_page
     from gdpfed.extras.statistics.result import Statistics
     from gdpfed.extras.statistics.shown import heading, note, tables_of
@@ -52,26 +53,12 @@ def _execute(options: argparse.Namespace) -> int:
     console.print(note(found), highlight=False)
     console.print(f"\n{write_page(found, directory)} has them with pictures", soft_wrap=True)
     if options.fill is not None:
-        _fill(found, directory, options.fill)
+        from gdpfed.extras.statistics.fill import fill
+
+        for line in fill(found, directory, options.fill):
+            print(line)
+        print(f"The declaration with these ranges is in {options.fill}; it cost no more than the counts did")
     return 0
-
-
-def _fill(found: "Statistics", directory: Path, path: Path) -> None:
-    from gdpfed.extras.statistics.fill import fill
-
-    for line in fill(found, directory, path):
-        print(line)
-    print(f"The declaration with these ranges is in {path}; it cost no more than the counts did")
-
-
-def _run_named(words: Sequence[str]) -> Path | None:
-    """Return the existing run to show; None if new statistics are to be counted."""
-    named = [word for word in words if "=" not in word]
-    if not named:
-        return None
-    if len(words) > 1 or not Path(named[0]).expanduser().is_dir():
-        raise ConfigError(f"{named[0]} is neither an override nor the directory of a run: give one of both")
-    return Path(named[0]).expanduser()
 
 
 def overrides_of(words: Sequence[str]) -> list[str]:
@@ -96,7 +83,7 @@ def overrides_of(words: Sequence[str]) -> list[str]:
     return [*(f"{key}={value}" for key, value in follow.items() if key not in keys), *words]
 
 
-def _counted(options: argparse.Namespace) -> Path:
+def _count(options: argparse.Namespace) -> Path:
     """Count private statistics in a simulation or over Flower; return the run's directory."""
     from gdpfed.cli.simulated_run import require_path
     from gdpfed.runs.resume import load_run

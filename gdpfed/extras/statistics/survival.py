@@ -112,7 +112,7 @@ def curve(group: str | None, ends: Sequence[float], counts: Counts, stddev: floa
     log_survival = np.cumsum(np.log(alive[:known] / at_risk[:known]))
     survival = falling(np.exp(np.minimum(log_survival, 0)))
     sampled = np.cumsum(np.maximum(events[:known], 0) / (at_risk[:known] * alive[:known]))
-    noise = np.array([_noise(at_risk, alive, last) for last in range(known)]) * stddev**2
+    noise = np.array([_noise_of_log_survival(at_risk, alive, last) for last in range(known)]) * stddev**2
     half = NORMAL_QUANTILE * np.sqrt(sampled + noise)
     points = [
         Point(
@@ -126,10 +126,17 @@ def curve(group: str | None, ends: Sequence[float], counts: Counts, stddev: floa
         )
         for at, end in enumerate(ends[:known])
     ]
-    return Curve(group, n, [*points, *(Point(float(end)) for end in ends[known:])], _median(points))
+    shown = [point.end for point in points]
+    # Half survive where the curve reaches 1/2, and the interval is where its band does.
+    median, early, late = (
+        _time_of_half(shown, [getattr(point, name) for point in points])
+        for name in ("survival", "low", "high")
+    )
+    of_half = Figure(median, early, late) if median is not None else UNKNOWN
+    return Curve(group, n, [*points, *(Point(float(end)) for end in ends[known:])], of_half)
 
 
-def _noise(at_risk: Counts, alive: Counts, last: int) -> float:
+def _noise_of_log_survival(at_risk: Counts, alive: Counts, last: int) -> float:
     """Return the variance of log S due to noise in the counts, up to the end of interval `last`.
 
     An event in interval a counts in n_i up to a and in m_i before it, one censored after k intervals in both
@@ -157,14 +164,7 @@ def falling(values: Counts) -> Counts:
     return np.repeat(means, sizes)
 
 
-def _median(points: Sequence[Point]) -> Figure:
-    """Return the median survival time, where the curve reaches 1/2; the curve's band gives its interval."""
-    curves = [[getattr(point, name) for point in points] for name in ("survival", "low", "high")]
-    found = [_reaches_half([point.end for point in points], each) for each in curves]
-    return Figure(found[0], found[1], found[2]) if found[0] is not None else UNKNOWN
-
-
-def _reaches_half(ends: Sequence[float], survival: Sequence[float]) -> float | None:
+def _time_of_half(ends: Sequence[float], survival: Sequence[float]) -> float | None:
     end, above = 0.0, 1.0
     for later, value in zip(ends, survival, strict=True):
         if value <= HALF:
@@ -199,10 +199,13 @@ def log_rank(groups: Sequence[str], counts: Counts, stddev: float, least: float)
     spread = spread * everybody[:known] / (everybody[:known] - 1)
     same = np.eye(len(chosen))
     chance = np.einsum("i,gi,ghi->gh", spread, part, same[:, :, None] - part[None])
-    moved = _moved(part, rate, same)
+    # How much a record of group h changes U_g, by interval, shape (g, h, i); an event does so by itself too.
+    moved: Counts = np.cumsum(rate * (part[:, None] - same[:, :, None]), axis=2)
+    of_events, last = same[:, :, None] - part[:, None] + moved, moved[:, :, -1]
+    both = np.einsum("gfi,hfi->gh", of_events, of_events) + np.einsum("gfi,hfi->gh", moved, moved)
     # Events after the last known interval are at risk in it all.
     left = events.shape[1] - known
-    covariance = chance + stddev**2 * _noise_of(moved, same[:, :, None] - part[:, None], left)
+    covariance = chance + stddev**2 * (both + 2 * left * last @ last.T)
     difference = (observed - expected)[:-1]
     statistic = float(difference @ np.linalg.pinv(covariance[:-1, :-1]) @ difference)
     degrees = len(chosen) - 1
@@ -214,24 +217,6 @@ def log_rank(groups: Sequence[str], counts: Counts, stddev: float, least: float)
         degrees=degrees,
         p_value=float(stats.chi2.sf(statistic, degrees)),
     )
-
-
-def _moved(part: Counts, rate: Counts, same: Counts) -> Counts:
-    """Return how much a record of group h changes group g's log-rank sum, by interval i: shape (g, h, i)."""
-    moved: Counts = np.cumsum(rate * (part[:, None] - same[:, :, None]), axis=2)
-    return moved
-
-
-def _noise_of(moved: Counts, own: Counts, left: int) -> Counts:
-    """Return the covariance of groups' log-rank sums due to noise in the counts.
-
-    `own`: how U_g moves with an event of a group in an interval, by the event itself. `left`: how many
-    intervals come after the known ones.
-    """
-    of_events, last = own + moved, moved[:, :, -1]
-    both = np.einsum("gfi,hfi->gh", of_events, of_events) + np.einsum("gfi,hfi->gh", moved, moved)
-    found: Counts = both + 2 * left * last @ last.T
-    return found
 
 
 def curves_of(

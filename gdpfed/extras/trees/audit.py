@@ -32,7 +32,7 @@ def check_trees(directory: Path, files: RunFiles) -> Iterator[str]:
     if files.columns is None:
         yield "the run has trees, and no declaration that their splits are drawn from"
         return
-    method, data = files.config["method"], files.config["dataset"]
+    method, dataset = files.config["method"], files.config["dataset"]
     widths = [1] * len(files.columns.get("numeric", {}))
     for said in files.columns.get("categorical", {}).values():
         widths.append(len(said["values"] if isinstance(said, dict) else said))
@@ -42,12 +42,26 @@ def check_trees(directory: Path, files: RunFiles) -> Iterator[str]:
         "columns": ",".join(map(str, widths)),
         "seed": files.config["run"]["seed"] + 1,
     }
-    if data["model"] != "trees" or dict(data["model_options"]) != expected:
-        yield f"config.yaml has dataset.model_options={data['model_options']}, where {expected} follows"
+    if dataset["model"] != "trees" or dict(dataset["model_options"]) != expected:
+        yield f"config.yaml has dataset.model_options={dataset['model_options']}, where {expected} follows"
         return
     yield from _check_charge(files.plan)
     if (directory / WEIGHTS).is_file():
-        yield from _check_splits(_tensors(directory / WEIGHTS), widths, expected)
+        # The splits are read from a safetensors file without that library.
+        data = (directory / WEIGHTS).read_bytes()
+        (length,) = struct.unpack("<Q", data[:8])
+        header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
+        splits = {
+            name: np.frombuffer(body[slice(*header[name]["data_offsets"])], dtype=kind)
+            for name, kind in SPLITS.items()
+        }
+        inputs, thresholds = _drawn_splits(widths, expected["trees"] * expected["depth"], expected["seed"])
+        for name, drawn in (("leaves.inputs", inputs), ("leaves.thresholds", thresholds)):
+            if not np.array_equal(splits[name], drawn):
+                yield (
+                    f"{WEIGHTS} has other {name} than those that are drawn from the declared columns and "
+                    f"seed {expected['seed']}: splits that data chose are not charged"
+                )
 
 
 def _check_charge(plan: Mapping[str, Any]) -> Iterator[str]:
@@ -55,6 +69,7 @@ def _check_charge(plan: Mapping[str, Any]) -> Iterator[str]:
     if plan["works"] != ["gradient_sum"] or plan["unit"] != "record":
         yield f"plan.json charges a {plan['unit']} for {', '.join(plan['works'])}, not for sums over leaves"
         return
+    normal = NormalDist()
     for number, group in enumerate(plan["groups"]):
         records = group["records"]
         whole = all(own["batch_rate"] == 1 for own in records["groups"])
@@ -62,57 +77,25 @@ def _check_charge(plan: Mapping[str, Any]) -> Iterator[str]:
             continue
         mu = math.sqrt(records["most_rounds"]) / records["noise_multiplier"]
         for own in records["groups"]:
-            found = _delta(mu, own["epsilon"])
+            epsilon = own["epsilon"]
+            beyond = normal.cdf(-mu / 2 - epsilon / mu)
+            found = normal.cdf(mu / 2 - epsilon / mu) - (math.exp(epsilon) * beyond if beyond else 0.0)
             if found > plan["delta"] * (1 + SLACK):
                 yield (
                     f"group {number} has sums of {records['noise_multiplier']:.6g} times the bound on a "
                     f"record as noise in {records['most_rounds']} rounds, whose delta at epsilon "
-                    f"{own['epsilon']} is {found:.3g} and not {plan['delta']:g}"
+                    f"{epsilon} is {found:.3g} and not {plan['delta']:g}"
                 )
 
 
-def _delta(mu: float, epsilon: float) -> float:
-    normal = NormalDist()
-    beyond = normal.cdf(-mu / 2 - epsilon / mu)
-    return normal.cdf(mu / 2 - epsilon / mu) - (math.exp(epsilon) * beyond if beyond else 0.0)
-
-
-def _check_splits(
-    tensors: Mapping[str, npt.NDArray[np.generic]], widths: Sequence[int], said: Mapping[str, Any]
-) -> Iterator[str]:
-    inputs, thresholds = _drawn(widths, said["trees"] * said["depth"], said["seed"])
-    for name, expected in (("leaves.inputs", inputs), ("leaves.thresholds", thresholds)):
-        if not np.array_equal(tensors[name], expected):
-            yield (
-                f"{WEIGHTS} has other {name} than those that are drawn from the declared columns and seed "
-                f"{said['seed']}: splits that data chose are not charged"
-            )
-
-
-def _drawn(widths: Sequence[int], number: int, seed: int) -> tuple[list[int], npt.NDArray[np.float32]]:
+def _drawn_splits(widths: Sequence[int], number: int, seed: int) -> tuple[list[int], npt.NDArray[np.float32]]:
     """Draw each split's input and threshold from 16 bytes of SHA-256 of the seed and the split's number."""
     inputs, thresholds = [], []
     for question in range(number):
         digest = hashlib.sha256(b"trees %d %d" % (seed, question)).digest()
-        first, second = (word / 2**64 for word in struct.unpack(">2Q", _rounded(digest)))
+        # Of each of two words of 64 bits the last 11 are set to 0: 53 bits are left, as a float has.
+        first, second = ((word & ~0x7FF) / 2**64 for word in struct.unpack(">2Q", digest[:16]))
         column = int(first * len(widths))
         inputs.append(sum(widths[:column]) + int(second * widths[column]))
         thresholds.append(second * 2 - 1 if widths[column] == 1 else 0.5)
     return inputs, np.array(thresholds, dtype=np.float32)
-
-
-def _rounded(digest: bytes) -> bytes:
-    """Set the last 11 bits of each of two 64-bit words to 0, so that 53 bits remain."""
-    words = struct.unpack(">2Q", digest[:16])
-    return struct.pack(">2Q", *(word & ~0x7FF for word in words))
-
-
-def _tensors(path: Path) -> dict[str, npt.NDArray[np.generic]]:
-    """Read the splits from a safetensors file without using the safetensors library."""
-    data = path.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
-    return {
-        name: np.frombuffer(body[slice(*header[name]["data_offsets"])], dtype=kind)
-        for name, kind in SPLITS.items()
-    }

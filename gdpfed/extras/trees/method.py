@@ -12,7 +12,6 @@ from typing import Any, ClassVar, cast
 from conf.schema import Config, MethodConfig, require
 from gdpfed.errors import ConfigError
 from gdpfed.extras.trees.splits import MOST_DEPTH, MOST_TREES, widths_of, written
-from gdpfed.learning.data.columns import Columns
 from gdpfed.methods.base import CurveStyle
 from gdpfed.methods.choose import Proposal
 from gdpfed.methods.dp_sum import DPSum
@@ -73,22 +72,6 @@ def with_trees(config: Config) -> Config:
             f"method=trees trains trees, not dataset.model={data.model}: leave out dataset.model, or use "
             "method=dp_sum"
         )
-    model_options: dict[str, Any] = {
-        "trees": options.trees,
-        "depth": options.depth,
-        "columns": written(widths_of(_declared(config))),
-        "seed": config.run.seed + 1,
-    }
-    if data.model_options and dict(data.model_options) != model_options:
-        raise ConfigError(
-            f"dataset.model_options={data.model_options} follow from method=trees: leave them out, and set "
-            "method.trees and method.depth"
-        )
-    return replace(config, dataset=replace(data, model=MODEL, model_options=model_options))
-
-
-def _declared(config: Config) -> Columns:
-    """Return the declared columns of the run's tables; raise ConfigError if there are none."""
     from gdpfed.clients.configured import source_of
     from gdpfed.learning.data import load_dataset
     from gdpfed.learning.data.tabular import declared_columns
@@ -100,4 +83,15 @@ def _declared(config: Config) -> Columns:
             f"method=trees asks for declared columns, and dataset={source.name} has none: use dataset=csv "
             "with a table, or method=dp_sum"
         )
-    return columns
+    model_options: dict[str, Any] = {
+        "trees": options.trees,
+        "depth": options.depth,
+        "columns": written(widths_of(columns)),
+        "seed": config.run.seed + 1,
+    }
+    if data.model_options and dict(data.model_options) != model_options:
+        raise ConfigError(
+            f"dataset.model_options={data.model_options} follow from method=trees: leave them out, and set "
+            "method.trees and method.depth"
+        )
+    return replace(config, dataset=replace(data, model=MODEL, model_options=model_options))

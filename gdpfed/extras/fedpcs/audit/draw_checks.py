@@ -43,10 +43,10 @@ def check_draws(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
         yield from findings
         if findings or files.counts is None:
             return
-        yield from _check_samples(files, own, _fed_cbs(files, own, np.maximum(files.counts, 0.0)))
+        yield from _check_samples(files, own, _fed_cbs_sample(files, own, np.maximum(files.counts, 0.0)))
     else:
-        yield from _check_noted(files)
-        yield from _check_samples(files, own, _delta(files, own))
+        yield from _check_distances(files)
+        yield from _check_samples(files, own, _delta_sample(files, own))
 
 
 def _check_counts(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
@@ -71,7 +71,7 @@ def _check_counts(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
         yield f"class_counts.json is further from the numbers of records than noise at {rho:g} zCDP makes it"
 
 
-def _check_noted(files: RunFiles) -> Iterator[str]:
+def _check_distances(files: RunFiles) -> Iterator[str]:
     """Yield an error if a recorded gradient distance is negative or of a client that did not take part."""
     for record in files.rounds:
         index = record["round"] - 1
@@ -91,8 +91,11 @@ def _check_samples(files: RunFiles, own: Mapping[str, Any], sample: Sample) -> I
     for index in range(files.ledger["charged_rounds"]):
         expected = {client for client in sample(index) if counted[client] < own["most_rounds"]}
         found = {client for client, rounds in taken.items() if index in rounds}
-        if not found and own["rule"] != "delta" and _too_few(files, len(expected)):
-            continue
+        if not found and own["rule"] != "delta":
+            secagg = files.config["secagg"]
+            corrupt = math.ceil(secagg["corrupt_tolerance"] * len(expected))
+            if len(expected) < secagg["minimum_cohort"] or 2 * corrupt >= len(expected):
+                continue
         for client in sorted(expected ^ found)[:1]:
             what = "was not asked, and is" if client in expected else "was asked, and is not"
             yield f"round {index + 1}: client {client} {what} in the sample that {own['rule']} draws"
@@ -101,14 +104,7 @@ def _check_samples(files: RunFiles, own: Mapping[str, Any], sample: Sample) -> I
             counted[client] += 1
 
 
-def _too_few(files: RunFiles, clients: int) -> bool:
-    """Whether these clients are too few for secure aggregation."""
-    secagg = files.config["secagg"]
-    corrupt = math.ceil(secagg["corrupt_tolerance"] * clients)
-    return bool(clients < secagg["minimum_cohort"] or 2 * corrupt >= clients)
-
-
-def _fed_cbs(files: RunFiles, own: Mapping[str, Any], counts: Floats) -> Sample:
+def _fed_cbs_sample(files: RunFiles, own: Mapping[str, Any], counts: Floats) -> Sample:
     """Return a function that draws Fed-CBS's sample of a round again."""
     samples: list[list[int]] = []
     often = np.zeros(len(counts))
@@ -142,7 +138,7 @@ def _qcid(counts: Floats) -> Floats:
     return np.asarray(np.where(totals[:, 0] > 0, classes * shares.var(axis=1), 1 / classes))
 
 
-def _delta(files: RunFiles, own: Mapping[str, Any]) -> Sample:
+def _delta_sample(files: RunFiles, own: Mapping[str, Any]) -> Sample:
     """Return a function that repeats a round's client sample by the rule DELTA, from logged distances."""
     held = np.asarray(files.plan["game"]["record_counts"], dtype=np.float64)
     noted = {record["round"] - 1: record.get("noted", {}) for record in files.rounds}
@@ -153,14 +149,14 @@ def _delta(files: RunFiles, own: Mapping[str, Any]) -> Sample:
             last |= {int(client): distance for client, distance in noted.get(earlier, {}).items()}
         mean = sum(last.values()) / len(last) if last else 0.0
         apart = np.array([max(last.get(i, mean), LEAST_OF_MEAN * mean) for i in range(len(held))])
-        chances = _capped(held * apart if mean else held, own["cohort_sizes"][index])
+        chances = _capped_chances(held * apart if mean else held, own["cohort_sizes"][index])
         rng = np.random.default_rng([files.config["run"]["seed"], index])
         return set(np.flatnonzero(rng.random(len(held)) < chances).tolist())
 
     return sample
 
 
-def _capped(weights: Floats, size: int) -> Floats:
+def _capped_chances(weights: Floats, size: int) -> Floats:
     """Return probabilities min(1, k w) for weights w, where k makes the probabilities add up to `size`."""
     low, high = 0.0, 1 / float(weights.min())
     if size >= len(weights):

@@ -22,29 +22,26 @@ def check_totals(files: RunFiles) -> Iterator[str]:
     """
     plan, own = files.plan, spending_of(files)
     if "totals" in plan:
-        for name, values in _totals(files, own).items():
+        chances = _chances(files, own)
+        totals: Mapping[str, Any]
+        if STEPS in own:
+            expected_steps = own[STEPS]["num_steps"] * chances.sum(axis=0)
+            totals = {"most_epsilon": own[STEPS]["epsilons"], "expected_steps": expected_steps}
+        else:
+            budgets = np.asarray(own["budgets"], dtype=np.float64)
+            expected = (chances * budgets).sum(axis=0) + own.get("counts_rho", 0.0)
+            most = worst_totals(own, plan["num_rounds"])
+            totals = {
+                "most_zcdp": most,
+                "most_epsilon": [epsilon_of(float(rho), plan["delta"]) for rho in most],
+                "expected_zcdp": expected,
+                "expected_epsilon": [epsilon_of(float(rho), plan["delta"]) for rho in expected],
+            }
+        for name, values in totals.items():
             if name in plan["totals"] and not _close(plan["totals"][name], values):
                 yield f"plan.json has totals {name} that its budgets do not make"
     if "game" in plan:
         yield from _check_game(files, own)
-
-
-def _totals(files: RunFiles, own: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Compute every client's expected and largest cost from budgets and sampling probabilities."""
-    plan, rounds = files.plan, files.plan["num_rounds"]
-    chances = _chances(files, own)
-    if STEPS in own:
-        steps = own[STEPS]
-        return {"most_epsilon": steps["epsilons"], "expected_steps": steps["num_steps"] * chances.sum(axis=0)}
-    budgets = np.asarray(own["budgets"], dtype=np.float64)
-    expected = (chances * budgets).sum(axis=0) + own.get("counts_rho", 0.0)
-    most = worst_totals(own, rounds)
-    return {
-        "most_zcdp": most,
-        "most_epsilon": [epsilon_of(float(rho), plan["delta"]) for rho in most],
-        "expected_zcdp": expected,
-        "expected_epsilon": [epsilon_of(float(rho), plan["delta"]) for rho in expected],
-    }
 
 
 def _chances(files: RunFiles, own: Mapping[str, Any]) -> Floats:

@@ -66,7 +66,7 @@ def best_responses(game: Game, mean_budgets: Floats, rewards: Floats) -> Respons
     states = _Grid(np.linspace(ends.min(), ends.max(), NUM_STATES))
     own = len(game.aversions) <= MOST_OWN_TYPES or float(np.ptp(game.aversions)) == 0.0
     types = game.aversions if own else np.linspace(game.aversions.min(), game.aversions.max(), NUM_TYPES)
-    values = _values(game, states, types, mean_budgets, rewards)
+    values = _largest_utilities(game, states, types, mean_budgets, rewards)
     controls = np.linspace(0.0, 1.0, NUM_CONTROLS)
     budgets = np.empty((game.num_rounds, len(game.aversions)))
     corrections = np.zeros_like(budgets)
@@ -84,7 +84,9 @@ def best_responses(game: Game, mean_budgets: Floats, rewards: Floats) -> Respons
             chance = participation(game.draw_probabilities(budget, mean_budgets[t]), game.cohort_sizes[t])
             cost = chance * (1 - aversions)
             following = mean_budgets[t] + controls[:, None] * (budget - mean_budgets[t])
-            worth = _read(values[t + 1], states.places(following), columns) - cost * controls[:, None] ** 2
+            worth = (
+                _interpolate(values[t + 1], states.places(following), columns) - cost * controls[:, None] ** 2
+            )
             chosen = worth.argmax(axis=0)
             corrections[t, part] = controls[chosen]
             budget = following[chosen, np.arange(len(chosen))]
@@ -95,7 +97,9 @@ def best_responses(game: Game, mean_budgets: Floats, rewards: Floats) -> Respons
     )
 
 
-def _values(game: Game, states: _Grid, types: Floats, mean_budgets: Floats, rewards: Floats) -> list[Floats]:
+def _largest_utilities(
+    game: Game, states: _Grid, types: Floats, mean_budgets: Floats, rewards: Floats
+) -> list[Floats]:
     """Compute a client's largest utility from each round on, by its budget and its aversion to privacy cost.
 
     The list has an array of shape (budgets, aversions) for each round, computed backwards.
@@ -123,7 +127,7 @@ def _values(game: Game, states: _Grid, types: Floats, mean_budgets: Floats, rewa
     return values
 
 
-def _read(
+def _interpolate(
     values: Floats,
     rows: tuple[npt.NDArray[np.int64], Floats],
     columns: tuple[npt.NDArray[np.int64], Floats],

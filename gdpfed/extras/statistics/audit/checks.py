@@ -54,11 +54,25 @@ def check_statistics(directory: Path, files: RunFiles) -> Iterator[str]:
     if files.columns is None or not ended:
         yield f"{RESULT} has statistics of a run without a sum, or without declared columns"
         return
-    found = _read(directory / RESULT)
+    path = directory / RESULT
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise AuditError(
+            f"{path} cannot be read: {' '.join(str(error).split())}; restore it from a copy"
+        ) from None
+    if not isinstance(found, dict) or found.get("version") != FORMAT_VERSION:
+        raise AuditError(
+            f"{path} has another format version than {FORMAT_VERSION}: use the gdpfed that wrote it"
+        )
     parties = files.config["dataset"]["num_clients"] if method.get("by_party") else 0
     blocks = list(_blocks(_columns(files.columns, method), method, parties))
     yield from _check_sum(files, found, blocks)
-    counts = _weights(directory / WEIGHTS)
+    # The counts are read from a safetensors file without that library.
+    data = (directory / WEIGHTS).read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    begin, end = json.loads(data[8 : 8 + length])["counts"]["data_offsets"]
+    counts = np.frombuffer(data[8 + length + begin : 8 + length + end], dtype="<f4").astype(np.float64)
     sizes = [math.prod(shape) for _, shape in blocks]
     if len(counts) != sum(sizes):
         yield f"{WEIGHTS} has {len(counts)} counts, and {sum(sizes)} cells are asked for"
@@ -66,29 +80,6 @@ def check_statistics(directory: Path, files: RunFiles) -> Iterator[str]:
     pieces = np.split(counts, np.cumsum(sizes)[:-1])
     parts = [piece.reshape(shape) for piece, (_, shape) in zip(pieces, blocks, strict=True)]
     yield from _check_figures(found, blocks, parts, float(method["minimum_count"]))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise AuditError(
-            f"{path} cannot be read: {' '.join(str(error).split())}; restore it from a copy"
-        ) from None
-    if not isinstance(values, dict) or values.get("version") != FORMAT_VERSION:
-        raise AuditError(
-            f"{path} has another format version than {FORMAT_VERSION}: use the gdpfed that wrote it"
-        )
-    return values
-
-
-def _weights(path: Path) -> Floats:
-    """Read the counts from a safetensors file without using the safetensors library."""
-    data = path.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    names = json.loads(data[8 : 8 + length])
-    begin, end = names["counts"]["data_offsets"]
-    return np.frombuffer(data[8 + length + begin : 8 + length + end], dtype="<f4").astype(np.float64)
 
 
 def _columns(declared: Mapping[str, Any], method: Mapping[str, Any]) -> dict[str, _Column]:
@@ -246,7 +237,7 @@ def _column(column: _Column, group: str | None, counts: Floats, noise: float, le
     known = _enough(_about(present.sum(), Z * noise * math.sqrt(len(present))), least)
     figures: dict[str, Any] = {}
     if column.ends:
-        computed = _numbers_of(column.ends, present, noise)
+        computed = _moments_and_quantiles(column.ends, present, noise)
         figures = computed if known["value"] is not None else dict.fromkeys(computed, _about(None))
     missing = _enough(_about(counts[-1], Z * noise), least) if column.may_miss else None
     return {
@@ -262,7 +253,7 @@ def _column(column: _Column, group: str | None, counts: Floats, noise: float, le
     }
 
 
-def _numbers_of(ends: Sequence[float], present: Floats, noise: float) -> dict[str, Any]:
+def _moments_and_quantiles(ends: Sequence[float], present: Floats, noise: float) -> dict[str, Any]:
     """Recompute mean, standard deviation and quantiles of a column, with intervals for the noise."""
     points = np.array([ends[0], *((a + b) / 2 for a, b in pairwise(ends)), ends[-1]])
     widths = np.array([0.0, *(b - a for a, b in pairwise(ends)), 0.0])

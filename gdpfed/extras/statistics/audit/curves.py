@@ -26,7 +26,7 @@ def curves_of(
     if not groups:
         return found, None
     found += [_curve(name, ends, row, noise, least) for name, row in zip(groups, counts, strict=True)]
-    return found, _test(groups[:-1], counts[:-1], noise, least)
+    return found, _log_rank_test(groups[:-1], counts[:-1], noise, least)
 
 
 def _followed(counts: Numbers) -> tuple[Numbers, Numbers]:
@@ -81,7 +81,7 @@ def _curve(
     ]
     half = Z * noise * math.sqrt(counts.size)
     n = _figure(total, total - half, total + half) if not least or total >= least else _figure()
-    middle = [_half(ends, each) for each in (survival, low, high)]
+    middle = [_time_of_half(ends, each) for each in (survival, low, high)]
     median = _figure(*middle) if middle[0] is not None else _figure()
     return {"group": group, "n": n, "points": points, "median": median}
 
@@ -103,7 +103,7 @@ def _falling(values: Numbers) -> Numbers:
     return np.array(found)
 
 
-def _half(ends: Sequence[float], values: Numbers) -> float | None:
+def _time_of_half(ends: Sequence[float], values: Numbers) -> float | None:
     """Return the first time at which survival is at most 1/2, by interpolation; None if never."""
     times, heights = [0.0, *ends], [1.0, *values.tolist()]
     for at in range(1, len(heights)):
@@ -113,7 +113,9 @@ def _half(ends: Sequence[float], values: Numbers) -> float | None:
     return None
 
 
-def _test(names: Sequence[str], counts: Numbers, noise: float, least: float) -> dict[str, Any] | None:
+def _log_rank_test(
+    names: Sequence[str], counts: Numbers, noise: float, least: float
+) -> dict[str, Any] | None:
     whole = max(least, Z * noise * math.sqrt(counts.shape[1]))
     kept = [at for at, row in enumerate(counts) if row.sum() > whole]
     if len(kept) < 2:
