@@ -142,30 +142,26 @@ def _status(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Map
     connection = None if options.connection is None else ConnectionState.read(options.connection)
     found = [NodeStatus.read(ledger, config) for ledger in ledgers]
     if options.output is not None:
-        _draw(found, options.output)
+        from gdpfed.report.spending import Spending
+        from gdpfed.report.spent_picture import draw_spent
+
+        spent = [Spending(party, steps) for each in found for party, steps in each.spent_by_run().items()]
+        if not spent:
+            raise ConfigError(
+                f"--output={options.output}: no run has begun, so there is nothing to draw: leave --output "
+                "out"
+            )
+        draw_spent(spent, options.output)
     if options.json:
         reached = {} if connection is None else {"connection": connection.to_dict()}
         print(json.dumps(without_infinity([each.to_dict() | reached for each in found]), indent=2))
     else:
         for each in found:
-            _show(each)
+            _print_node(each)
         if connection is not None:
             make_console().print(connection.line, soft_wrap=True, highlight=False, markup=False)
     healthy = connection is None or connection.found()[0] == HEALTHY
     return 0 if healthy and all(each.passed for each in found) else 1
-
-
-def _draw(found: "Sequence[NodeStatus]", picture: "Path") -> None:
-    """Plot for each client (or group of records) of a node how much epsilon is spent after each run."""
-    from gdpfed.report.spending import Spending
-    from gdpfed.report.spent_picture import draw_spent
-
-    spent = [Spending(party, steps) for each in found for party, steps in each.spent_by_run().items()]
-    if not spent:
-        raise ConfigError(
-            f"--output={picture}: no run has begun, so there is nothing to draw: leave --output out"
-        )
-    draw_spent(spent, picture)
 
 
 def _metrics(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:
@@ -192,7 +188,7 @@ def _accept(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Map
     return 0
 
 
-def _show(status: "NodeStatus") -> None:
+def _print_node(status: "NodeStatus") -> None:
     console = make_console()
     for table in status.tables():
         console.print(table.to_rich())

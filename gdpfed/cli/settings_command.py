@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gdpfed.cli.command import HELP_WIDTH, Command
 
 if TYPE_CHECKING:
-    from conf.settings import Setting, SettingGroup
+    from conf.settings import SettingGroup
 
 EXAMPLES = """\
 gdpfed settings                       the groups, and how much is in each
@@ -75,20 +75,14 @@ def _page(group: "SettingGroup") -> Iterator[str]:
     if group.options:
         yield ""
     for setting in group.settings:
-        yield from _lines(setting)
-
-
-def _lines(setting: "Setting") -> Iterator[str]:
-    facts = [setting.kind, f"as {setting.source} says" if setting.source else "", _owners(setting.owners)]
-    said = "; ".join(fact for fact in facts if fact)
-    line = f"{setting.key}={setting.default}" + (f"  ({said})" if said else "")
-    yield fill(line, HELP_WIDTH, subsequent_indent="    ") if len(line) > LINE_WIDTH else line
-    if setting.words:
-        yield _indented(setting.words)
-
-
-def _owners(owners: tuple[str, ...]) -> str:
-    return f"of {', '.join(owners)}" if 0 < len(owners) <= OWNERS_NAMED else ""
+        few = 0 < len(setting.owners) <= OWNERS_NAMED
+        owners = f"of {', '.join(setting.owners)}" if few else ""
+        facts = [setting.kind, f"as {setting.source} says" if setting.source else "", owners]
+        said = "; ".join(fact for fact in facts if fact)
+        line = f"{setting.key}={setting.default}" + (f"  ({said})" if said else "")
+        yield fill(line, HELP_WIDTH, subsequent_indent="    ") if len(line) > LINE_WIDTH else line
+        if setting.words:
+            yield _indented(setting.words)
 
 
 def _indented(words: str) -> str:
