@@ -56,11 +56,11 @@ gdpfed identity verify-app app.fab --consortium consortium.identity"""
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    new = _action(actions, "new", _new, "make an identity, and print its public key", NEW_EXAMPLES)
+    new = _action(actions, "new", _make_identity, "make an identity, and print its public key", NEW_EXAMPLES)
     new.add_argument("file", type=cli_path, metavar="FILE", help="new file for the secret key, mode 0600")
-    show = _action(actions, "show", _show, "print the public key of an identity", SHOW_EXAMPLES)
+    show = _action(actions, "show", _print_public_key, "print the public key of an identity", SHOW_EXAMPLES)
     show.add_argument("file", type=cli_path, metavar="FILE", help="file that gdpfed identity new made")
-    roster = _action(actions, "roster", _roster, "sign the consortium's roster", ROSTER_EXAMPLES)
+    roster = _action(actions, "roster", _sign_roster, "sign the consortium's roster", ROSTER_EXAMPLES)
     roster.epilog = f"{roster.epilog}\n\n{NEW_ROSTER}"
     roster.add_argument("file", type=cli_path, metavar="OUT", help="new file for the signed roster")
     roster.add_argument(
@@ -143,19 +143,19 @@ def _execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def _new(options: argparse.Namespace) -> None:
+def _make_identity(options: argparse.Namespace) -> None:
     from gdpfed.identities import new_identity
 
     print(new_identity(options.file).public_bytes().hex())
 
 
-def _show(options: argparse.Namespace) -> None:
+def _print_public_key(options: argparse.Namespace) -> None:
     from gdpfed.identities import read_identity
 
     print(read_identity(options.file).public_bytes().hex())
 
 
-def _roster(options: argparse.Namespace) -> None:
+def _sign_roster(options: argparse.Namespace) -> None:
     from gdpfed.identities import public_key_of, read_identity, read_roster, signed_roster, write_new
 
     consortium = read_identity(options.key)

@@ -76,10 +76,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also say whether the node reaches its server, by the file that its SuperNode writes into seen/",
     )
-    status.set_defaults(act=_status)
+    status.set_defaults(act=_show_status)
     metrics = _action(actions, "metrics", "serve that to Prometheus", METRICS, METRICS_EXAMPLES)
     add_watching(metrics, NODE_PORT)
-    metrics.set_defaults(act=_metrics)
+    metrics.set_defaults(act=_serve)
     accept = add_parser(
         actions,
         "accept-ledger",
@@ -127,7 +127,7 @@ def _execute(options: argparse.Namespace) -> int:
     return status
 
 
-def _status(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:
+def _show_status(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:
     from gdpfed.cli.audit_command import without_infinity
     from gdpfed.cli.node_status import NodeStatus
     from gdpfed.federation.node.connection_file import HEALTHY, ConnectionState
@@ -164,7 +164,7 @@ def _status(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Map
     return 0 if healthy and all(each.passed for each in found) else 1
 
 
-def _metrics(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:
+def _serve(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:
     from gdpfed.cli.node_status import NodeFigures
     from gdpfed.report.exported import Source, certificate_sources
     from gdpfed.report.figures_server import serve

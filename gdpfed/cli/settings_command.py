@@ -30,10 +30,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> int:
     import gdpfed.methods  # noqa: F401 - hands the methods to conf
     from conf.option_files import groups
-    from conf.settings import search, setting_groups
+    from conf.settings import counted_groups, search, setting_groups
 
     if not options.words and not options.all:
-        print("\n".join(_overview()))
+        lines = []
+        for name, (num_options, num_settings) in counted_groups().items():
+            choice = f"{num_options} options, " if num_options > 1 else ""
+            lines.append(f"{name:12}{f'{choice}{num_settings} settings':26}{ABOUT.get(name, '')}")
+        lines += ["", "gdpfed settings GROUP lists one, a word of a name searches, --all lists all."]
+        print("\n".join(lines))
         return 0
     choices = [word for word in options.words if "=" in word]
     words = [word for word in options.words if "=" not in word]
@@ -54,16 +59,6 @@ ABOUT = {
     "simulation": "how a simulation uses the machine",
 }
 """What each group is for."""
-
-
-def _overview() -> Iterator[str]:
-    from conf.settings import counted_groups
-
-    for name, (options, settings) in counted_groups().items():
-        choice = f"{options} options, " if options > 1 else ""
-        yield f"{name:12}{f'{choice}{settings} settings':26}{ABOUT.get(name, '')}"
-    yield ""
-    yield "gdpfed settings GROUP lists one, a word of a name searches, --all lists all."
 
 
 def _page(group: "SettingGroup") -> Iterator[str]:

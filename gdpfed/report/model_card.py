@@ -271,7 +271,16 @@ def _how_much(subject: CardSubject) -> str:
             for number in numbers
         ]
         bounds.setdefault(int(np.ceil(100 * max(accuracies))), []).append(index)
-    rights = [f"in {right} of 100 tries{_for_whom(subject, bounds, right)}" for right in sorted(bounds)]
+    rights = []
+    for right, groups in sorted(bounds.items()):
+        clients = sorted(client for index in groups for client in plan.groups[index].clients)
+        if len(bounds) == 1:
+            whom = ""
+        elif len(subject.parties) > MOST_NAMED or not subject.parties:
+            whom = f" for {len(clients)} of the participants"
+        else:
+            whom = f" for {_listed([subject.parties[client] for client in clients])}"
+        rights.append(f"in {right} of 100 tries{whom}")
     several = " A person with several cases is protected less than one case." if one == "case" else ""
     if plan.works != ("dp_sgd",) and not plan.sums_hidden:
         several += " Whoever ran the server saw what each one handed over, and from them nothing is hidden."
@@ -283,16 +292,6 @@ def _how_much(subject: CardSubject) -> str:
         "question: who knew before that it was probably there is right more often, with the model or "
         f"without, and the surest guess among many of them may be surer.{several}"
     )
-
-
-def _for_whom(subject: CardSubject, bounds: dict[int, list[int]], right: int) -> str:
-    """Name the clients to which an attacker's percentage of right guesses applies; "" if to all."""
-    if len(bounds) == 1:
-        return ""
-    clients = [client for index in bounds[right] for client in subject.plan.groups[index].clients]
-    if len(subject.parties) > MOST_NAMED or not subject.parties:
-        return f" for {len(clients)} of the participants"
-    return f" for {_listed([subject.parties[client] for client in sorted(clients)])}"
 
 
 def who_and_what(subject: CardSubject) -> list[str]:

@@ -87,7 +87,7 @@ def write_page(run: FinishedRun, checked: Checked) -> Path:
             Picture("Epsilon spent, below the budgets", _read(run, BUDGET_PICTURE)),
         ],
         rounds=_round_pictures(run),
-        failures=_failures(run),
+        failures=_failure_lines(run),
         hidden="" if cohorts_shown(run.plan, run.settings) else HIDDEN,
         card=markdown.render(_read(run, MODEL_CARD_FILE).decode()),
         settings=_read(run, CONFIG_FILE).decode(),
@@ -163,7 +163,7 @@ def _turns_picture(run: FinishedRun) -> Picture:
     return Picture(title, drawn_picture(lambda path: draw_turns(rows, groups, len(run.records), path)))
 
 
-def _failures(run: FinishedRun) -> list[str]:
+def _failure_lines(run: FinishedRun) -> list[str]:
     """Return the last secure sums that failed, with the reasons; return [] if these must stay secret."""
     if not cohorts_shown(run.plan, run.settings):
         return []

@@ -140,6 +140,11 @@ class RunStatus:
         cls, path: Path, plan: Mapping[str, Any], records: list[RoundLogEntry], changed: float, *, shows: bool
     ) -> "RunStatus":
         last, num_rounds = records[-1] if records else None, int(plan["num_rounds"])
+        state = GOES_ON
+        if (path / MODEL_FILE).is_file():
+            state = COMPLETE
+        elif (path / SEAL_FILE).is_file() and (path / LEDGER_FILE).is_file():
+            state = PAUSED
         groups = []
         for index, group in enumerate(plan["groups"]):
             budget = group["epsilon"] if plan["private"] else None
@@ -149,7 +154,7 @@ class RunStatus:
             groups.append(GroupStatus(index, int(group["clients"]), budget, spent))
         return cls(
             path=path,
-            state=_state(path),
+            state=state,
             rounds=len(records),
             num_rounds=num_rounds,
             result=str(Result.of(path, last)) if last else "",
@@ -242,12 +247,6 @@ def _is_held(path: Path) -> bool:
     finally:
         os.close(folder)
     return False
-
-
-def _state(path: Path) -> str:
-    if (path / MODEL_FILE).is_file():
-        return COMPLETE
-    return PAUSED if (path / SEAL_FILE).is_file() and (path / LEDGER_FILE).is_file() else GOES_ON
 
 
 def _cohort_status(records: list[RoundLogEntry], num_rounds: int) -> CohortStatus:
