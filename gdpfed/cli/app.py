@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.simplefilter("ignore")
     try:
         try:
-            return _run(sys.argv[1:] if arguments is None else arguments)
+            return _exit_status_of(sys.argv[1:] if arguments is None else arguments)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -82,7 +82,7 @@ def _print_nowhere() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _exit_status_of(arguments: Sequence[str]) -> int:
     try:
         with quiet_interrupt():
             options = _parse(arguments)
@@ -114,7 +114,27 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         near = nearest_word(first, COMMANDS)
         meant = f"did you mean {near}?" if near else "'gdpfed --help' lists all"
         raise InputError(f"command {first} is not known; {meant}")
-    parser = _parser([first] if named else COMMANDS)
+    # Only the command that is asked for is imported; all are for the help that lists them.
+    loaded = [load_command(name) for name in ([first] if named else COMMANDS)]
+    alone = len(loaded) == 1
+    parser: argparse.ArgumentParser = Parser(
+        prog="gdpfed",
+        description=f"Federated learning with a privacy budget of each client's own.\n\n{FIRST_THEN}",
+        epilog=f"{epilog_of(loaded[0].examples if alone else EXAMPLES)}\n\n{OVERRIDES_NOTE}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version, and end")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in loaded:
+        own = add_parser(
+            commands,
+            command.name,
+            words=command.help,
+            description=command.description,
+            examples=command.examples,
+        )
+        command.add_arguments(own)
+        own.set_defaults(command=command)
     options, further = parser.parse_known_args(arguments or [first])
     if further and not hasattr(options, "overrides"):
         raise InputError(f"gdpfed {first} takes no {further[0]}; 'gdpfed {first} --help' shows what it takes")
@@ -135,30 +155,6 @@ def load_command(name: str) -> Command:
         return EXTRA_COMMANDS.get(name)
     command: Command = import_module(f"gdpfed.cli.{name}_command").COMMAND
     return command
-
-
-def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
-    loaded = [load_command(name) for name in names]
-    alone = len(loaded) == 1
-    parser = Parser(
-        prog="gdpfed",
-        description=f"Federated learning with a privacy budget of each client's own.\n\n{FIRST_THEN}",
-        epilog=f"{epilog_of(loaded[0].examples if alone else EXAMPLES)}\n\n{OVERRIDES_NOTE}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version, and end")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in loaded:
-        own = add_parser(
-            commands,
-            command.name,
-            words=command.help,
-            description=command.description,
-            examples=command.examples,
-        )
-        command.add_arguments(own)
-        own.set_defaults(command=command)
-    return parser
 
 
 class _Version(argparse.Action):

@@ -105,11 +105,11 @@ def _execute(options: argparse.Namespace) -> int:
             )
         )
     else:
-        _show(make_console(), audit)
+        _print_audit(make_console(), audit)
     return 0 if audit.passed else 1
 
 
-def _show(console: "Console", audit: "RunAudit | NodeAudit") -> None:
+def _print_audit(console: "Console", audit: "RunAudit | NodeAudit") -> None:
     from gdpfed.audit.run_audit import RunAudit
     from gdpfed.cli.audit_tables import node_table, run_table, verdict
 

@@ -50,7 +50,7 @@ def _execute(options: argparse.Namespace) -> int:
         faults += refused
         _say(f"{table}: {rows} rows, {refused or 'no'} fault{'s' if refused > 1 else ''}")
         for each in found:
-            _say(f"  {_place(each)}{each.words}")
+            _say(f"  {_place_in_table(each)}{each.words}")
     if path.is_dir() and (shared := shared_person_words(persons, columns)):
         _say(f"{path}: note: {shared}")
     for name in not_read(path) if path.is_dir() else ():
@@ -63,7 +63,7 @@ def _say(line: str) -> None:
     print(printable(line), flush=True)
 
 
-def _place(finding: "Finding") -> str:
+def _place_in_table(finding: "Finding") -> str:
     lines = [str(line) for line in finding.lines]
     if not lines:
         return "" if finding.refused else "note: "

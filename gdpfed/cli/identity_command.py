@@ -2,8 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 from gdpfed.cli.command import Command, add_parser, cli_path
 from gdpfed.decimal_numbers import decimal_number, whole_number
@@ -57,11 +56,11 @@ gdpfed identity verify-app app.fab --consortium consortium.identity"""
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    new = _action(actions, "new", _new, "make an identity, and print its public key", NEW_EXAMPLES)
+    new = _action(actions, "new", _make_identity, "make an identity, and print its public key", NEW_EXAMPLES)
     new.add_argument("file", type=cli_path, metavar="FILE", help="new file for the secret key, mode 0600")
-    show = _action(actions, "show", _show, "print the public key of an identity", SHOW_EXAMPLES)
+    show = _action(actions, "show", _print_public_key, "print the public key of an identity", SHOW_EXAMPLES)
     show.add_argument("file", type=cli_path, metavar="FILE", help="file that gdpfed identity new made")
-    roster = _action(actions, "roster", _roster, "sign the consortium's roster", ROSTER_EXAMPLES)
+    roster = _action(actions, "roster", _sign_roster, "sign the consortium's roster", ROSTER_EXAMPLES)
     roster.epilog = f"{roster.epilog}\n\n{NEW_ROSTER}"
     roster.add_argument("file", type=cli_path, metavar="OUT", help="new file for the signed roster")
     roster.add_argument(
@@ -92,21 +91,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     verify = _action(actions, "verify", _verify, "check a roster, and print who is in it", VERIFY_EXAMPLES)
     verify.add_argument("file", type=cli_path, metavar="ROSTER", help="file with the signed roster")
-    _add_sign_app(actions)
-    verify_app = _action(
-        actions, "verify-app", _verify_app, "check the signature of an app", VERIFY_APP_EXAMPLES
-    )
-    verify_app.add_argument("file", type=cli_path, metavar="BUNDLE", help="bundle with a signature beside it")
-    for command in (verify, verify_app):
-        command.add_argument(
-            "--consortium",
-            required=True,
-            metavar="KEY",
-            help="the consortium's public key, in hexadecimal or as a file with it",
-        )
-
-
-def _add_sign_app(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     sign = _action(actions, "sign-app", _sign_app, "sign the bundle of an app", SIGN_EXAMPLES)
     sign.add_argument("file", type=cli_path, metavar="BUNDLE", help="file that flwr build made")
     sign.add_argument(
@@ -128,6 +112,17 @@ def _add_sign_app(actions: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="WORDS",
         help="what its runs may override, as in the setting of a node (default: anything)",
     )
+    verify_app = _action(
+        actions, "verify-app", _verify_app, "check the signature of an app", VERIFY_APP_EXAMPLES
+    )
+    verify_app.add_argument("file", type=cli_path, metavar="BUNDLE", help="bundle with a signature beside it")
+    for command in (verify, verify_app):
+        command.add_argument(
+            "--consortium",
+            required=True,
+            metavar="KEY",
+            help="the consortium's public key, in hexadecimal or as a file with it",
+        )
 
 
 def _action(
@@ -148,23 +143,31 @@ def _execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def _new(options: argparse.Namespace) -> None:
+def _make_identity(options: argparse.Namespace) -> None:
     from gdpfed.identities import new_identity
 
     print(new_identity(options.file).public_bytes().hex())
 
 
-def _show(options: argparse.Namespace) -> None:
+def _print_public_key(options: argparse.Namespace) -> None:
     from gdpfed.identities import read_identity
 
     print(read_identity(options.file).public_bytes().hex())
 
 
-def _roster(options: argparse.Namespace) -> None:
+def _sign_roster(options: argparse.Namespace) -> None:
     from gdpfed.identities import public_key_of, read_identity, read_roster, signed_roster, write_new
 
     consortium = read_identity(options.key)
-    words = [*options.clients, *(_lines(options.listed) if options.listed else ())]
+    words: list[str] = [*options.clients]
+    if options.listed:
+        try:
+            lines = options.listed.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"--from {options.listed} cannot be read ({error}): name a list of ID=KEY"
+            ) from None
+        words += [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
     keys: dict[int, bytes] = {}
     for word in words:
         entry = _ENTRY.fullmatch(word)
@@ -181,14 +184,6 @@ def _roster(options: argparse.Namespace) -> None:
     before = read_roster(options.after, consortium.public_bytes()).number if options.after else -1
     write_new(options.file, signed_roster(keys, consortium, options.number, after=before), PUBLIC_MODE)
     print(f"{options.file} has {len(keys)} clients, signed by consortium {consortium.public_bytes().hex()}")
-
-
-def _lines(path: Path) -> Sequence[str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--from {path} cannot be read ({error}): name a list of ID=KEY") from None
-    return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
 
 
 def _verify(options: argparse.Namespace) -> None:

@@ -136,6 +136,8 @@ def _execute(options: argparse.Namespace) -> int:
         raise ConfigError(f"{path} is there already: name another file, or remove it")
     if not options.yes and not sys.stdin.isatty():
         raise InputError("gdpfed new asks its questions on a terminal: in a script give --yes and options")
+    import yaml
+
     import gdpfed.methods  # noqa: F401 - hands the methods to conf
     from conf.load import load
     from gdpfed.cli.settings_file import settings_in
@@ -143,7 +145,15 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.methods import make_method
 
     answers = _answers(options)
-    text = _text_of(path, answers)
+    # The file has Hydra's form: options of groups below `defaults`, then values by group and key.
+    by_record = answers["protect"] == "record"
+    chosen = {"privacy": "record_level", "method": "dp_sum"} if by_record else {"method": "gdpfed_star"}
+    defaults = [{"dataset": answers["data"]}, *({group: option} for group, option in chosen.items())]
+    data: dict[str, Any] = {"num_clients": answers["clients"]}
+    if "path" in answers:
+        data["path"] = answers["path"]
+    values = {"defaults": defaults, "dataset": data, "privacy": {"budgets": answers["budgets"]}}
+    text = HEADER.format(path=path) + yaml.safe_dump(values, sort_keys=False)
     try:
         save_whole(path, text.encode())
     except OSError as error:
@@ -200,20 +210,6 @@ def _asked(question: Question, default: str) -> Any:
             return question.read(said or default)
         except ValueError as error:
             print(f"  {error}")
-
-
-def _text_of(path: Path, answers: dict[str, Any]) -> str:
-    """Return the YAML text of the settings file: a Hydra list ``defaults``, then the values of each group."""
-    import yaml
-
-    by_record = answers["protect"] == "record"
-    chosen = {"privacy": "record_level", "method": "dp_sum"} if by_record else {"method": "gdpfed_star"}
-    defaults = [{"dataset": answers["data"]}, *({group: option} for group, option in chosen.items())]
-    data: dict[str, Any] = {"num_clients": answers["clients"]}
-    if "path" in answers:
-        data["path"] = answers["path"]
-    values = {"defaults": defaults, "dataset": data, "privacy": {"budgets": answers["budgets"]}}
-    return HEADER.format(path=path) + yaml.safe_dump(values, sort_keys=False)
 
 
 COMMAND = Command(

@@ -76,10 +76,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also say whether the node reaches its server, by the file that its SuperNode writes into seen/",
     )
-    status.set_defaults(act=_status)
+    status.set_defaults(act=_show_status)
     metrics = _action(actions, "metrics", "serve that to Prometheus", METRICS, METRICS_EXAMPLES)
     add_watching(metrics, NODE_PORT)
-    metrics.set_defaults(act=_metrics)
+    metrics.set_defaults(act=_serve)
     accept = add_parser(
         actions,
         "accept-ledger",
@@ -127,7 +127,7 @@ def _execute(options: argparse.Namespace) -> int:
     return status
 
 
-def _status(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:
+def _show_status(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:
     from gdpfed.cli.audit_command import without_infinity
     from gdpfed.cli.node_status import NodeStatus
     from gdpfed.federation.node.connection_file import HEALTHY, ConnectionState
@@ -142,33 +142,29 @@ def _status(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Map
     connection = None if options.connection is None else ConnectionState.read(options.connection)
     found = [NodeStatus.read(ledger, config) for ledger in ledgers]
     if options.output is not None:
-        _draw(found, options.output)
+        from gdpfed.report.spending import Spending
+        from gdpfed.report.spent_picture import draw_spent
+
+        spent = [Spending(party, steps) for each in found for party, steps in each.spent_by_run().items()]
+        if not spent:
+            raise ConfigError(
+                f"--output={options.output}: no run has begun, so there is nothing to draw: leave --output "
+                "out"
+            )
+        draw_spent(spent, options.output)
     if options.json:
         reached = {} if connection is None else {"connection": connection.to_dict()}
         print(json.dumps(without_infinity([each.to_dict() | reached for each in found]), indent=2))
     else:
         for each in found:
-            _show(each)
+            _print_node(each)
         if connection is not None:
             make_console().print(connection.line, soft_wrap=True, highlight=False, markup=False)
     healthy = connection is None or connection.found()[0] == HEALTHY
     return 0 if healthy and all(each.passed for each in found) else 1
 
 
-def _draw(found: "Sequence[NodeStatus]", picture: "Path") -> None:
-    """Plot for each client (or group of records) of a node how much epsilon is spent after each run."""
-    from gdpfed.report.spending import Spending
-    from gdpfed.report.spent_picture import draw_spent
-
-    spent = [Spending(party, steps) for each in found for party, steps in each.spent_by_run().items()]
-    if not spent:
-        raise ConfigError(
-            f"--output={picture}: no run has begun, so there is nothing to draw: leave --output out"
-        )
-    draw_spent(spent, picture)
-
-
-def _metrics(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:
+def _serve(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Mapping[str, Any]") -> int:
     from gdpfed.cli.node_status import NodeFigures
     from gdpfed.report.exported import Source, certificate_sources
     from gdpfed.report.figures_server import serve
@@ -192,7 +188,7 @@ def _accept(options: argparse.Namespace, ledgers: "Sequence[Path]", config: "Map
     return 0
 
 
-def _show(status: "NodeStatus") -> None:
+def _print_node(status: "NodeStatus") -> None:
     console = make_console()
     for table in status.tables():
         console.print(table.to_rich())

@@ -295,11 +295,8 @@ class NodeFigures:
         )
         for cause in sorted(refused):
             yield Figure("gdpfed_node_refusals_total", refused[cause], own | {"cause": cause})
-        heard = [time for time in (status.heard, _last_change(status)) if time is not None]
+        # When the ledger last changed could reveal a round for which the node was drawn in secret.
+        changed = None if status.standing.sampled else status.changed
+        heard = [time for time in (status.heard, changed) if time is not None]
         if heard:
             yield Figure("gdpfed_node_last_message_timestamp_seconds", max(heard), own)
-
-
-def _last_change(status: NodeStatus) -> float | None:
-    """Return when a node's ledger last changed; None if the time could reveal a secretly sampled round."""
-    return None if status.standing.sampled else status.changed

@@ -90,16 +90,16 @@ def _execute(options: argparse.Namespace) -> int:
     if picture is not None:
         check_picture(picture)
     if options.compare or options.epsilons:
-        return _compare(options) if options.compare else _epsilons(options)
+        return _compare_methods(options) if options.compare else _compare_budgets(options)
     config = load_run(options.overrides)
     check_parties(config, options.overrides)
     check_model(config, options.overrides)
     if options.choose:
         _refuse_picture(picture)
-        return _choose(config, options)
+        return _propose_settings(config, options)
     for name in PLAN_QUESTIONS.names():
         if getattr(options, name):
-            return _answer(PLAN_QUESTIONS.get(name), config, options)
+            return _answer_question(PLAN_QUESTIONS.get(name), config, options)
     with busy("planning ..."):
         config = resolve(config)
         method = make_method(config)
@@ -120,7 +120,7 @@ def _execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def _compare(options: argparse.Namespace) -> int:
+def _compare_methods(options: argparse.Namespace) -> int:
     """Show the privacy plans (noise, rates, epsilon) of all methods side by side."""
     from gdpfed.cli import show_plan
     from gdpfed.report.plan_table import plan_comparison
@@ -144,7 +144,7 @@ def _compare(options: argparse.Namespace) -> int:
     return 0
 
 
-def _choose(config: "Config", options: argparse.Namespace) -> int:
+def _propose_settings(config: "Config", options: argparse.Namespace) -> int:
     """Propose settings for a run, and show them with the privacy plan that they give."""
     from conf.load import load
     from gdpfed.cli.show_plan import show_plan
@@ -178,7 +178,7 @@ def _numbers(text: str) -> list[float]:
     return numbers
 
 
-def _epsilons(options: argparse.Namespace) -> int:
+def _compare_budgets(options: argparse.Namespace) -> int:
     """Show how much noise each of several privacy budgets needs."""
     from gdpfed.report.budget_noise import budget_noises, budget_text, draw_budgets
 
@@ -193,7 +193,7 @@ def _epsilons(options: argparse.Namespace) -> int:
     return 0
 
 
-def _answer(question: "PlanQuestion", config: "Config", options: argparse.Namespace) -> int:
+def _answer_question(question: "PlanQuestion", config: "Config", options: argparse.Namespace) -> int:
     """Compute and show the answer to a question about a plan, such as ``--price``; return the exit status."""
     with busy("planning ..."):
         answer = question.answer(config)

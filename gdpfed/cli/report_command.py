@@ -68,11 +68,11 @@ def _execute(options: argparse.Namespace) -> int:
         page = write_comparison_page(lines_of(runs), options.output or PAGE_FOLDER)
         make_console().print(f"The page is {page}", soft_wrap=True)
     else:
-        _show(lines_of(runs), options)
+        _show_comparison(lines_of(runs), options)
     return 0
 
 
-def _show(lines: "Sequence[Line]", options: argparse.Namespace) -> None:
+def _show_comparison(lines: "Sequence[Line]", options: argparse.Namespace) -> None:
     """Print and save the comparison of finished runs, and name results that are not above chance."""
     from gdpfed.report.report_tables import chance_lines, tables_of
 

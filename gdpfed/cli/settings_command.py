@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gdpfed.cli.command import HELP_WIDTH, Command
 
 if TYPE_CHECKING:
-    from conf.settings import Setting, SettingGroup
+    from conf.settings import SettingGroup
 
 EXAMPLES = """\
 gdpfed settings                       the groups, and how much is in each
@@ -30,10 +30,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> int:
     import gdpfed.methods  # noqa: F401 - hands the methods to conf
     from conf.option_files import groups
-    from conf.settings import search, setting_groups
+    from conf.settings import counted_groups, search, setting_groups
 
     if not options.words and not options.all:
-        print("\n".join(_overview()))
+        lines = []
+        for name, (num_options, num_settings) in counted_groups().items():
+            choice = f"{num_options} options, " if num_options > 1 else ""
+            lines.append(f"{name:12}{f'{choice}{num_settings} settings':26}{ABOUT.get(name, '')}")
+        lines += ["", "gdpfed settings GROUP lists one, a word of a name searches, --all lists all."]
+        print("\n".join(lines))
         return 0
     choices = [word for word in options.words if "=" in word]
     words = [word for word in options.words if "=" not in word]
@@ -56,16 +61,6 @@ ABOUT = {
 """What each group is for."""
 
 
-def _overview() -> Iterator[str]:
-    from conf.settings import counted_groups
-
-    for name, (options, settings) in counted_groups().items():
-        choice = f"{options} options, " if options > 1 else ""
-        yield f"{name:12}{f'{choice}{settings} settings':26}{ABOUT.get(name, '')}"
-    yield ""
-    yield "gdpfed settings GROUP lists one, a word of a name searches, --all lists all."
-
-
 def _page(group: "SettingGroup") -> Iterator[str]:
     for option, words in group.options.items():
         chosen = "  (the defaults below)" if option == group.chosen and group.name != "method" else ""
@@ -75,20 +70,14 @@ def _page(group: "SettingGroup") -> Iterator[str]:
     if group.options:
         yield ""
     for setting in group.settings:
-        yield from _lines(setting)
-
-
-def _lines(setting: "Setting") -> Iterator[str]:
-    facts = [setting.kind, f"as {setting.source} says" if setting.source else "", _owners(setting.owners)]
-    said = "; ".join(fact for fact in facts if fact)
-    line = f"{setting.key}={setting.default}" + (f"  ({said})" if said else "")
-    yield fill(line, HELP_WIDTH, subsequent_indent="    ") if len(line) > LINE_WIDTH else line
-    if setting.words:
-        yield _indented(setting.words)
-
-
-def _owners(owners: tuple[str, ...]) -> str:
-    return f"of {', '.join(owners)}" if 0 < len(owners) <= OWNERS_NAMED else ""
+        few = 0 < len(setting.owners) <= OWNERS_NAMED
+        owners = f"of {', '.join(setting.owners)}" if few else ""
+        facts = [setting.kind, f"as {setting.source} says" if setting.source else "", owners]
+        said = "; ".join(fact for fact in facts if fact)
+        line = f"{setting.key}={setting.default}" + (f"  ({said})" if said else "")
+        yield fill(line, HELP_WIDTH, subsequent_indent="    ") if len(line) > LINE_WIDTH else line
+        if setting.words:
+            yield _indented(setting.words)
 
 
 def _indented(words: str) -> str:

@@ -3,7 +3,7 @@
 Such a file has the form of Hydra's own: options of groups below ``defaults``, and values by group and key.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,25 +45,21 @@ def settings_in(path: Path) -> list[str]:
         raise ConfigError(f"{path} cannot be read ({reason}): name a file as gdpfed new writes it") from None
     if not isinstance(content, Mapping):
         raise ConfigError(f"{path} holds no settings: write group: and below it key: value")
-    return [*_choices(path, content.get("defaults", [])), *_values(path, content)]
-
-
-def _choices(path: Path, defaults: Any) -> Iterator[str]:
+    words: list[str] = []
+    defaults = content.get("defaults", [])
     for entry in defaults if isinstance(defaults, list) else [defaults]:
         if entry == "_self_":
             continue
         if not isinstance(entry, Mapping) or not all(isinstance(each, str) for each in entry.values()):
             raise ConfigError(f"{path}: defaults has {entry!r}: write a group: option, as in - dataset: csv")
-        yield from (f"{group}={option}" for group, option in entry.items())
-
-
-def _values(path: Path, content: Mapping[str, Any]) -> Iterator[str]:
+        words += [f"{group}={option}" for group, option in entry.items()]
     for group, values in content.items():
         if group == "defaults":
             continue
         if not isinstance(values, Mapping):
             raise ConfigError(f"{path}: {group}: {values!r} is not a group: write key: value below it")
-        yield from (f"{group}.{key}={_in_hydras_words(value)}" for key, value in values.items())
+        words += [f"{group}.{key}={_in_hydras_words(value)}" for key, value in values.items()]
+    return words
 
 
 def _in_hydras_words(value: Any) -> str:

@@ -22,16 +22,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sweep(parser, OUTPUT)
 
 
-def _sweep(options: argparse.Namespace) -> int:
-    output = (options.output or OUTPUT).absolute()
-    sweep = MODES.get("simulate --multirun")
-    complete = sweep(options.overrides, output, make_console(), options.command_line, num_jobs=options.jobs)
-    return 0 if complete else 1
-
-
 def _execute(options: argparse.Namespace) -> int:
     if options.multirun:
-        return _sweep(options)
+        output = (options.output or OUTPUT).absolute()
+        sweep = MODES.get("simulate --multirun")
+        complete = sweep(
+            options.overrides, output, make_console(), options.command_line, num_jobs=options.jobs
+        )
+        return 0 if complete else 1
     if options.jobs or options.output:
         raise ConfigError("--jobs and --output are for several runs: say --multirun, or leave them out")
     from gdpfed.cli.simulated_run import train

@@ -3,7 +3,6 @@
 import argparse
 import json
 import time
-from pathlib import Path
 
 from gdpfed.cli.command import Command, cli_path, make_console
 from gdpfed.decimal_numbers import decimal_number
@@ -33,31 +32,25 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    from gdpfed.report.run_status import RunStatus
+    from gdpfed.report.run_status import GOES_ON, RunStatus
 
     if options.watch is not None:
         if not options.watch > 0:
             raise ConfigError(f"--watch {options.watch:g} must be above 0 seconds")
-        return _watch(options.run, options.watch)
+        from rich.live import Live
+
+        status = RunStatus.read(options.run)
+        with Live(status.shown(), console=make_console(), auto_refresh=False) as live:
+            while status.state == GOES_ON:
+                time.sleep(options.watch)
+                status = RunStatus.read(options.run)
+                live.update(status.shown(), refresh=True)
+        return 0
     status = RunStatus.read(options.run)
     if options.json:
         print(json.dumps(status.to_dict(), indent=2))
     else:
         make_console().print(status.shown())
-    return 0
-
-
-def _watch(path: Path, seconds: float) -> int:
-    from rich.live import Live
-
-    from gdpfed.report.run_status import GOES_ON, RunStatus
-
-    status = RunStatus.read(path)
-    with Live(status.shown(), console=make_console(), auto_refresh=False) as live:
-        while status.state == GOES_ON:
-            time.sleep(seconds)
-            status = RunStatus.read(path)
-            live.update(status.shown(), refresh=True)
     return 0
 
 

@@ -55,23 +55,22 @@ def budget_noises(overrides: Sequence[str], epsilons: Sequence[float]) -> list[B
             f"--epsilons compares noise under one budget for all, which method={config.method.name} does not "
             "have: use another method"
         )
-    return [_budget_noise(overrides, epsilon) for epsilon in epsilons]
-
-
-def _budget_noise(overrides: Sequence[str], epsilon: float) -> BudgetNoise:
-    given = [f"privacy.budgets=[{epsilon!r}]", "privacy.group_shares=null"]
-    config = resolve(load([*overrides, *given]))
-    method = make_method(config)
-    plan, clients = method.plan, config.dataset.num_clients
-    if isinstance(method, RecordMethod):
-        sigma = plan.mechanism.records[0].noise_multiplier  # type: ignore[attr-defined]  # it takes steps on records
-        noise = noise_of_learning(plan, by_batch=method.weighs_by_batch) * clients
-        return BudgetNoise(
-            epsilon, plan.num_rounds, sigma, noise, "record", float(method.record_counts.sum())
-        )
-    noise = method.weighting.noise_per_step(plan) * clients / math.sqrt(plan.num_rounds)
-    sigma = plan.groups[0].noise_multiplier
-    return BudgetNoise(epsilon, plan.num_rounds, sigma, noise, "client", float(clients))
+    noises = []
+    for epsilon in epsilons:
+        given = [f"privacy.budgets=[{epsilon!r}]", "privacy.group_shares=null"]
+        own_config = resolve(load([*overrides, *given]))
+        planned = make_method(own_config)
+        plan, clients = planned.plan, own_config.dataset.num_clients
+        if isinstance(planned, RecordMethod):
+            sigma = plan.mechanism.records[0].noise_multiplier  # type: ignore[attr-defined]  # it takes steps on records
+            noise = noise_of_learning(plan, by_batch=planned.weighs_by_batch) * clients
+            unit, units = "record", float(planned.record_counts.sum())
+        else:
+            noise = planned.weighting.noise_per_step(plan) * clients / math.sqrt(plan.num_rounds)
+            sigma = plan.groups[0].noise_multiplier
+            unit, units = "client", float(clients)
+        noises.append(BudgetNoise(epsilon, plan.num_rounds, sigma, noise, unit, units))
+    return noises
 
 
 def budget_text(noises: Sequence[BudgetNoise]) -> str:

@@ -51,45 +51,38 @@ def at_chance(run: PreparedRun, concluded: RunConcluded) -> AtChance | None:
     area under the curve of two classes is above a half: scores may tell classes apart that answers do not.
     """
     nodes_alone = run.config.run.evaluation == "nodes"
-    found = _at_clients(run) if nodes_alone else _on_the_servers(run, concluded.records)
+    found = _judged_at_clients(run) if nodes_alone else _judged_on_server(run, concluded.records)
     if found is None or found.low > found.share:
         return None
-    named = [*_rare(found, concluded.records), *causes(run, concluded)]
+    named: list[str] = []
+    measured = concluded.records[-1].metrics if concluded.records else {}
+    if found.share >= UNEVEN and "auc" not in measured:
+        named.append(
+            f"'{found.most_frequent}' is so frequent that accuracy tells models hardly apart: "
+            "dataset.metrics=[auc,accuracy] shows the area under the curve, and gdpfed compare its interval"
+        )
+    named += causes(run, concluded)
     return AtChance(**(vars(found) | {"causes": named}))
 
 
-def _on_the_servers(run: PreparedRun, records: Sequence[RoundLogEntry]) -> AtChance | None:
+def _judged_on_server(run: PreparedRun, records: Sequence[RoundLogEntry]) -> AtChance | None:
     if not records:
         return None
     judged = RunEnd.read(run.path).judged(records[-1])
     most_frequent, accuracy = base_rate(run.task), judged.accuracy
-    if most_frequent is None or accuracy is None or _distinguishes_classes(run, judged):
+    if most_frequent is None or accuracy is None:
         return None
-    number = len(run.task.load().test)
+    data, area = run.task.load(), judged.metrics.get("auc")
+    if area is not None and data.num_classes == 2:
+        others, members = data.labels.counts(data.test.y).tolist()
+        if area_interval(area, members, others)[0] > 0.5:
+            return None
+    number = len(data.test)
     low, high = share_interval(np.arange(number) < round(accuracy * number))
     return AtChance(accuracy, low, high, *most_frequent, f"{number} test examples", ())
 
 
-def _distinguishes_classes(run: PreparedRun, record: RoundLogEntry) -> bool:
-    """Whether a two-class AUC was measured and its 95 % interval lies above 1/2."""
-    data, area = run.task.load(), record.metrics.get("auc")
-    if area is None or data.num_classes != 2:
-        return False
-    others, members = data.labels.counts(data.test.y).tolist()
-    return area_interval(area, members, others)[0] > 0.5
-
-
-def _rare(found: AtChance, records: Sequence[RoundLogEntry]) -> Iterator[str]:
-    """Name one very frequent class as a possible cause of accuracy at chance level, if AUC is unmeasured."""
-    measured = records[-1].metrics if records else {}
-    if found.share >= UNEVEN and "auc" not in measured:
-        yield (
-            f"'{found.most_frequent}' is so frequent that accuracy tells models hardly apart: "
-            "dataset.metrics=[auc,accuracy] shows the area under the curve, and gdpfed compare its interval"
-        )
-
-
-def _at_clients(run: PreparedRun) -> AtChance | None:
+def _judged_at_clients(run: PreparedRun) -> AtChance | None:
     """Return accuracy and base rate on held-out records; None if not measured, or if AUC is above chance."""
     found = HeldOutResult.read(run.path)
     accuracy = None if found is None else found.metrics.get("accuracy")
@@ -116,14 +109,22 @@ def _at_clients(run: PreparedRun) -> AtChance | None:
 
 def causes(run: PreparedRun, concluded: RunConcluded) -> Iterator[str]:
     """Name possible causes of accuracy at chance level: unscaled inputs, much noise, unspent budgets."""
-    yield from _unscaled(run)
-    yield from _noise(run, len(concluded.released))
+    yield from _unscaled_inputs(run)
     plan = run.method.plan
+    if plan.private and not plan.about_records and not plan.mechanism.adds_own_noise:
+        # The length (L2 norm) of a step's noise, over the largest step that the cohort can make.
+        above = run.method.weighting.noise_per_step(plan) * sqrt(len(concluded.released))
+        if above > 1:
+            yield (
+                f"the noise of a step is {above:.3g} times as long as the step that all clients of a round "
+                "can make together: raise budgets, privacy.sampling_rate or dataset.num_clients, or shrink "
+                "the model"
+            )
     if plan.private and not plan.about_records and len(concluded.records) >= plan.num_rounds:
         yield from unspent([group.epsilon for group in plan.groups], concluded.spent)
 
 
-def _unscaled(run: PreparedRun) -> Iterator[str]:
+def _unscaled_inputs(run: PreparedRun) -> Iterator[str]:
     test = run.task.load().test
     if not len(test):
         return
@@ -135,17 +136,4 @@ def _unscaled(run: PreparedRun) -> Iterator[str]:
         yield (
             f"inputs are not scaled: {100 * outside:.0f} % of those of the test examples lie outside of "
             f"[-{SCALED:g}, {SCALED:g}], up to {float(np.abs(inputs).max()):.3g}"
-        )
-
-
-def _noise(run: PreparedRun, dimension: int) -> Iterator[str]:
-    """Name noise as a possible cause if it is longer (L2 norm) than the cohort's largest possible step."""
-    plan = run.method.plan
-    if not plan.private or plan.about_records or plan.mechanism.adds_own_noise:
-        return
-    above = run.method.weighting.noise_per_step(plan) * sqrt(dimension)
-    if above > 1:
-        yield (
-            f"the noise of a step is {above:.3g} times as long as the step that all clients of a round can "
-            "make together: raise budgets, privacy.sampling_rate or dataset.num_clients, or shrink the model"
         )

@@ -150,15 +150,14 @@ def row_terms(scores: Scores, labels: Labels) -> dict[str, Terms]:
         return {DEFAULT: (right - right.mean()) / len(right), AREA: np.full(len(labels), math.nan)}
     two = scores.shape[1] == 2
     apart = scores[:, [0, 1]] - scores[:, [1, 0]] if two else softmax(scores, axis=1)
-    of_area = [_area_terms(apart[:, int(each)], labels == each) for each in classes]
+    of_area = []
+    for each in classes:
+        of_class, own = apart[:, int(each)], labels == each
+        n, m = int(own.sum()), int((~own).sum())
+        ranks = rankdata(of_class)
+        below = (ranks[own] - rankdata(of_class[own])) / m
+        above = 1 - (ranks[~own] - rankdata(of_class[~own])) / n
+        terms = np.empty(len(labels))
+        terms[own], terms[~own] = (below - below.mean()) / n, (above - above.mean()) / m
+        of_area.append(terms)
     return {DEFAULT: (right - right.mean()) / len(right), AREA: np.mean(of_area, axis=0)}
-
-
-def _area_terms(scores: npt.NDArray[np.float64], own: Mask) -> Terms:
-    n, m = int(own.sum()), int((~own).sum())
-    ranks = rankdata(scores)
-    below = (ranks[own] - rankdata(scores[own])) / m
-    above = 1 - (ranks[~own] - rankdata(scores[~own])) / n
-    terms = np.empty(len(scores))
-    terms[own], terms[~own] = (below - below.mean()) / n, (above - above.mean()) / m
-    return terms

@@ -1,7 +1,7 @@
 """Compares runs; runs with the same configuration and different seeds are averaged into one table row."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +86,12 @@ def lines_of(runs: Sequence[FinishedRun]) -> list[Line]:
 
     Raises ReportError: the same directory twice.
     """
-    _refuse_repeated(runs)
+    seen = set()
+    for run in runs:
+        path = run.path.resolve()
+        if path in seen:
+            raise ReportError(f"{run.path} is named twice: it would count as two seeds, name it once")
+        seen.add(path)
     groups: dict[str, list[FinishedRun]] = {}
     for run in runs:
         groups.setdefault(json.dumps(computed_settings(run.settings), sort_keys=True), []).append(run)
@@ -97,22 +102,13 @@ def lines_of(runs: Sequence[FinishedRun]) -> list[Line]:
     ]
 
 
-def _refuse_repeated(runs: Iterable[FinishedRun]) -> None:
-    seen = set()
-    for run in runs:
-        path = run.path.resolve()
-        if path in seen:
-            raise ReportError(f"{run.path} is named twice: it would count as two seeds, name it once")
-        seen.add(path)
-
-
 def _label(own: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> str:
     """Name a configuration by its method, its data set if there are several, and the settings that differ."""
     names = [own["method.name"]]
     if len({all_setting["dataset.name"] for all_setting in all_settings}) > 1:
         names.insert(0, own["dataset.name"])
     alike = [all_setting for all_setting in all_settings if _kind(all_setting) == _kind(own)]
-    shown, more = _varied(own, alike)
+    shown, more = _settings_named(own, alike)
     rest = [f"and {more} settings more"] if more > 1 else []
     return ", ".join([*names, *(f"{_short(key)} {_text(own[key])}" for key in shown), *rest])
 
@@ -121,21 +117,26 @@ def _kind(settings: Mapping[str, Any]) -> tuple[str, str]:
     return settings["dataset.name"], settings["method.name"]
 
 
-def _varied(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
+def _settings_named(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> tuple[list[str], int]:
     """Choose the settings that a configuration's label names; also count the differing settings it omits.
 
     Settings that tell the same lines apart go with each other, as those of a data set or an option group do:
     of many of them the first by `VARIED_FIRST` is named, which somebody varies by hand.
     """
-    followed = {key for each in alike for key in _chosen(each)}
+    # A label leaves out what a method chose by itself.
+    chosen = {entry.partition("=")[0] for each in alike for entry in each.get("method.chosen") or ()}
+    followed = {*chosen, *(key.replace("training.", "dataset.") for key in chosen)}
+    if chosen:
+        followed.add("method.chosen")
     keys = list(dict.fromkeys(key for each in alike for key in each if key not in followed))
-    differing = _without_derived(
-        [key for key in keys if any(each.get(key) != own.get(key) for each in alike)]
-    )
+    differing = [key for key in keys if any(each.get(key) != own.get(key) for each in alike)]
+    # A default dataset.x is left out where, for example, run.x differs too.
+    elsewhere = {_short(key) for key in differing if not key.startswith("dataset.")}
+    differing = [key for key in differing if not key.startswith("dataset.") or _short(key) not in elsewhere]
     if len(differing) <= MOST_NAMED:
         return [key for key in differing if key in own], 0
     kinds: dict[str, str] = {}
-    for key in sorted(differing, key=_order):
+    for key in sorted(differing, key=_rank_in_labels):
         apart = json.dumps([[each.get(key) == other.get(key) for each in alike] for other in alike])
         if key in own:
             kinds.setdefault(apart, key)
@@ -143,23 +144,10 @@ def _varied(own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]]) -> tuple
     return named, len(differing) - len(named)
 
 
-def _chosen(settings: Mapping[str, Any]) -> Iterable[str]:
-    """Yield the settings that a method chose by itself; labels of configurations leave them out."""
-    for entry in settings.get("method.chosen") or ():
-        key = entry.partition("=")[0]
-        yield from ("method.chosen", key, key.replace("training.", "dataset."))
-
-
-def _order(key: str) -> int:
+def _rank_in_labels(key: str) -> int:
     """Return a setting's rank in labels: first the settings in `VARIED_FIRST`, last those of the data set."""
     place = len(VARIED_FIRST) + key.startswith("dataset.")
     return VARIED_FIRST.index(key) if key in VARIED_FIRST else place
-
-
-def _without_derived(differing: Sequence[str]) -> list[str]:
-    """Return differing settings; leave out a default ``dataset.x`` if, for example, ``run.x`` differs too."""
-    elsewhere = {_short(key) for key in differing if not key.startswith("dataset.")}
-    return [key for key in differing if not key.startswith("dataset.") or _short(key) not in elsewhere]
 
 
 def _short(key: str) -> str:

@@ -65,10 +65,25 @@ def results_table(lines: Sequence[Line]) -> Table:
     unknown = "" if all(line.evaluated for line in lines) else f" {NOTE}"
     timed = all(run.seconds_a_round is not None for line in lines for run in line.runs)
     hidden = "" if timed else f" Seconds: {ABSENT} where they tell of a secret draw (run.show_cohorts)."
+    measures = ((noise_magnitude, ".3g"), (kilobytes_up, ".1f"), (kilobytes_down, ".1f"))
+    rows = []
+    for line in lines:
+        costs = [(figure_of(line, measure), form) for measure, form in measures]
+        seconds = figure_of(line, lambda run: run.seconds_a_round)
+        rows.append(
+            [
+                line.label,
+                str(len(line.runs)),
+                str(len(line.runs[0].records)),
+                line.final_result.text(MetricDisplay.of(line.metric).form),
+                *(ABSENT if cost is None else format(cost.mean, form) for cost, form in costs),
+                ABSENT if seconds is None else seconds.text(".2f"),
+            ]
+        )
     return Table(
         title=f"{metric.words[0].upper()}{metric.words[1:]} and cost",
         headings=[heading.format(metric=metric.heading) for heading in RESULT_HEADINGS],
-        rows=[_result_row(line) for line in lines],
+        rows=rows,
         note=(
             f"Test {metric.words} after the last round{spread}. Lambda: noise magnitude, the expected "
             "squared noise a parameter. Up and down: masked update and model, in kB for a client in a round "
@@ -88,11 +103,18 @@ def differences_table(lines: Sequence[Line]) -> Table | None:
     mean(d) ± t(0.975, n - 1) sd(d) / sqrt(n), Student's t.
     """
     first, shown = lines[0], MetricDisplay.of(one_metric(lines))
-    rows = [
-        [line.label, str(differences.count), differences.text(shown.form), _interval(differences, shown.form)]
-        for line in lines[1:]
-        if (differences := _differences(line, first)) is not None
-    ]
+    of_first = {run.seed: run.final_result for run in first.runs}
+    rows = []
+    for line in lines[1:]:
+        if not (first.evaluated and line.evaluated):
+            continue
+        paired = [run.final_result - of_first[run.seed] for run in line.runs if run.seed in of_first]
+        if len(paired) < 2:
+            continue
+        differences = Spread.of(paired)
+        half = differences.half_width() or 0.0
+        interval = f"{differences.mean - half:+{shown.form}} to {differences.mean + half:+{shown.form}}"
+        rows.append([line.label, str(differences.count), differences.text(shown.form), interval])
     if not rows:
         return None
     return Table(
@@ -104,20 +126,6 @@ def differences_table(lines: Sequence[Line]) -> Table | None:
             "in it shows no order of the two."
         ),
     )
-
-
-def _differences(line: Line, first: Line) -> Spread | None:
-    """Return `line`'s results minus those of `first`, seed by seed; None if fewer than two can be paired."""
-    of_first = {run.seed: run.final_result for run in first.runs}
-    if not (first.evaluated and line.evaluated):
-        return None
-    found = [run.final_result - of_first[run.seed] for run in line.runs if run.seed in of_first]
-    return Spread.of(found) if len(found) > 1 else None
-
-
-def _interval(differences: Spread, form: str) -> str:
-    half = differences.half_width() or 0.0
-    return f"{differences.mean - half:+{form}} to {differences.mean + half:+{form}}"
 
 
 def seeds_table(lines: Sequence[Line]) -> Table:
@@ -135,39 +143,22 @@ def seeds_table(lines: Sequence[Line]) -> Table:
         "kb_down",
         "seconds",
     )
+    rows = []
+    for line in lines:
+        for run in line.runs:
+            names = [line.label, *(str(run.settings[group]["name"]) for group in ("dataset", "method"))]
+            spent = [*run.records[-1].spent_epsilon, *[None] * groups][:groups]
+            figures = (run.final_result, noise_magnitude(run), kilobytes_up(run), kilobytes_down(run))
+            numbers = [
+                "" if each is None or math.isnan(each) else f"{each:.10g}"
+                for each in (*figures, run.seconds_a_round, *spent)
+            ]
+            rows.append([*names, str(run.seed), run.metric, *numbers, str(run.path)])
     return Table(
         title="Every run",
         headings=[*headings, *(f"spent_{index}" for index in range(groups)), "path"],
-        rows=[_seed_row(line, run, groups) for line in lines for run in line.runs],
+        rows=rows,
     )
-
-
-def _seed_row(line: Line, run: FinishedRun, groups: int) -> list[str]:
-    spent = [*run.records[-1].spent_epsilon, *[None] * groups][:groups]
-    figures = (run.final_result, noise_magnitude(run), kilobytes_up(run), kilobytes_down(run))
-    names = [line.label, *(str(run.settings[group]["name"]) for group in ("dataset", "method"))]
-    numbers = [
-        "" if each is None or math.isnan(each) else f"{each:.10g}"
-        for each in (*figures, run.seconds_a_round, *spent)
-    ]
-    return [*names, str(run.seed), run.metric, *numbers, str(run.path)]
-
-
-def _result_row(line: Line) -> list[str]:
-    measures = ((noise_magnitude, ".3g"), (kilobytes_up, ".1f"), (kilobytes_down, ".1f"))
-    seconds = figure_of(line, lambda run: run.seconds_a_round)
-    return [
-        line.label,
-        str(len(line.runs)),
-        str(len(line.runs[0].records)),
-        line.final_result.text(MetricDisplay.of(line.metric).form),
-        *(_mean(figure_of(line, measure), form) for measure, form in measures),
-        ABSENT if seconds is None else seconds.text(".2f"),
-    ]
-
-
-def _mean(figure: Spread | None, form: str) -> str:
-    return ABSENT if figure is None else format(figure.mean, form)
 
 
 def budgets_table(lines: Sequence[Line]) -> Table:
@@ -175,7 +166,21 @@ def budgets_table(lines: Sequence[Line]) -> Table:
     return Table(
         title="Privacy budgets",
         headings=BUDGET_HEADINGS,
-        rows=[row for line in lines for row in _budget_rows(line)],
+        rows=[
+            [
+                line.label if index == 0 else "",
+                str(index),
+                str(group["clients"]),
+                f"{100 * group['sampling_rate']:.2f} %",
+                f"{group['noise_variance_multiplier']:.3f}",
+                whom_it_holds_against(line.runs[0].plan),
+                _epsilon([group["epsilon"]]),
+                _epsilon([run.records[-1].spent_epsilon[index] for run in line.runs]),
+                _epsilon([group["epsilon_against_server"]]),
+            ]
+            for line in lines
+            for index, group in enumerate(line.runs[0].plan["groups"])
+        ],
         note=(
             "Budget and spent hold against those that the column against names. Outsiders do not know who "
             "was sampled; the server and the members of a sum may know it. Against these the figure in the "
@@ -183,23 +188,6 @@ def budgets_table(lines: Sequence[Line]) -> Table:
             "clients do not exceed. None: no bound holds against the server, which sees single updates."
         ),
     )
-
-
-def _budget_rows(line: Line) -> list[list[str]]:
-    return [
-        [
-            line.label if index == 0 else "",
-            str(index),
-            str(group["clients"]),
-            f"{100 * group['sampling_rate']:.2f} %",
-            f"{group['noise_variance_multiplier']:.3f}",
-            whom_it_holds_against(line.runs[0].plan),
-            _epsilon([group["epsilon"]]),
-            _epsilon([run.records[-1].spent_epsilon[index] for run in line.runs]),
-            _epsilon([group["epsilon_against_server"]]),
-        ]
-        for index, group in enumerate(line.runs[0].plan["groups"])
-    ]
 
 
 def whom_it_holds_against(plan: Mapping[str, Any]) -> str:

@@ -81,7 +81,14 @@ class Fitted:
         margin = 1 if _sum_of_least(columns, 1) <= options.max_width else 0
         bands = list(_bands(columns, margin, options.max_width))
         for number, band in enumerate(bands):
-            part = _like(self.table, first=number == 0, last=number == len(bands) - 1)
+            # The first part has the title, and the last one the caption.
+            part = rich.table.Table(
+                title=self.table.title if number == 0 else None,
+                caption=self.table.caption if number == len(bands) - 1 else None,
+                title_justify=self.table.title_justify,
+                caption_justify=self.table.caption_justify,
+                show_lines=self.table.show_lines,
+            )
             part.padding = (0, margin)
             for each, given in zip(
                 band, _widths(band, options.max_width - _frame(len(band), margin)), strict=True
@@ -140,17 +147,6 @@ def _widths(band: Sequence[_Needed], room: int) -> list[int]:
         widths[index] += more
         left -= more
     return widths
-
-
-def _like(table: rich.table.Table, *, first: bool, last: bool) -> rich.table.Table:
-    """Return an empty copy of a table, with its title only if `first`, and its caption only if `last`."""
-    return rich.table.Table(
-        title=table.title if first else None,
-        caption=table.caption if last else None,
-        title_justify=table.title_justify,
-        caption_justify=table.caption_justify,
-        show_lines=table.show_lines,
-    )
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,8 @@ def show_ending(console: Console, directory: Path) -> None:
     records = read_rounds(directory)
     settings = read_settings(directory)
     if records and settings is not None:
-        spent = _spent(read_plan(directory), records[-1])
-        console.print(FactLines([*_results(directory, records, settings), *spent]), highlight=False)
+        spent = _spent_bars(read_plan(directory), records[-1])
+        console.print(FactLines([*_result_facts(directory, records, settings), *spent]), highlight=False)
     console.print(f"The run's files are in {directory}", soft_wrap=True)
     there = [Fact(f"  {name}", words) for name, words in TO_OPEN if (directory / name).exists()]
     if there:
@@ -54,7 +54,7 @@ def show_ending(console: Console, directory: Path) -> None:
         console.print(found.line, soft_wrap=True)
 
 
-def _results(directory: Path, records: list[RoundLogEntry], settings: Settings) -> Iterator[Fact]:
+def _result_facts(directory: Path, records: list[RoundLogEntry], settings: Settings) -> Iterator[Fact]:
     done, planned = len(records), settings["run"]["num_rounds"]
     result = Result.of(directory, records[-1])
     comma = "," if result.note else ""
@@ -80,19 +80,17 @@ def run_without_privacy(directory: Path, settings: Settings) -> Path | None:
     It has the same data, model, training, rounds and seed; only what privacy is about may differ.
     """
     configs = sorted(directory.parent.glob(f"*/{CONFIG_FILE}"))[-MOST_BESIDE:]
-    for path in (config.parent for config in configs if _is_without_privacy(config)):
-        other = read_settings(path)
+    for config in configs:
+        path = config.parent
+        # A file is parsed only if its text names the method without privacy.
+        try:
+            text = config.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            continue
+        other = read_settings(path) if f"name: {WITHOUT_PRIVACY}\n" in text else None
         if other is not None and (path / MODEL_FILE).is_file() and _trained(other) == _trained(settings):
             return path
     return None
-
-
-def _is_without_privacy(config: Path) -> bool:
-    """Whether the text of a configuration file names ``fedavg``, the method without privacy."""
-    try:
-        return f"name: {WITHOUT_PRIVACY}\n" in config.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return False
 
 
 def _trained(settings: Settings) -> Mapping[str, Any]:
@@ -102,7 +100,7 @@ def _trained(settings: Settings) -> Mapping[str, Any]:
     return {**kept, "seed": settings["run"]["seed"]}
 
 
-def _spent(plan: Mapping[str, Any], record: RoundLogEntry) -> Iterator[Fact]:
+def _spent_bars(plan: Mapping[str, Any], record: RoundLogEntry) -> Iterator[Fact]:
     """Yield, for each group, a bar that shows how much of its budget is spent."""
     groups = list(zip(plan["groups"], record.spent_epsilon, strict=True))
     bounded = [(index, group, spent) for index, (group, spent) in enumerate(groups) if group["epsilon"]]

@@ -6,7 +6,6 @@ from math import isnan
 from pathlib import Path
 from types import MappingProxyType
 
-from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from gdpfed.report.comparison import Line
@@ -119,15 +118,9 @@ def draw_cost(
             linewidth=1.0,
             label=name,
         )
-    _name_axes(axes, points, levels, metric)
-    shared_legend(figure, [axes])
-    save(figure, path)
-
-
-def _name_axes(axes: Axes, points: Sequence[CostPoint], levels: Mapping[str, Spread], metric: str) -> None:
     shown = MetricDisplay.of(metric)
-    ends = [point.result.mean + sign * point.bar[max(sign, 0)] for point in points for sign in (-1, 1)]
-    low, high = shown.axis([*ends, *(level.mean for level in levels.values())])
+    reached = [point.result.mean + sign * point.bar[max(sign, 0)] for point in points for sign in (-1, 1)]
+    low, high = shown.axis([*reached, *(level.mean for level in levels.values())])
     axes.set_ylim(low, high)
     axes.set_ylabel(f"{shown.heading}, axis from {low:.4g} to {high:.4g}")
     axes.set_xscale("log")
@@ -138,3 +131,5 @@ def _name_axes(axes: Axes, points: Sequence[CostPoint], levels: Mapping[str, Spr
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_xlabel("epsilon: mean over the clients; thin lines from the least to the largest budget")
     axes.grid(alpha=0.3)
+    shared_legend(figure, [axes])
+    save(figure, path)

@@ -72,6 +72,11 @@ class Figures:
     def page(self) -> str:
         """Return the HTML page for people: problems first, then runs, ledgers and certificates."""
         figures, now = self.read(), datetime.now(UTC)
+        by_subject: dict[tuple[str, str], list[Figure]] = defaultdict(list)
+        for figure in figures:
+            subject = next(iter(figure.labels.items()))
+            if subject[0] != "of":
+                by_subject[subject].append(figure)
         return page_of(
             "figures_page.html",
             title=", ".join(source.name for source in self._sources),
@@ -79,7 +84,7 @@ class Figures:
             seconds=REFRESH_SECONDS,
             warned=WARNED,
             alarms=list(_alarms(figures, now.timestamp())),
-            sections=list(_sections(figures)),
+            sections=[_MAKERS[kind](name, own) for (kind, name), own in by_subject.items()],
         )
 
 
@@ -106,16 +111,6 @@ def _alarms(figures: Sequence[Figure], now: float) -> Iterator[str]:
             ):
                 days = (each.value - now) / DAY_SECONDS
                 yield f"{of}: ends in {days:.1f} days; renew it (docs/operations.md, Rotating keys)"
-
-
-def _sections(figures: Sequence[Figure]) -> Iterator[_Section]:
-    by_subject: dict[tuple[str, str], list[Figure]] = defaultdict(list)
-    for figure in figures:
-        subject = next(iter(figure.labels.items()))
-        if subject[0] != "of":
-            by_subject[subject].append(figure)
-    for (kind, name), own in by_subject.items():
-        yield _MAKERS[kind](name, own)
 
 
 def _run_section(name: str, own: Sequence[Figure]) -> _Section:
@@ -210,7 +205,7 @@ def serve(
     registry.register(figures)
     kind = _IPv6Server if ":" in host else _Server
     try:
-        server = make_server(host, port, _answers(figures, make_wsgi_app(registry), known), kind, _Quiet)
+        server = make_server(host, port, _application(figures, make_wsgi_app(registry), known), kind, _Quiet)
     except OSError as error:
         raise ConfigError(f"--listen {listen} cannot be used: {error.strerror or error}") from None
     shown = f"[{host}]" if ":" in host else host
@@ -241,7 +236,7 @@ def is_for(host: str, names: Collection[str]) -> bool:
         return False
 
 
-def _answers(figures: Figures, metrics: Application, names: Collection[str]) -> Application:
+def _application(figures: Figures, metrics: Application, names: Collection[str]) -> Application:
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         kind, status = "text/plain", "200 OK"
         if "HTTP_HOST" in environ and not is_for(environ["HTTP_HOST"], names):

@@ -156,23 +156,27 @@ def read_run(path: Path) -> FinishedRun:
         )
     rounds, num_rounds = [record.round for record in records], settings["run"]["num_rounds"]
     if rounds != list(range(1, num_rounds + 1)):
-        num_rounds = _charged_rounds(path, num_rounds)
+        # Of a run that has ended early, fewer than the planned rounds are charged.
+        try:
+            charged = int(read_json((path / LEDGER_FILE).read_text(encoding="utf-8"))["charged_rounds"])
+        except (OSError, *WRONG_FORM):
+            charged = num_rounds
+        num_rounds = charged if 1 <= charged <= num_rounds else num_rounds
     if rounds != list(range(1, num_rounds + 1)):
         raise ReportError(
             f"{path} is a damaged run: its record does not hold the rounds 1 to {num_rounds} once each; "
             "restore it from a copy"
         )
-    dimension, end = _read_dimension(path / MODEL_FILE), RunEnd.read(path)
-    return FinishedRun(path, settings, plan, records, dimension, end)
-
-
-def _charged_rounds(path: Path, planned: int) -> int:
-    """Return for how many rounds the run's ledger has recorded a privacy cost; more may have been planned."""
+    model = path / MODEL_FILE
     try:
-        charged = int(read_json((path / LEDGER_FILE).read_text(encoding="utf-8"))["charged_rounds"])
-    except (OSError, *WRONG_FORM):
-        return planned
-    return charged if 1 <= charged <= planned else planned
+        # The header of the model's file has the shapes.
+        with safe_open(model, framework="numpy") as tensors:
+            shapes = [tensors.get_slice(name).get_shape() for name in tensors.keys()]  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise ReportError(
+            f"{model.parent} is a damaged run: {MODEL_FILE}: {error}; restore it from a copy"
+        ) from None
+    return FinishedRun(path, settings, plan, records, sum(map(prod, shapes)), RunEnd.read(path))
 
 
 def run_paths(paths: Iterable[Path]) -> Iterator[Path]:
@@ -223,14 +227,3 @@ def read_plan(path: Path) -> Mapping[str, Any]:
             f"{path} is a damaged run: {PLAN_FILE} holds no plan; restore it from a copy"
         ) from None
     return dict(plan)
-
-
-def _read_dimension(model: Path) -> int:
-    """Read the number of model parameters from the header of the model's file."""
-    try:
-        with safe_open(model, framework="numpy") as tensors:
-            return sum(prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise ReportError(
-            f"{model.parent} is a damaged run: {MODEL_FILE}: {error}; restore it from a copy"
-        ) from None

@@ -163,7 +163,16 @@ def status_line(
     failures = record.failures if cohorts else dict.fromkeys(record.failures, WITHOUT_A_SUM)
     failed = "".join(f"; {name}: {reason}" for name, reason in failures.items())
     shown = f"round {record.round}/{num_rounds}: {shown_in(record)}"
-    spent = _budgets(record.spent_epsilon, budgets, against)
+    if all(isinf(budget) for budget in budgets):
+        spent = "no privacy"
+    else:
+        figures = [
+            f"{epsilon:.2f}+{max(0.0, budget - epsilon):.2f}"
+            for epsilon, budget in zip(record.spent_epsilon, budgets, strict=True)
+            if epsilon is not None
+        ]
+        whom = f" against {against}," if against else ""
+        spent = f"epsilon{whom} spent+left {', '.join(figures)}"
     if not cohorts:
         return f"{shown}, {spent}{failed}"
     left = f"{duration(seconds_left)} left{failed}"
@@ -174,18 +183,6 @@ def status_line(
 def each_of(sizes: Sequence[int]) -> str:
     """Write the sizes of groups or sums with plus signs, as in 3+4."""
     return "+".join(str(size) for size in sizes) or "0"
-
-
-def _budgets(spent: Sequence[float | None], budgets: Sequence[float], against: str) -> str:
-    if all(isinf(budget) for budget in budgets):
-        return "no privacy"
-    figures = [
-        f"{epsilon:.2f}+{max(0.0, budget - epsilon):.2f}"
-        for epsilon, budget in zip(spent, budgets, strict=True)
-        if epsilon is not None
-    ]
-    whom = f" against {against}," if against else ""
-    return f"epsilon{whom} spent+left {', '.join(figures)}"
 
 
 def duration(seconds: float) -> str:

@@ -41,21 +41,27 @@ def model_card(subject: CardSubject) -> str:
     subject = in_markdown(subject)
     config = subject.config
     report, private = report_of(subject.plan), subject.plan.private
+    # Steps may differ between rounds.
+    steps = sorted({each.record_steps for group in subject.plan.groups for each in group.ranges})
+    local = "" if steps[-1] else "local "
+    if not steps[-1]:
+        steps = [config.training.local_steps]
+    many = f"{steps[0]} to {steps[-1]}" if len(steps) > 1 else f"{steps[0]}"
     return "\n".join(
         [
             f"# {config.dataset.model} on {config.dataset.name}, trained by {config.method.name}",
             "",
             f"* data set: {config.dataset.name}, {counted(config.dataset.num_clients, 'client')}, "
             f"{config.dataset.partition} partition",
-            f"* model: {config.dataset.model}, {_steps(subject)} a round",
+            f"* model: {config.dataset.model}, {many} {local}step{'' if many == '1' else 's'} a round",
             f"* method: {config.method.name}, secure aggregation {config.secagg.mode}",
-            f"* rounds: {_rounds(subject)}",
+            f"* rounds: {_rounds_done(subject)}",
             *(
                 ["* released: an average of the models of all rounds"]
                 if config.method.average != "none"
                 else []
             ),
-            *(_tested(subject) if subject.predicts else []),
+            *(_server_test_lines(subject) if subject.predicts else []),
             *([] if subject.at_chance is None else [f"* **{subject.at_chance.line}**"]),
             f"* date: {datetime.now(UTC):%Y-%m-%d}",
             f"* versions: {versions_here()}",
@@ -64,8 +70,8 @@ def model_card(subject: CardSubject) -> str:
             *who_and_what(subject),
             *vote_section(subject.plan, subject.vote),
             *norm_section(subject.plan, subject.norms),
-            *_at_clients(subject),
-            *_by_party(subject),
+            *_held_out_section(subject),
+            *_parts_section(subject),
             "## What is promised",
             "",
             *(report.promise(subject) if private else [NOTHING_PROMISED]),
@@ -80,32 +86,23 @@ def model_card(subject: CardSubject) -> str:
     )
 
 
-def _tested(subject: CardSubject) -> list[str]:
+def _server_test_lines(subject: CardSubject) -> list[str]:
     """Return the model's metrics on the server's test data, or say that the server did not test."""
-    on_server = subject.config.run.evaluation != "nodes"
-    if not on_server:
-        return [_not_tested(subject)]
-    return [*_results(subject), *base_rate_lines(subject), *_labels_beyond(subject)]
-
-
-def _not_tested(subject: CardSubject) -> str:
-    counted = "there is no sum of their counts" if subject.held_out is None else "the sum stands below"
-    return (
-        "* on the server's test set: not evaluated; run.evaluation=nodes has clients count on records that "
-        f"they hold out, and {counted}"
-    )
-
-
-def _labels_beyond(subject: CardSubject) -> list[str]:
-    """Say how many test labels lie outside the declared range of labels."""
-    if not subject.labels_beyond or not subject.labels_beyond[0]:
-        return []
-    beyond, count = subject.labels_beyond
-    share = f"{beyond} of {count} ({100 * beyond / count:.1f} %)"
-    return [
-        f"* labels of the test set beyond the declared range: {share}. Training takes the end of the range "
-        "for such a label; these errors are against the labels as they are"
-    ]
+    if subject.config.run.evaluation == "nodes":
+        sums = "there is no sum of their counts" if subject.held_out is None else "the sum stands below"
+        return [
+            "* on the server's test set: not evaluated; run.evaluation=nodes has clients count on records "
+            f"that they hold out, and {sums}"
+        ]
+    lines = [*_metric_lines(subject), *base_rate_lines(subject)]
+    if subject.labels_beyond and subject.labels_beyond[0]:
+        beyond, count = subject.labels_beyond
+        share = f"{beyond} of {count} ({100 * beyond / count:.1f} %)"
+        lines.append(
+            f"* labels of the test set beyond the declared range: {share}. Training takes the end of the "
+            "range for such a label; these errors are against the labels as they are"
+        )
+    return lines
 
 
 def labels_beyond(task: Task) -> tuple[int, int] | None:
@@ -116,7 +113,7 @@ def labels_beyond(task: Task) -> tuple[int, int] | None:
     return int(data.beyond_range.sum()), len(data.test)
 
 
-def _results(subject: CardSubject) -> list[str]:
+def _metric_lines(subject: CardSubject) -> list[str]:
     records, end = subject.records, subject.end
     if not records:
         return ["* accuracy on the server's test set: not measured yet"]
@@ -129,7 +126,7 @@ def _results(subject: CardSubject) -> list[str]:
     return lines if judged is last else [*lines, CHOSEN]
 
 
-def _at_clients(subject: CardSubject) -> list[str]:
+def _held_out_section(subject: CardSubject) -> list[str]:
     found, planned = subject.held_out, subject.plan.held_out
     if found is None:
         return []
@@ -141,12 +138,17 @@ def _at_clients(subject: CardSubject) -> list[str]:
         cost = "Nothing was promised for them."
     both = subject.config.run.evaluation == "both"
     left = "" if both else "No record left its client. "
+    # How many clients there were may reveal the draw of the last round.
+    secret = subject.plan.sample_is_secret and not subject.config.run.show_cohorts
+    hidden = secret and found.weighs == "clients"
+    who = "the clients of the last round" if hidden else f"{found.clients} clients"
+    # Clients may have sent averages alone, without numbers of records.
+    cases = "" if found.cases is None else f", about {max(0.0, found.cases):.0f} records"
     return [
         "## Results on records that clients hold out",
         "",
-        f"One sum over {_counted(subject, found)}, in which {found.weighs} count alike{_cases(found)}, with "
-        f"noise of standard deviation {found.noise_stddev:.3g} in every count. In brackets is what noise and "
-        "chance leave open (95 %).",
+        f"One sum over {who}, in which {found.weighs} count alike{cases}, with noise of standard deviation "
+        f"{found.noise_stddev:.3g} in every count. In brackets is what noise and chance leave open (95 %).",
         "",
         *(f"* {line}" for line in found.lines),
         "",
@@ -156,16 +158,6 @@ def _at_clients(subject: CardSubject) -> list[str]:
     ]
 
 
-def _counted(subject: CardSubject, found: "HeldOutResult") -> str:
-    """Say how many clients an evaluation is about, but without the number if it reveals who was sampled."""
-    secret = subject.plan.sample_is_secret and not subject.config.run.show_cohorts
-    return (
-        "the clients of the last round"
-        if secret and found.weighs == "clients"
-        else f"{found.clients} clients"
-    )
-
-
 def held_out_by_client(subject: CardSubject, found: "HeldOutResult") -> list[str]:
     """Return a Markdown table of each client's results on held-out records; [] if only sums are known."""
     if not found.parties:
@@ -173,46 +165,41 @@ def held_out_by_client(subject: CardSubject, found: "HeldOutResult") -> list[str
     from gdpfed.rounds.extensions.held_out import in_percent
 
     names = list(found.metrics)
+    rows = []
+    for each in found.parties:
+        called = subject.parties[each.client] if subject.parties else f"client {each.client}"
+        figures = [in_percent(each.metrics[name]) for name in names]
+        shown = figures if each.cases >= FEWEST else [TOO_FEW] * len(names)
+        rows.append(f"| {called} | {max(0.0, each.cases):.0f} | {' | '.join(shown)} |")
     return [
         f"Each client's own counts carry noise of {found.noise_stddev / math.sqrt(found.clients):.3g}. The "
         f"number of its records is the sum of such counts. Of fewer than {FEWEST} records nothing is shown.",
         "",
         f"| records of | number, about | {' | '.join(names)} |",
         "|---|---:|" + "---|" * len(names),
-        *(
-            f"| {subject.parties[each.client] if subject.parties else f'client {each.client}'} | "
-            f"{max(0.0, each.cases):.0f} | "
-            f"{' | '.join(_of_cases(in_percent(each.metrics[name]), each.cases) for name in names)} |"
-            for each in found.parties
-        ),
+        *rows,
         "",
     ]
 
 
-def _of_cases(figure: str, cases: float) -> str:
-    return figure if cases >= FEWEST else TOO_FEW
-
-
-def _cases(found: "HeldOutResult") -> str:
-    """Return ", about N records" for the N records that were tested; "" if clients sent only averages."""
-    return "" if found.cases is None else f", about {max(0.0, found.cases):.0f} records"
-
-
-def _by_party(subject: CardSubject) -> list[str]:
+def _parts_section(subject: CardSubject) -> list[str]:
     if subject.parts is None or not subject.records:
         return []
     names = list(subject.parts.all[0].metrics)
     shown = [MetricDisplay.of(name) for name in names]
+    rows = []
+    for part in subject.parts.all:
+        cells = [
+            figure if interval == ABSENT else f"{figure} ({interval})"
+            for figure, interval in map(part.shown, names)
+        ]
+        rows.append(f"| {part.name} | {part.examples} | {' | '.join(cells)} |")
     return [
         "## Results by party and by budget",
         "",
         f"| test examples of | number | {' | '.join(each.words for each in shown)} |",
         "|---|---:|" + "---:|" * len(names),
-        *(
-            f"| {part.name} | {part.examples} | "
-            f"{' | '.join(_in_brackets(*part.shown(name)) for name in names)} |"
-            for part in subject.parts.all
-        ),
+        *rows,
         "",
         f"{INTERVALS} These examples were not trained on, and the figures carry no noise: no budget covers "
         "them.",
@@ -220,22 +207,7 @@ def _by_party(subject: CardSubject) -> list[str]:
     ]
 
 
-def _in_brackets(figure: str, interval: str) -> str:
-    """Write a metric's value with its interval in brackets."""
-    return figure if interval == ABSENT else f"{figure} ({interval})"
-
-
-def _steps(subject: CardSubject) -> str:
-    """Write the number of local steps, or its range if it differs between rounds."""
-    steps = sorted({each.record_steps for group in subject.plan.groups for each in group.ranges})
-    local = "" if steps[-1] else "local "
-    if not steps[-1]:
-        steps = [subject.config.training.local_steps]
-    many = f"{steps[0]} to {steps[-1]}" if len(steps) > 1 else f"{steps[0]}"
-    return f"{many} {local}step{'' if many == '1' else 's'}"
-
-
-def _rounds(subject: CardSubject) -> str:
+def _rounds_done(subject: CardSubject) -> str:
     done, planned = len(subject.records), subject.plan.num_rounds
     if done >= planned:
         return f"{planned}, complete"
@@ -299,7 +271,16 @@ def _how_much(subject: CardSubject) -> str:
             for number in numbers
         ]
         bounds.setdefault(int(np.ceil(100 * max(accuracies))), []).append(index)
-    rights = [f"in {right} of 100 tries{_of_whom(subject, bounds, right)}" for right in sorted(bounds)]
+    rights = []
+    for right, groups in sorted(bounds.items()):
+        clients = sorted(client for index in groups for client in plan.groups[index].clients)
+        if len(bounds) == 1:
+            whom = ""
+        elif len(subject.parties) > MOST_NAMED or not subject.parties:
+            whom = f" for {len(clients)} of the participants"
+        else:
+            whom = f" for {_listed([subject.parties[client] for client in clients])}"
+        rights.append(f"in {right} of 100 tries{whom}")
     several = " A person with several cases is protected less than one case." if one == "case" else ""
     if plan.works != ("dp_sgd",) and not plan.sums_hidden:
         several += " Whoever ran the server saw what each one handed over, and from them nothing is hidden."
@@ -313,16 +294,6 @@ def _how_much(subject: CardSubject) -> str:
     )
 
 
-def _of_whom(subject: CardSubject, bounds: dict[int, list[int]], right: int) -> str:
-    """Name the clients to which an attacker's percentage of right guesses applies; "" if to all."""
-    if len(bounds) == 1:
-        return ""
-    clients = [client for index in bounds[right] for client in subject.plan.groups[index].clients]
-    if len(subject.parties) > MOST_NAMED or not subject.parties:
-        return f" for {len(clients)} of the participants"
-    return f" for {_listed([subject.parties[client] for client in sorted(clients)])}"
-
-
 def who_and_what(subject: CardSubject) -> list[str]:
     """Describe the data's purpose, period and columns, and list the parties with their privacy budgets."""
     lines, columns = [], subject.columns
@@ -330,7 +301,7 @@ def who_and_what(subject: CardSubject) -> list[str]:
         lines += [
             f"* purpose: {columns.purpose or 'not declared'}",
             f"* records from: {columns.period or 'not declared'}",
-            f"* predicted: {', '.join(columns.label_names)}{_outcomes(columns)}",
+            f"* predicted: {', '.join(columns.label_names)}{_labels_in_words(columns)}",
             f"* from these columns: {', '.join(columns.inputs)}",
         ]
     if 0 < len(subject.parties) <= MOST_NAMED:
@@ -349,7 +320,7 @@ def who_and_what(subject: CardSubject) -> list[str]:
     return ["## Who and what", "", *lines, ""] if lines else []
 
 
-def _outcomes(columns: Columns) -> str:
+def _labels_in_words(columns: Columns) -> str:
     if columns.label_set:
         return ": none, one or several of them"
     if columns.times is not None:

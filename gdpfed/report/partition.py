@@ -1,6 +1,5 @@
 """Shows how examples are divided among clients, as a short table and a picture."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -11,7 +10,6 @@ mpl.use("Agg")
 import numpy as np
 import numpy.typing as npt
 from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
 from rich.table import Table
 
 from gdpfed.files import PUBLIC_MODE, save_whole
@@ -118,30 +116,22 @@ def draw_partition(held: Holdings, path: Path) -> None:
     figure, (sizes, labels) = plt.subplots(
         2, 1, figsize=(7.0, 4.6), sharex=True, height_ratios=(1, 2.2), layout="constrained"
     )
-    _draw_sizes(sizes, held)
+    values = held.examples if held.characters is None else held.characters
+    heights = values[:CLIENTS_DRAWN]
+    sizes.bar(np.arange(len(heights)) + 0.5, heights, color=BAR_COLOUR, width=0.8)
+    sizes.set_ylabel("examples" if held.characters is None else "characters")
     shares = shown / np.maximum(held.examples[:CLIENTS_DRAWN, None], 1)
     mesh = labels.pcolormesh(shares.T, cmap=COLOUR_MAP, vmin=0)
     some = f" (the first {len(shown)} of {len(held.counts)})" if len(shown) < len(held.counts) else ""
     labels.set_xlabel(f"client{some}")
     labels.set_ylabel(held.weighed)
-    _ticks_between(labels, shown.shape)
+    # About ten clients and ten classes are named, each in the middle of its cell.
+    for axis, count in zip((labels.xaxis, labels.yaxis), shown.shape, strict=True):
+        positions = np.arange(0, count, max(1, count // 10))
+        axis.set_ticks(positions + 0.5, [str(position) for position in positions])
     figure.colorbar(mesh, ax=labels, label="share of the client's examples")
     sizes.set_title(held.title)
     drawn = BytesIO()
     figure.savefig(drawn, dpi=150, format="png")
     plt.close(figure)
     save_whole(path, drawn.getvalue(), mode=PUBLIC_MODE)
-
-
-def _draw_sizes(axes: Axes, held: Holdings) -> None:
-    values = held.examples if held.characters is None else held.characters
-    shown = values[:CLIENTS_DRAWN]
-    axes.bar(np.arange(len(shown)) + 0.5, shown, color=BAR_COLOUR, width=0.8)
-    axes.set_ylabel("examples" if held.characters is None else "characters")
-
-
-def _ticks_between(axes: Axes, cells: Sequence[int]) -> None:
-    """Label about ten clients and ten classes of a heat map on its axes, each in the middle of its cell."""
-    for axis, count in zip((axes.xaxis, axes.yaxis), cells, strict=True):
-        positions = np.arange(0, count, max(1, count // 10))
-        axis.set_ticks(positions + 0.5, [str(position) for position in positions])

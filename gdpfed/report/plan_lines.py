@@ -5,7 +5,6 @@ from math import isinf
 
 from conf.schema import Config
 from gdpfed.methods.vote import chance_of_agreement
-from gdpfed.privacy.accountants.inference_bound import InferenceBound
 from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import default_delta, exposure
@@ -98,7 +97,11 @@ def inference_lines(plan: PrivacyPlan, charged_rounds: int) -> list[str]:
             participations = plan.groups[index].participations_p99
             bounds.append(plan.inference_bound_of_members(index, participations))
         proofs.add(bounds[0].proof)
-        rows.append(f"| {name} | {' | '.join(_cells(bound) for bound in bounds)} |")
+        cells = [
+            f"{100 * bound.tpr_at_1_percent_fpr:.1f} % | {100 * bound.accuracy_at_even_odds:.1f} %"
+            for bound in bounds
+        ]
+        rows.append(f"| {name} | {' | '.join(cells)} |")
     members = "the server and members of its sums" if plan.sums_hidden else "members of its sums"
     others = f" {members}: true positives | accuracy at even odds |" if of_members else ""
     return [
@@ -135,10 +138,6 @@ def _protected(plan: PrivacyPlan) -> Iterator[tuple[int, int, str]]:
             yield index, number, f"{index}, records of budget {records.epsilon:g}"
         if not record_groups(plan.mechanism, index):
             yield index, 0, str(index)
-
-
-def _cells(bound: InferenceBound) -> str:
-    return f"{100 * bound.tpr_at_1_percent_fpr:.1f} % | {100 * bound.accuracy_at_even_odds:.1f} %"
 
 
 def vote_lines(plan: PrivacyPlan) -> Iterator[str]:
@@ -240,7 +239,9 @@ def plan_warnings(plan: PrivacyPlan, config: Config, least_members: int | None =
         if plan.sums_hidden:
             yield from lying_server_lines(plan, config)
         yield from told_size_lines(plan, config)
-        yield from _unspent_by(plan)
+        if not plan.about_records:
+            budgets = [group.epsilon for group in plan.groups]
+            yield from unspent(budgets, [plan.epsilon_after(m, plan.num_rounds) for m in range(len(budgets))])
     yield from _small_cohorts(plan, minimum_cohort)
 
 
@@ -281,13 +282,6 @@ FILLED = "further clients send zeros in them, so that there is a sum whoever is 
 def _is_filled(plan: PrivacyPlan, num_clients: int, minimum_cohort: int) -> bool:
     """Whether a secure sum over this number of clients is filled up with clients that send zeros."""
     return fills_cohorts(plan) and num_clients >= minimum_cohort
-
-
-def _unspent_by(plan: PrivacyPlan) -> Iterator[str]:
-    """Warn if groups of clients use less than half of their budgets; skip plans that protect records."""
-    if not plan.about_records:
-        budgets = [group.epsilon for group in plan.groups]
-        yield from unspent(budgets, [plan.epsilon_after(m, plan.num_rounds) for m in range(len(budgets))])
 
 
 def chosen_by_data_lines(config: Config) -> Iterator[str]:

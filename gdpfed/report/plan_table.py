@@ -1,6 +1,6 @@
 """Shows a privacy plan as a table, several plans side by side, or proposed settings."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from textwrap import fill
@@ -47,10 +47,10 @@ def heading(method: Method, secagg: SecAggConfig) -> FactLines:
     cost = f"no noise; {counted(plan.num_rounds, 'round')}"
     if plan.private:
         cost = report.cost_in_short(method, messages_a_round(method, secagg))
-    return FactLines([Fact("who", _who(plan)), Fact("promise", promise), Fact("cost", cost)])
+    return FactLines([Fact("who", _clients_and_budgets(plan)), Fact("promise", promise), Fact("cost", cost)])
 
 
-def _who(plan: PrivacyPlan) -> str:
+def _clients_and_budgets(plan: PrivacyPlan) -> str:
     """Write the number of clients in a plan, and how many have each budget."""
     clients, sizes = f"{plan.num_clients} clients", dict[float, int]()
     for group in plan.groups:
@@ -164,7 +164,7 @@ def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
     reasons = list(dict.fromkeys(row.planned for row in rows if isinstance(row.planned, str)))
     cells = dict[str, dict[str, tuple[str, ...]]]()
     for row in rows:
-        cells.setdefault(row.name, {})[row.against] = _compared(row, reasons)
+        cells.setdefault(row.name, {})[row.against] = _comparison_cells(row, reasons)
     nothing = ("", "", "")
     shown = [
         (
@@ -180,10 +180,10 @@ def plan_comparison(rows: Sequence[ComparedPlan]) -> Group:
         f"methods side by side, accountant {accountant}", SIDE_BY_SIDE, shown, left=("method",)
     )
     refused = [f"({number}) refused: {reason}" for number, reason in enumerate(reasons, start=1)]
-    return Group(Fitted(table), Notes([*_words(rows), *refused]))
+    return Group(Fitted(table), Notes([*_comparison_notes(rows), *refused]))
 
 
-def _compared(row: ComparedPlan, reasons: Sequence[str]) -> tuple[str, ...]:
+def _comparison_cells(row: ComparedPlan, reasons: Sequence[str]) -> tuple[str, ...]:
     """Return three table cells: noise; a client's round limit or its epsilon (see below); messages per round.
 
     The limit of rounds is shown if the epsilon holds against everyone, else epsilon against the server.
@@ -201,7 +201,7 @@ def _compared(row: ComparedPlan, reasons: Sequence[str]) -> tuple[str, ...]:
     return f"{noise:.5f}", ", ".join(dict.fromkeys(by_group)), messages
 
 
-def _words(rows: Sequence[ComparedPlan]) -> Iterator[str]:
+def _comparison_notes(rows: Sequence[ComparedPlan]) -> Iterator[str]:
     """Explain the columns of the comparison of plans in sentences."""
     planned = [(row, row.planned) for row in rows if not isinstance(row.planned, str)]
     private = [(row, method) for row, method in planned if method.plan.private]
@@ -221,14 +221,10 @@ def _words(rows: Sequence[ComparedPlan]) -> Iterator[str]:
             "Everyone" if hidden else "All but the server, which sees every update"
         )
     if EVERYBODY in everyone:
-        yield _everybody(everyone, messages[EVERYBODY])
-
-
-def _everybody(planned: Mapping[str, Method], messages: float) -> str:
-    noise = {name: each.weighting.noise_per_step(each.plan) for name, each in planned.items()}
-    least = noise[EVERYBODY] <= min(noise.values()) * (1 + ROUNDING)
-    return (
-        f"{EVERYBODY.capitalize()} sends {messages:.0f} messages a round and "
-        f"has plain noise, {'' if least else 'not '}the least noise here: best where messages allow it "
-        "(privacy.sampling_rate=1 privacy.noise_taps=0)."
-    )
+        noise = {name: each.weighting.noise_per_step(each.plan) for name, each in everyone.items()}
+        least = noise[EVERYBODY] <= min(noise.values()) * (1 + ROUNDING)
+        yield (
+            f"{EVERYBODY.capitalize()} sends {messages[EVERYBODY]:.0f} messages a round and "
+            f"has plain noise, {'' if least else 'not '}the least noise here: best where messages allow it "
+            "(privacy.sampling_rate=1 privacy.noise_taps=0)."
+        )

@@ -27,30 +27,27 @@ def record_comparison(rows: Iterable[tuple[str, str, Method | str]]) -> Group:
             if planned not in reasons:
                 reasons.append(planned)
             shown.append((name, differs, f"refused ({reasons.index(planned) + 1})"))
-        else:
-            shown.append((name, differs, *_comparison_row(planned)))
+            continue
+        plan = planned.plan
+        # Most cells have one line for each privacy budget.
+        budgets = [
+            (records, group, steps_in(plan.charges(index)))
+            for index, records in enumerate(records_of(plan))
+            for group in records.groups
+        ]
+        cells = (
+            "\n".join(f"{each.epsilon:g}" for _, each, _ in budgets),
+            "\n".join(f"{100 * each.batch_rate:.3g} %" for _, each, _ in budgets),
+            "\n".join(f"{records.clipping_norm:.3g}" for records, _, _ in budgets),
+            "\n".join(f"{records.noise_multiplier:.3f}" for records, _, _ in budgets),
+            "\n".join(str(steps) for _, _, steps in budgets),
+            f"{noise_of_learning(plan, by_batch=planned.weighs_by_batch):.3f}",
+        )
+        shown.append((name, differs, *cells))
     headings = ("method", "differs", "epsilon", "batch rate", "norm C", "sigma", "steps", "noise")
     table = rich_table("plans side by side", headings, shown, left=headings[:2], show_lines=True)
     notes = [f"({number}) {reason}" for number, reason in enumerate(reasons, start=1)]
     return Group(Fitted(table), *notes, NOISE_IN_WORDS)
-
-
-def _comparison_row(method: Method) -> Sequence[str]:
-    """Return the table row of one method; most cells have one line for each privacy budget."""
-    plan = method.plan
-    budgets = [
-        (records, group, steps_in(plan.charges(index)))
-        for index, records in enumerate(records_of(plan))
-        for group in records.groups
-    ]
-    return (
-        "\n".join(f"{each.epsilon:g}" for _, each, _ in budgets),
-        "\n".join(f"{100 * each.batch_rate:.3g} %" for _, each, _ in budgets),
-        "\n".join(f"{records.clipping_norm:.3g}" for records, _, _ in budgets),
-        "\n".join(f"{records.noise_multiplier:.3f}" for records, _, _ in budgets),
-        "\n".join(str(steps) for _, _, steps in budgets),
-        f"{noise_of_learning(plan, by_batch=method.weighs_by_batch):.3f}",
-    )
 
 
 def noise_of_learning(plan: PrivacyPlan, *, by_batch: bool = False) -> float:

@@ -88,7 +88,9 @@ def budgets_picture(lines: Sequence[Line], path: Path) -> None:
     for line in lines:
         for index, group in enumerate(line.runs[0].plan["groups"]):
             names.append(f"{line.label}, group {index}")
-            spent.append(_over_seeds(line, index))
+            epsilons = [run.records[-1].spent_epsilon[index] for run in line.runs]
+            bounded = [epsilon for epsilon in epsilons if epsilon is not None]
+            spent.append(Spread.of(bounded) if bounded else None)
             budgets.append(None if group["epsilon"] is None else Spread.of([group["epsilon"]]))
     figure = new_figure(6.4, height_inches(len(names), kinds=2))
     (axes,) = new_panels(figure, 1, columns=1)
@@ -96,12 +98,6 @@ def budgets_picture(lines: Sequence[Line], path: Path) -> None:
     axes.set_xlim(left=0)
     shared_legend(figure, [axes])
     save(figure, path)
-
-
-def _over_seeds(line: Line, group: int) -> Spread | None:
-    spent = [run.records[-1].spent_epsilon[group] for run in line.runs]
-    bounded = [epsilon for epsilon in spent if epsilon is not None]
-    return Spread.of(bounded) if bounded else None
 
 
 @styled

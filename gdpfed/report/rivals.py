@@ -28,7 +28,7 @@ from gdpfed.learning.training.local_update import local_update
 from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.methods import METHODS
 from gdpfed.report.chance import UNEVEN
-from gdpfed.report.class_figures import AREA, Labels, Scores, accuracy, area, figures_of, row_terms
+from gdpfed.report.class_figures import AREA, Scores, accuracy, area, figures_of, row_terms
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.worth import EVERYWHERE, MOST_COLUMNS, Judged, Worth
 from gdpfed.runs.file_formats import PERSONAL_FILE, PERSONAL_KEY
@@ -155,8 +155,11 @@ def rivals(task: Task, averaging: Averaging) -> tuple[Rival, ...]:
     whole = parties.data.train.take(np.arange(len(parties.data.train)))
     fit_near(pooled, whole, task.make_loss(), names=every, pull=RIDGE)
     averaged = _federated_average(parties, averaging)
+    classes = parties.data.num_classes
+    labels = (parties.train(each).y.astype(np.int64, copy=False) for each in range(parties.count))
+    guesses = [_Constant(np.bincount(label, minlength=classes)) for label in labels]
     return (
-        Rival(constant, NOT_ACCOUNTED, parties.scores(_most_frequent(parties))),
+        Rival(constant, NOT_ACCOUNTED, parties.scores(guesses)),
         Rival(alone, NOT_ACCOUNTED, parties.scores(parties.own(task.build_model(), every, RIDGE))),
         Rival(in_one_place, "none", parties.scores([pooled] * parties.count)),
         Rival(by_average, "none", parties.scores([averaged] * parties.count)),
@@ -172,12 +175,6 @@ class _Constant(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.scores.expand(len(x), -1)
-
-
-def _most_frequent(parties: Parties) -> Models:
-    classes = parties.data.num_classes
-    labels = (parties.train(each).y.astype(np.int64, copy=False) for each in range(parties.count))
-    return [_Constant(np.bincount(label, minlength=classes)) for label in labels]
 
 
 def _federated_average(parties: Parties, averaging: Averaging) -> nn.Module:
@@ -225,6 +222,16 @@ def worth_of(path: Path, overrides: Sequence[str], pull: float | None) -> Worth:
     masks |= {name: owners == number for number, name in enumerate(names)}
     columns, rows = parties.data.columns, {name: int(mask.sum()) for name, mask in masks.items()}
     shown = {name: mask for name, mask in masks.items() if len(names) <= MOST_COLUMNS or rows[name] >= FEWEST}
+    # AUC is shown first if it is configured, or if one class dominates.
+    first = (config.dataset.metrics or [""])[0]
+    by_area = first == "auc" or np.bincount(labels).max(initial=0) >= UNEVEN * len(labels)
+    judged = {}
+    for each in found:
+        terms = row_terms(each.scores, labels)
+        computed = {DEFAULT: accuracy(each.scores, labels), AREA: area(each.scores, labels)}
+        judged[each.name] = {
+            name: Judged(np.array([figure.value]), terms[name]) for name, figure in computed.items()
+        }
     return Worth(
         title=f"{config.method.name} on {config.dataset.name}",
         positive=columns.class_names[1] if columns else "class 1",
@@ -235,24 +242,10 @@ def worth_of(path: Path, overrides: Sequence[str], pull: float | None) -> Worth:
             for each in found
         },
         privacy={each.name: each.privacy for each in found},
-        leading=_leading(config, labels),
-        judged={each.name: _judged(each.scores, labels) for each in found},
+        leading=AREA if by_area else DEFAULT,
+        judged=judged,
         persons=parties.data.test.persons if isinstance(parties.data.test, Split) else None,
     )
-
-
-def _leading(config: Config, labels: Labels) -> str:
-    """Choose the metric to show first: AUC if configured or if one class dominates, else accuracy."""
-    if (config.dataset.metrics or [""])[0] == "auc":
-        return AREA
-    return AREA if np.bincount(labels).max(initial=0) >= UNEVEN * len(labels) else DEFAULT
-
-
-def _judged(scores: Scores, labels: Labels) -> dict[str, Judged]:
-    computed = {DEFAULT: accuracy, AREA: area}
-    terms = row_terms(scores, labels)
-    values = {name: np.array([compute(scores, labels).value]) for name, compute in computed.items()}
-    return {name: Judged(values[name], terms[name]) for name in computed}
 
 
 def ours(
@@ -263,7 +256,13 @@ def ours(
     label = METHODS.get(config.method.name).label or config.method.name
     promise = _promise(config, by_person=by_person)
     yield Rival(label, promise, parties.scores([model] * parties.count))
-    personal = _personal_models(parties, path)
+    personal = list[nn.Module]()
+    if (path / PERSONAL_FILE).is_file():
+        vectors = load_file(path / PERSONAL_FILE)[PERSONAL_KEY]
+        for client in client_of_owner(parties.data, parties.task.num_clients):
+            model_of_party = parties.task.build_model()
+            assign(model_of_party, torch.from_numpy(vectors[client].copy()))
+            personal.append(model_of_party)
     if personal:
         yield Rival(f"{label}, own models", promise, parties.scores(personal))
     local = names_of(model, config.training.local_parameters or ())
@@ -274,18 +273,6 @@ def ours(
         every = [name for name, _ in model.named_parameters()]
         near = parties.own(model, every, pull)
         yield Rival(f"{label}, own fit near it", NOT_ACCOUNTED, parties.scores(near))
-
-
-def _personal_models(parties: Parties, path: Path) -> Sequence[nn.Module]:
-    if not (path / PERSONAL_FILE).is_file():
-        return []
-    vectors = load_file(path / PERSONAL_FILE)[PERSONAL_KEY]
-    models = []
-    for client in client_of_owner(parties.data, parties.task.num_clients):
-        own = parties.task.build_model()
-        assign(own, torch.from_numpy(vectors[client].copy()))
-        models.append(own)
-    return models
 
 
 def _promise(config: Config, *, by_person: bool) -> str:

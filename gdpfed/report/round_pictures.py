@@ -76,10 +76,13 @@ def draw_turns(rows: Sequence[TurnRow], groups: Sequence[TurnGroup], num_rounds:
     figure = new_figure(WIDTH_INCHES, FRAME_INCHES + ROW_INCHES * len(rows))
     (axes,) = new_panels(figure, 1, columns=1)
     for place, row in enumerate(rows):
-        colour = COLOURS[row.group % len(COLOURS)]
+        colour, group = COLOURS[row.group % len(COLOURS)], groups[row.group]
         turns = [turn for turn in row.turns if turn <= last]
-        _blocks(axes, place, turns, TURN_HEIGHT, color=colour, label=_said_of(row.group, groups[row.group]))
-        backs = row.rounds_of_backs(groups[row.group].taps, last)
+        shares = ", then ".join(f"{100 * tap:.0f} %" for tap in group.taps if tap > 0)
+        taken = f"; hatched: {shares} of its noise taken back" if shares else ""
+        label = f"group {row.group}, epsilon {group.epsilon:g}: a turn{taken}"
+        _blocks(axes, place, turns, TURN_HEIGHT, color=colour, label=label)
+        backs = row.rounds_of_backs(group.taps, last)
         _blocks(axes, place, backs, BACK_HEIGHT, facecolor="white", edgecolor=colour, hatch="//////")
     axes.set_yticks(range(len(rows)), [row.client for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -97,12 +100,6 @@ def _blocks(axes: Axes, place: int, rounds: Sequence[int], height: float, **styl
     if rounds:
         starts = [each - CELL / 2 for each in rounds]
         axes.barh([place] * len(rounds), CELL, left=starts, height=height, **style)
-
-
-def _said_of(number: int, group: TurnGroup) -> str:
-    back = ", then ".join(f"{100 * tap:.0f} %" for tap in group.taps if tap > 0)
-    taken = f"; hatched: {back} of its noise taken back" if back else ""
-    return f"group {number}, epsilon {group.epsilon:g}: a turn{taken}"
 
 
 def shown_rounds(records: Sequence[RoundLogEntry]) -> list[RoundLogEntry]:
@@ -127,7 +124,13 @@ def draw_rounds(records: Sequence[RoundLogEntry], path: Path) -> None:
     clients.set_xlabel("clients")
     clients.set_ylabel("round")
     clients.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
-    _stack(seconds, rows, _stages(rows), first=2)
+    names = list(dict.fromkeys(name for record in rows for name in record.seconds if name != TOTAL))
+    stages = {name: [record.seconds.get(name, 0.0) for record in rows] for name in names}
+    # What is left of a round's seconds belongs to no stage.
+    in_stages = [sum(of_round) for of_round in zip(*stages.values(), strict=True)] or [0.0] * len(rows)
+    whole = [record.seconds.get(TOTAL, 0.0) for record in rows]
+    other = [max(0.0, a - b) for a, b in zip(whole, in_stages, strict=True)]
+    _stack(seconds, rows, {**stages, OTHER: other}, first=2)
     seconds.set_xlabel("seconds")
     shared_legend(figure, [clients, seconds])
     save(figure, path)
@@ -137,15 +140,6 @@ def asked_for(record: RoundLogEntry) -> int:
     """Return how many contributions were requested from clients for all secure sums of a round."""
     sizes = record.cohort_sizes
     return sum(sizes[group] for groups in record.groups_in_sums for group in groups) or sum(sizes)
-
-
-def _stages(records: Sequence[RoundLogEntry]) -> dict[str, list[float]]:
-    """Return the seconds of each stage in each round, and the seconds that belong to no stage."""
-    names = list(dict.fromkeys(name for record in records for name in record.seconds if name != TOTAL))
-    found = {name: [record.seconds.get(name, 0.0) for record in records] for name in names}
-    in_stages = [sum(of_round) for of_round in zip(*found.values(), strict=True)] or [0.0] * len(records)
-    whole = [record.seconds.get(TOTAL, 0.0) for record in records]
-    return {**found, OTHER: [max(0.0, a - b) for a, b in zip(whole, in_stages, strict=True)]}
 
 
 def _stack(axes: Axes, rows: Sequence[RoundLogEntry], parts: dict[str, Any], first: int = 0) -> None:

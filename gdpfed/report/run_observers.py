@@ -37,7 +37,16 @@ def default_observers(run: PreparedRun, announce: Announce) -> list[Observer]:
     accuracy is at chance level, and the model card. Raises TrackingError if MLflow is not installed or its
     tracker cannot be reached.
     """
-    trackers = [] if run.config.run.mlflow is None else [_mlflow_run(run, run.config.run.mlflow, announce)]
+    trackers: list[Observer] = []
+    if run.config.run.mlflow is not None:
+        settings = {
+            "dataset": run.config.dataset.name,
+            "method": run.method.name,
+            "delta": f"{run.method.plan.delta:.6g}",
+            "budgets": ", ".join(f"{group.epsilon:g}" for group in run.method.plan.groups),
+        }
+        uri, cohorts = run.config.run.mlflow, shows_cohorts(run)
+        trackers.append(MlflowRun(uri, run.path.name, settings, announce, cohorts=cohorts))
     return [
         StatusLines(run, announce),
         EventFiles(cohorts=shows_cohorts(run)),
@@ -133,13 +142,3 @@ class ModelCard(Observer):
             predicts=not predicts_nothing(self._run.task.build_model()),
         )
         save_whole(self._run.path / MODEL_CARD_FILE, model_card(subject).encode())
-
-
-def _mlflow_run(run: PreparedRun, uri: str, announce: Announce) -> MlflowRun:
-    settings = {
-        "dataset": run.config.dataset.name,
-        "method": run.method.name,
-        "delta": f"{run.method.plan.delta:.6g}",
-        "budgets": ", ".join(f"{group.epsilon:g}" for group in run.method.plan.groups),
-    }
-    return MlflowRun(uri, run.path.name, settings, announce, cohorts=shows_cohorts(run))

@@ -68,16 +68,26 @@ def write_page(run: FinishedRun, checked: Checked) -> Path:
     """
     settings, parts = run.settings["dataset"], Parts.read(run.path)
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    name = str(run.settings["method"]["name"])
+    method = METHODS.get(name).label if name in METHODS.names() else name
+    by_party = None if parts is None else parts_table([("", parts)], run.metric)
+    if by_party is not None:
+        # The first column names the run, as the page does at its top.
+        rows = [row[1:] for row in by_party.rows]
+        by_party = replace(by_party, headings=by_party.headings[1:], rows=rows)
     page = page_of(
         TEMPLATE,
-        title=f"{_method(run)} on {dataset_label(settings['name'], settings.get('path'))}",
+        title=f"{method} on {dataset_label(settings['name'], settings.get('path'))}",
         path=run.path.name,
         tiles=_tiles(run, checked),
         checked=checked,
-        parts=None if parts is None else _without_run_names(parts_table([("", parts)], run.metric)),
-        pictures=_pictures(run),
-        rounds=_rounds(run),
-        failures=_failures(run),
+        parts=by_party,
+        pictures=[
+            Picture("Result after every round", _read(run, ACCURACY_PICTURE)),
+            Picture("Epsilon spent, below the budgets", _read(run, BUDGET_PICTURE)),
+        ],
+        rounds=_round_pictures(run),
+        failures=_failure_lines(run),
         hidden="" if cohorts_shown(run.plan, run.settings) else HIDDEN,
         card=markdown.render(_read(run, MODEL_CARD_FILE).decode()),
         settings=_read(run, CONFIG_FILE).decode(),
@@ -91,17 +101,6 @@ def write_page(run: FinishedRun, checked: Checked) -> Path:
     return target
 
 
-def _method(run: FinishedRun) -> str:
-    """Return the label of a run's method, or its name if it is not installed."""
-    name = str(run.settings["method"]["name"])
-    return METHODS.get(name).label if name in METHODS.names() else name
-
-
-def _without_run_names(table: Table) -> Table:
-    """Return a table of one run without the column that names the run."""
-    return replace(table, headings=table.headings[1:], rows=[row[1:] for row in table.rows])
-
-
 def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
     """Return the boxes at the top of a run's page, each with a heading, a main value and a note."""
     result, groups = Result.of(run.path, run.records[-1]), run.plan["groups"]
@@ -112,9 +111,14 @@ def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
     budgets = " ".join(f"{each:.2f}/{budget:g}" for each, budget in pairs if each is not None and budget)
     sizes = " + ".join(str(group["clients"]) for group in groups)
     unit = run.plan.get("record_is", run.plan["unit"])
+    tiles = [("result", result.figure, f"{result.note} after {len(run.records)} rounds".strip())]
+    beside = run_without_privacy(run.path, run.settings) if run.plan["private"] else None
+    if beside is not None:
+        known = Result.of(beside, read_rounds(beside)[-1])
+        note = f"{known.note} as in {beside.name}, beside this run".strip()
+        tiles.append(("without privacy", known.figure, note))
     return [
-        ("result", result.figure, f"{result.note} after {len(run.records)} rounds".strip()),
-        *_tile_without_privacy(run),
+        *tiles,
         (
             "epsilon",
             (budgets or "none") if checked.passed else "unproved",
@@ -125,34 +129,18 @@ def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
     ]
 
 
-def _tile_without_privacy(run: FinishedRun) -> list[tuple[str, str, str]]:
-    """Return a tile with the result of the same training without privacy, if there is such a run."""
-    beside = run_without_privacy(run.path, run.settings) if run.plan["private"] else None
-    if beside is None:
-        return []
-    known = Result.of(beside, read_rounds(beside)[-1])
-    return [("without privacy", known.figure, f"{known.note} as in {beside.name}, beside this run".strip())]
-
-
-def _pictures(run: FinishedRun) -> list[Picture]:
-    return [
-        Picture("Result after every round", _read(run, ACCURACY_PICTURE)),
-        Picture("Epsilon spent, below the budgets", _read(run, BUDGET_PICTURE)),
-    ]
-
-
-def _rounds(run: FinishedRun) -> list[Picture]:
+def _round_pictures(run: FinishedRun) -> list[Picture]:
     """Return pictures of who took part in each round and how long stages took; [] if these are secret."""
     if not cohorts_shown(run.plan, run.settings):
         return []
-    drawn = [_turns(run)] if any(record.turns for record in run.records) else []
+    drawn = [_turns_picture(run)] if any(record.turns for record in run.records) else []
     shown = shown_rounds(run.records)
     few = "" if len(shown) == len(run.records) else f", {len(shown)} of {len(run.records)} rounds"
     title = f"Clients asked and in the sums, and seconds by stage{few}"
     return [*drawn, Picture(title, drawn_picture(lambda path: draw_rounds(run.records, path)))]
 
 
-def _turns(run: FinishedRun) -> Picture:
+def _turns_picture(run: FinishedRun) -> Picture:
     """Draw the rounds in which each client took part, as the run's log records them."""
     clients = RunClients.of(run)
     groups = [
@@ -160,30 +148,22 @@ def _turns(run: FinishedRun) -> Picture:
         for members, group in zip(clients.groups, run.plan["groups"], strict=True)
     ]
     known = any(record.taken_back for record in run.records)
-    rows = [
-        TurnRow(
-            clients.called(client),
-            number,
-            [record.round for record in run.records if record.turns and client in record.turns[number]],
-            _rounds_of_backs(run, client) if known else None,
-        )
-        for number, client in shown_clients(groups)
-    ]
+    rows = []
+    for number, client in shown_clients(groups):
+        turns = [record.round for record in run.records if record.turns and client in record.turns[number]]
+        # Where the client subtracted a part of its earlier noise, by the log.
+        backs = [
+            record.round
+            for record in run.records
+            if any(client == member for pairs in record.taken_back for member, _ in pairs)
+        ]
+        rows.append(TurnRow(clients.called(client), number, turns, backs if known else None))
     some = "" if len(rows) == sum(map(len, clients.groups)) else ", the first clients of each group"
     title = f"Whose turn it was, and when noise is taken back{some}"
     return Picture(title, drawn_picture(lambda path: draw_turns(rows, groups, len(run.records), path)))
 
 
-def _rounds_of_backs(run: FinishedRun, client: int) -> list[int]:
-    """Return the rounds in which, by the run's log, a client subtracted a part of its earlier noise."""
-    return [
-        record.round
-        for record in run.records
-        if any(client == member for pairs in record.taken_back for member, _ in pairs)
-    ]
-
-
-def _failures(run: FinishedRun) -> list[str]:
+def _failure_lines(run: FinishedRun) -> list[str]:
     """Return the last secure sums that failed, with the reasons; return [] if these must stay secret."""
     if not cohorts_shown(run.plan, run.settings):
         return []

@@ -114,12 +114,21 @@ class RunStatus:
             ReportError: no run, or a damaged one.
             RunError: a run of another format.
         """
-        path = _run_in(path)
+        runs = [run for run in run_paths([path]) if (run / CONFIG_FILE).is_file()]
+        if not runs and path.is_dir():
+            raise ReportError(f"{path} is not a run and holds none: name a run's directory, or the folder")
+        path = max(runs, key=lambda run: (run / CONFIG_FILE).stat().st_mtime, default=path)
         check_json_file(path / PLAN_FILE)
         settings, plan = read_whole_settings(path), read_plan(path)
         try:
             records = read_rounds(path)
-            _check_charged(path, len(records))
+            ledger = read_json((path / LEDGER_FILE).read_bytes()) if (path / LEDGER_FILE).is_file() else {}
+            charged = ledger.get("charged_rounds", len(records))
+            # In no correct run is the ledger more than one round ahead of the log.
+            if charged > len(records) + 1:
+                raise ValueError(
+                    f"{LEDGER_FILE} has {charged} rounds charged and {ROUNDS_FILE} has {len(records)}"
+                )
             changed = max((path / name).stat().st_mtime for name in (CONFIG_FILE, ROUNDS_FILE))
             return cls._of(path, plan, records, changed, shows=cohorts_shown(plan, settings))
         except (OSError, ValueError, LookupError, TypeError) as error:
@@ -131,20 +140,32 @@ class RunStatus:
         cls, path: Path, plan: Mapping[str, Any], records: list[RoundLogEntry], changed: float, *, shows: bool
     ) -> "RunStatus":
         last, num_rounds = records[-1] if records else None, int(plan["num_rounds"])
+        state = GOES_ON
+        if (path / MODEL_FILE).is_file():
+            state = COMPLETE
+        elif (path / SEAL_FILE).is_file() and (path / LEDGER_FILE).is_file():
+            state = PAUSED
+        groups = []
+        for index, group in enumerate(plan["groups"]):
+            budget = group["epsilon"] if plan["private"] else None
+            spent = None if budget is None else 0.0
+            if last is not None and budget is not None:
+                spent = last.spent_epsilon[index]
+            groups.append(GroupStatus(index, int(group["clients"]), budget, spent))
         return cls(
             path=path,
-            state=_state(path),
+            state=state,
             rounds=len(records),
             num_rounds=num_rounds,
             result=str(Result.of(path, last)) if last else "",
             figure=RunEnd.read(path).judged(last).shown if last else None,
-            groups=tuple(_groups(plan, last)),
+            groups=tuple(groups),
             delta=float(plan["delta"]),
             against=whom_it_holds_against(plan),
             failed=sum(len(record.failures) for record in records),
             without_a_sum=sum(not record.summed for record in records),
             changed=changed,
-            cohorts=_cohorts(records, num_rounds) if last and shows else None,
+            cohorts=_cohort_status(records, num_rounds) if last and shows else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -213,14 +234,6 @@ class RunStatus:
             yield Text(f"{failed_in(number, name)}: {reason}", overflow="fold")
 
 
-def _run_in(path: Path) -> Path:
-    """Return this run, or the newest one if the path is a folder of runs."""
-    runs = [run for run in run_paths([path]) if (run / CONFIG_FILE).is_file()]
-    if not runs and path.is_dir():
-        raise ReportError(f"{path} is not a run and holds none: name a run's directory, or the folder")
-    return max(runs, key=lambda run: (run / CONFIG_FILE).stat().st_mtime, default=path)
-
-
 def _is_held(path: Path) -> bool:
     """Whether another process may be working on the run; True also if the run's lock cannot be tested."""
     try:
@@ -236,30 +249,7 @@ def _is_held(path: Path) -> bool:
     return False
 
 
-def _check_charged(path: Path, logged: int) -> None:
-    """Raise ValueError if the ledger is more than one round ahead of the log, as in no correct run."""
-    ledger = read_json((path / LEDGER_FILE).read_bytes()) if (path / LEDGER_FILE).is_file() else {}
-    charged = ledger.get("charged_rounds", logged)
-    if charged > logged + 1:
-        raise ValueError(f"{LEDGER_FILE} has {charged} rounds charged and {ROUNDS_FILE} has {logged}")
-
-
-def _state(path: Path) -> str:
-    if (path / MODEL_FILE).is_file():
-        return COMPLETE
-    return PAUSED if (path / SEAL_FILE).is_file() and (path / LEDGER_FILE).is_file() else GOES_ON
-
-
-def _groups(plan: Mapping[str, Any], last: RoundLogEntry | None) -> Iterator[GroupStatus]:
-    for index, group in enumerate(plan["groups"]):
-        budget = group["epsilon"] if plan["private"] else None
-        spent = None if budget is None else 0.0
-        if last is not None and budget is not None:
-            spent = last.spent_epsilon[index]
-        yield GroupStatus(index, int(group["clients"]), budget, spent)
-
-
-def _cohorts(records: list[RoundLogEntry], num_rounds: int) -> CohortStatus:
+def _cohort_status(records: list[RoundLogEntry], num_rounds: int) -> CohortStatus:
     last = records[-1]
     times = [record.seconds["total"] for record in records if "total" in record.seconds]
     mean = sum(times) / len(times) if times else None

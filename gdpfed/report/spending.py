@@ -41,24 +41,16 @@ def spending_of(runs: Sequence[FinishedRun]) -> list[Spending]:
     """
     found: dict[str, list[Step]] = {}
     for run in runs:
-        for party, spent, budget in _parties(run):
-            steps = found.setdefault(party, [])
-            before = steps[-1].after if steps else 0.0
-            steps.append(Step(before, before + spent, before + budget))
+        data = run.settings["dataset"]
+        label = dataset_label(data["name"], data.get("path"))
+        clients, spent = RunClients.of(run), run.records[-1].spent_epsilon
+        few = sum(map(len, clients.groups)) <= MOST_PARTIES
+        for members, group, epsilon in zip(clients.groups, run.plan["groups"], spent, strict=True):
+            if epsilon is None or not group["epsilon"]:
+                continue
+            many = [f"{len(members)} clients, budget {group['epsilon']:g}"]
+            for name in [clients.called(member) for member in members] if few else many:
+                steps = found.setdefault(f"{label}: {name}", [])
+                before = steps[-1].after if steps else 0.0
+                steps.append(Step(before, before + epsilon, before + group["epsilon"]))
     return [Spending(party, steps) for party, steps in found.items()]
-
-
-def _parties(run: FinishedRun) -> list[tuple[str, float, float]]:
-    """Return name, spent epsilon and budget of each party in a run; parties without a budget are left out."""
-    data = run.settings["dataset"]
-    label = dataset_label(data["name"], data.get("path"))
-    clients, spent = RunClients.of(run), run.records[-1].spent_epsilon
-    few = sum(map(len, clients.groups)) <= MOST_PARTIES
-    found = []
-    for members, group, epsilon in zip(clients.groups, run.plan["groups"], spent, strict=True):
-        if epsilon is None or not group["epsilon"]:
-            continue
-        many = [f"{len(members)} clients, budget {group['epsilon']:g}"]
-        called = [clients.called(member) for member in members] if few else many
-        found += [(f"{label}: {name}", epsilon, group["epsilon"]) for name in called]
-    return found

@@ -108,10 +108,19 @@ def leading(compared: Sequence[tuple[Line, Worth]]) -> str:
 
 def answer_lines(compared: Sequence[tuple[Line, Worth]]) -> Iterator[str]:
     """Yield sentences that say if runs' private models beat models without privacy, and why AUC is used."""
-    private = [each for each in compared if _private(*each)]
+    private = [
+        (line, worth)
+        for line, worth in compared
+        if line.runs[0].plan["private"] and model_of(line) in worth.judged
+    ]
     figure = leading(compared)
     for other in (RIVALS[1], RIVALS[3]) if private else ():
-        yield _verdict(private, other, figure)
+        of_order: dict[int, list[str]] = {1: [], 0: [], -1: []}
+        for name, (line, worth) in zip(_named(private), private, strict=True):
+            of_order[difference(worth, model_of(line), other, figure).order].append(name)
+        words = {1: "better", 0: "no order is shown", -1: "worse"}
+        parts = [f"{words[order]} with {'; '.join(names)}" for order, names in of_order.items() if names]
+        yield f"Beside {other}, by {figure}: {', '.join(parts)}."
     worth = compared[0][1]
     shown, rows_in_all = worth.prevalence.get(EVERYWHERE, 0.5), worth.rows[EVERYWHERE]
     if figure == AREA and worth.judged:
@@ -119,17 +128,3 @@ def answer_lines(compared: Sequence[tuple[Line, Worth]]) -> Iterator[str]:
         yield RARE.format(
             rows=rows_in_all, share=100 * max(shown, 1 - shown), positive=worth.positive, few=few
         )
-
-
-def _private(line: Line, worth: Worth) -> bool:
-    return line.runs[0].plan["private"] and model_of(line) in worth.judged
-
-
-def _verdict(compared: Sequence[tuple[Line, Worth]], other: str, figure: str) -> str:
-    """Say in one sentence which runs' models are better than a compared model, worse, or neither."""
-    of_order: dict[int, list[str]] = {1: [], 0: [], -1: []}
-    for name, (line, worth) in zip(_named(compared), compared, strict=True):
-        of_order[difference(worth, model_of(line), other, figure).order].append(name)
-    words = {1: "better", 0: "no order is shown", -1: "worse"}
-    parts = [f"{words[order]} with {'; '.join(names)}" for order, names in of_order.items() if names]
-    return f"Beside {other}, by {figure}: {', '.join(parts)}."

@@ -81,7 +81,8 @@ def side_by_side(lines: Mapping[str, Worth]) -> Worth:
         having = {label: each for label, each in lines.items() if model in each.figures}
         own = next(iter(having.values()))
         alike = len(having) == len(lines) and all(
-            _same(each.figures[model], own.figures[model]) and each.privacy[model] == own.privacy[model]
+            _equal_figures(each.figures[model], own.figures[model])
+            and each.privacy[model] == own.privacy[model]
             for each in having.values()
         )
         for label, each in ({"": own} if alike else having).items():
@@ -92,7 +93,7 @@ def side_by_side(lines: Mapping[str, Worth]) -> Worth:
     return replace(first, title="; ".join(titles), figures=figures, privacy=privacy)
 
 
-def _same(one: OfModel, other: OfModel) -> bool:
+def _equal_figures(one: OfModel, other: OfModel) -> bool:
     first, second = (
         np.array([(each.value, each.low, each.high) for own in figures.values() for each in own.values()])
         for figures in (one, other)
