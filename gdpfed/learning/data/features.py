@@ -65,10 +65,10 @@ def hog(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         cell; then the colours.
     """
     blocks = (CELLS - BLOCK_CELLS + 1) ** 2 * BLOCK_CELLS**2 * ORIENTATIONS
-    return _in_chunks(pictures, blocks + CELLS**2 * pictures.shape[1], _gradients)
+    return _in_chunks(pictures, blocks + CELLS**2 * pictures.shape[1], _edges_and_colours)
 
 
-def _gradients(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def _edges_and_colours(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     x = torch.from_numpy(pictures)
     down, right = torch.zeros_like(x), torch.zeros_like(x)
     # In colours from 0 to 1, as the least norm takes them.
@@ -104,7 +104,7 @@ def random_convolutions(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.flo
         Shape (N, 400), float32.
     """
     patterns = _patterns(pictures.shape[1])
-    return _in_chunks(pictures, NUM_FILTERS * QUADRANTS**2, lambda chunk: _features(chunk, patterns))
+    return _in_chunks(pictures, NUM_FILTERS * QUADRANTS**2, lambda chunk: _mean_responses(chunk, patterns))
 
 
 @lru_cache(maxsize=2)
@@ -116,7 +116,7 @@ def _patterns(channels: int) -> npt.NDArray[np.float32]:
     return np.asarray(drawn / norms)
 
 
-def _features(
+def _mean_responses(
     pictures: npt.NDArray[np.float32], patterns: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
     x, w = torch.from_numpy(pictures), torch.from_numpy(patterns)
