@@ -98,16 +98,14 @@ def _rows(folder: Path) -> Iterator[tuple[int, Path, str, str]]:
                 raise LearningError(
                     f"{file}: line {line} lacks a {LABEL if path else PATH}: fill it in, or leave it out"
                 )
-            yield line, _picture(folder, path, f"{file}: line {line}"), label, party
+            place, picture = f"{file}: line {line}", Path(path.replace("\\", "/"))
+            if picture.is_absolute() or ".." in picture.parts:
+                raise LearningError(
+                    f"{place} names {path}, and pictures lie below {folder}: write paths from there"
+                )
+            if not (folder / picture).is_file():
+                raise LearningError(f"{place} names {path}, which is not there: correct the path")
+            yield line, folder / picture, label, party
             count += 1
     if not count:
         raise LearningError(f"{file} lists no pictures: write one line for each picture")
-
-
-def _picture(folder: Path, path: str, place: str) -> Path:
-    found = Path(path.replace("\\", "/"))
-    if found.is_absolute() or ".." in found.parts:
-        raise LearningError(f"{place} names {path}, and pictures lie below {folder}: write paths from there")
-    if not (folder / found).is_file():
-        raise LearningError(f"{place} names {path}, which is not there: correct the path")
-    return folder / found

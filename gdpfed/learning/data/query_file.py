@@ -52,7 +52,7 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
         LearningError: no query, another statement, or a database that does not answer it.
         InputError: a package that the database needs is not installed.
     """
-    query = _query(path, place)
+    query = _read_query(path, place)
     database, own = database_of(form.own, path.parent, place), form.own
     limits = Limits(own.seconds, own.mebibytes)
     with readable(place, limits), database.ask(_wrapped("*", query, "LIMIT 0"), limits) as answer:
@@ -77,7 +77,7 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
     return TableFile(place, names, own, found, read, of_lines=False)
 
 
-def _query(path: Path, place: str) -> str:
+def _read_query(path: Path, place: str) -> str:
     """Read the SQL text of a data owner's query file.
 
     Raises LearningError: a file that cannot be read, or that is another statement than one SELECT.
