@@ -66,7 +66,7 @@ def load(source: DataSource, read: ReadRows = read_rows) -> Dataset:
         and said == (None, None, None)
         and [each.name for each in path.iterdir()] == [COLUMNS_FILE]
     ):
-        return _declared_alone(columns)
+        return _dataset_without_rows(columns)
     train = _parties(path, columns, read)
     if source.test_path is None:
         return dataset_of(train, columns, source.test_fraction, str(path))
@@ -183,7 +183,10 @@ def dataset_of(parties: list[Party], columns: Columns, test_fraction: float | No
             "for testing: leave one out"
         )
     fraction = DEFAULT_TEST_FRACTION if test_fraction is None else test_fraction
-    everybody = _everybody(parties) if columns.person_parties > 1 else None
+    everybody = None
+    if columns.person_parties > 1:
+        own = (party.rows.persons for party in parties if party.rows.persons is not None)
+        everybody = np.unique(np.concatenate([*own]))
     train, test, counted = list[Party](), list[Party](), _Counted.of(parties)
     for number in range(len(parties)):
         party = parties.pop(0)
@@ -199,12 +202,6 @@ def dataset_of(parties: list[Party], columns: Columns, test_fraction: float | No
             parts.append(Party(party.name, party.rows.taken(chosen)))
         del party, persons
     return _joined(train, test, columns, place, counted)
-
-
-def _everybody(parties: Sequence[Party]) -> npt.NDArray[np.int64]:
-    """Return the ids of the persons of all data owners, each once, sorted."""
-    own = [party.rows.persons for party in parties if party.rows.persons is not None]
-    return np.unique(np.concatenate(own))
 
 
 def _drawn(count: int, fraction: float, number: int) -> npt.NDArray[np.bool_]:
@@ -241,7 +238,7 @@ def _folder(path: Path) -> Path:
     return path if path.is_dir() else path.parent
 
 
-def _declared_alone(columns: Columns) -> Dataset:
+def _dataset_without_rows(columns: Columns) -> Dataset:
     """Return an empty data set for a server that has the declaration of columns and no rows."""
     kind = labels_of(columns.label_kind, columns.num_classes)
     no_labels = np.zeros((0, *columns.label_shape), kind.dtype)

@@ -58,7 +58,7 @@ def written_date(text: str, dated: DatedAs, own: str | None = None) -> tuple[flo
     try:
         return _number(datetime.fromisoformat(text).date(), dated), "" if said is None else "ISO 8601"
     except ValueError:
-        day, form = _day(text)
+        day, form = _day_and_form(text)
     return _number(day, dated), form
 
 
@@ -66,11 +66,16 @@ def _number(day: date, dated: DatedAs) -> float:
     return dated.of_days(float((day - dated.day).days))
 
 
-def _day(text: str) -> tuple[date, str]:
+def _day_and_form(text: str) -> tuple[date, str]:
     for form, pattern in FORMS:
         if found := pattern.fullmatch(text):
             parts = found.groupdict()
-            return date(int(parts["y"]), _month(parts), int(parts["d"])), form
+            if "m" in parts:
+                month = int(parts["m"])
+            else:
+                name, months = parts["n"].lower(), enumerate(MONTHS, start=1)
+                month = next((number for number, each in months if name in (each, each[:3])), 0)
+            return date(int(parts["y"]), month, int(parts["d"])), form
     if (found := SLASHED.fullmatch(text)) is None:
         raise ValueError(f"{text!r} is not a date")
     first, second, year = (int(found[part]) for part in (1, 2, 3))
@@ -94,10 +99,3 @@ def _is_day(year: int, month: int, day: int) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _month(parts: dict[str, str]) -> int:
-    if "m" in parts:
-        return int(parts["m"])
-    name = parts["n"].lower()
-    return next((number for number, each in enumerate(MONTHS, start=1) if name in (each, each[:3])), 0)
