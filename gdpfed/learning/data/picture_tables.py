@@ -42,7 +42,7 @@ def listed_pictures(folder: Path, classes: tuple[str, ...] | None, others: NotRe
     Raises LearningError: a picture that is not there, is there twice or lies elsewhere, a label of no class,
     or a row without one; names the line.
     """
-    place, rows = str(folder / TABLE), list(_rows(folder))
+    place, rows = str(folder / TABLE), list(_listed_rows(folder))
     known = classes or tuple(sorted({label for _, _, label, _ in rows}))
     if len(known) < 2:
         raise LearningError(
@@ -79,7 +79,7 @@ def _places(names: list[str], known: tuple[str, ...]) -> npt.NDArray[np.int64]:
     return np.array([places[name] for name in names], dtype=np.int64)
 
 
-def _rows(folder: Path) -> Iterator[tuple[int, Path, str, str]]:
+def _listed_rows(folder: Path) -> Iterator[tuple[int, Path, str, str]]:
     """Yield each row's line number, picture, label, and data owner (or an empty text)."""
     file = folder / TABLE
     table = open_table(file, str(file), TableForm(own_form(file), wanted=(PATH, LABEL, PARTY)))

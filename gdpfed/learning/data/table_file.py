@@ -210,7 +210,7 @@ def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
         rows, last = 0, [len(names) - 1] if ends_empty else []
         read = [*dict.fromkeys([*wanted, *last])]
         for records in reader:
-            batch = _parsed(records, len(names), separator, read, place, uneven)
+            batch = _parsed_batch(records, len(names), separator, read, place, uneven)
             if last:
                 filled = compute.not_equal(compute.utf8_trim_whitespace(batch.cells[str(last[0])]), "")
                 if len(odd := np.flatnonzero(filled.to_numpy(zero_copy_only=False))):
@@ -240,7 +240,7 @@ def _read(data: bytes, separator: str, read: Any, convert: dict[str, Any], skip:
     )
 
 
-def _parsed(
+def _parsed_batch(
     records: Records, width: int, separator: str, wanted: Sequence[int], place: str, uneven: Uneven | None
 ) -> Batch:
     """Parse CSV records into text columns; raise LearningError if Arrow finds more or fewer records."""
