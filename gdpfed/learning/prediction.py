@@ -99,7 +99,29 @@ class LoadedModel:
         """
         if self.columns is None:
             return self.of_inputs(self._array(data))
-        cells = _by_column(data, self.columns)
+        import pyarrow as pa
+
+        names = self.columns.inputs
+        cells: dict[str, Any] = {}
+        if not isinstance(data, np.ndarray):
+            table = arrow_table(data, "the data")
+            for name in table.column_names:
+                cells[name] = pa.concat_arrays(table.column(name).chunks or [pa.nulls(0)])
+        elif data.ndim != 2 or data.shape[1] != len(names):
+            raise LearningError(
+                f"the data have shape {data.shape}, and the model takes the columns {_listed(names)}: "
+                "give one column for each"
+            )
+        else:
+            for place, name in enumerate(names):
+                values = data[:, place]
+                if values.dtype.kind in "OSU":
+                    # Values of several types become texts.
+                    texts = [None if value is None else str(value) for value in values.tolist()]
+                    cells[name] = pa.array(texts, pa.string())
+                else:
+                    cells[name] = pa.array(np.ascontiguousarray(values))
+
         _check_columns([*cells], self.columns, "the data")
         notes = _not_read([*cells], self.columns, ())
         cells = {name: cells[name] for name in self.columns.inputs}
@@ -263,31 +285,6 @@ def load_model(path: str | Path) -> LoadedModel:
     Raises LearningError: there is none, or a damaged one.
     """
     return LoadedModel(*read_model(Path(path).expanduser()))
-
-
-def _by_column(data: Any, columns: Columns) -> dict[str, Any]:
-    """Return the columns of a table, data frame, mapping or array as Arrow arrays by name."""
-    import pyarrow as pa
-
-    names = columns.inputs
-    if isinstance(data, np.ndarray):
-        if data.ndim != 2 or data.shape[1] != len(names):
-            raise LearningError(
-                f"the data have shape {data.shape}, and the model takes the columns {_listed(names)}: "
-                "give one column for each"
-            )
-        cells = {}
-        for place, name in enumerate(names):
-            values = data[:, place]
-            if values.dtype.kind in "OSU":
-                # Values of several types become texts.
-                texts = [None if value is None else str(value) for value in values.tolist()]
-                cells[name] = pa.array(texts, pa.string())
-            else:
-                cells[name] = pa.array(np.ascontiguousarray(values))
-        return cells
-    table = arrow_table(data, "the data")
-    return {name: pa.concat_arrays(table.column(name).chunks or [pa.nulls(0)]) for name in table.column_names}
 
 
 def _check_columns(table: Sequence[str], columns: Columns, place: str) -> None:

@@ -190,23 +190,24 @@ def _read_form(part: Part) -> FileForm:
             if number % 1 or not 1 <= number <= MOST_OF_A_LIMIT:
                 raise said[key].wrong(f"a whole number from 1 to {MOST_OF_A_LIMIT:,}")
             given[key] = int(number)
+    dates = said["dates"].date_form() if "dates" in said else None
+    if "missing" in said:
+        # One list for all columns, or a list for each column.
+        marks = said["missing"]
+        if isinstance(marks.values, list):
+            given["missing"] = tuple(each.text(empty=True) for each in marks.list())
+        elif isinstance(marks.values, Mapping):
+            given["missing_in"] = tuple(
+                (name, tuple(each.text(empty=True) for each in texts.list())) for name, texts in marks.items()
+            )
+        else:
+            raise marks.wrong(
+                "a list of texts, as in ['-9', 'n/a'], or such a list for each column by its name"
+            )
     return FileForm(
         **given,
-        dates=said["dates"].date_form() if "dates" in said else None,
-        **(_marks_of_missing(said["missing"]) if "missing" in said else {}),
+        dates=dates,
         header=tuple(each.text() for each in said["header"].list()) if "header" in said else (),
         sheet=said["sheet"].text() if "sheet" in said else None,
         database=said["database"].text() if "database" in said else None,
     )
-
-
-def _marks_of_missing(part: Part) -> dict[str, Any]:
-    """Read the texts that mark a missing value: one list for all columns, or a list for each column."""
-    if isinstance(part.values, list):
-        return {"missing": tuple(each.text(empty=True) for each in part.list())}
-    if not isinstance(part.values, Mapping):
-        raise part.wrong("a list of texts, as in ['-9', 'n/a'], or such a list for each column by its name")
-    by_column = (
-        (name, tuple(each.text(empty=True) for each in marks.list())) for name, marks in part.items()
-    )
-    return {"missing_in": tuple(by_column)}

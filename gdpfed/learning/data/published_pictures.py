@@ -41,19 +41,18 @@ def read_or_download(source: DataSource, files: Sequence[str], read: Read, *, nu
     path is given.
     """
     source.allow("path")
-    train, test = _read_or_download(source, files, read)
-    return Dataset(train, test, num_classes)
-
-
-def _read_or_download(source: DataSource, files: Sequence[str], read: Read) -> tuple[Pictures, Pictures]:
     root = Path(source.path or DEFAULT_ROOT).expanduser().absolute()
+    parts: tuple[Pictures, Pictures] | None = None
     with suppress(*NOT_READ):
-        return read(root, False)
+        parts = read(root, False)
+    if parts is not None:
+        return Dataset(*parts, num_classes)
+
     was_there = root.exists()
     try:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / LOCK_FILE), _silence():
-            return read(root, True)
+            parts = read(root, True)
     except NOT_READ as error:
         # The lock file and the empty folders go that the download has left.
         (root / LOCK_FILE).unlink(missing_ok=True)
@@ -74,6 +73,7 @@ def _read_or_download(source: DataSource, files: Sequence[str], read: Read) -> t
             f"data set '{source.name}' has a damaged file among {root / files[0]}{_and_more(files[1:])} "
             f"({reason}): delete it to have it made or downloaded again"
         ) from None
+    return Dataset(*parts, num_classes)
 
 
 def _and_more(files: Sequence[str]) -> str:

@@ -188,7 +188,19 @@ def checked_rows(
     if len(kept) < count:
         table = {name: cells.taken(kept) for name, cells in table.items()}
         where = Where(where.place, where.rows[kept], where.found)
-    x, y = inputs_of(table, columns, where), _labels(table, columns, where)
+    x = inputs_of(table, columns, where)
+    y: Labels
+    if columns.label_set:
+        y = np.stack([_places(table, each, where) for each in columns.label_set], axis=1)
+    elif columns.times is not None:
+        y = times_in(table, columns, columns.times, where)
+    elif (label := columns.number(columns.label)) is not None:
+        targets = _to_unit(numbers_in(table, label, where), label)
+        most = float(np.finfo(np.float32).max)
+        y = np.clip(targets, -most, most).astype(np.float32)
+    else:
+        classes = {value: number for number, values in enumerate(columns.classes) for value in values}
+        y = _looked_up(table, columns.label, classes, where)
 
     parties = groups = for_testing = persons = None
     if shared_out and columns.party:
@@ -287,20 +299,6 @@ def numbers_in(table: Table, column: Numeric, where: Where) -> npt.NDArray[np.fl
 def _to_unit(numbers: npt.NDArray[np.float64], column: Numeric) -> npt.NDArray[np.float64]:
     """Scale numbers so that the ends of the column's range are -1 and 1."""
     return 2 * (numbers - column.low) / (column.high - column.low) - 1
-
-
-def _labels(table: Table, columns: Columns, where: Where) -> Labels:
-    if columns.label_set:
-        return np.stack([_places(table, each, where) for each in columns.label_set], axis=1)
-    if columns.times is not None:
-        return times_in(table, columns, columns.times, where)
-    label = columns.number(columns.label)
-    if label is not None:
-        numbers = _to_unit(numbers_in(table, label, where), label)
-        most = float(np.finfo(np.float32).max)
-        return np.clip(numbers, -most, most).astype(np.float32)
-    numbers_of = {value: number for number, values in enumerate(columns.classes) for value in values}
-    return _looked_up(table, columns.label, numbers_of, where)
 
 
 def times_in(table: Table, columns: Columns, times: TimesToEvent, where: Where) -> npt.NDArray[np.float32]:
