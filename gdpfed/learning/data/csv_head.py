@@ -127,7 +127,18 @@ def all_names(
     if fields[-1].strip() == "":
         found.head.append("rows end in a separator, and the line of names does not")
         return [*names, ""], True
-    if not (below[0].startswith(INDEX) or _has_index(rows, below, len(names), reads(["", *names]))):
+    indexed, is_row = below[0].startswith(INDEX), reads(["", *names])
+    if (
+        not indexed
+        and len(rows) >= FEWEST
+        and all(len(row) == len(names) + 1 and is_row(row) for row in rows)
+    ):
+        # A decimal comma in rows without an index makes a field more, too. But then no first field of several
+        # rows counts 0, 1, 2, or 1, 2, 3, and what stands in quotes is seldom another text in each.
+        first = [row[0].strip() for row in rows]
+        counts = any(first == [str(start + at) for at in range(len(rows))] for start in (0, 1))
+        indexed = counts or (all(line.startswith('"') for line in below) and len({*first}) == len(rows))
+    if not indexed:
         return names, False
     if separator == "," and not below[0].startswith('"') and _may_have_decimal_commas(rows, reads(names)):
         raise LearningError(
@@ -150,17 +161,3 @@ def _may_have_decimal_commas(rows: Sequence[list[str]], is_row: IsRow) -> bool:
         return re.search(MARKED, number) is not None and is_row([*row[:at], number, *row[at + 2 :]])
 
     return all(any(joined(row, at) for at in range(1, len(row) - 1)) for row in rows)
-
-
-def _has_index(rows: Sequence[list[str]], below: Sequence[str], width: int, reads: IsRow) -> bool:
-    """Whether rows begin with an index that has no column name, such as row numbers.
-
-    A decimal comma in rows without an index makes a field more, too. But then no first field of several rows
-    counts 0, 1, 2, or 1, 2, 3, and what stands in quotes is seldom another text in each.
-    """
-    if len(rows) < FEWEST or not all(len(row) == width + 1 and reads(row) for row in rows):
-        return False
-    first = [row[0].strip() for row in rows]
-    counts = any(first == [str(start + at) for at in range(len(rows))] for start in (0, 1))
-    named = all(line.startswith('"') for line in below) and len({*first}) == len(rows)
-    return counts or named

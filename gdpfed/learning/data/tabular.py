@@ -66,7 +66,27 @@ def load(source: DataSource, read: ReadRows = read_rows) -> Dataset:
         and said == (None, None, None)
         and [each.name for each in path.iterdir()] == [COLUMNS_FILE]
     ):
-        return _dataset_without_rows(columns)
+        # A server has no rows, and the nodes bring all.
+        kind = labels_of(columns.label_kind, columns.num_classes)
+        no_inputs = np.zeros((0, columns.num_inputs), np.float32)
+        no_labels = np.zeros((0, *columns.label_shape), kind.dtype)
+        persons = None if columns.person is None else np.zeros(0, np.int64)
+        nothing = Split(no_inputs, no_labels, persons=persons)
+        names = columns.party.values if columns.party else ()
+        owners = np.zeros(0, np.int64) if names else None
+        return Dataset(
+            nothing,
+            nothing,
+            num_classes=columns.num_classes,
+            owners=owners,
+            test_owners=owners,
+            owner_names=names,
+            target_range=columns.label_range,
+            record_groups=len(columns.record_group.values) if columns.record_group else 0,
+            columns=columns,
+            label_kind=columns.label_kind,
+        )
+
     train = _parties(path, columns, read)
     if source.test_path is None:
         return dataset_of(train, columns, source.test_fraction, str(path))
@@ -236,29 +256,6 @@ def _existing(path: str | None, setting: str) -> Path:
 
 def _folder(path: Path) -> Path:
     return path if path.is_dir() else path.parent
-
-
-def _dataset_without_rows(columns: Columns) -> Dataset:
-    """Return an empty data set for a server that has the declaration of columns and no rows."""
-    kind = labels_of(columns.label_kind, columns.num_classes)
-    no_labels = np.zeros((0, *columns.label_shape), kind.dtype)
-    nothing = Split(np.zeros((0, columns.num_inputs), np.float32), no_labels)
-    persons = None if columns.person is None else np.zeros(0, np.int64)
-    nothing = replace(nothing, persons=persons)
-    names = columns.party.values if columns.party else ()
-    owners = np.zeros(0, np.int64) if names else None
-    return Dataset(
-        nothing,
-        nothing,
-        num_classes=columns.num_classes,
-        owners=owners,
-        test_owners=owners,
-        owner_names=names,
-        target_range=columns.label_range,
-        record_groups=len(columns.record_group.values) if columns.record_group else 0,
-        columns=columns,
-        label_kind=columns.label_kind,
-    )
 
 
 def _parties(path: Path, columns: Columns, read: ReadRows) -> list[Party]:
