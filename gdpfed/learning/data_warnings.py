@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from gdpfed.learning.data import Dataset, Windows, load_dataset
+from gdpfed.learning.data import Windows, load_dataset
 from gdpfed.learning.data.cut import cut_warnings
 from gdpfed.learning.data.party_files import not_read
 from gdpfed.learning.data.persons import REPEATED_PERSONS, beyond_parties
@@ -15,18 +15,6 @@ from gdpfed.learning.task import Task
 
 MOST_NAMED = 5
 """Of classes without an example, parties and files, in a warning."""
-
-
-def _parties_left_out(task: Task, data: Dataset) -> Iterator[str]:
-    """Warn of named data owners (parties) that do not take part, because there are too few clients."""
-    taking_part = {*task.client_names}
-    others = [name for name in data.owner_names if name not in taking_part]
-    if not taking_part or not others:
-        return
-    yield (
-        f"dataset.num_clients={task.num_clients} leaves out {len(others)} of {len(data.owner_names)} "
-        f"parties: {listed(others, MOST_NAMED)}; set dataset.num_clients={len(data.owner_names)} to train all"
-    )
 
 
 def data_warnings(task: Task) -> Iterator[str]:
@@ -46,7 +34,14 @@ def data_warnings(task: Task) -> Iterator[str]:
     if not len(data.train):
         return  # All of them are the nodes'.
     yield from cut_warnings(data)
-    yield from _parties_left_out(task, data)
+    taking_part = {*task.client_names}
+    left_out = [name for name in data.owner_names if name not in taking_part]
+    if taking_part and left_out:
+        yield (
+            f"dataset.num_clients={num_clients} leaves out {len(left_out)} of {len(data.owner_names)} "
+            f"parties: {listed(left_out, MOST_NAMED)}; set dataset.num_clients={len(data.owner_names)} to "
+            "train all"
+        )
     if task.source.name == "csv" and (column := undeclared_persons(task.source)):
         yield REPEATED_PERSONS.format(column)
     if task.by_person and (shared := beyond_parties(load_dataset(task.source))):

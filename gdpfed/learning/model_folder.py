@@ -206,16 +206,6 @@ def _damaged(folder: Path, error: Exception) -> LearningError:
     return LearningError(f"{folder} is a damaged model: {said}; restore it from a copy")
 
 
-def _built(folder: Path, description: ModelDescription, weights: Mapping[str, Any]) -> nn.Module:
-    """Build the model; raise LearningError if it is damaged, or cannot be built in this program."""
-    try:
-        return description.build(weights)
-    except LearningError as error:
-        raise LearningError(f"{folder} cannot be used here: {error}") from None
-    except DAMAGED as error:
-        raise _damaged(folder, error) from None
-
-
 def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]:
     """Read a model with its description and the declaration of its table columns (None if it takes no table).
 
@@ -239,7 +229,12 @@ def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]
         _check_sizes(description, weights)
     except DAMAGED as error:
         raise _damaged(folder, error) from None
-    model = _built(folder, description, weights)
+    try:
+        model = description.build(weights)
+    except LearningError as error:
+        raise LearningError(f"{folder} cannot be used here: {error}") from None
+    except DAMAGED as error:
+        raise _damaged(folder, error) from None
     if predicts_nothing(model):
         raise LearningError(
             f"{folder} holds the counts of a run of statistics, which predict nothing: name the model of a "

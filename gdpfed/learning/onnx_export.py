@@ -18,7 +18,7 @@ from gdpfed.errors import LearningError
 from gdpfed.files import NoRegularFileError
 from gdpfed.installed import how_to_install
 from gdpfed.learning.data.cells import Table
-from gdpfed.learning.data.columns import Categorical, Columns, Numeric
+from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.faults import Where
 from gdpfed.learning.data.table_rows import as_texts, num_rows, numbers_in
 from gdpfed.learning.data.text_cells import numbered
@@ -125,23 +125,21 @@ def onnx_metadata(model: LoadedModel) -> dict[str, str]:
     found: dict[str, Any] = {"classes": list(model.description.classes)}
     columns = model.columns
     if columns is not None:
-        found["columns"] = [*map(_of_number, columns.numeric), *map(_of_category, columns.categorical)]
+        described = list[dict[str, Any]]()
+        for number in columns.numeric:
+            dated = {} if number.dated is None else {number.dated.unit: str(number.dated.day)}
+            missing = {} if number.missing is None else {"missing": number.missing}
+            ends = {"low": number.low, "high": number.high}
+            described.append({"name": number.name, **ends, **missing, **dated})
+        for category in columns.categorical:
+            stand_ins = {"other": category.other, "missing": category.missing}
+            declared = {key: value for key, value in stand_ins.items() if value is not None}
+            described.append({"name": category.name, "values": [*category.values], **declared})
+        found["columns"] = described
         found["declaration"] = columns.digest
         if columns.label_range is not None:
             found["label_range"] = [*columns.label_range]
     return {key: json.dumps(value, ensure_ascii=False) for key, value in found.items() if value}
-
-
-def _of_number(column: Numeric) -> dict[str, Any]:
-    dated = {} if column.dated is None else {column.dated.unit: str(column.dated.day)}
-    missing = {} if column.missing is None else {"missing": column.missing}
-    return {"name": column.name, "low": column.low, "high": column.high, **missing, **dated}
-
-
-def _of_category(column: Categorical) -> dict[str, Any]:
-    stand_ins = {"other": column.other, "missing": column.missing}
-    said = {key: value for key, value in stand_ins.items() if value is not None}
-    return {"name": column.name, "values": [*column.values], **said}
 
 
 def table_numbers(table: Table, columns: Columns, place: str) -> npt.NDArray[np.float64]:

@@ -1,6 +1,6 @@
 """Uses a finished model: reads its folder, and predicts for tables, data frames and arrays."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -99,7 +99,29 @@ class LoadedModel:
         """
         if self.columns is None:
             return self.of_inputs(self._array(data))
-        cells = _by_column(data, self.columns)
+        import pyarrow as pa
+
+        names = self.columns.inputs
+        cells: dict[str, Any] = {}
+        if not isinstance(data, np.ndarray):
+            table = arrow_table(data, "the data")
+            for name in table.column_names:
+                cells[name] = pa.concat_arrays(table.column(name).chunks or [pa.nulls(0)])
+        elif data.ndim != 2 or data.shape[1] != len(names):
+            raise LearningError(
+                f"the data have shape {data.shape}, and the model takes the columns {_listed(names)}: "
+                "give one column for each"
+            )
+        else:
+            for place, name in enumerate(names):
+                values = data[:, place]
+                if values.dtype.kind in "OSU":
+                    # Values of several types become texts.
+                    texts = [None if value is None else str(value) for value in values.tolist()]
+                    cells[name] = pa.array(texts, pa.string())
+                else:
+                    cells[name] = pa.array(np.ascontiguousarray(values))
+
         _check_columns([*cells], self.columns, "the data")
         notes = _not_read([*cells], self.columns, ())
         cells = {name: cells[name] for name in self.columns.inputs}
@@ -147,9 +169,17 @@ class LoadedModel:
                 kept[name].append(texts[fits])
         fitting = sum(map(len, inputs))
         if faults and not (skip and fitting):
+            first, *others = sorted(faults)
+            if len(others) == 1:
+                more = f"; so is 1 more row, in line {others[0]}"
+            else:
+                shown = listed([*map(str, others)], MOST_LINES)
+                more = f"; so are {len(others)} more rows, in lines {shown}" if others else ""
             hint = " (--skip predicts the others)" if fitting else ": no row is left to predict"
-            raise LearningError(f"{path}: {_first_faults(faults)}{hint}")
-        notes += [*unfamiliar.words(), *_skipped(faults)]
+            raise LearningError(f"{path}: line {first}: {faults[first]}{more}{hint}")
+        left_out = [f"line {line} is left out: {faults[line]}" for line in sorted(faults)[:MOST_SKIPPED]]
+        unnamed = len(faults) - len(left_out)
+        notes += [*unfamiliar.words(), *left_out, *[f"{unnamed} more rows are left out"] * bool(unnamed)]
         if say is not None:
             for note in notes:
                 say(f"{path}: {note}")
@@ -257,31 +287,6 @@ def load_model(path: str | Path) -> LoadedModel:
     return LoadedModel(*read_model(Path(path).expanduser()))
 
 
-def _by_column(data: Any, columns: Columns) -> dict[str, Any]:
-    """Return the columns of a table, data frame, mapping or array as Arrow arrays by name."""
-    names = columns.inputs
-    if isinstance(data, np.ndarray):
-        if data.ndim != 2 or data.shape[1] != len(names):
-            raise LearningError(
-                f"the data have shape {data.shape}, and the model takes the columns {_listed(names)}: "
-                "give one column for each"
-            )
-        return {name: _array_of(data[:, place]) for place, name in enumerate(names)}
-    import pyarrow as pa
-
-    table = arrow_table(data, "the data")
-    return {name: pa.concat_arrays(table.column(name).chunks or [pa.nulls(0)]) for name in table.column_names}
-
-
-def _array_of(values: npt.NDArray[Any]) -> Any:
-    """Convert a column to an Arrow array; values of several types become texts."""
-    import pyarrow as pa
-
-    if values.dtype.kind in "OSU":
-        return pa.array([None if value is None else str(value) for value in values.tolist()], pa.string())
-    return pa.array(np.ascontiguousarray(values))
-
-
 def _check_columns(table: Sequence[str], columns: Columns, place: str) -> None:
     """Raise LearningError if a table lacks a column that the model uses.
 
@@ -301,24 +306,6 @@ def _not_read(table: Sequence[str], columns: Columns, keep: Sequence[str]) -> li
     """Return a note that names the undeclared columns of a table; return no note if there are none."""
     others = [name or "one without a name" for name in table if name not in (*columns.names(), *keep)]
     return [f"not declared, and not read: {_listed(others)}"] * bool(others)
-
-
-def _first_faults(faults: Mapping[int, str]) -> str:
-    """Describe the first invalid row of a table by its line number, and how many more there are."""
-    first, *others = sorted(faults)
-    if len(others) == 1:
-        more = f"; so is 1 more row, in line {others[0]}"
-    else:
-        shown = listed([*map(str, others)], MOST_LINES)
-        more = f"; so are {len(others)} more rows, in lines {shown}" if others else ""
-    return f"line {first}: {faults[first]}{more}"
-
-
-def _skipped(faults: Mapping[int, str]) -> list[str]:
-    """Describe skipped rows, one line each; if there are many, describe the first ones and count the rest."""
-    shown = [f"line {line} is left out: {faults[line]}" for line in sorted(faults)[:MOST_SKIPPED]]
-    more = len(faults) - len(shown)
-    return shown + [f"{more} more rows are left out"] * bool(more)
 
 
 def _listed(values: Sequence[object]) -> str:

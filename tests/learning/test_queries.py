@@ -174,7 +174,7 @@ def test_sqlite_reads_no_other_file_and_calls_no_extension(tmp_path):
     # What a query may do is asked for each of its parts, wherever the text hides it.
     with sqlite3.connect(":memory:") as connection:
         connection.execute("CREATE TABLE a (b)")
-        connection.set_authorizer(databases._may)
+        connection.set_authorizer(databases._permission)
         for text in ("ATTACH 'x' AS y", "PRAGMA database_list", "DELETE FROM a", "CREATE TABLE c (d)"):
             with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
                 connection.execute(text)

@@ -74,6 +74,7 @@ def as_numbers(
 
 
 NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
+TEXT_KEYS = ("x_train", "x_test")
 
 
 def load(source: DataSource) -> Dataset:
@@ -90,9 +91,30 @@ def load(source: DataSource) -> Dataset:
         raise LearningError(
             f"dataset.path={source.path} is not a file: name the .npz file that holds the data"
         )
-    if source.vocabulary is not None:
-        return _texts(path, source.vocabulary)
-    return dataset_of_arrays(read_npz(path, NPZ_KEYS, str(path)), str(path))
+    place, vocabulary = str(path), source.vocabulary
+    if vocabulary is None:
+        return dataset_of_arrays(read_npz(path, NPZ_KEYS, place), place)
+    arrays = read_npz(path, TEXT_KEYS, place, optional=("y_train", "y_test"))
+    for key in TEXT_KEYS:
+        x = arrays[key]
+        if x.ndim != 2 or x.dtype.kind not in "iu" or not x.size or x.shape[1] < 2:
+            raise LearningError(
+                f"{place}: {key} has shape {x.shape} and type {x.dtype}; with dataset.vocabulary it holds "
+                "texts of one length, whole numbers of shape (N, L)"
+            )
+        if x.min() < 0 or x.max() >= vocabulary:
+            raise LearningError(
+                f"{place}: {key} holds tokens from {x.min()} to {x.max()}; dataset.vocabulary={vocabulary} "
+                f"has those from 0 to {vocabulary - 1}"
+            )
+
+    if len(arrays) == len(TEXT_KEYS):
+        # Without labels the last token is the label.
+        texts = [arrays[key].astype(np.int64) for key in TEXT_KEYS]
+        return Dataset(*_alike(place, *(Split(each[:, :-1], each[:, -1]) for each in texts)), vocabulary)
+    arrays = read_npz(path, NPZ_KEYS, place)
+    parts = [_checked_split(place, arrays, part, np.int64) for part in ("train", "test")]
+    return replace(_labelled(place, *parts), vocabulary=vocabulary)
 
 
 def dataset_of_arrays(arrays: Mapping[str, Array], place: str) -> Dataset:
@@ -103,42 +125,40 @@ def dataset_of_arrays(arrays: Mapping[str, Array], place: str) -> Dataset:
     return _labelled(place, *(_checked_split(place, arrays, part) for part in ("train", "test")))
 
 
-TEXT_KEYS = ("x_train", "x_test")
-
-
-def _texts(file: Path, vocabulary: int) -> Dataset:
-    """Load token sequences of equal length; if the file has no labels, the last token is the label."""
-    path = str(file)
-    arrays = read_npz(file, TEXT_KEYS, path, optional=("y_train", "y_test"))
-    for key in TEXT_KEYS:
-        x = arrays[key]
-        if x.ndim != 2 or x.dtype.kind not in "iu" or not x.size or x.shape[1] < 2:
-            raise LearningError(
-                f"{path}: {key} has shape {x.shape} and type {x.dtype}; with dataset.vocabulary it holds "
-                "texts of one length, whole numbers of shape (N, L)"
-            )
-        if x.min() < 0 or x.max() >= vocabulary:
-            raise LearningError(
-                f"{path}: {key} holds tokens from {x.min()} to {x.max()}; dataset.vocabulary={vocabulary} "
-                f"has those from 0 to {vocabulary - 1}"
-            )
-    if len(arrays) == len(TEXT_KEYS):
-        texts = [arrays[key].astype(np.int64) for key in TEXT_KEYS]
-        return Dataset(*_alike(path, *(Split(each[:, :-1], each[:, -1]) for each in texts)), vocabulary)
-    arrays = read_npz(file, NPZ_KEYS, path)
-    parts = [_checked_split(path, arrays, part, np.int64) for part in ("train", "test")]
-    return replace(_labelled(path, *parts), vocabulary=vocabulary)
-
-
 def _labelled(path: str, train: Split, test: Split) -> Dataset:
     """Make a data set from training and test examples; find the kind of labels by their shape and type."""
-    everything = np.concatenate([each.y for each in _alike(path, train, test)])
-    if everything.ndim == 2:
-        return Dataset(train, test, _num_labels(path, everything), label_kind="label_sets")
-    if everything.dtype.kind == "f":
+    labels = np.concatenate([each.y for each in _alike(path, train, test)])
+    if labels.ndim == 2:
+        if labels.max() > 1 or labels.shape[1] < 2:
+            raise LearningError(
+                f"{path}: y_train and y_test of shape (N, {labels.shape[1]}) hold {labels.max()} at most; a "
+                "set has two labels or more, each 0 or 1. For one class a record give the shape (N,)"
+            )
+        for number, label in enumerate(labels.T):
+            if (label == label[0]).all():
+                raise LearningError(
+                    f"{path}: label {number} is {label[0]} in all rows, and nothing is learnt of it: leave "
+                    "it out"
+                )
+        return Dataset(train, test, int(labels.shape[1]), label_kind="label_sets")
+
+    if labels.dtype.kind == "f":
         return Dataset(train, test, num_classes=1)
-    kind = "classes" if everything.ndim == 1 else "pixels"
-    return Dataset(train, test, _num_classes(path, everything), label_kind=kind)
+
+    # Classes are numbered from 0 without gaps.
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        raise LearningError(
+            f"{path}: all labels are {classes[0]}, and with one class there is nothing to learn"
+        )
+    if classes[-1] >= len(classes):
+        raise LearningError(
+            f"{path}: y_train and y_test hold {len(classes)} classes, numbered from {classes[0]} to "
+            f"{classes[-1]}; number them from 0 to {len(classes) - 1}, as np.unique(labels, "
+            "return_inverse=True) does"
+        )
+    kind = "classes" if labels.ndim == 1 else "pixels"
+    return Dataset(train, test, len(classes), label_kind=kind)
 
 
 def _alike(path: str, train: Split, test: Split) -> tuple[Split, Split]:
@@ -175,40 +195,3 @@ def _checked_split(
     if y.dtype.kind not in "biu" or y.min() < 0:
         raise LearningError(f"{path}: y_{part} must hold class numbers 0, 1, 2, ... as integers")
     return Split(inputs, y.astype(np.int64))
-
-
-def _num_labels(path: str, labels: Array) -> int:
-    """Return how many binary labels each record has, after checking that all of them are 0 or 1.
-
-    Raises LearningError: they are not.
-    """
-    if labels.max() > 1 or labels.shape[1] < 2:
-        raise LearningError(
-            f"{path}: y_train and y_test of shape (N, {labels.shape[1]}) hold {labels.max()} at most; a set "
-            "has two labels or more, each 0 or 1. For one class a record give the shape (N,)"
-        )
-    for number, label in enumerate(labels.T):
-        if (label == label[0]).all():
-            raise LearningError(
-                f"{path}: label {number} is {label[0]} in all rows, and nothing is learnt of it: leave it out"
-            )
-    return int(labels.shape[1])
-
-
-def _num_classes(path: str, labels: Array) -> int:
-    """Return the number of classes, after checking that they are numbered from 0 without gaps.
-
-    Raises LearningError: they are not.
-    """
-    classes = np.unique(labels)
-    if len(classes) < 2:
-        raise LearningError(
-            f"{path}: all labels are {classes[0]}, and with one class there is nothing to learn"
-        )
-    if classes[-1] >= len(classes):
-        raise LearningError(
-            f"{path}: y_train and y_test hold {len(classes)} classes, numbered from {classes[0]} to "
-            f"{classes[-1]}; number them from 0 to {len(classes) - 1}, as np.unique(labels, "
-            "return_inverse=True) does"
-        )
-    return len(classes)

@@ -44,8 +44,18 @@ def table_of(
     for name, values in cells.items():
         number = columns.number(name)
         if number is None:
-            texts = without(texts_of(values, name, place), _text_marks(columns, own, name))
-            table[name] = _without_found(texts, columns, name, found)
+            texts = texts_of(values, name, place)
+            # A mark stands for a missing value, unless the column declares it as a value.
+            declared = {*columns.values(name), *map(whole, columns.values(name))}
+            general = {
+                mark
+                for mark in (*columns.missing, *own.missing, *ALWAYS_MISSING)
+                if mark not in declared and whole(mark) not in declared
+            }
+            if name not in columns.names() or name == columns.person:
+                general = {""}
+            texts = without(texts, frozenset({*general, *columns.marks(name), *own.marks(name)}))
+            table[name] = _without_usual_marks(texts, columns, name, found)
         else:
             table[name] = numbers_of(values, number, columns, own, found, place)
     if own.decimal is None and columns.decimal == "." and (found.commas or found.separator == ";"):
@@ -77,7 +87,7 @@ def arrow_table(data: Any, place: str) -> "pa.Table":
     return table
 
 
-def _without_found(cells: TextCells, columns: Columns, name: str, found: Found) -> TextCells:
+def _without_usual_marks(cells: TextCells, columns: Columns, name: str, found: Found) -> TextCells:
     """Treat usual marks (such as N/A) as missing values, except marks that the column declares as values.
 
     Only label columns change, and categorical columns without a value for undeclared texts (`other`).
@@ -91,18 +101,6 @@ def _without_found(cells: TextCells, columns: Columns, name: str, found: Found) 
         if text in marks and count:
             found.marks[name, text] += int(count)
     return without(cells, marks) if marks else cells
-
-
-def _text_marks(columns: Columns, form: FileForm, name: str) -> frozenset[str]:
-    """Return the texts that mean a missing value in a column, except values that the column declares."""
-    own = {*columns.values(name), *map(whole, columns.values(name))}
-    general = {
-        mark
-        for mark in (*columns.missing, *form.missing, *ALWAYS_MISSING)
-        if mark not in own and whole(mark) not in own
-    }
-    declared = name in columns.names() and name != columns.person
-    return frozenset({*(general if declared else {""}), *columns.marks(name), *form.marks(name)})
 
 
 def row_test(columns: Columns) -> Callable[[Sequence[str]], Callable[[list[str]], bool]]:

@@ -86,7 +86,13 @@ class Partition:
         if self.name == "shards" and self.shards is not None:
             return _shard_indices(data, self.num_clients, client_id, self.seed, self.shards)
         if self.name == "natural":
-            return _natural_indices(data, self.num_clients, client_id)
+            # Each client is a data owner; of more owners than clients, those with most examples take part.
+            if data.owners is None:
+                raise LearningError(
+                    "dataset.partition=natural needs data that has clients of its own, and this has none: "
+                    "use dataset.partition=iid"
+                )
+            return np.flatnonzero(data.owners == _taken(data, self.num_clients)[client_id])
         if self.name == "dirichlet" and self.dirichlet_alpha is not None:
             return _dirichlet_indices(data, self.num_clients, client_id, self.seed, self.dirichlet_alpha)
         raise LearningError(
@@ -179,20 +185,6 @@ def _partitioner(data: Dataset, num_clients: int, seed: int, alpha: float) -> "P
     )
     partitioner.dataset = labels_as_table(data)
     return partitioner
-
-
-def _natural_indices(data: Dataset, num_clients: int, client_id: int) -> Positions:
-    """Return the positions of one client's examples in the natural partition: each client is a data owner.
-
-    If the data has more owners than there are clients, the owners with most examples take part. Raises
-    LearningError: the data has no owners, or fewer owners than there are clients.
-    """
-    if data.owners is None:
-        raise LearningError(
-            "dataset.partition=natural needs data that has clients of its own, and this has none: "
-            "use dataset.partition=iid"
-        )
-    return np.flatnonzero(data.owners == _taken(data, num_clients)[client_id])
 
 
 def client_of_owner(data: Dataset, num_clients: int) -> Positions:

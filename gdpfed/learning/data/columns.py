@@ -9,7 +9,7 @@ import unicodedata
 from dataclasses import asdict, dataclass
 from datetime import date
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -211,8 +211,14 @@ class Columns:
     @property
     def digest(self) -> str:
         """SHA-256 of a table's declaration, in hexadecimal; equal hashes mean that tables are read alike."""
-        # Without it where there is none, so that models of earlier versions are still read.
-        declared = asdict(self, dict_factory=_without_new)
+        # Without what is new where it says nothing, so that models of earlier versions are still read.
+        usual = ("person_rows", PERSON_ROWS)
+        declared = asdict(
+            self,
+            dict_factory=lambda fields: {
+                key: value for key, value in fields if (value or key not in NEW) and (key, value) != usual
+            },
+        )
         return sha256(repr(sorted(declared.items())).encode()).hexdigest()
 
     def names(self, *, for_training: bool = False) -> list[str]:
@@ -224,11 +230,6 @@ class Columns:
 
 NEW = ("label_set", "missing_marks", "missing_parties", "times")
 """Fields that a declaration has had from the start only where they say something."""
-
-
-def _without_new(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    usual = ("person_rows", PERSON_ROWS)
-    return {key: value for key, value in fields if (value or key not in NEW) and (key, value) != usual}
 
 
 def whole(text: str) -> str:

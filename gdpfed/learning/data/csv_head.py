@@ -54,8 +54,14 @@ def look_at_head(
     """
     lines = data[:LOOKED_AT_BYTES].splitlines(keepends=True)[:LOOKED_AT]
     number = next((at for at, line in enumerate(lines) if line.strip()), 0)
-    told = _told(lines[number] if lines else b"")
-    if told is not None:
+    # In a first line such as sep=; Excel is told the separator.
+    line = lines[number] if lines else b""
+    text = line.decode(errors="replace").strip("\r\n").strip().strip('"')
+    if not text.lower().startswith(SEP):
+        text = line.decode(errors="replace").strip("\r\n").strip('"')
+    told = text[len(SEP) :] if text.lower().startswith(SEP) else ""
+    told = told or ("\t" if line.rstrip(b"\r\n").endswith(b"\t") and text.lower() == SEP else "")
+    if told in SEPARATORS:
         if own.separator not in (None, told):
             raise LearningError(
                 f"{place}: line {number + 1} is Excel's {SEP}{told}, and {FILES_FILE} says separator: "
@@ -63,11 +69,14 @@ def look_at_head(
             )
         found.head.append(f"line {number + 1} is Excel's {SEP}{told}: it is passed over")
         number += 1
-    likely = told or declared
+
+    likely = told if told in SEPARATORS else declared
     others = (each for each in SEPARATORS if each != likely)
     separators = (own.separator,) if own.separator else (likely, *others)
     scores = {
-        (at, separator): _known(lines[at], separator, wanted)
+        (at, separator): len(
+            {*wanted} & {*map(str.strip, _split(lines[at].decode(errors="replace"), separator))}
+        )
         for at in range(number, len(lines))
         for separator in separators
     }
@@ -85,20 +94,6 @@ def look_at_head(
     if separator not in (likely, own.separator) and at < len(lines):
         found.head.append(f"separated by {separator!r}")
     return Head(separator, sum(map(len, lines[:at])), at + 1)
-
-
-def _told(line: bytes) -> str | None:
-    """Return the separator that Excel states in a first line such as ``sep=;``; None for any other line."""
-    text = line.decode(errors="replace").strip("\r\n").strip().strip('"')
-    if not text.lower().startswith(SEP):
-        text = line.decode(errors="replace").strip("\r\n").strip('"')
-    told = text[len(SEP) :] if text.lower().startswith(SEP) else ""
-    told = told or ("\t" if line.rstrip(b"\r\n").endswith(b"\t") and text.lower() == SEP else "")
-    return told if told in SEPARATORS else None
-
-
-def _known(line: bytes, separator: str, wanted: Sequence[str]) -> int:
-    return len({*wanted} & {*map(str.strip, _split(line.decode(errors="replace"), separator))})
 
 
 def _split(line: str, separator: str) -> list[str]:
@@ -132,7 +127,18 @@ def all_names(
     if fields[-1].strip() == "":
         found.head.append("rows end in a separator, and the line of names does not")
         return [*names, ""], True
-    if not (below[0].startswith(INDEX) or _has_index(rows, below, len(names), reads(["", *names]))):
+    indexed, is_row = below[0].startswith(INDEX), reads(["", *names])
+    if (
+        not indexed
+        and len(rows) >= FEWEST
+        and all(len(row) == len(names) + 1 and is_row(row) for row in rows)
+    ):
+        # A decimal comma in rows without an index makes a field more, too. But then no first field of several
+        # rows counts 0, 1, 2, or 1, 2, 3, and what stands in quotes is seldom another text in each.
+        first = [row[0].strip() for row in rows]
+        counts = any(first == [str(start + at) for at in range(len(rows))] for start in (0, 1))
+        indexed = counts or (all(line.startswith('"') for line in below) and len({*first}) == len(rows))
+    if not indexed:
         return names, False
     if separator == "," and not below[0].startswith('"') and _may_have_decimal_commas(rows, reads(names)):
         raise LearningError(
@@ -155,17 +161,3 @@ def _may_have_decimal_commas(rows: Sequence[list[str]], is_row: IsRow) -> bool:
         return re.search(MARKED, number) is not None and is_row([*row[:at], number, *row[at + 2 :]])
 
     return all(any(joined(row, at) for at in range(1, len(row) - 1)) for row in rows)
-
-
-def _has_index(rows: Sequence[list[str]], below: Sequence[str], width: int, reads: IsRow) -> bool:
-    """Whether rows begin with an index that has no column name, such as row numbers.
-
-    A decimal comma in rows without an index makes a field more, too. But then no first field of several rows
-    counts 0, 1, 2, or 1, 2, 3, and what stands in quotes is seldom another text in each.
-    """
-    if len(rows) < FEWEST or not all(len(row) == width + 1 and reads(row) for row in rows):
-        return False
-    first = [row[0].strip() for row in rows]
-    counts = any(first == [str(start + at) for at in range(len(rows))] for start in (0, 1))
-    named = all(line.startswith('"') for line in below) and len({*first}) == len(rows)
-    return counts or named

@@ -118,11 +118,18 @@ class RecordReader:
             if self._over:
                 self._refuse_open(scan, cut)
             if cut:
-                records = _records(scan, cut, self._line)
+                outside = np.flatnonzero(~scan.inside & (scan.ends < cut))
+                starts = np.concatenate([[0], scan.ends[outside] + 1])
+                stops = np.append(scan.ends[outside], cut)
+                lines = self._line + np.concatenate([[0], outside + 1])
+                values = np.frombuffer(scan.data, dtype=np.uint8)
+                # Of an empty line there is nothing, or the first half of its end.
+                alone = (stops == starts + 1) & (values[np.minimum(starts, len(values) - 1)] == RETURN)
+                filled = (stops > starts) & ~alone
                 self._line += int(np.searchsorted(scan.ends, cut))
                 self._rest = scan.data[cut:]
-                if len(records.lines):
-                    yield records
+                if filled.any():
+                    yield Records(scan.data[:cut], lines[filled])
             if self._over:
                 return
             self._more()
@@ -225,40 +232,25 @@ def _toggles(data: bytes, values: npt.NDArray[np.uint8], separator: int) -> Posi
     closing = (closes == len(data) - 1) | borders[values[np.minimum(closes + 1, len(data) - 1)]]
     follows = doubled[1::2]
     closing[: len(follows)] |= follows
-    if not (opening.all() and closing.all()):
-        return _toggles_one_by_one(quotes.tolist(), data, borders)
-    # Where every quote stands where it may, they open and close in turn, but for those that are doubled.
-    kept = np.ones(len(quotes), dtype=np.bool_)
-    kept[1 : 2 * len(follows) + 1] &= ~np.repeat(follows, 2)
-    return quotes[kept]
+    if opening.all() and closing.all():
+        # Where every quote stands where it may, they open and close in turn, but for those that are doubled.
+        kept = np.ones(len(quotes), dtype=np.bool_)
+        kept[1 : 2 * len(follows) + 1] &= ~np.repeat(follows, 2)
+        return quotes[kept]
 
-
-def _toggles_one_by_one(quotes: list[int], data: bytes, borders: npt.NDArray[np.bool_]) -> Positions:
-    """Return the positions of quotes that open or close a field; slow, but right for quotes within texts."""
+    # One by one, which is slow, but right for quotes within texts.
+    places = quotes.tolist()
     toggles, is_open, passed_over = list[int](), False, -1
-    for number, at in enumerate(quotes):
+    for number, at in enumerate(places):
         if at == passed_over:
             continue
         if not is_open:
             if at == 0 or borders[data[at - 1]]:
                 toggles.append(at)
                 is_open = True
-        elif number + 1 < len(quotes) and quotes[number + 1] == at + 1:
+        elif number + 1 < len(places) and places[number + 1] == at + 1:
             passed_over = at + 1
         else:
             toggles.append(at)
             is_open = False
     return np.array(toggles, dtype=np.int64)
-
-
-def _records(scan: _Scan, cut: int, line: int) -> Records:
-    """Return the non-empty records of a scanned block that end before the position `cut`."""
-    outside = np.flatnonzero(~scan.inside & (scan.ends < cut))
-    starts = np.concatenate([[0], scan.ends[outside] + 1])
-    ends = np.append(scan.ends[outside], cut)
-    lines = line + np.concatenate([[0], outside + 1])
-    values = np.frombuffer(scan.data, dtype=np.uint8)
-    # Of an empty line there is nothing, or the first half of its end.
-    alone = (ends == starts + 1) & (values[np.minimum(starts, len(values) - 1)] == RETURN)
-    filled = (ends > starts) & ~alone
-    return Records(scan.data[:cut], lines[filled])

@@ -11,11 +11,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from gdpfed.learning.data.columns import Columns
 from gdpfed.learning.data.dataset import Dataset
 from gdpfed.learning.data.persons import beyond_person_words, rows_beyond
 from gdpfed.learning.data.table_check import mark_warnings
-from gdpfed.learning.data.table_rows import Rows, read_rows
+from gdpfed.learning.data.table_rows import read_rows
 from gdpfed.learning.data.tabular import own_columns
 
 
@@ -57,7 +56,11 @@ class Cut:
         columns = own_columns(path)
         rows = read_rows(path, columns, f"data={path}", shared_out=False)
         labels = 0 if columns.label_range is None else int((np.abs(rows.y) > 1).sum())
-        return cls(rows.left_out, 0 if held_out else _beyond_person(rows, columns), rows.cut_inputs, labels)
+        beyond = 0
+        if rows.persons is not None and not held_out:
+            trained = rows.persons if rows.for_testing is None else rows.persons[~rows.for_testing]
+            beyond = rows_beyond(trained, None, columns.person_rows)
+        return cls(rows.left_out, beyond, rows.cut_inputs, labels)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts as a dictionary that can be written as JSON."""
@@ -77,14 +80,6 @@ class Cut:
                 f"{self.numbers_cut} numbers in columns lie beyond their declared ranges, and count as their "
                 f"ends{': gdpfed check says in which columns' if declared else ''}"
             )
-
-
-def _beyond_person(rows: Rows, columns: Columns) -> int:
-    """Count the training rows of a node's own table that are left out since a person has too many rows."""
-    if rows.persons is None:
-        return 0
-    trained = rows.persons if rows.for_testing is None else rows.persons[~rows.for_testing]
-    return rows_beyond(trained, None, columns.person_rows)
 
 
 def cut_warnings(data: Dataset) -> Iterator[str]:

@@ -140,26 +140,23 @@ def readable(place: str, limits: Limits) -> Iterator[None]:
         with packages_needed():
             yield
     except Exception as error:
-        if isinstance(error, InputError) or not _of_database(error):
+        # By the names of its classes' modules, since the database's package need not be imported.
+        modules = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+        of_database = isinstance(error, MemoryError | OSError) or bool(modules & RAISE)
+        if isinstance(error, InputError) or not of_database:
             raise
-        raise LearningError(f"{place} {_in_words(error, limits)}") from None
-
-
-def _in_words(error: Exception, limits: Limits) -> str:
-    if limits.over:
-        return f"took more than {limits.seconds} seconds: ask for less, or set more seconds in {FILES_FILE}"
-    if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
-        return (
-            f"needs more than {limits.mebibytes} MiB of memory: ask for less, or set more mebibytes in "
-            f"{FILES_FILE}"
-        )
-    return f"cannot be answered: {' '.join(str(error).split())[:300]}"
-
-
-def _of_database(error: Exception) -> bool:
-    """Return whether an error was raised by a database's package, without importing that package."""
-    modules = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
-    return isinstance(error, MemoryError | OSError) or bool(modules & RAISE)
+        if limits.over:
+            fault = (
+                f"took more than {limits.seconds} seconds: ask for less, or set more seconds in {FILES_FILE}"
+            )
+        elif isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
+            fault = (
+                f"needs more than {limits.mebibytes} MiB of memory: ask for less, or set more mebibytes in "
+                f"{FILES_FILE}"
+            )
+        else:
+            fault = f"cannot be answered: {' '.join(str(error).split())[:300]}"
+        raise LearningError(f"{place} {fault}") from None
 
 
 def _timed(parts: Iterator[Sequence["pa.Array"]], limits: Limits) -> Iterator[Sequence["pa.Array"]]:
@@ -170,7 +167,7 @@ def _timed(parts: Iterator[Sequence["pa.Array"]], limits: Limits) -> Iterator[Se
         yield part
 
 
-def _may(action: int, *_: str | None) -> int:
+def _permission(action: int, *_: str | None) -> int:
     """Allow SQLite to read by SELECT (recursion included) and to call functions; deny all other actions."""
     allowed = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
     return sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY
@@ -183,7 +180,7 @@ def _of_sqlite(file: Path, place: str, query: str, limits: Limits) -> Iterator[A
         connection.execute(f"PRAGMA cache_size=-{1024 * limits.mebibytes}")
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES_A_VALUE)
-        connection.set_authorizer(_may)
+        connection.set_authorizer(_permission)
         cursor = connection.execute(query)
         rows = iter(lambda: cursor.fetchmany(ROWS), [])
         yield Answer(
@@ -195,9 +192,23 @@ def _of_sqlite(file: Path, place: str, query: str, limits: Limits) -> Iterator[A
 @contextmanager
 def _of_duckdb(source: Path, place: str, query: str, limits: Limits) -> Iterator[Answer]:
     config = {**KEPT_SHUT, "memory_limit": f"{limits.mebibytes}MiB"}
-    views = _views(source, place) if source.is_dir() else {}
-    file = ":memory:" if source.is_dir() else str(source)
-    connection = duckdb.connect(file, read_only=not source.is_dir(), config=config)
+    # By the name of a table, the call that reads its file, and the file's quoted path.
+    views: dict[str, tuple[str, str]] = {}
+    if source.is_dir():
+        for file in sorted(source.iterdir()):
+            kind = kind_of(file)
+            if not is_table(file) or kind not in (*TEXT_ENDINGS, ".parquet"):
+                continue
+            if (name := table_name(file)) in views:
+                raise LearningError(f"{place}: {source} has two files of the table {name}: leave one out")
+            quoted = "'" + str(file.resolve()).replace("'", "''") + "'"
+            as_texts = f"read_csv({quoted}, header = true, all_varchar = true)"
+            views[name] = (f"read_parquet({quoted})" if kind == ".parquet" else as_texts, quoted)
+        if not views:
+            raise LearningError(f"{place}: {source} holds no Parquet and no CSV file for the query to read")
+
+    opened = ":memory:" if source.is_dir() else str(source)
+    connection = duckdb.connect(opened, read_only=not source.is_dir(), config=config)
     with closing(connection), limits.stopping(connection.interrupt):
         for name, (read, _) in views.items():
             connection.execute(f"CREATE VIEW {quoted_name(name)} AS FROM {read}")
@@ -217,28 +228,22 @@ def quoted_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _views(folder: Path, place: str) -> dict[str, tuple[str, str]]:
-    """Map each table name to a pair: the DuckDB call that reads the table's file, and the file's quoted path.
-
-    Raises LearningError: there are none, or two of one name.
-    """
-    found: dict[str, tuple[str, str]] = {}
-    for file in sorted(folder.iterdir()):
-        kind = kind_of(file)
-        if not is_table(file) or kind not in (*TEXT_ENDINGS, ".parquet"):
-            continue
-        if (name := table_name(file)) in found:
-            raise LearningError(f"{place}: {folder} has two files of the table {name}: leave one out")
-        quoted = "'" + str(file.resolve()).replace("'", "''") + "'"
-        as_texts = f"read_csv({quoted}, header = true, all_varchar = true)"
-        found[name] = (f"read_parquet({quoted})" if kind == ".parquet" else as_texts, quoted)
-    if not found:
-        raise LearningError(f"{place}: {folder} holds no Parquet and no CSV file for the query to read")
-    return found
-
-
 @contextmanager
 def _of_postgres(url: str, place: str, query: str, limits: Limits) -> Iterator[Answer]:
+    packages = psycopg.conninfo  # Where there is no such package, it is this that says so.
+    try:
+        said = packages.conninfo_to_dict(url)
+    except psycopg.Error:
+        # Without the address, which may hold a password.
+        raise LearningError(
+            f"{place}: the address of its database in {FILES_FILE} cannot be read: {AN_ADDRESS}"
+        ) from None
+    if any("password" in key for key in said):
+        raise LearningError(
+            f"{place}: {FILES_FILE} holds a password: take it out there, and give it to the process as "
+            "PGPASSWORD, or in a file that PGPASSFILE names"
+        )
+
     settings = {
         "default_transaction_read_only": "on",
         "max_parallel_workers_per_gather": "0",
@@ -246,9 +251,7 @@ def _of_postgres(url: str, place: str, query: str, limits: Limits) -> Iterator[A
         "synchronize_seqscans": "off",
     }
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-    connection = psycopg.connect(
-        _without_password(url, place), connect_timeout=CONNECT_SECONDS, options=options
-    )
+    connection = psycopg.connect(url, connect_timeout=CONNECT_SECONDS, options=options)
     with closing(connection), limits.stopping(connection.cancel):
         connection.read_only = True
         # A cursor of the server's takes one statement, and hands over some rows at once.
@@ -259,26 +262,6 @@ def _of_postgres(url: str, place: str, query: str, limits: Limits) -> Iterator[A
                 [each.name for each in cursor.description],
                 _timed(([column_of(values) for values in zip(*part, strict=True)] for part in rows), limits),
             )
-
-
-def _without_password(url: str, place: str) -> str:
-    """Return a database's address; raise LearningError if it contains a password.
-
-    Raises LearningError: it holds a password, or cannot be read; the error does not show the address.
-    """
-    packages = psycopg.conninfo  # Where there is no such package, it is this that says so.
-    try:
-        said = packages.conninfo_to_dict(url)
-    except psycopg.Error:
-        raise LearningError(
-            f"{place}: the address of its database in {FILES_FILE} cannot be read: {AN_ADDRESS}"
-        ) from None
-    if any("password" in key for key in said):
-        raise LearningError(
-            f"{place}: {FILES_FILE} holds a password: take it out there, and give it to the process as "
-            "PGPASSWORD, or in a file that PGPASSFILE names"
-        )
-    return url
 
 
 def column_of(values: Sequence[Any]) -> "pa.Array":

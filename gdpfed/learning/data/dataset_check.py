@@ -33,7 +33,19 @@ def check_dataset(data: Dataset, place: str) -> None:
     for name, part in (("train", data.train), ("test", data.test)):
         if isinstance(part, Split):
             _check_split(part, name, place)
-    _check_shapes(data, place)
+    train, test = data.train, data.test
+    if (
+        isinstance(train, Split)
+        and isinstance(test, Split)
+        and not data.by_person
+        and len(train)
+        and len(test)
+        and train.x.shape[1:] != test.x.shape[1:]
+    ):
+        raise LearningError(
+            f"{place}: examples of train have shape {train.x.shape[1:]}, and those of test "
+            f"{test.x.shape[1:]}: give both the same"
+        )
     for name, part in (("train", data.train), ("test", data.test)):
         if data.labels.dtype == "int64" and part.y.dtype != np.int64:
             raise LearningError(
@@ -68,14 +80,3 @@ def _check_split(part: Split, name: str, place: str) -> None:
         )
     if part.x.dtype.kind == "f" and not np.isfinite(part.x).all():
         raise LearningError(f"{place}: x of {name} holds values that are not finite")
-
-
-def _check_shapes(data: Dataset, place: str) -> None:
-    train, test = data.train, data.test
-    if not (isinstance(train, Split) and isinstance(test, Split)) or data.by_person:
-        return
-    if len(train) and len(test) and train.x.shape[1:] != test.x.shape[1:]:
-        raise LearningError(
-            f"{place}: examples of train have shape {train.x.shape[1:]}, and those of test "
-            f"{test.x.shape[1:]}: give both the same"
-        )

@@ -45,13 +45,9 @@ def read_columns(path: Path) -> Columns:
 
     Raises LearningError: no such file or name, no YAML, or no declaration; one line that names what is wrong.
     """
-    if str(path).startswith(PUBLISHED):
-        return _read_published(str(path).removeprefix(PUBLISHED))
-    return columns_of(read_parts(path, "declare the columns").values, str(path))
-
-
-def _read_published(name: str) -> Columns:
-    """Read the declaration of a published table's columns, which comes with the package."""
+    if not str(path).startswith(PUBLISHED):
+        return columns_of(read_parts(path, "declare the columns").values, str(path))
+    name = str(path).removeprefix(PUBLISHED)
     with as_file(files("conf") / "dataset" / "columns") as folder:
         known = sorted(each.stem for each in folder.glob("*.yaml"))
         if name not in known:
@@ -158,20 +154,20 @@ def _label(reader: Part) -> dict[str, Any]:
         raise LearningError(f"{reader.place}: label must have classes, or a range where it is a number")
     if "range" in label:
         return nothing | {"label": label["column"].text(), "label_range": label["range"].range()}
-    names, classes = _classes(label["classes"])
-    return nothing | {"label": label["column"].text(), "classes": classes, "class_names": names}
-
-
-def _classes(reader: Part) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """Read the class names and, for each class, the label values that belong to it."""
-    if isinstance(reader.values, Mapping):
-        made = {name: each.values_once() for name, each in reader.items()}
+    # By the name of each class, the values of the label that belong to it.
+    classes = label["classes"]
+    if isinstance(classes.values, Mapping):
+        made = {name: each.values_once() for name, each in classes.items()}
     else:
-        made = {value: (value,) for value in reader.values_once()}
+        made = {value: (value,) for value in classes.values_once()}
     values = [value for each in made.values() for value in each]
     if len(made) < 2 or len(set(map(whole, values))) < len(values):
-        raise reader.wrong("two classes or more, each of values of its own")
-    return tuple(made), tuple(made.values())
+        raise classes.wrong("two classes or more, each of values of its own")
+    return nothing | {
+        "label": label["column"].text(),
+        "classes": tuple(made.values()),
+        "class_names": tuple(made),
+    }
 
 
 def _numeric(item: tuple[str, Part]) -> Numeric:
@@ -180,22 +176,20 @@ def _numeric(item: tuple[str, Part]) -> Numeric:
         return Numeric(name, *reader.range())
     found = reader.mapping(required=("range",), allowed=("missing", AGE_ON, DAYS_SINCE, "format", MARKS))
     missing = found["missing"].number() if "missing" in found else None
-    return Numeric(name, *found["range"].range(), missing, _dated(reader, found), _marks(found.get(MARKS)))
-
-
-def _dated(reader: Part, found: Mapping[str, Part]) -> DatedAs | None:
+    low, high = found["range"].range()
     units = [key for key in (AGE_ON, DAYS_SINCE) if key in found]
     if len(units) > 1 or ("format" in found and not units):
         raise reader.wrong(
             f"a range, and for dates one of {AGE_ON} and {DAYS_SINCE}, with or without a format"
         )
-    if not units:
-        return None
-    try:
-        day = date.fromisoformat(found[units[0]].text())
-    except ValueError:
-        raise found[units[0]].wrong("a day, as in 2024-12-31") from None
-    return DatedAs(units[0], day, found["format"].date_form() if "format" in found else None)
+    dated = None
+    if units:
+        try:
+            day = date.fromisoformat(found[units[0]].text())
+        except ValueError:
+            raise found[units[0]].wrong("a day, as in 2024-12-31") from None
+        dated = DatedAs(units[0], day, found["format"].date_form() if "format" in found else None)
+    return Numeric(name, low, high, missing, dated, _marks(found.get(MARKS)))
 
 
 def _categorical(item: tuple[str, Part]) -> Categorical:
@@ -216,15 +210,14 @@ def _person(reader: Part | None) -> dict[str, Any]:
     if reader is None or isinstance(reader.values, str):
         return {} if reader is None else {"person": reader.text()}
     found = reader.mapping(required=("column",), allowed=tuple(PERSON_LIMITS))
-    limits = {f"person_{key}": _count(found[key], PERSON_LIMITS[key]) for key in found if key != "column"}
+    limits = {}
+    for key in found:
+        if key != "column":
+            number = found[key].number()
+            if number < 1 or number % 1:
+                raise found[key].wrong(f"a whole number from 1: {PERSON_LIMITS[key]}")
+            limits[f"person_{key}"] = int(number)
     return {"person": found["column"].text(), **limits}
-
-
-def _count(reader: Part, words: str) -> int:
-    number = reader.number()
-    if number < 1 or number % 1:
-        raise reader.wrong(f"a whole number from 1: {words}")
-    return int(number)
 
 
 def _marks(reader: Part | None) -> tuple[str, ...]:
@@ -272,9 +265,16 @@ def to_yaml(columns: Columns) -> str:
         label["classes"] = dict(zip(columns.class_names, map(list, columns.classes), strict=True))
     else:
         label["range"] = list(columns.label_range)
+    numeric = {}
+    for column in columns.numeric:
+        dated = column.dated
+        days = {} if dated is None else _filled(**{dated.unit: str(dated.day)}, format=dated.form)
+        marks = [*column.missing_marks] or None
+        ends = [column.low, column.high]
+        numeric[column.name] = _filled(range=ends, missing=column.missing, missing_marks=marks) | days
     written: dict[str, Any] = {
         "label": label,
-        "numeric": {each.name: _numeric_values(each) for each in columns.numeric},
+        "numeric": numeric,
         "categorical": {
             each.name: _filled(
                 values=list(each.values),
@@ -288,8 +288,8 @@ def to_yaml(columns: Columns) -> str:
     for key in ("party", "record_group", "test"):
         named: Named | None = getattr(columns, key)
         written[key] = named and {"column": named.name, "values": list(named.values)}
-    marks = ("person", "missing", "missing_labels", "missing_parties", "incomplete_rows")
-    for key in (*marks, "separator", "decimal", "encoding", *ABOUT):
+    of_rows = ("person", "missing", "missing_labels", "missing_parties", "incomplete_rows")
+    for key in (*of_rows, "separator", "decimal", "encoding", *ABOUT):
         value = getattr(columns, key)
         written[key] = list(value) if isinstance(value, tuple) else value
     limits = {"parties": (columns.person_parties, 1), "rows": (columns.person_rows, PERSON_ROWS)}
@@ -297,13 +297,6 @@ def to_yaml(columns: Columns) -> str:
         written["person"] = {"column": columns.person, **said}
     present = {key: value for key, value in written.items() if value}
     return yaml.safe_dump(present, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
-
-
-def _numeric_values(column: Numeric) -> dict[str, Any]:
-    dated = column.dated
-    days = {} if dated is None else _filled(**{dated.unit: str(dated.day)}, format=dated.form)
-    marks = [*column.missing_marks] or None
-    return _filled(range=[column.low, column.high], missing=column.missing, missing_marks=marks) | days
 
 
 def _filled(**values: Any) -> dict[str, Any]:

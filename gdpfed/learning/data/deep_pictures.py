@@ -33,28 +33,24 @@ def deep_inks(path: str, file: Image.Image) -> npt.NDArray[np.uint16]:
         LearningError: other colours, or another form of transparency.
         InputError: a package of the extra ``imaging`` is not installed.
     """
+    values: npt.NDArray[np.uint16]
     with packages_needed():
-        values = _of_png(path, file) if file.format == "PNG" else _of_tiff(path)
+        if file.format == "PNG":
+            if "transparency" in file.info:
+                raise LearningError(f"{path} marks transparency by a colour: write it with an alpha channel")
+            values = imagecodecs.png_decode(Path(path).read_bytes())
+        else:
+            with tifffile.TiffFile(path) as tiff:
+                page = tiff.pages[0]
+                inks = {COLOUR: 3, GREY: 1}.get(int(page.photometric))
+                if inks is None or tuple(page.extrasamples) not in ((), (ALONE,)):
+                    raise LearningError(
+                        f"{path} has 16 bits and no plain colours (RGB) or transparency: write it so, or in "
+                        "8 bits"
+                    )
+                values = page.asarray()
+                # Some files hold one channel after the other.
+                values = np.moveaxis(values, 0, -1) if page.axes.startswith("S") else values
     if values.dtype != np.uint16 or values.shape[:2] != (file.height, file.width) or values.ndim != 3:
         raise LearningError(f"{path} has values in a form that is not read: write it in 8 bits")
     return values
-
-
-def _of_png(path: str, file: Image.Image) -> npt.NDArray[np.uint16]:
-    if "transparency" in file.info:
-        raise LearningError(f"{path} marks transparency by a colour: write it with an alpha channel")
-    values: npt.NDArray[np.uint16] = imagecodecs.png_decode(Path(path).read_bytes())
-    return values
-
-
-def _of_tiff(path: str) -> npt.NDArray[np.uint16]:
-    with tifffile.TiffFile(path) as file:
-        page = file.pages[0]
-        inks = {COLOUR: 3, GREY: 1}.get(int(page.photometric))
-        if inks is None or tuple(page.extrasamples) not in ((), (ALONE,)):
-            raise LearningError(
-                f"{path} has 16 bits and no plain colours (RGB) or transparency: write it so, or in 8 bits"
-            )
-        values: npt.NDArray[np.uint16] = page.asarray()
-        # Some files hold one channel after the other.
-        return np.moveaxis(values, 0, -1) if page.axes.startswith("S") else values

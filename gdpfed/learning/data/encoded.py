@@ -76,9 +76,9 @@ class Encoder:
 def _loaded(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray[np.generic]], Numbers]:
     """Load a frozen network with its weights; return the function that applies it to examples."""
     if encoder.architecture == PICTURES:
-        return _of_pictures(encoder, shape)
+        return _encoder_of_pictures(encoder, shape)
     if encoder.architecture in transformer.ARCHITECTURES:
-        return _of_texts(encoder, shape)
+        return _encoder_of_texts(encoder, shape)
     known = ", ".join([PICTURES, *transformer.ARCHITECTURES])
     raise LearningError(
         f"dataset.encoder has architecture={encoder.architecture}: name one of {known}, as in "
@@ -86,7 +86,9 @@ def _loaded(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray[n
     )
 
 
-def _of_pictures(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray[np.generic]], Numbers]:
+def _encoder_of_pictures(
+    encoder: Encoder, shape: tuple[int, ...]
+) -> Callable[[npt.NDArray[np.generic]], Numbers]:
     """Return a function that turns pictures into 512 numbers by torchvision's ResNet-18."""
     size = _own_values(encoder, {"size": 0})["size"]
     if len(shape) != 3 or encoder.vocabulary is not None:
@@ -112,7 +114,9 @@ def _of_pictures(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDAr
     return apply
 
 
-def _of_texts(encoder: Encoder, shape: tuple[int, ...]) -> Callable[[npt.NDArray[np.generic]], Numbers]:
+def _encoder_of_texts(
+    encoder: Encoder, shape: tuple[int, ...]
+) -> Callable[[npt.NDArray[np.generic]], Numbers]:
     """Return a function that encodes each text as the mean of a transformer's last hidden states."""
     from gdpfed.learning.models import Given
 

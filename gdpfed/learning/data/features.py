@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError, not_known
 from gdpfed.late_import import late_import
-from gdpfed.learning.data.dataset import Dataset, Examples, Split
+from gdpfed.learning.data.dataset import Dataset, Split
 from gdpfed.learning.data.encoded import FILE, Encoder
 from gdpfed.learning.data.picture_transforms import NormalizedPictures
 from gdpfed.learning.data.random_prior import random_prior
@@ -65,10 +65,10 @@ def hog(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         cell; then the colours.
     """
     blocks = (CELLS - BLOCK_CELLS + 1) ** 2 * BLOCK_CELLS**2 * ORIENTATIONS
-    return _in_chunks(pictures, blocks + CELLS**2 * pictures.shape[1], _gradients)
+    return _in_chunks(pictures, blocks + CELLS**2 * pictures.shape[1], _edges_and_colours)
 
 
-def _gradients(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def _edges_and_colours(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     x = torch.from_numpy(pictures)
     down, right = torch.zeros_like(x), torch.zeros_like(x)
     # In colours from 0 to 1, as the least norm takes them.
@@ -104,7 +104,7 @@ def random_convolutions(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.flo
         Shape (N, 400), float32.
     """
     patterns = _patterns(pictures.shape[1])
-    return _in_chunks(pictures, NUM_FILTERS * QUADRANTS**2, lambda chunk: _features(chunk, patterns))
+    return _in_chunks(pictures, NUM_FILTERS * QUADRANTS**2, lambda chunk: _mean_responses(chunk, patterns))
 
 
 @lru_cache(maxsize=2)
@@ -116,7 +116,7 @@ def _patterns(channels: int) -> npt.NDArray[np.float32]:
     return np.asarray(drawn / norms)
 
 
-def _features(
+def _mean_responses(
     pictures: npt.NDArray[np.float32], patterns: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
     x, w = torch.from_numpy(pictures), torch.from_numpy(patterns)
@@ -160,7 +160,16 @@ def with_features(data: Dataset, name: str, encoder: Encoder | None = None) -> D
             f"dataset.features={name} takes pictures of {least}x{least} pixels or more, and the examples of "
             f"this data set have shape {shape}: leave it out"
         )
-    train, test = (_transformed(examples, transform) for examples in (data.train, data.test))
+    made = []
+    for examples in (data.train, data.test):
+        everything = np.arange(len(examples))
+        # A chunk at a time: as float32 all pictures take four times their bytes.
+        chunks = (
+            examples.take(everything[start : start + CHUNK]) for start in range(0, len(examples), CHUNK)
+        )
+        x = np.concatenate([transform(chunk.x) for chunk in chunks])
+        groups = examples.groups if isinstance(examples, Split) else None
+        made.append(Split(x, examples.y, groups))
     encoded = replace(
         data,
         features=name,
@@ -169,7 +178,7 @@ def with_features(data: Dataset, name: str, encoder: Encoder | None = None) -> D
         vocabulary=None,
         pixels=data.takes_pixels,
     )
-    return replace(encoded, train=train, test=test)
+    return replace(encoded, train=made[0], test=made[1])
 
 
 def transform_of(name: str, encoder: Encoder | None = None) -> Transform:
@@ -186,12 +195,3 @@ def transform_of(name: str, encoder: Encoder | None = None) -> Transform:
     if name not in FEATURES:
         raise LearningError(not_known(f"dataset.features={name}", (*FEATURES, FILE)))
     return FEATURES[name]
-
-
-def _transformed(examples: Examples, transform: Transform) -> Split:
-    everything = np.arange(len(examples))
-    # A chunk at a time: as float32 all pictures take four times their bytes.
-    chunks = (examples.take(everything[start : start + CHUNK]) for start in range(0, len(examples), CHUNK))
-    features = [transform(chunk.x) for chunk in chunks]
-    groups = examples.groups if isinstance(examples, Split) else None
-    return Split(np.concatenate(features), examples.y, groups)

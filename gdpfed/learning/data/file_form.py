@@ -8,7 +8,7 @@ says what they do not show.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -153,7 +153,7 @@ def own_form(path: Path) -> FileForm:
                 f"{file}: there is no table '{name}' beside it; tables are called by their names without "
                 f"ending: {', '.join(sorted(there)[:5])}"
             )
-    form = _form(forms[table_name(path)]) if table_name(path) in forms else FileForm()
+    form = _read_form(forms[table_name(path)]) if table_name(path) in forms else FileForm()
     kind = kind_of(path)
     for key, said, kinds, what in (
         ("database", form.database, (QUERY,), "a query"),
@@ -175,44 +175,39 @@ def databases_in(folder: Path) -> set[str]:
     return {Path(form.database).name for each in queries if (form := own_form(each)).database is not None}
 
 
-def _form(part: Part) -> FileForm:
+def _read_form(part: Part) -> FileForm:
+    """Read what the data owner states of one table's file."""
     said = part.mapping(required=(), allowed=KEYS)
-    given: dict[str, Any] = {
-        key: _word(said[key], values)
-        for key, values in (("separator", SEPARATORS), ("encoding", ENCODINGS), ("decimal", DECIMALS))
-        if key in said
-    }
-    given |= {key: _limit(said[key]) for key in LIMITS if key in said}
+    given: dict[str, Any] = {}
+    for key, words in (("separator", SEPARATORS), ("encoding", ENCODINGS), ("decimal", DECIMALS)):
+        if key in said:
+            if said[key].values not in words:
+                raise said[key].wrong(f"one of {', '.join(map(repr, words))}")
+            given[key] = str(said[key].values)
+    for key in LIMITS:
+        if key in said:
+            number = said[key].number()
+            if number % 1 or not 1 <= number <= MOST_OF_A_LIMIT:
+                raise said[key].wrong(f"a whole number from 1 to {MOST_OF_A_LIMIT:,}")
+            given[key] = int(number)
+    dates = said["dates"].date_form() if "dates" in said else None
+    if "missing" in said:
+        # One list for all columns, or a list for each column.
+        marks = said["missing"]
+        if isinstance(marks.values, list):
+            given["missing"] = tuple(each.text(empty=True) for each in marks.list())
+        elif isinstance(marks.values, Mapping):
+            given["missing_in"] = tuple(
+                (name, tuple(each.text(empty=True) for each in texts.list())) for name, texts in marks.items()
+            )
+        else:
+            raise marks.wrong(
+                "a list of texts, as in ['-9', 'n/a'], or such a list for each column by its name"
+            )
     return FileForm(
         **given,
-        dates=said["dates"].date_form() if "dates" in said else None,
-        **(_missing(said["missing"]) if "missing" in said else {}),
+        dates=dates,
         header=tuple(each.text() for each in said["header"].list()) if "header" in said else (),
         sheet=said["sheet"].text() if "sheet" in said else None,
         database=said["database"].text() if "database" in said else None,
     )
-
-
-def _limit(part: Part) -> int:
-    number = part.number()
-    if number % 1 or not 1 <= number <= MOST_OF_A_LIMIT:
-        raise part.wrong(f"a whole number from 1 to {MOST_OF_A_LIMIT:,}")
-    return int(number)
-
-
-def _word(part: Part, words: Sequence[str]) -> str:
-    if part.values not in words:
-        raise part.wrong(f"one of {', '.join(map(repr, words))}")
-    return str(part.values)
-
-
-def _missing(part: Part) -> dict[str, Any]:
-    """Read the texts that mark a missing value: one list for all columns, or a list for each column."""
-    if isinstance(part.values, list):
-        return {"missing": tuple(each.text(empty=True) for each in part.list())}
-    if not isinstance(part.values, Mapping):
-        raise part.wrong("a list of texts, as in ['-9', 'n/a'], or such a list for each column by its name")
-    by_column = (
-        (name, tuple(each.text(empty=True) for each in marks.list())) for name, marks in part.items()
-    )
-    return {"missing_in": tuple(by_column)}

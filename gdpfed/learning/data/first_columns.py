@@ -5,7 +5,7 @@ to the patients in them: the highest age is one patient's, and no budget covers 
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -60,8 +60,11 @@ def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: boo
 
     Raises LearningError: no such file, one that is not a table, one without names, or without the label.
     """
-    table = _read(path)
-    if all(_is_number(name, table.decimal) for name in table.columns) and not _counted_up(table.columns):
+    table = _read_table(path)
+    names = [*table.columns]
+    # Names such as 0, 1, 2 and so on, or 1, 2, 3 and so on, are no row.
+    counted = any(names == [str(first + place) for place in range(len(names))] for first in (0, 1))
+    if all(_is_number(name, table.decimal) for name in names) and not counted:
         raise LearningError(
             f"the first line of {path} has numbers in place of names: write one above it with the names of "
             "the columns"
@@ -75,9 +78,13 @@ def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: boo
             found.get(kind, {})[name] = text.replace(OPEN, COARSE) if coarse else text
             others += [name] * (kind not in found)
     head = FROM_DATA if from_data else COARSE_TO_DO if coarse else TO_DO
-    classes = _classes(table, label, from_data=from_data)
-    lines = [head.format(name=path.name).rstrip()]
+    labels = [text for text in table.columns.get(label or "", ()) if text]
+    if len(set(labels)) > MOST_VALUES and _kind(labels, table.decimal) == "number":
+        classes = f"range: {_range(labels, table.decimal, from_data=from_data)}"
+    else:
+        classes = f"classes: {_values(labels, from_data=from_data)}"
     classes = classes.replace(OPEN, COARSE) if coarse else classes
+    lines = [head.format(name=path.name).rstrip()]
     lines.append(f"label: {{column: {_quoted(label or 'LABEL')}, {classes}}}")
     for key, columns in found.items():
         lines += [f"{key}:"] * bool(columns) + [
@@ -88,11 +95,6 @@ def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: boo
     if table.missing:
         lines.append(f"missing: [{', '.join(map(_quoted, table.missing))}]")
     return "\n".join([*lines, ""])
-
-
-def _counted_up(names: Collection[str]) -> bool:
-    """Whether the column names are just consecutive numbers: 0, 1, 2 and so on, or 1, 2, 3 and so on."""
-    return any([*names] == [str(first + place) for place in range(len(names))] for first in (0, 1))
 
 
 def _declared(present: Sequence[str], decimal: str, *, from_data: bool) -> tuple[str, str]:
@@ -106,7 +108,7 @@ def _declared(present: Sequence[str], decimal: str, *, from_data: bool) -> tuple
     return ("", "") if kind == "text" else ("numeric", f"{{range: {OPEN}, age_on: DAY{form}}}")
 
 
-def _read(path: Path) -> _Table:
+def _read_table(path: Path) -> _Table:
     """Read all cells of a table as texts, and detect the table's decimal mark."""
     if path.is_dir():
         raise LearningError(f"{path} is a folder: name one table in it, whose columns the others have too")
@@ -176,13 +178,6 @@ def _range(present: Sequence[str], decimal: str, *, from_data: bool) -> str:
 def _values(present: Sequence[str], *, from_data: bool) -> str:
     found = sorted(set(present)) if from_data else ["VALUE", "VALUE"]
     return f"[{', '.join(map(_quoted, found))}]"
-
-
-def _classes(table: _Table, label: str | None, *, from_data: bool) -> str:
-    present = [text for text in table.columns.get(label or "", ()) if text]
-    if len(set(present)) > MOST_VALUES and _kind(present, table.decimal) == "number":
-        return f"range: {_range(present, table.decimal, from_data=from_data)}"
-    return f"classes: {_values(present, from_data=from_data)}"
 
 
 def _quoted(text: str) -> str:

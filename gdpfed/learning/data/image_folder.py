@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.dataset import Dataset
 from gdpfed.learning.data.picture_files import ENDINGS, read_picture
-from gdpfed.learning.data.picture_folders import Listing, NotRead, beside_splits, list_classes, splits_in
+from gdpfed.learning.data.picture_folders import NotRead, beside_splits, list_classes, splits_in
 from gdpfed.learning.data.picture_form import PICTURES_FILE, PictureForm, read_picture_form, refuse_other
 from gdpfed.learning.data.picture_tables import TABLE, ListedPictures, listed_pictures
 from gdpfed.learning.data.scan_files import SCANS, read_scan
@@ -38,9 +38,17 @@ def load(source: DataSource) -> Dataset:
         raise LearningError(
             f"dataset.path={source.path} is not a directory: name the one with the class folders"
         )
-    declared = _declared(root, source)
-    if declared is not None and [each.name for each in root.iterdir()] == [PICTURES_FILE]:
-        return _declared_alone(declared)
+    declared = None
+    if (root / PICTURES_FILE).is_file():
+        declared = read_picture_form(root)
+        refuse_other(declared, root, source.image_size, source.channels)
+        if [each.name for each in root.iterdir()] == [PICTURES_FILE]:
+            # A server has no pictures, and the nodes bring all.
+            edge, classes = declared.image_size or 1, declared.classes
+            pixels = np.zeros((0, declared.channels, edge, edge), dtype=np.uint8)
+            nothing = declared.pictures(pixels, np.zeros(0, dtype=np.int64))
+            digest = declared.digest
+            return Dataset(nothing, nothing, len(classes), class_names=classes, picture_form=digest)
     if splits_in(root):
         return _load_two_splits(root, source, declared)
     return _load_one_level(root, source, declared)
@@ -69,15 +77,6 @@ def own_not_read(path: Path) -> list[str]:
     return others.notes(path)
 
 
-def _declared(root: Path, source: DataSource) -> PictureForm | None:
-    """Read ``pictures.yaml``, which declares how to read a folder's pictures; return None without one."""
-    if not (root / PICTURES_FILE).is_file():
-        return None
-    form = read_picture_form(root)
-    refuse_other(form, root, source.image_size, source.channels)
-    return form
-
-
 def _nothing(form: PictureForm | None) -> NotRead:
     """Return a new, empty counter of the files in a folder that are not read."""
     scans = form is not None and form.window is not None
@@ -104,13 +103,6 @@ def _listed(root: Path, classes: tuple[str, ...] | None, others: NotRead) -> Lis
     if (root / TABLE).is_file():
         return listed_pictures(root, classes, others)
     return ListedPictures(list_classes(root, others, classes))
-
-
-def _declared_alone(form: PictureForm) -> Dataset:
-    """Return an empty data set for a server that has the declaration ``pictures.yaml`` and no pictures."""
-    pixels = np.zeros((0, form.channels, form.image_size or 1, form.image_size or 1), dtype=np.uint8)
-    nothing = form.pictures(pixels, np.zeros(0, dtype=np.int64))
-    return Dataset(nothing, nothing, len(form.classes), class_names=form.classes, picture_form=form.digest)
 
 
 def _load_two_splits(root: Path, source: DataSource, declared: PictureForm | None) -> Dataset:
@@ -144,7 +136,20 @@ def _load_one_level(root: Path, source: DataSource, declared: PictureForm | None
     others = _nothing(declared)
     found = _listed(root, None if declared is None else declared.classes, others)
     everything = found.listing
-    train, test = _parted(root, everything, source.test_fraction)
+    # Imported here, since it takes long and a folder with both splits does without it.
+    from sklearn.model_selection import train_test_split
+
+    fraction = DEFAULT_TEST_FRACTION if source.test_fraction is None else source.test_fraction
+    try:
+        train, test = train_test_split(
+            np.arange(len(everything.y)), test_size=fraction, random_state=0, stratify=everything.y
+        )
+    except ValueError as error:
+        raise LearningError(
+            f"{root} has too few pictures to hold out dataset.test_fraction={fraction} of every class "
+            f"({error}): add pictures, or make train/ and test/ folders"
+        ) from None
+
     form = _form(everything.classes, source, declared)
     pixels = _decode(everything.paths, form)
     data = Dataset(
@@ -159,25 +164,6 @@ def _load_one_level(root: Path, source: DataSource, declared: PictureForm | None
         return data
     owners, test_owners = found.owners[train], found.owners[test]
     return replace(data, owners=owners, test_owners=test_owners, owner_names=found.parties)
-
-
-def _parted(
-    root: Path, everything: Listing, said: float | None
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Split pictures into training and test data, stratified by class; return the positions of both."""
-    from sklearn.model_selection import train_test_split
-
-    fraction = DEFAULT_TEST_FRACTION if said is None else said
-    try:
-        train, test = train_test_split(
-            np.arange(len(everything.y)), test_size=fraction, random_state=0, stratify=everything.y
-        )
-    except ValueError as error:
-        raise LearningError(
-            f"{root} has too few pictures to hold out dataset.test_fraction={fraction} of every class "
-            f"({error}): add pictures, or make train/ and test/ folders"
-        ) from None
-    return train, test
 
 
 def _decode(paths: Sequence[str], form: PictureForm) -> npt.NDArray[np.uint8]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import yaml
 
 from gdpfed.errors import LearningError
@@ -68,17 +67,24 @@ def dataset_of(
                 f"{PLACE} has {len(data)} parts: give the four arrays ({', '.join(NPZ_KEYS)}), a data frame "
                 "with columns=, or a gdpfed.Dataset"
             )
-        arrays = {name: _array(name, part) for name, part in zip(NPZ_KEYS, data, strict=True)}
+        arrays = {}
+        for name, part in zip(NPZ_KEYS, data, strict=True):
+            here = part.detach().cpu() if hasattr(part, "detach") else part
+            try:
+                arrays[name] = np.asarray(here)
+            except (ValueError, TypeError, RuntimeError) as error:
+                reason = " ".join(str(error).split())
+                raise LearningError(f"{PLACE}: {name} is not an array of numbers: {reason}") from None
         found = dataset_of_arrays(arrays, PLACE)
     elif hasattr(data, "columns") or hasattr(data, "column_names"):
-        return _of_frame(data, owners, columns, test_fraction)
+        return _dataset_of_frame(data, owners, columns, test_fraction)
     else:
         raise LearningError(
             f"{PLACE} is a {type(data).__name__}: give the four arrays ({', '.join(NPZ_KEYS)}), a data frame "
             "with columns=, or a gdpfed.Dataset"
         )
     _refuse(test_fraction, "dataset.test_fraction", "a data frame")
-    return found if owners is None else _owned(found, owners)
+    return found if owners is None else _with_owners(found, owners)
 
 
 def _refuse(given: object, name: str, of: str) -> None:
@@ -86,18 +92,7 @@ def _refuse(given: object, name: str, of: str) -> None:
         raise LearningError(f"{name} is for {of} alone: leave it out")
 
 
-def _array(name: str, part: Any) -> npt.NDArray[Any]:
-    """Convert an array of numpy or torch, a data frame, or lists of numbers, to a numpy array."""
-    if hasattr(part, "detach"):
-        part = part.detach().cpu()
-    try:
-        return np.asarray(part)
-    except (ValueError, TypeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise LearningError(f"{PLACE}: {name} is not an array of numbers: {reason}") from None
-
-
-def _owned(data: Dataset, owners: Any) -> Dataset:
+def _with_owners(data: Dataset, owners: Any) -> Dataset:
     """Return the data set with an owner for each training example; owners' names are sorted."""
     given = owners.tolist() if hasattr(owners, "tolist") else owners
     if isinstance(given, str) or not isinstance(given, Sequence):
@@ -120,7 +115,7 @@ def _owned(data: Dataset, owners: Any) -> Dataset:
     return replace(data, owners=owned, owner_names=tuple(names), test_owners=None)
 
 
-def _of_frame(
+def _dataset_of_frame(
     frame: Any, owners: Any, declared: Mapping[str, Any] | str | Path | None, test_fraction: float | None
 ) -> Dataset:
     if declared is None:

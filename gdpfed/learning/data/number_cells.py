@@ -121,16 +121,16 @@ def numbers_of(
         return _marked(fast, np.zeros(len(fast), np.bool_), marks, texts)
     stripped = compute.utf8_trim_whitespace(texts.cast(pa.string())).fill_null("")
     gone = compute.is_in(stripped, value_set=pa.array(sorted(marks)))
-    numbers = _of_most(stripped, gone, own.decimal, likely, name, found)
+    numbers = _clear_numbers(stripped, gone, own.decimal, likely, name, found)
     rest = np.flatnonzero(~np.isfinite(numbers) & ~gone.to_numpy(zero_copy_only=False))
     wrong, unclear = (np.zeros(len(numbers), np.bool_) for _ in range(2))
     if len(rest):
         cells = texts_of(stripped.take(pa.array(rest)), name, place)
-        numbers[rest], wrong[rest], unclear[rest] = _of_few(cells, own.decimal, likely, name, found)
+        numbers[rest], wrong[rest], unclear[rest] = _unusual_numbers(cells, own.decimal, likely, name, found)
     return _marked(numbers, wrong, marks, stripped, unclear)
 
 
-def _of_most(
+def _clear_numbers(
     texts: "pa.Array", gone: "pa.Array", decimal: str | None, likely: str, name: str, found: Found
 ) -> npt.NDArray[np.float64]:
     """Convert cells with an unambiguous decimal mark to numbers, float64[N]; other cells become NaN."""
@@ -154,7 +154,7 @@ def _of_most(
     return np.full(len(texts), np.nan) if numbers is None else np.where(np.isfinite(numbers), numbers, np.nan)
 
 
-def _of_few(
+def _unusual_numbers(
     cells: TextCells, decimal: str | None, likely: str, name: str, found: Found
 ) -> tuple[npt.NDArray[np.float64], Mask, Mask]:
     """Convert unusual number cells one by one; return numbers, and masks of wrong and of ambiguous cells."""
@@ -246,7 +246,7 @@ def _dates(
     if dated is None:
         return no_numbers(len(values))
     if has_days(values.type):
-        return _days(values, dated, name, place)
+        return _arrow_dates(values, dated, name, place)
     cells = without(texts_of(values, name, place), frozenset(marks))
     read = list[tuple[float, str]]()
     for text in cells.distinct:
@@ -279,7 +279,7 @@ def has_days(kind: Any) -> bool:
     return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
-def _days(values: "pa.Array", dated: DatedAs, name: str, place: str) -> NumberCells:
+def _arrow_dates(values: "pa.Array", dated: DatedAs, name: str, place: str) -> NumberCells:
     """Convert dates and times of an Arrow column to numbers; years outside 1 to 9999 count as wrong."""
     kind = values.type
     valid = values.is_valid().to_numpy(zero_copy_only=False)

@@ -159,7 +159,11 @@ def _as_taken(
         own = own.take(np.flatnonzero(chosen(own)))
     kinds = (form.own_dtype, form.labels.dtype, form.declared)
     own = taken_as(own, path, form.own_shape, *kinds, form.label_shape)
-    blank = _unusable(own, form)
+    of_one = tuple(range(1, own.x.ndim))
+    blank = form.labels.unfit(own.y)
+    blank |= ~np.isfinite(own.x).all(axis=of_one)
+    if np.dtype(form.own_dtype).kind == "i":
+        blank |= ((own.x < 0) | (own.x >= form.num_tokens)).any(axis=of_one)
     if blank.any():
         logger.error("data=%s: %d of %d examples do not fit, and count as blank", path, blank.sum(), len(own))
         # What a reader has handed over may be its own.
@@ -206,13 +210,3 @@ def one_by_one(
         alone[0] = record
         found.append(of(alone))
     return np.concatenate([nothing, *found])
-
-
-def _unusable(own: Split, form: ExampleForm) -> npt.NDArray[np.bool_]:
-    """Return which examples have an invalid label, an unknown token or an infinite number, shape (N,)."""
-    unusable = form.labels.unfit(own.y)
-    of_one = tuple(range(1, own.x.ndim))
-    unusable |= ~np.isfinite(own.x).all(axis=of_one)
-    if np.dtype(form.own_dtype).kind == "i":
-        unusable |= ((own.x < 0) | (own.x >= form.num_tokens)).any(axis=of_one)
-    return unusable

@@ -44,29 +44,23 @@ def read_own(path: Path, *, for_testing: bool = False) -> Arrays:
         raise LearningError(f"data={path} does not exist: name the file with this client's own examples")
     if for_testing and is_table(path):
         return own_table(path, for_testing=True)
-    return READERS.get(_reader_of(path))(path)
+    if not path.is_dir():
+        reader = kind_of(path).removeprefix(".")
+    elif declares_pictures(path):
+        reader = "pictures"
+    elif FOLDER in READERS.names():
+        reader = FOLDER
+    else:
+        raise LearningError(
+            f"data={path} is a folder without {PICTURES_FILE}: declare the pictures there as the run does, "
+            "or name one file"
+        )
+    return READERS.get(reader)(path)
 
 
 def declares_pictures(path: Path) -> bool:
     """Whether a client's data is a folder of pictures with the declaration ``pictures.yaml``."""
     return path.is_dir() and (path / PICTURES_FILE).is_file()
-
-
-def _reader_of(path: Path) -> str:
-    """Return the name of the reader for a path: a file's ending, or ``pictures`` or ``folder`` for a folder.
-
-    Raises LearningError: a folder that nothing reads.
-    """
-    if not path.is_dir():
-        return kind_of(path).removeprefix(".")
-    if declares_pictures(path):
-        return "pictures"
-    if FOLDER not in READERS.names():
-        raise LearningError(
-            f"data={path} is a folder without {PICTURES_FILE}: declare the pictures there as the run does, "
-            "or name one file"
-        )
-    return FOLDER
 
 
 def own_examples(path: Path, *, for_testing: bool = False) -> Split:

@@ -190,17 +190,12 @@ def refuse_shared(train: Split, test: Split, place: str) -> None:
 def undeclared_person(opened: Callable[[], TableFile], columns: Columns) -> str:
     """Return the name of an undeclared column that seems to identify persons; "" if there is none."""
     for name in opened().names:
-        if PERSON.fullmatch(name) and name not in columns.names() and _repeats(opened(), name):
-            return name
+        if not PERSON.fullmatch(name) or name in columns.names():
+            continue
+        table, before = opened(), set[str]()
+        for batch in table.batches([name]):
+            cells = texts_of(batch.cells[name], name, table.place, exact=False)
+            if len(cells.distinct) < len(cells.which) or not before.isdisjoint(cells.distinct):
+                return name
+            before.update(cells.distinct)
     return ""
-
-
-def _repeats(table: TableFile, name: str) -> bool:
-    """Whether a column has the same text in several rows."""
-    found: set[str] = set()
-    for batch in table.batches([name]):
-        cells = texts_of(batch.cells[name], name, table.place, exact=False)
-        if len(cells.distinct) < len(cells.which) or not found.isdisjoint(cells.distinct):
-            return True
-        found.update(cells.distinct)
-    return False

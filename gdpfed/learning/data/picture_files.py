@@ -65,11 +65,15 @@ def read_picture(
     try:
         # Not by its name: then Pillow 13 maps a turned TIFF into memory with its sides exchanged.
         with Path(path).open("rb") as opened, Image.open(opened, formats=FORMATS) as file:
-            bits = _check(path, file, window)
+            bits = _checked_depth(path, file, window)
             upright = (
                 ImageOps.exif_transpose(file) if window is None else _in_window(path, file, bits, window)
             )
-            picture = _on_white(upright).convert(MODES[channels])
+            if upright.has_transparency_data:
+                ink = upright.convert("RGBA")
+                white = Image.new("RGBA", ink.size, "white")
+                upright = Image.alpha_composite(white, ink).convert("RGB")
+            picture = upright.convert(MODES[channels])
             picture = picture if shaped is None else shaped(picture)
     except (OSError, ValueError, SyntaxError, RuntimeError, Image.DecompressionBombError) as error:
         if isinstance(error, LearningError):
@@ -86,7 +90,20 @@ def read_picture(
 def _in_window(path: str, file: Image.Image, bits: int, window: tuple[float, float]) -> Image.Image:
     """Scale a declared range of pixel values (window) to 8 bits a channel, 0 to 255; keep transparency."""
     if bits > DEEP:
-        values = _deep_values(path, file)
+        # Other forms would lose some bits, or count from white.
+        if file.format not in ("PNG", "TIFF"):
+            raise LearningError(
+                f"{path} has {DEEPEST} bits a value, which are read from PNG and TIFF only: save it as one "
+                "of these, or with 8 bits"
+            )
+        if file.format == "TIFF" and file.getexif().get(TIFF_WHITE) == 0:
+            raise LearningError(f"{path} stores white as 0: write it with 0 as black")
+        values: npt.NDArray[np.generic]
+        if file.mode.startswith("I"):
+            file.load()
+            values = np.asarray(file)
+        else:
+            values = deep_inks(path, file)
         shown = bytes_in(window, values)
         if values.ndim == 3 and values.shape[2] in WITH_ALPHA:
             # It says how much of the ink is there, and no window is of that.
@@ -110,33 +127,7 @@ def bytes_in(window: tuple[float, float], values: npt.NDArray[np.generic]) -> np
     return np.rint(255 * np.nan_to_num(shares)).astype(np.uint8)
 
 
-def _deep_values(path: str, file: Image.Image) -> npt.NDArray[np.generic]:
-    """Return the 16-bit values of a picture, shape (height, width) or (height, width, channels).
-
-    Raises LearningError: a form of which some bits would be lost, or that counts from white.
-    """
-    if file.format not in ("PNG", "TIFF"):
-        raise LearningError(
-            f"{path} has {DEEPEST} bits a value, which are read from PNG and TIFF only: save it as one "
-            "of these, or with 8 bits"
-        )
-    if file.format == "TIFF" and file.getexif().get(TIFF_WHITE) == 0:
-        raise LearningError(f"{path} stores white as 0: write it with 0 as black")
-    if not file.mode.startswith("I"):
-        return deep_inks(path, file)
-    file.load()
-    return np.asarray(file)
-
-
-def _on_white(picture: Image.Image) -> Image.Image:
-    """Put a picture with transparency on a white background."""
-    if not picture.has_transparency_data:
-        return picture
-    ink = picture.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", ink.size, "white"), ink).convert("RGB")
-
-
-def _check(path: str, file: Image.Image, window: tuple[float, float] | None) -> int:
+def _checked_depth(path: str, file: Image.Image, window: tuple[float, float] | None) -> int:
     """Return a picture's bits per channel; raise LearningError if it would not be read correctly."""
     if file.width * file.height > MOST_PIXELS:
         raise LearningError(
@@ -145,7 +136,19 @@ def _check(path: str, file: Image.Image, window: tuple[float, float] | None) -> 
     pages = 1 if file.format == WITH_PREVIEWS else getattr(file, "n_frames", 1)
     if pages > 1:
         raise LearningError(f"{path} holds {pages} pages, and a picture is one: split it")
-    bits = _depth(path, file)
+
+    # Pillow does not say how many bits a channel of colour has.
+    bits = 16 if file.mode.startswith("I") else 32 if file.mode.startswith("F") else 8
+    if file.format == "TIFF":
+        bits = int(np.max(file.getexif().get(TIFF_DEPTHS, bits)))
+    elif file.format in ("PNG", "PPM"):
+        with Path(path).open("rb") as opened:
+            head = opened.read(HEAD_BYTES)
+        if file.format == "PNG":
+            bits = head[PNG_DEPTH]
+        elif largest := PPM_HEAD.match(head):
+            bits = int(largest[1]).bit_length()
+
     if bits > (DEEP if window is None else DEEPEST):
         # Pillow drops the lower half of such values, or cuts them off: the picture turns black or white.
         remedy = "" if bits > DEEPEST else ", or declare the window of its values in pictures.yaml"
@@ -156,18 +159,3 @@ def _check(path: str, file: Image.Image, window: tuple[float, float] | None) -> 
             "more: the picture would be almost black; save it with as many bits as the others"
         )
     return bits
-
-
-def _depth(path: str, file: Image.Image) -> int:
-    """Return the bits per channel of a picture file, which Pillow does not give for colour pictures."""
-    deep = 16 if file.mode.startswith("I") else 32 if file.mode.startswith("F") else 8
-    if file.format == "TIFF":
-        return int(np.max(file.getexif().get(TIFF_DEPTHS, deep)))
-    if file.format not in ("PNG", "PPM"):
-        return deep
-    with Path(path).open("rb") as opened:
-        head = opened.read(HEAD_BYTES)
-    if file.format == "PNG":
-        return head[PNG_DEPTH]
-    found = PPM_HEAD.match(head)
-    return int(found[1]).bit_length() if found else deep

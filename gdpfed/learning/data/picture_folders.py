@@ -90,7 +90,7 @@ def list_classes(folder: Path, others: NotRead, declared: tuple[str, ...] | None
             )
     _refuse_one_level_off(folder, classes, others.endings)
     if declared is not None:
-        return _of_declared(folder, classes, declared, others)
+        return _list_declared(folder, classes, declared, others)
     if len(classes) < 2:
         raise LearningError(
             f"{folder} holds one class, {classes[0]}, and with one class there is nothing to learn: it must "
@@ -106,7 +106,7 @@ def list_classes(folder: Path, others: NotRead, declared: tuple[str, ...] | None
     )
 
 
-def _of_declared(folder: Path, there: Sequence[str], declared: tuple[str, ...], others: NotRead) -> Listing:
+def _list_declared(folder: Path, there: Sequence[str], declared: tuple[str, ...], others: NotRead) -> Listing:
     """List the pictures of the declared classes.
 
     Raises LearningError: a folder of no class, or no picture at all.
@@ -176,8 +176,11 @@ def listed(names: Sequence[str]) -> str:
 
 def pictures_below(folder: Path, others: NotRead) -> Iterator[str]:
     """Yield the paths of all pictures in a folder and its subfolders, sorted by folder and name."""
-    for place, below, names in sorted(_walked(folder, others)):
-        del below
+    walked = []
+    for place, below, names in os.walk(folder, followlinks=True):
+        below[:] = _shown(sorted(below), others)
+        walked.append((place, names))
+    for place, names in sorted(walked):
         for name in _shown(sorted(names), others):
             if name in others.known:
                 continue
@@ -190,12 +193,6 @@ def pictures_below(folder: Path, others: NotRead) -> Iterator[str]:
 
 def _names_in(folder: Path) -> list[str]:
     return sorted(each.name for each in folder.iterdir())
-
-
-def _walked(folder: Path, others: NotRead) -> Iterator[tuple[str, list[str], list[str]]]:
-    for place, below, names in os.walk(folder, followlinks=True):
-        below[:] = _shown(sorted(below), others)
-        yield place, below, names
 
 
 def _shown(names: Sequence[str], others: NotRead) -> list[str]:

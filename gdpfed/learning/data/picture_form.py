@@ -23,7 +23,7 @@ from gdpfed.learning.data.picture_transforms import (
     declared_transforms,
     transformed,
 )
-from gdpfed.learning.data.yaml_parts import Part, read_parts
+from gdpfed.learning.data.yaml_parts import read_parts
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -98,31 +98,27 @@ def read_picture_form(folder: Path) -> PictureForm:
     if size % 1 or not 1 <= size <= MOST_PIXELS_AN_EDGE:
         raise found["image_size"].wrong(f"a whole number from 1 to {MOST_PIXELS_AN_EDGE}")
     window = found["window"].range() if "window" in found else None
-    spacing = _spacing(found["spacing"]) if "spacing" in found else None
+    spacing = None
+    if "spacing" in found:
+        numbers = [each.number() for each in found["spacing"].list()]
+        if len(numbers) != 2 or not all(0 < each < float("inf") for each in numbers):
+            raise found["spacing"].wrong(
+                "two millimetres above 0, from row to row and from column to column, as in [1, 1]"
+            )
+        spacing = numbers[0], numbers[1]
     place = found["slice"].number() if "slice" in found else None
     if place is not None and not 0 <= place <= 1:
         raise found["slice"].wrong("a number from 0, the first slice, to 1, the last one")
     if window is None and (spacing, place) != (None, None):
         raise LearningError(f"{folder / PICTURES_FILE}: spacing and slice are of scans: declare window, too")
-    channels = _channels(found["channels"])
+    if found["channels"].values not in CHANNELS:
+        raise found["channels"].wrong("1 (grey) or 3 (colour)")
+    channels = CHANNELS[found["channels"].values]
     said = found.get("transforms")
     shapes, scale = ((), None) if said is None else declared_transforms(said, int(size), channels)
     if shapes and spacing is not None:
         raise found["transforms"].wrong("without a shape: spacing says how a scan becomes a square")
     return PictureForm(classes, int(size), channels, window, spacing, place, shapes, scale)
-
-
-def _spacing(part: Part) -> tuple[float, float]:
-    numbers = [each.number() for each in part.list()]
-    if len(numbers) != 2 or not all(0 < each < float("inf") for each in numbers):
-        raise part.wrong("two millimetres above 0, from row to row and from column to column, as in [1, 1]")
-    return numbers[0], numbers[1]
-
-
-def _channels(part: Part) -> int:
-    if part.values not in CHANNELS:
-        raise part.wrong("1 (grey) or 3 (colour)")
-    return CHANNELS[part.values]
 
 
 def refuse_other(form: PictureForm, folder: Path, image_size: int | None, channels: int | None) -> None:

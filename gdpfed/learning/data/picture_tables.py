@@ -42,7 +42,7 @@ def listed_pictures(folder: Path, classes: tuple[str, ...] | None, others: NotRe
     Raises LearningError: a picture that is not there, is there twice or lies elsewhere, a label of no class,
     or a row without one; names the line.
     """
-    place, rows = str(folder / TABLE), list(_rows(folder))
+    place, rows = str(folder / TABLE), list(_listed_rows(folder))
     known = classes or tuple(sorted({label for _, _, label, _ in rows}))
     if len(known) < 2:
         raise LearningError(
@@ -79,7 +79,7 @@ def _places(names: list[str], known: tuple[str, ...]) -> npt.NDArray[np.int64]:
     return np.array([places[name] for name in names], dtype=np.int64)
 
 
-def _rows(folder: Path) -> Iterator[tuple[int, Path, str, str]]:
+def _listed_rows(folder: Path) -> Iterator[tuple[int, Path, str, str]]:
     """Yield each row's line number, picture, label, and data owner (or an empty text)."""
     file = folder / TABLE
     table = open_table(file, str(file), TableForm(own_form(file), wanted=(PATH, LABEL, PARTY)))
@@ -98,16 +98,14 @@ def _rows(folder: Path) -> Iterator[tuple[int, Path, str, str]]:
                 raise LearningError(
                     f"{file}: line {line} lacks a {LABEL if path else PATH}: fill it in, or leave it out"
                 )
-            yield line, _picture(folder, path, f"{file}: line {line}"), label, party
+            place, picture = f"{file}: line {line}", Path(path.replace("\\", "/"))
+            if picture.is_absolute() or ".." in picture.parts:
+                raise LearningError(
+                    f"{place} names {path}, and pictures lie below {folder}: write paths from there"
+                )
+            if not (folder / picture).is_file():
+                raise LearningError(f"{place} names {path}, which is not there: correct the path")
+            yield line, folder / picture, label, party
             count += 1
     if not count:
         raise LearningError(f"{file} lists no pictures: write one line for each picture")
-
-
-def _picture(folder: Path, path: str, place: str) -> Path:
-    found = Path(path.replace("\\", "/"))
-    if found.is_absolute() or ".." in found.parts:
-        raise LearningError(f"{place} names {path}, and pictures lie below {folder}: write paths from there")
-    if not (folder / found).is_file():
-        raise LearningError(f"{place} names {path}, which is not there: correct the path")
-    return folder / found

@@ -92,8 +92,14 @@ def declared_transforms(
         if name == NORMALIZE:
             scale = _scale(said, channels)
         else:
-            shapes.append(Transform(name, _pixels(said, 2 if name == RESIZE else 1)))
-    if shapes and _size(shapes) != (image_size, image_size):
+            most = 2 if name == RESIZE else 1
+            parts = said.list() if isinstance(said.values, list) else [said]
+            numbers = [one.number() for one in parts]
+            if len(numbers) > most or any(one % 1 or not 1 <= one <= MOST_PIXELS_AN_EDGE for one in numbers):
+                more = ", or two, height and width" if most > 1 else ""
+                raise said.wrong(f"a whole number of pixels from 1 to {MOST_PIXELS_AN_EDGE}{more}")
+            shapes.append(Transform(name, tuple(map(int, numbers))))
+    if shapes and _final_size(shapes) != (image_size, image_size):
         raise part.wrong(f"transforms that end in {image_size} x {image_size} pixels, as image_size says")
     return tuple(shapes), scale
 
@@ -102,33 +108,26 @@ def transformed(picture: Image.Image, transforms: Sequence[Transform]) -> Image.
     """Apply declared transforms to a picture; the pixels equal those that torchvision computes."""
     for each in transforms:
         if each.name == RESIZE:
-            picture = picture.resize(_resized(picture.size, each.pixels), Image.Resampling.BILINEAR)
+            if len(each.pixels) > 1:
+                width, height = each.pixels[1], each.pixels[0]
+            else:
+                width, height = (int(each.pixels[0] * side / min(picture.size)) for side in picture.size)
+            picture = picture.resize((width, height), Image.Resampling.BILINEAR)
         elif each.name == CENTER_CROP:
-            picture = _cropped(picture, each.pixels[0])
+            # The central square; a picture that is smaller is padded with black before.
+            edge = each.pixels[0]
+            lacking = [max(0, edge - side) for side in picture.size]
+            first, last = [side // 2 for side in lacking], [(side + 1) // 2 for side in lacking]
+            if any(lacking):
+                picture = ImageOps.expand(picture, (*first, *last), fill=0)
+            left, top = (round((side - edge) / 2) for side in picture.size)
+            picture = picture.crop((left, top, left + edge, top + edge))
         else:
             picture = ImageOps.expand(picture, each.pixels[0], fill=0)
     return picture
 
 
-def _resized(size: tuple[int, int], pixels: Sequence[int]) -> tuple[int, int]:
-    """Return a picture's width and height after a `resize` transform."""
-    if len(pixels) > 1:
-        return pixels[1], pixels[0]
-    width, height = (int(pixels[0] * edge / min(size)) for edge in size)
-    return width, height
-
-
-def _cropped(picture: Image.Image, edge: int) -> Image.Image:
-    """Return the central square of a picture, padded with black if it is smaller."""
-    lacking = [max(0, edge - each) for each in picture.size]
-    first, last = ([each // 2 for each in lacking], [(each + 1) // 2 for each in lacking])
-    if any(lacking):
-        picture = ImageOps.expand(picture, (*first, *last), fill=0)
-    left, top = (round((each - edge) / 2) for each in picture.size)
-    return picture.crop((left, top, left + edge, top + edge))
-
-
-def _size(shapes: Sequence[Transform]) -> tuple[int, int] | None:
+def _final_size(shapes: Sequence[Transform]) -> tuple[int, int] | None:
     """Return the height and width that transforms give to every picture; None if pictures may differ."""
     size: tuple[int, int] | None = None
     for each in shapes:
@@ -144,29 +143,20 @@ def _size(shapes: Sequence[Transform]) -> tuple[int, int] | None:
     return size
 
 
-def _pixels(part: Part, most: int) -> tuple[int, ...]:
-    """Read a transform's number of pixels, or a list of up to `most` such numbers."""
-    parts = part.list() if isinstance(part.values, list) else [part]
-    numbers = [each.number() for each in parts]
-    if len(numbers) > most or any(each % 1 or not 1 <= each <= MOST_PIXELS_AN_EDGE for each in numbers):
-        more = ", or two, height and width" if most > 1 else ""
-        raise part.wrong(f"a whole number of pixels from 1 to {MOST_PIXELS_AN_EDGE}{more}")
-    return tuple(map(int, numbers))
-
-
 def _scale(part: Part, channels: int) -> Scale:
     said = part.mapping(required=("mean", "std"), allowed=())
-    means, deviations = (_numbers(said[key], channels) for key in ("mean", "std"))
+    both = []
+    for key in ("mean", "std"):
+        numbers = tuple(each.number() for each in said[key].list())
+        if len(numbers) != channels or not np.isfinite(numbers).all():
+            raise said[key].wrong(
+                f"a list of {channels} numbers, one for each channel, of pixels from 0 to 1"
+            )
+        both.append(numbers)
+    means, deviations = both
     if min(deviations) <= 0:
         raise said["std"].wrong("numbers above 0")
     return Scale(means, deviations)
-
-
-def _numbers(part: Part, channels: int) -> tuple[float, ...]:
-    numbers = tuple(each.number() for each in part.list())
-    if len(numbers) != channels or not np.isfinite(numbers).all():
-        raise part.wrong(f"a list of {channels} numbers, one for each channel, of pixels from 0 to 1")
-    return numbers
 
 
 def scale_from(values: Any) -> Scale | None:

@@ -41,45 +41,39 @@ def read_or_download(source: DataSource, files: Sequence[str], read: Read, *, nu
     path is given.
     """
     source.allow("path")
-    train, test = _read_or_download(source, files, read)
-    return Dataset(train, test, num_classes)
-
-
-def _read_or_download(source: DataSource, files: Sequence[str], read: Read) -> tuple[Pictures, Pictures]:
     root = Path(source.path or DEFAULT_ROOT).expanduser().absolute()
+    parts: tuple[Pictures, Pictures] | None = None
     with suppress(*NOT_READ):
-        return read(root, False)
+        parts = read(root, False)
+    if parts is not None:
+        return Dataset(*parts, num_classes)
+
     was_there = root.exists()
     try:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / LOCK_FILE), _silence():
-            return read(root, True)
+            parts = read(root, True)
     except NOT_READ as error:
-        _leave_nothing(root, files, was_there=was_there)
+        # The lock file and the empty folders go that the download has left.
+        (root / LOCK_FILE).unlink(missing_ok=True)
+        made = {folder for name in files for folder in (root / name).parents if folder.is_relative_to(root)}
+        for folder in sorted(made - ({root} if was_there else set()), reverse=True):
+            with suppress(OSError):
+                folder.rmdir()
+
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise LearningError(_explain(source, root, files, reason)) from None
-
-
-def _leave_nothing(root: Path, files: Sequence[str], *, was_there: bool) -> None:
-    """Remove the lock file and the empty folders that a failed download has left."""
-    (root / LOCK_FILE).unlink(missing_ok=True)
-    made = {folder for name in files for folder in (root / name).parents if folder.is_relative_to(root)}
-    for folder in sorted(made - ({root} if was_there else set()), reverse=True):
-        with suppress(OSError):
-            folder.rmdir()
-
-
-def _explain(source: DataSource, root: Path, files: Sequence[str], reason: str) -> str:
-    missing = [name for name in files if not (root / name).is_file()]
-    if missing:
-        return (
-            f"data set '{source.name}' lacks {root / missing[0]}{_and_more(missing[1:])}, and downloading "
-            f"failed ({reason}): put the files there, or name the directory that has them with dataset.path"
-        )
-    return (
-        f"data set '{source.name}' has a damaged file among {root / files[0]}{_and_more(files[1:])} "
-        f"({reason}): delete it to have it made or downloaded again"
-    )
+        missing = [name for name in files if not (root / name).is_file()]
+        if missing:
+            raise LearningError(
+                f"data set '{source.name}' lacks {root / missing[0]}{_and_more(missing[1:])}, and "
+                f"downloading failed ({reason}): put the files there, or name the directory that has them "
+                "with dataset.path"
+            ) from None
+        raise LearningError(
+            f"data set '{source.name}' has a damaged file among {root / files[0]}{_and_more(files[1:])} "
+            f"({reason}): delete it to have it made or downloaded again"
+        ) from None
+    return Dataset(*parts, num_classes)
 
 
 def _and_more(files: Sequence[str]) -> str:

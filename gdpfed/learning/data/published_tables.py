@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.data.cells import Table, table_of
+from gdpfed.learning.data.cells import table_of
 from gdpfed.learning.data.columns import DROP, KEEP, Columns, Numeric
 from gdpfed.learning.data.dataset import Dataset, Split
 from gdpfed.learning.data.declaration import columns_of
@@ -126,6 +126,8 @@ def heart_disease(source: DataSource) -> Dataset:
 
     Raises LearningError: files are missing or hold something else.
     """
+    import pyarrow as pa
+
     source.allow("path", "test_fraction", "complete_rows")
     root = Path(source.path or "").expanduser()
     names = [FILE_NAME.format(name) for name in HOSPITALS]
@@ -133,28 +135,24 @@ def heart_disease(source: DataSource) -> Dataset:
     if source.path is None or missing:
         fault = " is not set" if source.path is None else f"={source.path} lacks {missing[0]}"
         raise LearningError(f"dataset.path{fault}: name the folder with UCI's files {', '.join(names)}")
-    rows = {"incomplete_rows": DROP if source.complete_rows else KEEP}
-    columns = columns_of(HEART_DISEASE | rows, "the declaration of heart_disease")
+    of_rows = {"incomplete_rows": DROP if source.complete_rows else KEEP}
+    columns = columns_of(HEART_DISEASE | of_rows, "the declaration of heart_disease")
     parties = []
     for name in HOSPITALS:
         path = root / FILE_NAME.format(name)
-        table = _read_patients(path, columns)
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise LearningError(f"{path} cannot be read: {error}; get the file from UCI again") from None
+        rows = [line.split(",") for line in lines if line.strip()]
+        for number, row in enumerate(rows, start=1):
+            if len(row) != len(FILE_COLUMNS):
+                raise LearningError(
+                    f"{path}: row {number} has {len(row)} values; it must have {len(FILE_COLUMNS)}"
+                )
+        texts = {
+            column: pa.array([row[at] for row in rows], pa.string()) for at, column in enumerate(FILE_COLUMNS)
+        }
+        table = table_of(texts, columns, str(path))
         parties.append(Party(name, rows_of(table, columns, str(path), shared_out=False)))
     return dataset_of(parties, columns, source.test_fraction, str(root))
-
-
-def _read_patients(path: Path, columns: Columns) -> Table:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise LearningError(f"{path} cannot be read: {error}; get the file from UCI again") from None
-    rows = [line.split(",") for line in lines if line.strip()]
-    for number, row in enumerate(rows, start=1):
-        if len(row) != len(FILE_COLUMNS):
-            raise LearningError(
-                f"{path}: row {number} has {len(row)} values; it must have {len(FILE_COLUMNS)}"
-            )
-    import pyarrow as pa
-
-    cells = {name: pa.array([row[at] for row in rows], pa.string()) for at, name in enumerate(FILE_COLUMNS)}
-    return table_of(cells, columns, str(path))

@@ -52,14 +52,35 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
         LearningError: no query, another statement, or a database that does not answer it.
         InputError: a package that the database needs is not installed.
     """
-    query = _query(path, place)
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise LearningError(f"{place} has more than {MOST_BYTES:,} bytes: a query is shorter")
+        query = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LearningError(f"{place} cannot be read as a query: {' '.join(str(error).split())}") from None
+    query = re.sub(r"[;\s]+$", "", query)
+    bare = NOT_SQL.sub(" ", query).strip()
+    if not BEGINS.match(bare) or ";" in bare:
+        shown = (
+            "several statements" if BEGINS.match(bare) else f"'{bare.split()[0][:20]}'" if bare else "empty"
+        )
+        raise LearningError(
+            f"{place} is {shown}: a query is one SELECT (WITH ... SELECT), which changes nothing"
+        )
+    quoted = NOT_SQL.sub(lambda part: part[0] if part[0].lower() == "'now'" else " ", query)
+    if changing := CHANGING.search(quoted):
+        raise LearningError(
+            f"{place} asks for {changing[0]}, which changes with every reading: a run that goes on would "
+            "find other data: name a day, or leave it out"
+        )
+
     database, own = database_of(form.own, path.parent, place), form.own
     limits = Limits(own.seconds, own.mebibytes)
     with readable(place, limits), database.ask(_wrapped("*", query, "LIMIT 0"), limits) as answer:
         names = answer.names
     check_width(place, len(names))
     found = Found(head=[f"its rows are what {database.kind} answers, in the order of '{names[0]}'"])
-    if OTHER_ROWS.search(NOT_SQL.sub(" ", query)):
+    if OTHER_ROWS.search(bare):
         found.head.append(OVER_NOTE)
 
     def read(wanted: Sequence[int], uneven: Uneven | None) -> Iterator[Batch]:
@@ -75,35 +96,6 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
                 count += len(numbers)
 
     return TableFile(place, names, own, found, read, of_lines=False)
-
-
-def _query(path: Path, place: str) -> str:
-    """Read the SQL text of a data owner's query file.
-
-    Raises LearningError: a file that cannot be read, or that is another statement than one SELECT.
-    """
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise LearningError(f"{place} has more than {MOST_BYTES:,} bytes: a query is shorter")
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise LearningError(f"{place} cannot be read as a query: {' '.join(str(error).split())}") from None
-    text = re.sub(r"[;\s]+$", "", text)
-    bare = NOT_SQL.sub(" ", text).strip()
-    if not BEGINS.match(bare) or ";" in bare:
-        shown = (
-            "several statements" if BEGINS.match(bare) else f"'{bare.split()[0][:20]}'" if bare else "empty"
-        )
-        raise LearningError(
-            f"{place} is {shown}: a query is one SELECT (WITH ... SELECT), which changes nothing"
-        )
-    quoted = NOT_SQL.sub(lambda part: part[0] if part[0].lower() == "'now'" else " ", text)
-    if changing := CHANGING.search(quoted):
-        raise LearningError(
-            f"{place} asks for {changing[0]}, which changes with every reading: a run that goes on would "
-            "find other data: name a day, or leave it out"
-        )
-    return text
 
 
 def _wrapped(chosen: str, query: str, end: str) -> str:

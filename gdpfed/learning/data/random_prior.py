@@ -99,28 +99,35 @@ def random_pictures(count: int, shape: tuple[int, int, int]) -> Floats:
         Shape (count, *shape), float32, in [-1, 1].
     """
     generator = np.random.default_rng(0)
-    sizes = [min(CHUNK, count - start) for start in range(0, count, CHUNK)]
-    return np.concatenate([np.zeros((0, *shape), np.float32), *(_chunk(n, shape, generator) for n in sizes)])
-
-
-def _chunk(count: int, shape: tuple[int, int, int], generator: np.random.Generator) -> Floats:
     channels, height, width = shape
-    pictures = np.zeros((count, *shape), dtype=np.float32)
-    uncovered = np.ones((count, 1, height, width), dtype=bool)
-    texture = _texture(count, height, width, generator)
-    for leaf in range(LEAVES):
-        # From the nearest to the farthest, which fills what is left.
-        inside = uncovered & _leaf(count, height, width, generator) if leaf < LEAVES - 1 else uncovered
-        colour = generator.uniform(-1, 1, (count, channels, 1, 1)).astype(np.float32)
-        grey = generator.uniform(0.3, 1, (count, 1, 1, 1)).astype(np.float32)
-        colour = (1 - grey) * colour + 1.5 * grey * colour.mean(axis=1, keepdims=True)
-        rough = generator.uniform(-0.3, 0.3, (count, 1, 1, 1)).astype(np.float32)
-        pictures = np.where(inside, colour + rough * texture, pictures)
-        uncovered &= ~inside
-    right = np.roll(pictures, 1, axis=3)
-    smooth = (pictures + right + np.roll(pictures, 1, axis=2) + np.roll(right, 1, axis=2)) / 4
-    pictures[::2] = smooth[::2]
-    return np.clip(pictures, -1, 1)
+    chunks = [np.zeros((0, *shape), np.float32)]
+    for start in range(0, count, CHUNK):
+        size = min(CHUNK, count - start)
+        pictures = np.zeros((size, *shape), dtype=np.float32)
+        uncovered = np.ones((size, 1, height, width), dtype=bool)
+        # Noise of mean 0 and deviation 1 with the spectrum f^-a, a in [0.5, 2].
+        frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width))
+        frequency[0, 0] = np.inf
+        noise = np.fft.fft2(generator.standard_normal((size, height, width)))
+        spectrum = frequency ** -generator.uniform(0.5, 2, (size, 1, 1))
+        filtered = np.fft.ifft2(noise * spectrum).real
+        filtered /= filtered.std(axis=(1, 2), keepdims=True)
+        texture = filtered[:, None].astype(np.float32)
+
+        for leaf in range(LEAVES):
+            # From the nearest to the farthest, which fills what is left.
+            inside = uncovered & _leaf(size, height, width, generator) if leaf < LEAVES - 1 else uncovered
+            colour = generator.uniform(-1, 1, (size, channels, 1, 1)).astype(np.float32)
+            grey = generator.uniform(0.3, 1, (size, 1, 1, 1)).astype(np.float32)
+            colour = (1 - grey) * colour + 1.5 * grey * colour.mean(axis=1, keepdims=True)
+            rough = generator.uniform(-0.3, 0.3, (size, 1, 1, 1)).astype(np.float32)
+            pictures = np.where(inside, colour + rough * texture, pictures)
+            uncovered &= ~inside
+        right = np.roll(pictures, 1, axis=3)
+        smooth = (pictures + right + np.roll(pictures, 1, axis=2) + np.roll(right, 1, axis=2)) / 4
+        pictures[::2] = smooth[::2]
+        chunks.append(np.clip(pictures, -1, 1))
+    return np.concatenate(chunks)
 
 
 def _leaf(count: int, height: int, width: int, generator: np.random.Generator) -> npt.NDArray[np.bool_]:
@@ -139,14 +146,3 @@ def _leaf(count: int, height: int, width: int, generator: np.random.Generator) -
     u, v = (cosine * right + sine * down) / radius, (cosine * down - sine * right) / across
     inside = np.where(is_box > 0, np.maximum(abs(u), abs(v)) < 0.8, u**2 + v**2 < 1)
     return np.asarray(inside)[:, None]
-
-
-def _texture(count: int, height: int, width: int, generator: np.random.Generator) -> Floats:
-    """Draw noise of mean 0 and deviation 1 with spectrum f^-a, a in [0.5, 2]; shape (count, 1, h, w)."""
-    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width))
-    frequency[0, 0] = np.inf
-    noise = np.fft.fft2(generator.standard_normal((count, height, width)))
-    spectrum = frequency ** -generator.uniform(0.5, 2, (count, 1, 1))
-    texture = np.fft.ifft2(noise * spectrum).real
-    texture /= texture.std(axis=(1, 2), keepdims=True)
-    return texture[:, None].astype(np.float32)

@@ -55,7 +55,7 @@ def read_scan(path: str, form: PictureForm) -> npt.NDArray[np.uint8]:
         InputError: the package pydicom or nibabel is not installed.
     """
     with packages_needed():
-        read = _of_dicom if path.lower().endswith(DICOM) else _of_nifti
+        read = _slice_of_dicom if path.lower().endswith(DICOM) else _slice_of_nifti
         try:
             found = read(path, form)
         except (LearningError, ModuleNotFoundError):
@@ -68,29 +68,26 @@ def read_scan(path: str, form: PictureForm) -> npt.NDArray[np.uint8]:
         raise LearningError(f"{path} is a scan: declare the window of its values in pictures.yaml")
     shown = bytes_in(form.window, found.values)
     picture = Image.fromarray(255 - shown if found.inverted else shown)
-    picture = form.shaped(picture) if form.spacing is None else _spaced(path, picture, found.spacing, form)
+    if form.spacing is None:
+        picture = form.shaped(picture)
+    else:
+        # To the declared millimetres per pixel, in the middle of a black square.
+        own = found.spacing
+        if own is None or min(own) <= 0:
+            raise LearningError(
+                f"{path} has no spacing of its pixels, and pictures.yaml declares one: leave it out there"
+            )
+        rows, columns = (each / wanted for each, wanted in zip(own, form.spacing, strict=True))
+        size = (max(1, round(picture.width * columns)), max(1, round(picture.height * rows)))
+        if size[0] * size[1] > MOST_PIXELS:
+            raise LearningError(
+                f"{path} has {size[0]} x {size[1]} pixels at the declared spacing: declare a wider spacing"
+            )
+        scaled, edge = picture.resize(size, Image.Resampling.BILINEAR), form.image_size or max(size)
+        picture = Image.new("L", (edge, edge))
+        picture.paste(scaled, ((edge - size[0]) // 2, (edge - size[1]) // 2))
     values = np.asarray(picture.convert(MODES[form.channels]), dtype=np.uint8)
     return values.reshape(*values.shape[:2], -1).transpose(2, 0, 1)
-
-
-def _spaced(
-    path: str, picture: "Image.Image", own: tuple[float, float] | None, form: PictureForm
-) -> "Image.Image":
-    """Resample a picture to the declared millimetres per pixel, and centre it in a black square."""
-    if own is None or min(own) <= 0:
-        raise LearningError(
-            f"{path} has no spacing of its pixels, and pictures.yaml declares one: leave it out there"
-        )
-    rows, columns = (each / wanted for each, wanted in zip(own, form.spacing or own, strict=True))
-    size = (max(1, round(picture.width * columns)), max(1, round(picture.height * rows)))
-    if size[0] * size[1] > MOST_PIXELS:
-        raise LearningError(
-            f"{path} has {size[0]} x {size[1]} pixels at the declared spacing: declare a wider spacing"
-        )
-    scaled, edge = picture.resize(size, Image.Resampling.BILINEAR), form.image_size or max(size)
-    square = Image.new("L", (edge, edge))
-    square.paste(scaled, ((edge - size[0]) // 2, (edge - size[1]) // 2))
-    return square
 
 
 def _chosen(path: str, count: int, form: PictureForm) -> int:
@@ -106,7 +103,7 @@ def _chosen(path: str, count: int, form: PictureForm) -> int:
     return round((form.slice or 0) * (count - 1))
 
 
-def _of_dicom(path: str, form: PictureForm) -> _Slice:
+def _slice_of_dicom(path: str, form: PictureForm) -> _Slice:
     tags = [*PIXELS, *([SPACING] if form.spacing is not None else [])]
     read = pydicom.dcmread(path, specific_tags=tags)
     rows, columns, frames = int(read.Rows), int(read.Columns), int(read.get("NumberOfFrames") or 1)
@@ -122,7 +119,7 @@ def _of_dicom(path: str, form: PictureForm) -> _Slice:
     return _Slice(values, spacing, str(read.get("PhotometricInterpretation", "")) == WHITE_IS_LOW)
 
 
-def _of_nifti(path: str, form: PictureForm) -> _Slice:
+def _slice_of_nifti(path: str, form: PictureForm) -> _Slice:
     volume = nibabel.as_closest_canonical(nibabel.load(Path(path)))
     shape = tuple(volume.shape)
     _refuse_large(path, int(np.prod(shape)))

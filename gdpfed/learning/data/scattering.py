@@ -40,10 +40,11 @@ def scattering(pictures: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     Returns:
         Shape (N, 1280 + 16 channels), float32: the layers, the cells of each in rows; then the colours.
     """
-    filters = _filters(*map(_padded, pictures.shape[2:]))
+    # Mirrored pixels are put at the borders, so that the sides are even.
+    filters = _filters(*(side + side % 2 + 2 * PADDING for side in pictures.shape[2:]))
     nothing = np.zeros((0, CELLS**2 * (PATHS + pictures.shape[1])), dtype=np.float32)
     chunks = (pictures[start : start + CHUNK] for start in range(0, len(pictures), CHUNK))
-    return np.concatenate([nothing, *(_described(chunk, filters) for chunk in chunks)])
+    return np.concatenate([nothing, *(_scattering_of_chunk(chunk, filters) for chunk in chunks)])
 
 
 def morlet(height: int, width: int, scale: int, orientation: int) -> npt.NDArray[np.float64]:
@@ -74,12 +75,7 @@ def _filters(height: int, width: int) -> npt.NDArray[np.float32]:
     return np.array(banks, dtype=np.float32)
 
 
-def _padded(side: int) -> int:
-    """Return a picture's side length after padding with mirrored pixels: an even number."""
-    return side + side % 2 + 2 * PADDING
-
-
-def _described(
+def _scattering_of_chunk(
     pictures: npt.NDArray[np.float32], filters: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
     x, (fine, coarse) = torch.from_numpy(pictures), torch.from_numpy(filters)

@@ -5,7 +5,6 @@ Roles come from a text of ``ROLE:`` speeches, or from the JSON files of LEAF (Ca
 
 import json
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,9 +39,27 @@ def roles_of_plays(path: Path, *, sequence_length: int, test_fraction: float, te
 
     Raises LearningError: no such file, not UTF-8, or not of that form.
     """
-    texts: dict[str, list[str]] = {}
-    for name, speech in _speeches(path):
-        texts.setdefault(name, []).append(speech)
+    try:
+        blocks = _BLANK_LINE.split(path.read_text(encoding="utf-8").strip())
+    except OSError as error:
+        raise LearningError(
+            f"dataset.path={path} cannot be read ({error.strerror}): name a text of ROLE: speeches, or the "
+            "directory of LEAF's files"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise LearningError(f"dataset.path={path} is not in UTF-8 ({error}): save it in UTF-8") from None
+    speaker, texts = "", dict[str, list[str]]()
+    for block in blocks:
+        head = _HEAD.match(block)
+        speaker = head[1] if head else speaker
+        if not speaker:
+            raise LearningError(
+                f"dataset.path={path}: the text must begin with a line 'ROLE:', not with {block[:20]!r}"
+            )
+        speech = block[head.end() :] if head else block
+        if speech:
+            texts.setdefault(speaker, []).append(speech)
+
     roles = []
     for name, speeches in texts.items():
         text = encode("\n".join(speeches))
@@ -56,29 +73,6 @@ def roles_of_plays(path: Path, *, sequence_length: int, test_fraction: float, te
 def _all_windows(codes: npt.NDArray[np.uint8], sequence_length: int) -> Windows:
     """Return a text's windows of ``sequence_length`` characters that are followed by one more character."""
     return Windows(codes, np.arange(max(0, len(codes) - sequence_length)), sequence_length)
-
-
-def _speeches(path: Path) -> Iterator[tuple[str, str]]:
-    try:
-        blocks = _BLANK_LINE.split(path.read_text(encoding="utf-8").strip())
-    except OSError as error:
-        raise LearningError(
-            f"dataset.path={path} cannot be read ({error.strerror}): name a text of ROLE: speeches, or the "
-            "directory of LEAF's files"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise LearningError(f"dataset.path={path} is not in UTF-8 ({error}): save it in UTF-8") from None
-    role = ""
-    for block in blocks:
-        head = _HEAD.match(block)
-        role = head[1] if head else role
-        if not role:
-            raise LearningError(
-                f"dataset.path={path}: the text must begin with a line 'ROLE:', not with {block[:20]!r}"
-            )
-        speech = block[head.end() :] if head else block
-        if speech:
-            yield role, speech
 
 
 def roles_of_leaf(directory: Path, *, sequence_length: int, test_stride: int) -> list[Role]:
@@ -105,24 +99,28 @@ def _leaf_windows(directory: Path, part: str, sequence_length: int) -> dict[str,
         )
     windows: dict[str, Windows] = {}
     for path in paths:
-        for user, data in _leaf_users(path).items():
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            users = {user: content["user_data"][user] for user in content["users"]}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise LearningError(
+                f"{path} is not LEAF's JSON with users and user_data ({type(error).__name__}: {error})"
+            ) from None
+        for user, data in users.items():
             windows[user] = _chained(path, user, data, sequence_length)
     return windows
 
 
-def _leaf_users(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return {user: content["user_data"][user] for user in content["users"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise LearningError(
-            f"{path} is not LEAF's JSON with users and user_data ({type(error).__name__}: {error})"
-        ) from None
-
-
 def _chained(path: Path, user: str, data: Any, sequence_length: int) -> Windows:
     """Join one user's overlapping windows, as the LEAF benchmark stores them, into one text."""
-    windows, following = _checked(path, user, data)
+    windows, following = (data.get(key) if isinstance(data, dict) else None for key in ("x", "y"))
+    if not isinstance(windows, list) or not isinstance(following, list) or len(windows) != len(following):
+        raise LearningError(f"{path}: user {user} must have one next character y for each window x")
+    kinds = {(type(text), len(text)) for text in following} - {(str, 1)}
+    if kinds or len({(type(text), len(text)) for text in windows}) > 1:
+        raise LearningError(
+            f"{path}: user {user} must have windows x of one length and single characters y, as text"
+        )
     length = len(windows[0]) if windows else sequence_length
     if length < sequence_length:
         raise LearningError(
@@ -139,17 +137,6 @@ def _chained(path: Path, user: str, data: Any, sequence_length: int) -> Windows:
         starts.append(end - sequence_length - 1)
         tail = (window + character)[1:]
     return Windows(encode("".join(pieces)), np.array(starts, dtype=np.int64), sequence_length)
-
-
-def _checked(path: Path, user: str, data: Any) -> tuple[Sequence[str], Sequence[str]]:
-    x, y = (data.get(key) if isinstance(data, dict) else None for key in ("x", "y"))
-    if not isinstance(x, list) or not isinstance(y, list) or len(x) != len(y):
-        raise LearningError(f"{path}: user {user} must have one next character y for each window x")
-    if {(type(text), len(text)) for text in y} - {(str, 1)} or len({(type(t), len(t)) for t in x}) > 1:
-        raise LearningError(
-            f"{path}: user {user} must have windows x of one length and single characters y, as text"
-        )
-    return x, y
 
 
 DEFAULT_SEQUENCE_LENGTH = 80
@@ -171,9 +158,24 @@ def load(source: DataSource) -> Dataset:
     source.allow("path", "sequence_length", "min_characters", "test_fraction", "test_stride", "train_stride")
     length = source.sequence_length or DEFAULT_SEQUENCE_LENGTH
     minimum = source.min_characters or DEFAULT_MIN_CHARACTERS
-    spoken = [
-        replace(role, train=role.train.thinned(source.train_stride or 1)) for role in _roles(source, length)
-    ]
+    if source.path is None:
+        raise LearningError(
+            "dataset.path is not set: name a text file of 'ROLE:' speeches, or LEAF's data directory, "
+            "as in dataset.path=data/tinyshakespeare.txt"
+        )
+    path = Path(source.path).expanduser()
+    stride = source.test_stride or DEFAULT_TEST_STRIDE
+    if path.is_dir():
+        if source.test_fraction is not None:
+            raise LearningError(
+                f"dataset.test_fraction={source.test_fraction}: {path} has a test split, leave it out"
+            )
+        spoken = roles_of_leaf(path, sequence_length=length, test_stride=stride)
+    else:
+        share = DEFAULT_TEST_FRACTION if source.test_fraction is None else source.test_fraction
+        spoken = roles_of_plays(path, sequence_length=length, test_fraction=share, test_stride=stride)
+    spoken = [replace(role, train=role.train.thinned(source.train_stride or 1)) for role in spoken]
+
     roles = [role for role in spoken if role.num_characters >= minimum and len(role.train) > 0]
     if not roles or not any(len(role.test) for role in roles):
         raise LearningError(
@@ -188,21 +190,3 @@ def load(source: DataSource) -> Dataset:
         num_classes=VOCABULARY_SIZE,
         owners=np.repeat(np.arange(len(roles)), [len(role.train) for role in roles]),
     )
-
-
-def _roles(source: DataSource, sequence_length: int) -> list[Role]:
-    if source.path is None:
-        raise LearningError(
-            "dataset.path is not set: name a text file of 'ROLE:' speeches, or LEAF's data directory, "
-            "as in dataset.path=data/tinyshakespeare.txt"
-        )
-    path = Path(source.path).expanduser()
-    stride = source.test_stride or DEFAULT_TEST_STRIDE
-    if path.is_dir():
-        if source.test_fraction is not None:
-            raise LearningError(
-                f"dataset.test_fraction={source.test_fraction}: {path} has a test split, leave it out"
-            )
-        return roles_of_leaf(path, sequence_length=sequence_length, test_stride=stride)
-    fraction = DEFAULT_TEST_FRACTION if source.test_fraction is None else source.test_fraction
-    return roles_of_plays(path, sequence_length=sequence_length, test_fraction=fraction, test_stride=stride)

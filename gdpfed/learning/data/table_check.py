@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.data.cells import Table, table_of
+from gdpfed.learning.data.cells import table_of
 from gdpfed.learning.data.columns import Columns, Numeric, without_tests
 from gdpfed.learning.data.faults import Fault, Where, held, invisible, uneven_words
 from gdpfed.learning.data.file_form import FILES_FILE, SEPARATORS
@@ -26,7 +26,6 @@ from gdpfed.learning.data.table_rows import (
     beyond_range,
     checked_rows,
     kept_rows,
-    num_rows,
     open_declared,
 )
 from gdpfed.learning.data.text_cells import TextCells
@@ -74,22 +73,35 @@ def check_table(
     if not path.exists():
         raise LearningError(f"{path} does not exist: name a CSV or Parquet file, or a folder of them")
     try:
-        return _checked(path, columns, [] if persons is None else persons)
+        return _rows_and_findings(path, columns, [] if persons is None else persons)
     except LearningError as error:
         words = str(error).removeprefix(f"{path}: ").removeprefix(f"{path} ")
         return 0, [Finding((), words)]
 
 
-def _checked(path: Path, columns: Columns, persons: list[npt.NDArray[np.int64]]) -> tuple[int, list[Finding]]:
+def _rows_and_findings(
+    path: Path, columns: Columns, persons: list[npt.NDArray[np.int64]]
+) -> tuple[int, list[Finding]]:
     """Return a table's number of rows and its faults; raise LearningError if it cannot be read to its end."""
     place = str(path)
     file = open_declared(path, columns, place)
-    if (only := _one_column(file, columns)) is not None:
-        return 0, [only]
+    (first, *others) = file.names
+    if not others:
+        # Under another separator all names are one.
+        separators = [each for each in SEPARATORS if each in first]
+        cause = ""
+        if separators:
+            cause = f"separated by {separators[0]!r}? say separator in {FILES_FILE}"
+        elif sum(name in first for name in columns.names()) > 1:
+            known = f"{', '.join(map(repr, SEPARATORS[:-1]))} or {SEPARATORS[-1]!r}"
+            cause = f"names must be separated by {known}"
+        if cause:
+            return 0, [Finding((1,), f"there is one column, '{first[:60]}' ({cause})")]
+
     found = list[Finding]()
     twice = sorted({name for name in file.names if file.names.count(name) > 1} & {*columns.names()})
     found += [Finding((1,), f"the column '{name}' is there twice") for name in twice]
-    found += _columns_found(file.names, columns)
+    found += _wrong_columns(file.names, columns)
     check = _Check(columns, [name for name in columns.names() if name in file.names and name not in twice])
     if not check.present:
         return 0, found
@@ -110,21 +122,6 @@ def _checked(path: Path, columns: Columns, persons: list[npt.NDArray[np.int64]])
 
 def _faults_first(finding: Finding) -> tuple[bool, tuple[int, ...]]:
     return not finding.refused, finding.lines[:1]
-
-
-def _one_column(file: TableFile, columns: Columns) -> Finding | None:
-    """Return a finding if all column names were read as one name, since the separator is wrong; else None."""
-    (first, *others) = file.names
-    if others:
-        return None
-    separators = [each for each in SEPARATORS if each in first]
-    if separators:
-        cause = f"separated by {separators[0]!r}? say separator in {FILES_FILE}"
-    elif sum(name in first for name in columns.names()) > 1:
-        cause = f"names must be separated by {', '.join(map(repr, SEPARATORS[:-1]))} or {SEPARATORS[-1]!r}"
-    else:
-        return None
-    return Finding((1,), f"there is one column, '{first[:60]}' ({cause})")
 
 
 @dataclass
@@ -184,20 +181,29 @@ class _Check:
                 self._note(fault, int(batch.lines[fault.row - int(batch.rows[0])]))
 
         if count:
+            # A column that the table lacks is blank.
+            lacking = [name for name in columns.names() if name not in table]
+            texts, numbers = TextCells([""], np.zeros(count, np.int64)), no_numbers(count)
+            blanks = {name: texts if columns.number(name) is None else numbers for name in lacking}
             where = Where("", batch.rows, note)
-            rows = checked_rows(_with_blanks(table, columns), columns, where, kept, shared_out=True)
+            rows = checked_rows({**table, **blanks}, columns, where, kept, shared_out=True)
             self.repeats.rows(rows)
             self.for_testing += 0 if rows.for_testing is None else int(rows.for_testing.sum())
             if self.followed is not None:
                 self.followed.note(rows.y)
             self.repeats.cells(batch.cells, file.place)
         for name, cells in table.items():
-            seen, taken = self._seen[name], cells.taken(kept)
+            seen, taken, column = self._seen[name], cells.taken(kept), columns.number(name)
             seen.filled += int((~taken.missing).sum())
             if isinstance(taken, TextCells):
-                seen.texts.update(_held(taken) if columns.values(name) else ())
-            else:
-                _note_range(seen, taken.numbers[np.isfinite(taken.numbers)], columns.number(name))
+                if columns.values(name):
+                    seen.texts.update({taken.distinct[at] for at in np.unique(taken.which).tolist()} - {""})
+                continue
+            finite = taken.numbers[np.isfinite(taken.numbers)]
+            if column is not None and finite.size:
+                seen.beyond += beyond_range(finite, column)
+                seen.least = min(seen.least, float(finite.min()))
+                seen.most = max(seen.most, float(finite.max()))
 
     def _note(self, fault: Fault, line: int) -> None:
         """Record the line of a fault, in one list for all equal faults of the same column."""
@@ -261,27 +267,7 @@ def mark_warnings(columns: Columns) -> Iterator[str]:
         )
 
 
-def _with_blanks(table: Table, columns: Columns) -> Table:
-    """Return the table with an empty column added for each declared column that it lacks."""
-    count = num_rows(table)
-    lacking = [name for name in columns.names() if name not in table]
-    texts, numbers = TextCells([""], np.zeros(count, np.int64)), no_numbers(count)
-    blanks = {name: texts if columns.number(name) is None else numbers for name in lacking}
-    return {**table, **blanks}
-
-
-def _held(cells: TextCells) -> set[str]:
-    return {cells.distinct[at] for at in np.unique(cells.which).tolist()} - {""}
-
-
-def _note_range(seen: _Seen, numbers: npt.NDArray[np.float64], column: Numeric | None) -> None:
-    if column is None or not numbers.size:
-        return
-    seen.beyond += beyond_range(numbers, column)
-    seen.least, seen.most = min(seen.least, float(numbers.min())), max(seen.most, float(numbers.max()))
-
-
-def _columns_found(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
+def _wrong_columns(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
     """Yield findings on missing columns and on undeclared columns."""
     others = [name for name in names if name not in columns.names()]
     folded = {name.strip().casefold(): name for name in others}
@@ -290,7 +276,10 @@ def _columns_found(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
         if name in names:
             continue
         near = folded.get(name.casefold()) or next(iter(get_close_matches(name, others, n=1)), None)
-        hint = _hint(near) if near else ""
+        hint = f" (did you mean '{near}'?)" if near else ""
+        if near and (hidden := invisible(near)):
+            shown = "".join(each for each in near if each.isprintable())
+            hint = f" (there is '{shown}' {hidden}: take it out of the name)"
         if name == party:
             only = "; a node's own table needs none, one that is shared out does"
             yield Finding((1,), f"there is no column '{name}'{hint or only}", refused=False)
@@ -299,14 +288,6 @@ def _columns_found(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
     if others:
         shown = ", ".join(name or "one without a name" for name in others)
         yield Finding((), f"not declared, and not read: {shown}", refused=False)
-
-
-def _hint(near: str) -> str:
-    """Return a hint on a missing column, from a similar name: that name, or its invisible character."""
-    if hidden := invisible(near):
-        shown = "".join(each for each in near if each.isprintable())
-        return f" (there is '{shown}' {hidden}: take it out of the name)"
-    return f" (did you mean '{near}'?)"
 
 
 def _cause(name: str, text: str, words: str, columns: Columns, said: str | None) -> str:

@@ -191,7 +191,15 @@ def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
             raise LearningError(f"{place} cannot be read as a table: the file is empty")
         # The parser takes a time that grows with their square. Half of the separators may be within quotes.
         check_width(place, header.data.count(separator.encode()) // 2)
-        names = _fields(header.data, separator, place)
+        record = header.data.rstrip(b"\r\n") + b"\n"
+        try:
+            unnamed = csv.ReadOptions(autogenerate_column_names=True)
+            fields = _read(record, separator, unnamed, {}).column_names
+            named = csv.ReadOptions(column_names=fields)
+            table = _read(record, separator, named, {"include_columns": fields})
+        except pa.ArrowException as error:
+            raise LearningError(f"{place} cannot be read as a table: {one_line(error)}") from None
+        names = [str(column[0].as_py()) for column in table.columns]
     check_width(place, len(names))
     below = reader.lines_below(LOOKED_AT)
     names, ends_empty = all_names(names, below, separator, form.row_test, found, place)
@@ -202,35 +210,20 @@ def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
         rows, last = 0, [len(names) - 1] if ends_empty else []
         read = [*dict.fromkeys([*wanted, *last])]
         for records in reader:
-            batch = _parsed(records, len(names), separator, read, place, uneven)
+            batch = _parsed_batch(records, len(names), separator, read, place, uneven)
             if last:
-                _refuse_filled(batch, str(last[0]), place)
+                filled = compute.not_equal(compute.utf8_trim_whitespace(batch.cells[str(last[0])]), "")
+                if len(odd := np.flatnonzero(filled.to_numpy(zero_copy_only=False))):
+                    raise LearningError(
+                        f"{place}: line {batch.lines[odd[0]]} has one value more than the header, and the "
+                        "rows above it end with a separator: if a text in it has a separator, put that text "
+                        "in quotation marks"
+                    )
             cells = {names[at]: batch.cells[str(at)] for at in wanted}
             yield Batch(cells, rows + batch.rows, batch.lines)
             rows += len(batch.rows)
 
     return TableFile(place, names, own, found, read)
-
-
-def _refuse_filled(batch: Batch, name: str, place: str) -> None:
-    """Raise LearningError if a row has a value in the unnamed last column, which is empty in earlier rows."""
-    filled = compute.not_equal(compute.utf8_trim_whitespace(batch.cells[name]), "")
-    if len(at := np.flatnonzero(filled.to_numpy(zero_copy_only=False))):
-        raise LearningError(
-            f"{place}: line {batch.lines[at[0]]} has one value more than the header, and the rows above it "
-            "end with a separator: if a text in it has a separator, put that text in quotation marks"
-        )
-
-
-def _fields(record: bytes, separator: str, place: str) -> list[str]:
-    """Split one CSV record into its values, as texts."""
-    record = record.rstrip(b"\r\n") + b"\n"
-    try:
-        found = _read(record, separator, csv.ReadOptions(autogenerate_column_names=True), {}).column_names
-        table = _read(record, separator, csv.ReadOptions(column_names=found), {"include_columns": found})
-    except pa.ArrowException as error:
-        raise LearningError(f"{place} cannot be read as a table: {one_line(error)}") from None
-    return [str(column[0].as_py()) for column in table.columns]
 
 
 def _read(data: bytes, separator: str, read: Any, convert: dict[str, Any], skip: Any = None) -> "pa.Table":
@@ -247,7 +240,7 @@ def _read(data: bytes, separator: str, read: Any, convert: dict[str, Any], skip:
     )
 
 
-def _parsed(
+def _parsed_batch(
     records: Records, width: int, separator: str, wanted: Sequence[int], place: str, uneven: Uneven | None
 ) -> Batch:
     """Parse CSV records into text columns; raise LearningError if Arrow finds more or fewer records."""

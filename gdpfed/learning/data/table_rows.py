@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError, not_known
 from gdpfed.learning.data.cells import Cells, Table, row_test, table_of
-from gdpfed.learning.data.columns import ALWAYS_MISSING, DROP, Categorical, Columns, Named, Numeric
+from gdpfed.learning.data.columns import ALWAYS_MISSING, DROP, Columns, Named, Numeric
 from gdpfed.learning.data.faults import Where
 from gdpfed.learning.data.file_form import FILES_FILE, MARKS, own_form
 from gdpfed.learning.data.number_cells import NumberCells
-from gdpfed.learning.data.table_file import Batch, TableFile, TableForm, listed, open_table
+from gdpfed.learning.data.table_file import TableFile, TableForm, listed, open_table
 from gdpfed.learning.data.text_cells import TextCells, numbered
 from gdpfed.learning.data.times_to_event import TimesToEvent
 from gdpfed.learning.labels import Labels
@@ -95,13 +95,16 @@ def read_rows(path: Path, columns: Columns, place: str, *, shared_out: bool) -> 
 def read_table(table: TableFile, columns: Columns, *, shared_out: bool) -> Rows:
     """Read all records of an open table, as model inputs and labels."""
     batches = table.batches(columns.names(for_training=not shared_out))
-    parts = [_rows_of_batch(table, each, columns, shared_out=shared_out) for each in batches]
+    parts = [
+        _rows(
+            table_of(batch.cells, columns, table.place, own=table.own, found=table.found),
+            columns,
+            Where(table.place, batch.rows),
+            shared_out=shared_out,
+        )
+        for batch in batches
+    ]
     return joined_rows(parts, table.place)
-
-
-def _rows_of_batch(table: TableFile, batch: Batch, columns: Columns, *, shared_out: bool) -> Rows:
-    cells = table_of(batch.cells, columns, table.place, own=table.own, found=table.found)
-    return _rows(cells, columns, Where(table.place, batch.rows), shared_out=shared_out)
 
 
 def joined_rows(parts: list[Rows], place: str) -> Rows:
@@ -185,13 +188,51 @@ def checked_rows(
     if len(kept) < count:
         table = {name: cells.taken(kept) for name, cells in table.items()}
         where = Where(where.place, where.rows[kept], where.found)
+    x = inputs_of(table, columns, where)
+    y: Labels
+    if columns.label_set:
+        y = np.stack([_places(table, each, where) for each in columns.label_set], axis=1)
+    elif columns.times is not None:
+        y = times_in(table, columns, columns.times, where)
+    elif (label := columns.number(columns.label)) is not None:
+        targets = _to_unit(numbers_in(table, label, where), label)
+        most = float(np.finfo(np.float32).max)
+        y = np.clip(targets, -most, most).astype(np.float32)
+    else:
+        classes = {value: number for number, values in enumerate(columns.classes) for value in values}
+        y = _looked_up(table, columns.label, classes, where)
+
+    parties = groups = for_testing = persons = None
+    if shared_out and columns.party:
+        party, cells = columns.party, as_texts(table[columns.party.name])
+        where.refuse(party.name, cells, cells.missing, NO_PARTY)
+        numbers = numbered(cells, {value: number for number, value in enumerate(party.values)})
+        where.refuse(party.name, cells, (numbers < 0) & ~cells.missing, _undeclared(party.values))
+        parties = np.maximum(numbers, 0)
+    if columns.record_group:
+        groups = _places(table, columns.record_group, where)
+    if columns.test:
+        cells = as_texts(table[columns.test.name])
+        for_testing = numbered(cells, dict.fromkeys(columns.test.values, 1)) == 1
+    if columns.person is not None:
+        # 63 bits of a hash of the text: the same number in every table.
+        cells = as_texts(table[columns.person])
+        persons = cells.of(
+            [
+                -1 if text in NO_PERSON else int.from_bytes(sha256(text.encode()).digest()[:8], "big") >> 1
+                for text in cells.distinct
+            ],
+            np.int64,
+        )
+        unknown = "so the row's person is not known: fill it in"
+        where.refuse(columns.person, cells, persons < 0, unknown)
     return Rows(
-        x=inputs_of(table, columns, where),
-        y=_labels(table, columns, where),
-        parties=_parties(table, columns.party, where) if shared_out and columns.party else None,
-        groups=_places(table, columns.record_group, where) if columns.record_group else None,
-        for_testing=_for_testing(table, columns.test) if columns.test else None,
-        persons=None if columns.person is None else _persons(table, columns.person, where),
+        x=x,
+        y=y,
+        parties=parties,
+        groups=groups,
+        for_testing=for_testing,
+        persons=persons,
         left_out=count - len(kept),
         cut_inputs=sum(beyond_range(as_numbers(table[each.name]).numbers, each) for each in columns.numeric),
     )
@@ -200,29 +241,6 @@ def checked_rows(
 def beyond_range(numbers: npt.NDArray[np.float64], column: Numeric) -> int:
     """Count the numbers outside a column's range; missing numbers do not count."""
     return int(((numbers < column.low) | (numbers > column.high)).sum())
-
-
-def _for_testing(table: Table, column: Named) -> npt.NDArray[np.bool_]:
-    numbers = numbered(as_texts(table[column.name]), dict.fromkeys(column.values, 1))
-    for_testing: npt.NDArray[np.bool_] = numbers == 1
-    return for_testing
-
-
-def _persons(table: Table, name: str, where: Where) -> npt.NDArray[np.int64]:
-    """Return each row's person as a number, 63 bits of a hash of the text: the same number in every table.
-
-    A row whose person is not known is reported to ``where``, and has -1.
-    """
-    cells = as_texts(table[name])
-    numbers: npt.NDArray[np.int64] = cells.of(
-        [
-            -1 if text in NO_PERSON else int.from_bytes(sha256(text.encode()).digest()[:8], "big") >> 1
-            for text in cells.distinct
-        ],
-        np.int64,
-    )
-    where.refuse(name, cells, numbers < 0, "so the row's person is not known: fill it in")
-    return numbers
 
 
 def as_texts(cells: Cells) -> TextCells:
@@ -246,11 +264,26 @@ def inputs_of(table: Table, columns: Columns, where: Where) -> npt.NDArray[np.fl
     """
     x = np.empty((num_rows(table), columns.num_inputs), dtype=np.float32)
     for place, column in enumerate(columns.numeric):
-        x[:, place] = _scaled(numbers_in(table, column, where), column)
+        numbers = numbers_in(table, column, where)
+        middle = (column.low + column.high) / 2
+        stand_in = middle if column.missing is None else column.missing
+        present = np.where(np.isnan(numbers), stand_in, numbers)
+        x[:, place] = _to_unit(np.clip(present, column.low, column.high), column)
+
     place = len(columns.numeric)
     for each in columns.categorical:
-        x[:, place : place + len(each.values)] = _one_hot(as_texts(table[each.name]), each, where)
-        place += len(each.values)
+        cells, values = as_texts(table[each.name]), each.values
+        places, missing = numbered(cells, {value: at for at, value in enumerate(values)}), cells.missing
+        if each.missing is not None:
+            places = np.where(missing, values.index(each.missing), places)
+        if each.other is not None:
+            places = np.where((places < 0) & ~missing, values.index(each.other), places)
+        remedy = "declare it, or other: VALUE for all that is not declared"
+        words = f"which is not one of {listed(values)}: {remedy}"
+        where.refuse(each.name, cells, (places < 0) & ~missing, words)
+        # A 1 at the place of the value, and zeros at the others.
+        x[:, place : place + len(values)] = places[:, None] == np.arange(len(values))
+        place += len(values)
     return x
 
 
@@ -263,45 +296,9 @@ def numbers_in(table: Table, column: Numeric, where: Where) -> npt.NDArray[np.fl
     return cells.numbers
 
 
-def _scaled(numbers: npt.NDArray[np.float64], column: Numeric) -> npt.NDArray[np.float64]:
-    middle = (column.low + column.high) / 2
-    stand_in = middle if column.missing is None else column.missing
-    present = np.where(np.isnan(numbers), stand_in, numbers)
-    scaled: npt.NDArray[np.float64] = _to_unit(np.clip(present, column.low, column.high), column)
-    return scaled
-
-
 def _to_unit(numbers: npt.NDArray[np.float64], column: Numeric) -> npt.NDArray[np.float64]:
     """Scale numbers so that the ends of the column's range are -1 and 1."""
     return 2 * (numbers - column.low) / (column.high - column.low) - 1
-
-
-def _one_hot(cells: TextCells, column: Categorical, where: Where) -> npt.NDArray[np.bool_]:
-    numbers = numbered(cells, {value: number for number, value in enumerate(column.values)})
-    missing = cells.missing
-    if column.missing is not None:
-        numbers = np.where(missing, column.values.index(column.missing), numbers)
-    if column.other is not None:
-        numbers = np.where((numbers < 0) & ~missing, column.values.index(column.other), numbers)
-    remedy = "declare it, or other: VALUE for all that is not declared"
-    words = f"which is not one of {listed(column.values)}: {remedy}"
-    where.refuse(column.name, cells, (numbers < 0) & ~missing, words)
-    hot: npt.NDArray[np.bool_] = numbers[:, None] == np.arange(len(column.values))
-    return hot
-
-
-def _labels(table: Table, columns: Columns, where: Where) -> Labels:
-    if columns.label_set:
-        return np.stack([_places(table, each, where) for each in columns.label_set], axis=1)
-    if columns.times is not None:
-        return times_in(table, columns, columns.times, where)
-    label = columns.number(columns.label)
-    if label is not None:
-        numbers = _to_unit(numbers_in(table, label, where), label)
-        most = float(np.finfo(np.float32).max)
-        return np.clip(numbers, -most, most).astype(np.float32)
-    numbers_of = {value: number for number, values in enumerate(columns.classes) for value in values}
-    return _looked_up(table, columns.label, numbers_of, where)
 
 
 def times_in(table: Table, columns: Columns, times: TimesToEvent, where: Where) -> npt.NDArray[np.float32]:
@@ -322,15 +319,6 @@ def _places(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]:
     return _looked_up(
         table, column.name, {value: number for number, value in enumerate(column.values)}, where
     )
-
-
-def _parties(table: Table, column: Named, where: Where) -> npt.NDArray[np.int64]:
-    """Return the number of each row's data owner (party); report missing and unknown owners to ``where``."""
-    cells = as_texts(table[column.name])
-    where.refuse(column.name, cells, cells.missing, NO_PARTY)
-    numbers = numbered(cells, {value: number for number, value in enumerate(column.values)})
-    where.refuse(column.name, cells, (numbers < 0) & ~cells.missing, _undeclared(column.values))
-    return np.maximum(numbers, 0)
 
 
 def _looked_up(

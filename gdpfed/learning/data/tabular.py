@@ -66,7 +66,27 @@ def load(source: DataSource, read: ReadRows = read_rows) -> Dataset:
         and said == (None, None, None)
         and [each.name for each in path.iterdir()] == [COLUMNS_FILE]
     ):
-        return _declared_alone(columns)
+        # A server has no rows, and the nodes bring all.
+        kind = labels_of(columns.label_kind, columns.num_classes)
+        no_inputs = np.zeros((0, columns.num_inputs), np.float32)
+        no_labels = np.zeros((0, *columns.label_shape), kind.dtype)
+        persons = None if columns.person is None else np.zeros(0, np.int64)
+        nothing = Split(no_inputs, no_labels, persons=persons)
+        names = columns.party.values if columns.party else ()
+        owners = np.zeros(0, np.int64) if names else None
+        return Dataset(
+            nothing,
+            nothing,
+            num_classes=columns.num_classes,
+            owners=owners,
+            test_owners=owners,
+            owner_names=names,
+            target_range=columns.label_range,
+            record_groups=len(columns.record_group.values) if columns.record_group else 0,
+            columns=columns,
+            label_kind=columns.label_kind,
+        )
+
     train = _parties(path, columns, read)
     if source.test_path is None:
         return dataset_of(train, columns, source.test_fraction, str(path))
@@ -183,7 +203,10 @@ def dataset_of(parties: list[Party], columns: Columns, test_fraction: float | No
             "for testing: leave one out"
         )
     fraction = DEFAULT_TEST_FRACTION if test_fraction is None else test_fraction
-    everybody = _everybody(parties) if columns.person_parties > 1 else None
+    everybody = None
+    if columns.person_parties > 1:
+        own = (party.rows.persons for party in parties if party.rows.persons is not None)
+        everybody = np.unique(np.concatenate([*own]))
     train, test, counted = list[Party](), list[Party](), _Counted.of(parties)
     for number in range(len(parties)):
         party = parties.pop(0)
@@ -199,12 +222,6 @@ def dataset_of(parties: list[Party], columns: Columns, test_fraction: float | No
             parts.append(Party(party.name, party.rows.taken(chosen)))
         del party, persons
     return _joined(train, test, columns, place, counted)
-
-
-def _everybody(parties: Sequence[Party]) -> npt.NDArray[np.int64]:
-    """Return the ids of the persons of all data owners, each once, sorted."""
-    own = [party.rows.persons for party in parties if party.rows.persons is not None]
-    return np.unique(np.concatenate(own))
 
 
 def _drawn(count: int, fraction: float, number: int) -> npt.NDArray[np.bool_]:
@@ -239,29 +256,6 @@ def _existing(path: str | None, setting: str) -> Path:
 
 def _folder(path: Path) -> Path:
     return path if path.is_dir() else path.parent
-
-
-def _declared_alone(columns: Columns) -> Dataset:
-    """Return an empty data set for a server that has the declaration of columns and no rows."""
-    kind = labels_of(columns.label_kind, columns.num_classes)
-    no_labels = np.zeros((0, *columns.label_shape), kind.dtype)
-    nothing = Split(np.zeros((0, columns.num_inputs), np.float32), no_labels)
-    persons = None if columns.person is None else np.zeros(0, np.int64)
-    nothing = replace(nothing, persons=persons)
-    names = columns.party.values if columns.party else ()
-    owners = np.zeros(0, np.int64) if names else None
-    return Dataset(
-        nothing,
-        nothing,
-        num_classes=columns.num_classes,
-        owners=owners,
-        test_owners=owners,
-        owner_names=names,
-        target_range=columns.label_range,
-        record_groups=len(columns.record_group.values) if columns.record_group else 0,
-        columns=columns,
-        label_kind=columns.label_kind,
-    )
 
 
 def _parties(path: Path, columns: Columns, read: ReadRows) -> list[Party]:

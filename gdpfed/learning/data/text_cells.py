@@ -75,7 +75,13 @@ def texts_of(values: "pa.Array", name: str, place: str, *, exact: bool = True) -
     if pa.types.is_null(kind):
         return TextCells([""], np.zeros(len(values), np.int64))
     if is_bytes(kind):
-        return texts_of(_decoded(values, name, place), name, place, exact=exact)
+        try:
+            decoded = values.cast(pa.binary()).cast(pa.string())
+        except pa.ArrowInvalid:
+            raise LearningError(
+                f"{place}: column '{name}' holds bytes that are not a text in UTF-8: write it as text"
+            ) from None
+        return texts_of(decoded, name, place, exact=exact)
     if not (pa.types.is_primitive(kind) or is_text(kind) or pa.types.is_decimal(kind)):
         raise LearningError(
             f"{place}: column '{name}' holds {kind}, which is not a text, number or date: convert the column"
@@ -92,7 +98,13 @@ def texts_of(values: "pa.Array", name: str, place: str, *, exact: bool = True) -
             for value in found.to_pylist()
         ]
     else:
-        texts = _as_texts(found, name, place)
+        try:
+            texts = found.cast(pa.string()).to_pylist()
+        except pa.ArrowException:
+            raise LearningError(
+                f"{place}: column '{name}' holds {found.type}, which is not a text, number or date: convert "
+                "the column"
+            ) from None
     valid = found.is_valid().to_pylist()
     stripped = [text.strip() if there else "" for text, there in zip(texts, valid, strict=True)]
     return merged(stripped, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
@@ -115,28 +127,6 @@ def is_bytes(kind: Any) -> bool:
     return bool(
         pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
     )
-
-
-def _as_texts(values: "pa.Array", name: str, place: str) -> list[str]:
-    """Convert values of an Arrow column to texts."""
-    try:
-        texts: list[str] = values.cast(pa.string()).to_pylist()
-    except pa.ArrowException:
-        kind = values.type
-        raise LearningError(
-            f"{place}: column '{name}' holds {kind}, which is not a text, number or date: convert the column"
-        ) from None
-    return texts
-
-
-def _decoded(values: "pa.Array", name: str, place: str) -> "pa.Array":
-    """Decode bytes as UTF-8 texts."""
-    try:
-        return values.cast(pa.binary()).cast(pa.string())
-    except pa.ArrowInvalid:
-        raise LearningError(
-            f"{place}: column '{name}' holds bytes that are not a text in UTF-8: write it as text"
-        ) from None
 
 
 def _float_text(

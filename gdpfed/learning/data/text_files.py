@@ -49,45 +49,45 @@ def encoded_blocks(path: Path, own: str | None, declared: str, place: str, found
     """
     try:
         with path.open("rb") as file:
-            head = file.read(max(map(len, PACKED)))
+            begins = file.read(max(map(len, PACKED)))
             file.seek(0)
-            unpack = next((each for sign, each in PACKED.items() if head.startswith(sign)), None)
-            blocks = _blocks(file if unpack is None else unpack(file), path.stat().st_size, place)
-            yield from _text(blocks, own, declared, place, found)
+            unpack = next((each for sign, each in PACKED.items() if begins.startswith(sign)), None)
+            blocks = _unpacked(file if unpack is None else unpack(file), path.stat().st_size, place)
+
+            head = next(blocks, b"")
+            encoding = _encoding(head, own, place)
+            if own is None and encoding in UTF16.values():
+                found.head.append(f"read as {encoding}")
+            for mark in (codecs.BOM_UTF8, *UTF16):
+                head = head.removeprefix(mark)
+            if encoding is None:
+                pieces = _whole_lines([head], blocks, place)
+            else:
+                pieces = _decoded(encoding, head, blocks, place)
+
+            fallback = FALLBACK if declared in ("utf-8", "utf-16") else declared
+            line = 1
+            for piece in pieces:
+                text = piece if encoding is not None else _utf8(piece, fallback, place, line, found)
+                if (zero := text.find(b"\0")) >= 0:
+                    line += text.count(b"\n", 0, zero)
+                    raise LearningError(
+                        f"{place}: byte 0 in line {line}: a text cannot have this byte; take it out"
+                    )
+                line += text.count(b"\n")
+                yield text
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise LearningError(f"{place} cannot be unpacked ({error}): pack it again") from None
     except OSError as error:
         raise LearningError(f"{place} cannot be read: {error.strerror or error}") from None
 
 
-def _blocks(file: BinaryIO, packed: int, place: str) -> Iterator[bytes]:
+def _unpacked(file: BinaryIO, packed: int, place: str) -> Iterator[bytes]:
     size = 0
     while block := file.read(BLOCK):
         size += len(block)
         refuse_packed_well(place, packed, size, MOST_TIMES)
         yield block
-
-
-def _text(
-    blocks: Iterator[bytes], own: str | None, declared: str, place: str, found: Found
-) -> Iterator[bytes]:
-    head = next(blocks, b"")
-    encoding = _encoding(head, own, place)
-    if own is None and encoding in UTF16.values():
-        found.head.append(f"read as {encoding}")
-    for mark in (codecs.BOM_UTF8, *UTF16):
-        head = head.removeprefix(mark)
-    fallback = FALLBACK if declared in ("utf-8", "utf-16") else declared
-    line = 1
-    for piece in (
-        _lines([head], blocks, place) if encoding is None else _decoded(encoding, head, blocks, place)
-    ):
-        text = piece if encoding is not None else _utf8(piece, fallback, place, line, found)
-        if (zero := text.find(b"\0")) >= 0:
-            line += text.count(b"\n", 0, zero)
-            raise LearningError(f"{place}: byte 0 in line {line}: a text cannot have this byte; take it out")
-        line += text.count(b"\n")
-        yield text
 
 
 def _encoding(head: bytes, own: str | None, place: str) -> str | None:
@@ -108,7 +108,7 @@ def _encoding(head: bytes, own: str | None, place: str) -> str | None:
     return known or own
 
 
-def _lines(first: list[bytes], blocks: Iterator[bytes], place: str) -> Iterator[bytes]:
+def _whole_lines(first: list[bytes], blocks: Iterator[bytes], place: str) -> Iterator[bytes]:
     """Yield a text file's blocks, cut anew at ends of lines; raise LearningError for a line above 2 GiB."""
     parts = first
     for block in blocks:

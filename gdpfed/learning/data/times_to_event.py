@@ -151,18 +151,14 @@ def read_times(label: Part) -> TimesToEvent:
     else:
         said = event.mapping(required=("column", "censored", "happened"), allowed=())
         name = said["column"].text()
-        censored, happened = (_values(said[key]) for key in ("censored", "happened"))
+        censored, happened = (
+            (part.text(),) if isinstance(part.values, str) else part.values_once()
+            for part in (said["censored"], said["happened"])
+        )
     if shared := {*censored} & {*happened}:
         raise event.wrong(f"values for censored and for happened that differ, and '{min(shared)}' is both")
-    return TimesToEvent(found["time"].text(), name, censored, happened, _edges(label, found))
+    time = found["time"].text()
 
-
-def _values(part: Part) -> tuple[str, ...]:
-    """Read one value or a list of values."""
-    return (part.text(),) if isinstance(part.values, str) else part.values_once()
-
-
-def _edges(label: Part, found: Mapping[str, Part]) -> tuple[float, ...]:
     if ("edges" in found) == ("intervals" in found) or ("intervals" in found) != ("horizon" in found):
         raise LearningError(
             f"{label.place}: label has a time, so it must have edges, the ends of its intervals as in "
@@ -174,10 +170,11 @@ def _edges(label: Part, found: Mapping[str, Part]) -> tuple[float, ...]:
             raise found["edges"].wrong(
                 f"rising numbers above 0, {MOST_INTERVALS} at most, as in [30, 90, 365]"
             )
-        return edges
+        return TimesToEvent(time, name, censored, happened, edges)
     count, horizon = found["intervals"].number(), found["horizon"].number()
     if count % 1 or not 1 <= count <= MOST_INTERVALS:
         raise found["intervals"].wrong(f"a whole number from 1 to {MOST_INTERVALS}")
     if horizon <= 0:
         raise found["horizon"].wrong("a number above 0, in the unit of the time")
-    return tuple(horizon * number / int(count) for number in range(1, int(count) + 1))
+    edges = tuple(horizon * number / int(count) for number in range(1, int(count) + 1))
+    return TimesToEvent(time, name, censored, happened, edges)

@@ -47,7 +47,19 @@ def open_workbook(path: Path, place: str, form: TableForm) -> TableFile:
         LearningError: no workbook, none or several sheets that have them, or what no table holds.
         InputError: the package openpyxl is not installed.
     """
-    _refuse_unreadable(path, place)
+    try:
+        with path.open("rb") as file:
+            begins = file.read(len(OLD_EXCEL))
+        if begins == OLD_EXCEL:
+            raise LearningError(f"{place}: an old Excel file, or one with a password: save it as .xlsx")
+        with ZipFile(path) as archive:
+            size = sum(each.file_size for each in archive.infolist())
+    except (OSError, BadZipFile) as error:
+        raise LearningError(
+            f"{place} cannot be read as a workbook: {one_line(error)}; save it again as .xlsx"
+        ) from None
+    refuse_unpacked(place, path.stat().st_size, size, MOST_TIMES)
+
     found = Found()
     with packages_needed(), _book(path, place) as book:
         name, above = _chosen_sheet(book, form, found, place)
@@ -61,30 +73,14 @@ def open_workbook(path: Path, place: str, form: TableForm) -> TableFile:
         count = 0
         with _book(path, place) as book:
             lines = islice(enumerate(_rows(book[name]), start=1), begin, None)
-            whole = _whole(_to_the_end(lines, place), len(names), uneven, place)
-            while part := list(islice(whole, ROWS)):
+            filled = _padded_rows(_to_the_end(lines, place), len(names), uneven, place)
+            while part := list(islice(filled, ROWS)):
                 numbers = np.array([line for line, _ in part], dtype=np.int64)
-                cells = {names[at]: _column([row[at] for _, row in part], form.own) for at in wanted}
+                cells = {names[at]: _arrow_column([row[at] for _, row in part], form.own) for at in wanted}
                 yield Batch(cells, np.arange(count + 1, count + len(part) + 1), numbers)
                 count += len(part)
 
     return TableFile(place, names, form.own, found, read)
-
-
-def _refuse_unreadable(path: Path, place: str) -> None:
-    """Raise LearningError if a file is not a workbook, or would become too large in memory."""
-    try:
-        with path.open("rb") as file:
-            begins = file.read(len(OLD_EXCEL))
-        if begins == OLD_EXCEL:
-            raise LearningError(f"{place}: an old Excel file, or one with a password: save it as .xlsx")
-        with ZipFile(path) as archive:
-            size = sum(each.file_size for each in archive.infolist())
-    except (OSError, BadZipFile) as error:
-        raise LearningError(
-            f"{place} cannot be read as a workbook: {one_line(error)}; save it again as .xlsx"
-        ) from None
-    refuse_unpacked(place, path.stat().st_size, size, MOST_TIMES)
 
 
 @contextmanager
@@ -158,24 +154,21 @@ def _refuse_unsaved(path: Path, name: str, above: int, place: str) -> None:
         while block := sheet.read(LOOK_BYTES):
             text = rest + block
             cut = max(text.rfind(b"</c>"), text.rfind(b"<mergeCell "), 0)
-            _refuse_in(text if b"</worksheet" in block else text[: cut + len(b"</c>")], above, place)
+            whole = text if b"</worksheet" in block else text[: cut + len(b"</c>")]
+            for merged in MERGED.finditer(whole):
+                first, last = sorted(map(int, merged.groups()))
+                if last > above:
+                    raise LearningError(
+                        f"{place}: lines {first} to {last} have merged cells: unmerge them, and fill each in"
+                    )
+            for cell in CELL.finditer(whole) if b"<f" in whole else ():
+                if b"<f" in cell[3] and not VALUE.search(cell[3]) and EMPTY_TEXT not in cell[2]:
+                    line = cell[1].decode()
+                    raise LearningError(
+                        f"{place}: a formula in line {line} was saved without its value: open the workbook "
+                        "in Excel and save it, or paste values"
+                    )
             rest = text[cut:]
-
-
-def _refuse_in(text: bytes, above: int, place: str) -> None:
-    for merged in MERGED.finditer(text):
-        first, last = sorted(map(int, merged.groups()))
-        if last > above:
-            raise LearningError(
-                f"{place}: lines {first} to {last} have merged cells: unmerge them, and fill each in"
-            )
-    for cell in CELL.finditer(text) if b"<f" in text else ():
-        if b"<f" in cell[3] and not VALUE.search(cell[3]) and EMPTY_TEXT not in cell[2]:
-            line = cell[1].decode()
-            raise LearningError(
-                f"{place}: a formula in line {line} was saved without its value: open the workbook in Excel "
-                "and save it, or paste values"
-            )
 
 
 def _to_the_end(lines: Iterator[tuple[int, Row]], place: str) -> Iterator[tuple[int, Row]]:
@@ -187,7 +180,7 @@ def _to_the_end(lines: Iterator[tuple[int, Row]], place: str) -> Iterator[tuple[
         ) from None
 
 
-def _whole(
+def _padded_rows(
     lines: Iterator[tuple[int, Row]], width: int, uneven: Uneven | None, place: str
 ) -> Iterator[tuple[int, Row]]:
     """Yield each non-empty row with its line number, padded to `width` values; report longer rows."""
@@ -210,7 +203,7 @@ def _trimmed(row: Row) -> Row:
     return row[:width]
 
 
-def _column(values: Sequence[Any], own: FileForm) -> "pa.Array":
+def _arrow_column(values: Sequence[Any], own: FileForm) -> "pa.Array":
     """Make an Arrow column of numbers, truth values or dates; values of several types become texts."""
     kinds = {type(each) for each in values} - {type(None)}
     if kinds <= {int, float}:

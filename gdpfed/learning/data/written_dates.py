@@ -4,6 +4,7 @@
 """
 
 import re
+from contextlib import suppress
 from datetime import date, datetime
 from functools import lru_cache
 
@@ -55,28 +56,28 @@ def written_date(text: str, dated: DatedAs, own: str | None = None) -> tuple[flo
             # Where one site writes days first, a day that does not fit is a fault and not a month.
             if own is not None or SLASHED.fullmatch(text):
                 raise
-    try:
+    with suppress(ValueError):
         return _number(datetime.fromisoformat(text).date(), dated), "" if said is None else "ISO 8601"
-    except ValueError:
-        day, form = _day(text)
-    return _number(day, dated), form
 
-
-def _number(day: date, dated: DatedAs) -> float:
-    return dated.of_days(float((day - dated.day).days))
-
-
-def _day(text: str) -> tuple[date, str]:
     for form, pattern in FORMS:
         if found := pattern.fullmatch(text):
             parts = found.groupdict()
-            return date(int(parts["y"]), _month(parts), int(parts["d"])), form
+            name, months = parts.get("n", "").lower(), enumerate(MONTHS, start=1)
+            named = next((number for number, each in months if name in (each, each[:3])), 0)
+            month = int(parts["m"]) if "m" in parts else named
+            return _number(date(int(parts["y"]), month, int(parts["d"])), dated), form
     if (found := SLASHED.fullmatch(text)) is None:
         raise ValueError(f"{text!r} is not a date")
     first, second, year = (int(found[part]) for part in (1, 2, 3))
     if first <= 12 and second <= 12 and first != second:
         raise UnclearError(text)
-    return (date(year, first, second), MONTH_FIRST) if second > 12 else (date(year, second, first), DAY_FIRST)
+    if second > 12:
+        return _number(date(year, first, second), dated), MONTH_FIRST
+    return _number(date(year, second, first), dated), DAY_FIRST
+
+
+def _number(day: date, dated: DatedAs) -> float:
+    return dated.of_days(float((day - dated.day).days))
 
 
 def names_no_day(text: str) -> bool:
@@ -94,10 +95,3 @@ def _is_day(year: int, month: int, day: int) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _month(parts: dict[str, str]) -> int:
-    if "m" in parts:
-        return int(parts["m"])
-    name = parts["n"].lower()
-    return next((number for number, each in enumerate(MONTHS, start=1) if name in (each, each[:3])), 0)

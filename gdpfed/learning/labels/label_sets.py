@@ -84,10 +84,6 @@ def _mean(of: OfOneLabel) -> Callable[[Outputs, Targets], float | None]:
     return mean
 
 
-def _area(outputs: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float | None:
-    return area(outputs, own) if own.any() and not own.all() else None
-
-
 def _f1(outputs: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float | None:
     """Return F1 of one label, 2 TP / (2 TP + FP + FN); None if the label neither occurs nor is predicted."""
     answers = outputs > 0
@@ -110,17 +106,20 @@ def hamming_loss(outputs: Outputs, targets: Targets) -> float | None:
     return float(np.mean((outputs > 0) != (targets == 1)))
 
 
-def _calibration(outputs: npt.NDArray[np.float64], own: npt.NDArray[np.bool_]) -> float | None:
-    """Return the calibration error of one label's probability."""
-    return calibration_error(special.expit(outputs), own)
-
-
 LOSSES.register("binary_cross_entropy", binary_cross_entropy)
 for _name, _of, _words in (
     ("exact_match", exact_match, "exact match"),
     ("hamming_loss", hamming_loss, "Hamming loss"),
-    ("mean_auc", _mean(_area), "mean AUC"),
-    ("mean_ece", _mean(_calibration), "mean calibration error"),
+    (
+        "mean_auc",
+        _mean(lambda outputs, own: area(outputs, own) if own.any() and not own.all() else None),
+        "mean AUC",
+    ),
+    (
+        "mean_ece",
+        _mean(lambda outputs, own: calibration_error(special.expit(outputs), own)),
+        "mean calibration error",
+    ),
     ("mean_f1", _mean(_f1), "mean F1"),
     ("micro_f1", micro_f1, "micro F1"),
 ):

@@ -1,6 +1,6 @@
 """Builds models by name for given data shapes; random keys (seeds) determine which units dropout drops."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
@@ -240,7 +240,11 @@ def check_model(name: str, options: Options) -> Builder:
     Raises LearningError: the model or an option is unknown, or a value has another type than the default.
     """
     builder = MODELS.get(name)
-    own = _own_options(builder)
+    keywords = _keywords(builder)
+    if "options" in keywords:
+        own = {field.name: field.default for field in fields(get_type_hints(builder)["options"])}
+    else:
+        own = {key: default for key, default in keywords.items() if key != "given"}
     for key, value in options:
         if key not in own:
             raise LearningError(
@@ -261,14 +265,6 @@ def _keywords(builder: Builder) -> dict[str, Any]:
     """Return the keyword-only parameters of a model's builder, with their defaults."""
     kept = signature(builder).parameters.items()
     return {key: each.default for key, each in kept if each.kind is Parameter.KEYWORD_ONLY}
-
-
-def _own_options(builder: Builder) -> Mapping[str, Any]:
-    """The options of a model's builder, with their defaults."""
-    keywords = _keywords(builder)
-    if "options" in keywords:
-        return {field.name: field.default for field in fields(get_type_hints(builder)["options"])}
-    return {key: default for key, default in keywords.items() if key != "given"}
 
 
 def _builder(name: str, options: Options, given: Given) -> Builder:

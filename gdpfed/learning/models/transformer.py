@@ -137,7 +137,19 @@ def transformer(
     if options.trained not in (ADAPTERS, ALL):
         raise ValueError(not_known(f"trained={options.trained}", (ADAPTERS, ALL)))
     if options.trained == ADAPTERS:
-        encoder = _adapted(encoder.requires_grad_(False), options)
+        from peft import LoraConfig, inject_adapter_in_model
+
+        encoder = encoder.requires_grad_(False)
+        config = LoraConfig(
+            r=options.rank,
+            lora_alpha=options.alpha,
+            lora_dropout=0.0,
+            target_modules=[*ARCHITECTURES[options.architecture].adapted],
+        )
+        with warnings.catch_warnings():
+            # GPT-2's maps are stored the other way round, which peft finds out.
+            warnings.simplefilter("ignore", UserWarning)
+            encoder = inject_adapter_in_model(config, encoder)
     return Speaker(encoder) if speaks else Classifier(encoder, options, num_classes)
 
 
@@ -154,7 +166,15 @@ def build_encoder(
         raise LearningError(not_known(f"architecture={sizes.architecture}", ARCHITECTURES))
     if len(input_shape) != 1:
         raise ValueError(f"an example of shape {input_shape} is not a text, which has one dimension")
-    kind, library = ARCHITECTURES[sizes.architecture], _library(setting)
+    # Nothing is downloaded.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    try:
+        import peft  # noqa: F401 - both belong to one extra
+        import transformers
+    except ImportError:
+        raise LearningError(MISSING.format(setting, how_to_install("transformers"))) from None
+
+    kind = ARCHITECTURES[sizes.architecture]
     positions = sizes.positions or input_shape[0]
     if positions < input_shape[0]:
         raise ValueError(
@@ -163,42 +183,13 @@ def build_encoder(
         )
     values = (given.vocabulary or num_classes, positions, sizes.width, sizes.layers, sizes.heads)
     numbers = dict(zip(kind.sizes, (*values, sizes.inner or 4 * sizes.width), strict=True))
-    config = getattr(library, kind.config)(**numbers, **kind.fixed)
+    config = getattr(transformers, kind.config)(**numbers, **kind.fixed)
     # The other forms of attention choose by values of the mask, which torch.func cannot.
     config._attn_implementation = "eager"
-    encoder: nn.Module = getattr(library, kind.model)(config, **kind.built_with)
+    encoder: nn.Module = getattr(transformers, kind.model)(config, **kind.built_with)
     if given.weights is not None and not next(encoder.parameters()).is_meta:
         given.weights.fill(encoder, (kind.prefix, "transformer."), IN_FILES_ALONE)
     return encoder
-
-
-def _library(setting: str) -> Any:
-    """Import the package transformers, set up to download nothing."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    try:
-        import peft  # noqa: F401 - both belong to one extra
-        import transformers
-    except ImportError:
-        raise LearningError(MISSING.format(setting, how_to_install("transformers"))) from None
-    return transformers
-
-
-def _adapted(encoder: nn.Module, options: TransformerOptions) -> nn.Module:
-    """Add low-rank adapters to a transformer, so that only these are trained."""
-    from peft import LoraConfig, inject_adapter_in_model
-
-    adapted = list(ARCHITECTURES[options.architecture].adapted)
-    config = LoraConfig(
-        r=options.rank,
-        lora_alpha=options.alpha,
-        lora_dropout=0.0,
-        target_modules=adapted,
-    )
-    with warnings.catch_warnings():
-        # GPT-2's maps are stored the other way round, which peft finds out.
-        warnings.simplefilter("ignore", UserWarning)
-        changed: nn.Module = inject_adapter_in_model(config, encoder)
-    return changed
 
 
 class Speaker(nn.Module):

@@ -160,12 +160,12 @@ def noised_updates(
         if not now:
             break
         among: Rows = slice(None) if len(now) == len(holders) else now
-        noised = _noised(gradients, ours[among], [holders[k] for k in now], take, bound)
+        noised = _noised_means(gradients, ours[among], [holders[k] for k in now], take, bound)
         descent.step(noised, among)
     return ours.double() - start.double()
 
 
-def _noised(
+def _noised_means(
     gradients: RecordGradients,
     thetas: torch.Tensor,
     holders: Sequence[RecordHolder],
@@ -179,7 +179,7 @@ def _noised(
         integers = _integer_sums(gradients, thetas, holders, take, norms, units)
         exact_totals = units[:, None] * integers.double()
     else:
-        exact_totals = _sums_as_they_are(gradients, thetas, holders, take, bound).double()
+        exact_totals = _unclipped_sums(gradients, thetas, holders, take, bound).double()
     noised = torch.empty_like(thetas)
     for k, holder in enumerate(holders):
         stddev = holder.steps.clipping_norm * holder.steps.noise_multiplier
@@ -200,7 +200,7 @@ def unit_for(clipping_norm: float) -> float:
     return 2.0 ** (frexp(clipping_norm)[1] - UNIT_BITS)
 
 
-def _sums_as_they_are(
+def _unclipped_sums(
     gradients: RecordGradients,
     thetas: torch.Tensor,
     holders: Sequence[RecordHolder],
@@ -240,7 +240,22 @@ def _added_up(
         among: Rows = slice(None) if len(one[0]) == len(holders) else one[0]
         return among, sums_of(one, among)
 
-    passes = _passes(gradients, holders, [holder.draw() for holder in holders], least_bytes)
+    batches = [holder.draw() for holder in holders]
+    if len(holders) == 1 or gradients.most_clients == 1:
+        # With a single client, the number of places in a pass does not depend on the batch, so that no record
+        # changes another's gradient.
+        passes = [
+            one
+            for k, (holder, batch) in enumerate(zip(holders, batches, strict=True))
+            for one in _steady_passes(k, holder, batch, gradients, least_bytes)
+        ]
+    else:
+        at_once = gradients.records_at_once(least_bytes=least_bytes)
+        passes = [
+            (clients, places, present, int(_rows_of(holders[0], places.ravel()).max()))
+            for clients, places, present in _shared_passes(batches, at_once, gradients.most_clients)
+        ]
+
     for among, sums in _side_by_side(of_pass, passes, gradients.device):
         total[among] += sums
     return total
@@ -296,31 +311,6 @@ def _integer_sums(
 def _taken(take: Take, places: Positions, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     x, y = take(places)
     return (x[:, :, :rows], y[:, :, :rows]) if rows else (x, y)
-
-
-def _passes(
-    gradients: RecordGradients,
-    holders: Sequence[RecordHolder],
-    batches: Sequence[Positions],
-    least_bytes: int = 0,
-) -> list[Pass]:
-    """Cut the clients' batches into parts (passes), each for one client or for several clients.
-
-    With a single client, the number of places in a pass does not depend on the batch, so that no record
-    changes another's gradient.
-    """
-    if len(holders) == 1 or gradients.most_clients == 1:
-        return [
-            one
-            for k, (holder, batch) in enumerate(zip(holders, batches, strict=True))
-            for one in _steady_passes(k, holder, batch, gradients, least_bytes)
-        ]
-    at_once = gradients.records_at_once(least_bytes=least_bytes)
-    cut = list(_shared_passes(batches, at_once, gradients.most_clients))
-    return [
-        (clients, places, present, int(_rows_of(holders[0], places.ravel()).max()))
-        for clients, places, present in cut
-    ]
 
 
 def _rows_of(holder: RecordHolder, places: Positions) -> npt.NDArray[np.int64]:
