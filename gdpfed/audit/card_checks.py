@@ -69,6 +69,8 @@ def _conditions(files: RunFiles) -> set[str]:
     holds |= {"first-seen"} if config["secagg"]["identities"] == "first_seen" else set()
     holds |= {"large-delta"} if plan["private"] and plan["delta"] > default_delta(files) else set()
     holds |= {"unseen"} if unseen_objects(config) else set()
+    data = config["dataset"]
+    holds |= {"natural"} if (data["partition"], data.get("min_characters")) == ("natural", None) else set()
     holds |= {"columns", "who"} if files.columns is not None else set()
     holds |= {"named", "who"} if _names(files) else set()
     return holds | result_sections(files)

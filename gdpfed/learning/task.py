@@ -89,6 +89,8 @@ class Task:
         if form is not None:
             # The source's encoder is the one whose file a node has checked, so no other file is read.
             form = replace(ExampleForm.from_values(form), encoder=source.file_encoder)
+            if form.features != source.features:
+                raise ValueError("the examples' form and their source name two transforms of the inputs")
         shares = tuple(map(float, settings.pop("record_shares", ())))
         local = tuple(map(str, settings.pop("local_parameters", ())))
         shared = tuple((str(key), value) for key, value in settings.pop("partition_options", ()))
@@ -198,6 +200,7 @@ class Task:
             x = torch.randn(shape, generator=generator)
         else:
             x = torch.randint(form.num_tokens, shape, generator=generator)
+            x[-1] = form.num_tokens - 1
         several = self.by_person or self.at_every_position
         return x, form.labels.drawn(shape[:2] if several else shape[:1], generator)
 

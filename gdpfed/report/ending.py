@@ -71,7 +71,7 @@ def _result_facts(directory: Path, records: list[RoundLogEntry], settings: Setti
         yield Fact("without privacy", f"not known: method={WITHOUT_PRIVACY} {same}")
     else:
         known = Result.of(beside, read_rounds(beside)[-1])
-        yield Fact("without privacy", f"{known}, as in {beside.name}")
+        yield Fact("without privacy", f"{known}, as in {beside.name}; no budget covers it")
 
 
 def run_without_privacy(directory: Path, settings: Settings) -> Path | None:

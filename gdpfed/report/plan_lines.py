@@ -293,6 +293,11 @@ def chosen_by_data_lines(config: Config) -> Iterator[str]:
             "(dataset.min_characters) are left out, with fewer clients than roles those that say least, and "
             "no epsilon covers that"
         )
+    elif config.dataset.partition == "natural":
+        yield (
+            "if the data has more owners than clients, those with the most examples are the clients: their "
+            "data decide that, and no epsilon covers it"
+        )
 
 
 GIVEN_DATA, GIVEN_MODELS = ("python", "flower_app"), ("flower_arrays",)

@@ -115,7 +115,7 @@ def _tiles(run: FinishedRun, checked: Checked) -> list[tuple[str, str, str]]:
     beside = run_without_privacy(run.path, run.settings) if run.plan["private"] else None
     if beside is not None:
         known = Result.of(beside, read_rounds(beside)[-1])
-        note = f"{known.note} as in {beside.name}, beside this run".strip()
+        note = f"{known.note} as in {beside.name}, beside this run; no budget covers it".strip()
         tiles.append(("without privacy", known.figure, note))
     return [
         *tiles,

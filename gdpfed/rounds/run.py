@@ -86,6 +86,7 @@ class PreparedRun:
         # Refuses a partition that does not fit the data before anything is written.
         task.client_indices(0)
         task.check_record_groups()
+        task.make_loss()
         if evaluate_model is None:
             evaluate_model = nothing_tested
             if config.run.evaluation != "nodes":

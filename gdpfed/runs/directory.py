@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -112,7 +113,8 @@ class RunDirectory:
         save_whole(path / PLAN_FILE, _json(versioned({**method.describe(), SETTINGS_KEY: _settings(config)})))
         save_whole(path / ASSIGNMENT_FILE, _json(_assignment(method.plan, name, enrolment)))
         save_data(path, task)
-        save_result(path / CUT_FILE, Cut.of(task.load()).to_dict())
+        # The seal is shown to others: a salt keeps them from guessing the counts by the hash of this file.
+        save_result(path / CUT_FILE, {"salt": secrets.token_hex(16), **Cut.of(task.load()).to_dict()})
         save_whole(path / ROUNDS_FILE, b"")
         if enrolment.columns is not None:
             save_declaration(path, enrolment.columns)

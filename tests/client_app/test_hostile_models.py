@@ -17,10 +17,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.messages import DATA, ORDER_RECORD, PLAIN, ROUND, RUN, THETA_RECORD
+from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.update import contribution_steps
 from gdpfed.clients.works import Job
 from gdpfed.clients.works.held_out_counts import of_records
-from gdpfed.errors import InputError
+from gdpfed.errors import InputError, LearningError
 from gdpfed.federation.node.contribution import Contributor
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.own import OwnData
@@ -232,3 +233,36 @@ def test_no_model_moves_a_step_by_more_than_the_clipping_norm_of_a_record():
     assert failed == []
     # In clipping norms: 1, and the noise.
     assert np.linalg.norm(moved) <= 1.1
+
+
+def node_check(order, parameters):
+    """Let a node check an instruction to train before it reads an example."""
+    Contributor(0, "run", OwnData(Path("own.npz"))).check(order, THETA, parameters.encoding(4))
+
+
+@pytest.mark.parametrize("work", ["gradient_sum", "dp_sgd", "held_out_counts"])
+@pytest.mark.parametrize("weights", [(1.0,), (1.0, 1.0, 1.0)])
+def test_class_weights_that_are_not_one_for_each_class_are_refused_before_the_charge(work, weights):
+    """Otherwise a record of the class without a weight would be an error, and the node would send zeros."""
+    order, parameters = order_for(work)
+    with pytest.raises(LearningError, match=f"class_weights has {len(weights)} numbers: give 2"):
+        node_check(replace(order, task=replace(order.task, class_weights=weights)), parameters)
+
+
+def test_shares_of_more_groups_of_records_than_batch_rates_are_refused_before_the_charge():
+    """Otherwise a record of a group without a rate would be an error, and the node would send zeros."""
+    order, parameters = order_for("dp_sgd")
+    records = replace(order.records, batch_rates=(0.1, 0.2))
+    order = replace(order, records=records, task=replace(order.task, record_shares=(0.4, 0.4, 0.2)))
+    with pytest.raises(OrderError, match="2 batch rates for 3 groups of records"):
+        node_check(order, parameters)
+
+
+@pytest.mark.parametrize("of_form", [True, False])
+def test_a_form_of_examples_and_a_source_with_two_transforms_are_refused(of_form):
+    """An encoder's vocabulary would let tokens through that the model does not have."""
+    form = replace(TASK.known_form, features="random_prior") if of_form else TASK.form
+    source = TASK.source if of_form else replace(TASK.source, features="random_prior")
+    scalars = replace(ORDER, task=replace(TASK, form=form, source=source)).to_scalars()
+    with pytest.raises(ValueError, match="two transforms of the inputs"):
+        TrainingOrder.from_scalars(scalars)

@@ -486,7 +486,7 @@ DEFENCES = (
     Defence(
         "missing-persons-as-one",
         "learning/test_persons.py::test_rows_without_a_person_are_not_those_of_one[NA]",
-        (("gdpfed/learning/data/table_rows.py", "-1 if text in NO_PERSON else", "-1 if not text else"),),
+        (("gdpfed/learning/data/table_rows.py", "if text.casefold() in NO_PERSON\n", "if not text\n"),),
     ),
     Defence(
         "rows-of-a-person-uncounted",
@@ -987,6 +987,53 @@ DEFENCES = (
                 "gdpfed/learning/data/own.py",
                 "    for record in records:\n        alone[0] = record\n        found.append(of(alone))\n",
                 "    found.append(of(records) if len(records) else nothing)\n",
+            ),
+        ),
+    ),
+    Defence(
+        "class-without-a-weight",
+        "client_app/test_hostile_models.py"
+        "::test_class_weights_that_are_not_one_for_each_class_are_refused_before_the_charge",
+        (
+            (
+                "gdpfed/learning/training/record_losses.py",
+                "        check_loss(name, labels, class_weights)\n",
+                "        pass\n",
+            ),
+        ),
+    ),
+    Defence(
+        "group-without-a-rate",
+        "client_app/test_hostile_models.py"
+        "::test_shares_of_more_groups_of_records_than_batch_rates_are_refused_before_the_charge",
+        (
+            (
+                "gdpfed/clients/record_work.py",
+                "    if 1 < len(steps.batch_rates) != len(order.task.record_shares):\n",
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "tokens-beyond-the-model",
+        "client_app/test_hostile_models.py"
+        "::test_a_form_of_examples_and_a_source_with_two_transforms_are_refused",
+        (
+            (
+                "gdpfed/learning/task.py",
+                "            if form.features != source.features:\n",
+                "            if False:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "missing-text-as-a-person",
+        "learning/test_persons.py::test_a_text_that_is_declared_as_missing_names_no_person",
+        (
+            (
+                "gdpfed/learning/data/cells.py",
+                '                general = {"", *columns.missing, *own.missing}\n',
+                '                general = {""}\n',
             ),
         ),
     ),

@@ -327,7 +327,7 @@ def test_a_declaration_of_parties_is_written_as_it_was_read(settings, tmp_path):
     assert columns.digest != fewer.digest
 
 
-@pytest.mark.parametrize("text", ["", "NA", "NaN", "nan", "?", "-", "NULL", "n/a"])
+@pytest.mark.parametrize("text", ["", "NA", "NaN", "nan", "?", "-", "NULL", "n/a", "Null", "none"])
 def test_rows_without_a_person_are_not_those_of_one(text, settings, tmp_path):
     table = tmp_path / "data.csv"
     table.write_text(table.read_text().replace("east-0\n", f"{text}\n"))
@@ -340,6 +340,19 @@ def test_rows_without_a_person_are_not_those_of_one(text, settings, tmp_path):
         f"column 'patient' {held}, so the row's person is not known: fill it in"
     ]
     assert not [each.words for each in found if "beyond the first" in each.words]
+
+
+@pytest.mark.parametrize("by_site", [False, True])
+def test_a_text_that_is_declared_as_missing_names_no_person(by_site, settings, tmp_path):
+    table = tmp_path / "data.csv"
+    table.write_text(table.read_text().replace("east-0\n", "-9\n"))
+    if by_site:
+        (tmp_path / "files.yaml").write_text("data: {missing: ['-9']}\n")
+    else:
+        declared = (tmp_path / "columns.yaml").read_text()
+        (tmp_path / "columns.yaml").write_text(f"{declared}\nmissing: ['-9']\n")
+    with pytest.raises(LearningError, match="column 'patient' is empty in row 1"):
+        task_of(load(settings)).load()
 
 
 def test_rows_beyond_those_that_are_kept_of_a_person_are_counted_where_they_are(settings, tmp_path):

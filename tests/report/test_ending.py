@@ -34,7 +34,7 @@ def test_the_end_has_the_result_beside_what_is_known_and_budgets_as_bars(tmp_pat
     assert [line.strip() for line in lines[:4]] == [
         "result           accuracy 87.5 % after 2 of 2 rounds",
         "without a model  answering '3' always would be right for 10.3 % of it",
-        "without privacy  accuracy 91.8 %, as in bare",
+        "without privacy  accuracy 91.8 %, as in bare; no budget covers it",
         f"spent, group 0   {'█' * 10}{'░' * 10} 0.50 of 1, 360 clients",
     ]
     assert f"The run's files are in {run}" in lines

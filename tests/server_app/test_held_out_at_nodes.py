@@ -14,6 +14,7 @@ from gdpfed.errors import ConfigError, LearningError, PrivacyError, RunError
 from gdpfed.methods import make_method
 from gdpfed.privacy.sums_once import SumOnce
 from gdpfed.rounds.extensions.held_out import record_request
+from gdpfed.simulation.in_process_fleet import simulate
 from testing.local_grid import FIRST_NODE_ID, LocalGrid, refusals
 from testing.small_runs import run
 
@@ -147,6 +148,13 @@ def test_a_node_shows_no_counts_of_its_own_unless_its_operator_says_so(hospitals
     run(folder / "run", asked, grid=grid)
     assert not (folder / "run" / "held_out.json").exists()
     assert any("counts-by-party" in each for each in refusals(grid))
+
+
+def test_class_weights_that_do_not_fit_are_refused_where_no_server_tests(tmp_path):
+    told = ["dataset=digits", "run.evaluation=nodes", "dataset.class_weights=[1,1,1]", "secagg=off"]
+    with pytest.raises(LearningError, match="class_weights has 3 numbers: give 10, one for each class"):
+        simulate(load([*told, f"run.directory={tmp_path / 'run'}"]))
+    assert not (tmp_path / "run").exists()
 
 
 def test_figures_by_party_of_clients_that_are_protected_are_refused(tmp_path):

@@ -52,8 +52,11 @@ def table_of(
                 for mark in (*columns.missing, *own.missing, *ALWAYS_MISSING)
                 if mark not in declared and whole(mark) not in declared
             }
-            if name not in columns.names() or name == columns.person:
+            if name not in columns.names():
                 general = {""}
+            elif name == columns.person:
+                # Usual marks stay, so that a refusal shows them.
+                general = {"", *columns.missing, *own.missing}
             texts = without(texts, frozenset({*general, *columns.marks(name), *own.marks(name)}))
             table[name] = _without_usual_marks(texts, columns, name, found)
         else:

@@ -62,8 +62,8 @@ NO_PARTY = (
     "so the row's party is not known: fill it in, or declare missing_parties: drop to leave such rows out"
 )
 NO_TIME = "and it must say when the event happened, or until when nothing had"
-NO_PERSON = frozenset((*ALWAYS_MISSING, *MARKS))
-"""Texts that name no person: the rows of all who are missing would be those of one."""
+NO_PERSON = frozenset(text.casefold() for text in (*ALWAYS_MISSING, *MARKS))
+"""Texts that name no person, in small letters: the rows of all who are missing would be those of one."""
 OF_ROWS = ("parties", "groups", "for_testing", "persons")
 
 
@@ -219,7 +219,9 @@ def checked_rows(
         cells = as_texts(table[columns.person])
         persons = cells.of(
             [
-                -1 if text in NO_PERSON else int.from_bytes(sha256(text.encode()).digest()[:8], "big") >> 1
+                -1
+                if text.casefold() in NO_PERSON
+                else int.from_bytes(sha256(text.encode()).digest()[:8], "big") >> 1
                 for text in cells.distinct
             ],
             np.int64,

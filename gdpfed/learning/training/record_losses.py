@@ -17,9 +17,13 @@ def make_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ())
     """Return the loss with this name, as one number for each record.
 
     With weights, the loss of a label is multiplied by the weight of its class. It is not divided by the sum
-    of a batch's weights, which would couple the batch's records. Raises LearningError: no loss has that name.
+    of a batch's weights, which would couple the batch's records. Raises LearningError: no loss has that name,
+    or the weights do not fit the labels.
     """
     each = LOSSES.get(name)
+    if class_weights:
+        # A class without a weight would be an error that one record causes.
+        check_loss(name, labels, class_weights)
     if not class_weights and not labels.shape and name != NEXT_TOKEN:
         return each
     weights = torch.tensor(tuple(class_weights), dtype=torch.float32)
