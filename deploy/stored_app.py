@@ -60,8 +60,9 @@ def store_app(database: Path, bundle: bytes, signed: SignedApp, consortium_key: 
             app.added_by, app.updated_at = NOOP_FLWR_AID, now()
             session.add(app)
     except (SQLAlchemyError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
         raise SuperLinkError(
-            f"--database {database} takes no app from Flower {package_version} ({_first_line(error)}): run "
+            f"--database {database} takes no app from Flower {package_version} ({reason}): run "
             "SuperLink and train with the Flower of uv.lock"
         ) from None
     finally:
@@ -90,7 +91,3 @@ def provide_signature(store: Store) -> None:
         if signed.roster_number == number:
             return
     store.publish(APP_SIGNATURE, sign_app(bundle, consortium, number).to_json())
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

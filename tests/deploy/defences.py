@@ -325,7 +325,7 @@ DEFENCES = (
     Defence(
         "units-show-records",
         "deploy/test_units.py::test_a_unit_sees_its_own_credentials_and_folders_and_no_others",
-        (("deploy/units.py", "if data is not None and not _has_data(service) else []", "if False else []"),),
+        (("deploy/units.py", "if data is not None and not has_data else []", "if False else []"),),
     ),
     Defence(
         "another-app-than-named",
