@@ -133,32 +133,28 @@ def checked_steps(order: TrainingOrder) -> RecordSteps:
                 f"the order's work is {order.work} on persons, whose gradient of several rows its bound "
                 "does not cover: protect rows, or use a work that clips by person"
             )
-        _check_window(order, steps)
+        # The privacy bound assumes plain SGD without noise.
+        if steps.noise_multiplier != 0:
+            raise OrderError(
+                f"the order's work is {order.work} with a record noise_multiplier of "
+                f"{steps.noise_multiplier}: its steps are without noise, which the sum carries"
+            )
+        if not order.training.is_sgd:
+            raise OrderError(
+                f"the order's work is {order.work} with optimizer {order.training.optimizer} and proximal "
+                f"{order.training.proximal:g}: its bound covers plain steps of sgd alone"
+            )
+        if order.training.momentum != 0:
+            raise OrderError(
+                f"the order's work is {order.work} with momentum {order.training.momentum}: momentum carries "
+                "a record on into later steps, which the bound does not cover"
+            )
     elif steps.noise_multiplier != 0 or steps.num_steps != 1:
         raise OrderError(
             f"the order's work is {order.work} with {steps.num_steps} steps on records and noise_multiplier "
             f"{steps.noise_multiplier}: it takes one step without noise, which the sum of all clients carries"
         )
     return steps
-
-
-def _check_window(order: TrainingOrder, steps: RecordSteps) -> None:
-    """Raise OrderError unless the local steps are plain SGD without noise, as the privacy bound assumes."""
-    if steps.noise_multiplier != 0:
-        raise OrderError(
-            f"the order's work is {order.work} with a record noise_multiplier of {steps.noise_multiplier}: "
-            "its steps are without noise, which the sum carries"
-        )
-    if not order.training.is_sgd:
-        raise OrderError(
-            f"the order's work is {order.work} with optimizer {order.training.optimizer} and proximal "
-            f"{order.training.proximal:g}: its bound covers plain steps of sgd alone"
-        )
-    if order.training.momentum != 0:
-        raise OrderError(
-            f"the order's work is {order.work} with momentum {order.training.momentum}: momentum carries a "
-            "record on into later steps, which the bound does not cover"
-        )
 
 
 def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBounds | None) -> None:

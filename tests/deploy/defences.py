@@ -53,7 +53,13 @@ DEFENCES = (
     Defence(
         "app-without-training",
         "flower/test_private_client.py::test_arguments_of_another_kind_are_refused_in_one_line",
-        (("gdpfed/flower/client.py", "    if not _trains(app):\n", "    if False:\n"),),
+        (
+            (
+                "gdpfed/flower/client.py",
+                "    if plain and functions is not None and WHOLE_UPDATE not in functions:\n",
+                "    if False:\n",
+            ),
+        ),
     ),
     Defence(
         "evaluation-that-is-none",
@@ -84,8 +90,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/federation/node/sum_stages.py",
-                "    if other := _other_label(session.parameters.label, request.round_of_run):\n",
-                '    if other := "":\n',
+                '    if run != round_of_run.run or of_round != f"{ROUND_OF_LABEL}{round_of_run.index}":\n',
+                "    if False:\n",
             ),
         ),
     ),

@@ -273,8 +273,24 @@ def _as_setting(numbers: Sequence[float]) -> str:
 
 
 def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
-    """Explain, with the epsilons, why a run does not fit the budget, or return "" if the run fits."""
-    for group, limit in enumerate(_limits(budget, terms)):
+    """Explain, with the epsilons, why a run does not fit the budget, or return "" if the run fits.
+
+    Raises:
+        BudgetRefusedError: the run makes other groups of this client's records than it has budgets.
+    """
+    # A budget for each group of this client's records, of which one number stands for all, or for the client.
+    groups = num_budgets(terms)
+    if groups == len(budget.epsilons):
+        limits = budget.epsilons
+    elif groups > 1 and len(budget.epsilons) > 1:
+        raise BudgetRefusedError(
+            f"this run makes {groups} groups of a client's records, and this node's {SETTING_OF['record']} "
+            f"has {len(budget.epsilons)} budgets: give one each, or one number for all"
+        )
+    else:
+        limits = (budget.epsilon,) * groups
+
+    for group, limit in enumerate(limits):
         try:
             alone = ledger.epsilon(budget.delta, unit=terms.unit)
             most = budget.max_participations
@@ -293,25 +309,6 @@ def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
                 f"(the plan's delta is {terms.delta:.3g})"
             )
     return ""
-
-
-def _limits(budget: Budget, terms: Terms) -> tuple[float, ...]:
-    """Return the budget for each group of this client's records in a run, or for the client as a whole.
-
-    One number stands for all groups.
-
-    Raises:
-        BudgetRefusedError: the run makes other groups of this client's records than it has budgets.
-    """
-    groups = num_budgets(terms)
-    if groups == len(budget.epsilons):
-        return budget.epsilons
-    if groups > 1 and len(budget.epsilons) > 1:
-        raise BudgetRefusedError(
-            f"this run makes {groups} groups of a client's records, and this node's {SETTING_OF['record']} "
-            f"has {len(budget.epsilons)} budgets: give one each, or one number for all"
-        )
-    return (budget.epsilon,) * groups
 
 
 def _broken_by(terms: Terms, index: int, order: "TrainingOrder", parameters: SumParameters) -> str:
@@ -338,7 +335,13 @@ def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun
     """
     terms = ledger.terms(round_of_run.run)
     if not once_in(terms, round_of_run.index):
-        _check_participations(budget, ledger, round_of_run)
+        taken = set(ledger.run(round_of_run.run).drawn_in) - {round_of_run.index}
+        if len(taken) >= budget.max_participations:
+            raise BudgetRefusedError(f"{_own_most(budget)}, and has")
+        nearest = min((abs(round_of_run.index - each) for each in taken), default=inf)
+        if nearest < budget.min_separation:
+            raise BudgetRefusedError(f"{_own_separation(budget)}, and it has had one {nearest:g} away")
+
         if isinstance(terms, SampledTerms):
             _check_chance(ledger, round_of_run)
         if terms.pays_by_turn:
@@ -368,16 +371,6 @@ def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
             f"round {round_of_run.index} of run {round_of_run.run}: the server asks this client more often "
             f"than the terms' sampling rates allow, except in one of {1 / LEAST_CHANCE:,.0f} runs"
         )
-
-
-def _check_participations(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Raise BudgetRefusedError if the client took part too often, or in a round too close to this one."""
-    taken = set(ledger.run(round_of_run.run).drawn_in) - {round_of_run.index}
-    if len(taken) >= budget.max_participations:
-        raise BudgetRefusedError(f"{_own_most(budget)}, and has")
-    nearest = min((abs(round_of_run.index - each) for each in taken), default=inf)
-    if nearest < budget.min_separation:
-        raise BudgetRefusedError(f"{_own_separation(budget)}, and it has had one {nearest:g} away")
 
 
 def _own_most(budget: Budget) -> str:

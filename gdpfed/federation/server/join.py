@@ -82,8 +82,13 @@ class NodeAnswer:
             )
         identity = questions.proven_key(node_id, client_id, record)
         bounds = questions.bounds
-        records = _records(client_id, record, bounds.most_records) if questions.unit == "record" else None
-        budget = _budget(client_id, record, bounds)
+        records = record.get(RECORDS) if questions.unit == "record" else None
+        if records is not None and (type(records) is not int or not 1 <= records <= bounds.most_records):
+            raise NodeRefusedError(
+                f"client {client_id} says that it has {one_line(records)} records, and is left out: it must "
+                f"be from 1 to privacy.most_records={bounds.most_records}"
+            )
+        budget = _stated_budget(client_id, record, bounds)
         versions = one_line(record[VERSIONS]) if VERSIONS in record else ""
         return cls(node_id, client_id, identity, budget, records, versions)
 
@@ -190,7 +195,7 @@ def join_clients(
         raise RunError(
             f"no SuperNode says it is client {missing[0]} ({len(missing)} of {num_clients} clients are "
             "missing): each must be up, with a partition-id from 0 to dataset.num_clients - 1"
-            + "".join(f"; {reason}" for reason in [*joined.refused.values(), *map(_in_words, errors)][:1])
+            + "".join(f"; {reason}" for reason in [*joined.refused.values(), *map(_why_failed, errors)][:1])
         )
     if unlike := differences(joined.versions):
         log(WARNING, "%s", unlike)
@@ -208,7 +213,7 @@ def _reached(replies: Mapping[int, NodeReply]) -> dict[int, NodeReply]:
     return {node_id: reply for node_id, reply in replies.items() if reply.reached}
 
 
-def _in_words(error: str) -> str:
+def _why_failed(error: str) -> str:
     """Say why a node's app failed: it is not wrapped by private_client, or it raised the given error."""
     if WITHOUT_AN_ANSWER in error:
         return f"its app is not wrapped, write app = private_client(app) ({error})"
@@ -235,7 +240,7 @@ def _asked_which_clients(
     return transport.ask(JOIN, contents, tell_silent=tell_silent)
 
 
-def _budget(client_id: int, record: Mapping[str, Any], bounds: Bounds) -> OwnBudget | None:
+def _stated_budget(client_id: int, record: Mapping[str, Any], bounds: Bounds) -> OwnBudget | None:
     least = bounds.least_epsilon
     epsilon, delta = record.get("epsilon"), record.get("delta")
     if epsilon is None and delta is None:
@@ -251,18 +256,6 @@ def _budget(client_id: int, record: Mapping[str, Any], bounds: Bounds) -> OwnBud
             f"must be from privacy.delta_floor={bounds.least_delta:g} to below 1"
         )
     return OwnBudget(epsilon, delta)
-
-
-def _records(client_id: int, record: Mapping[str, Any], most: int) -> int | None:
-    records = record.get(RECORDS)
-    if records is None:
-        return None
-    if type(records) is not int or not 1 <= records <= most:
-        raise NodeRefusedError(
-            f"client {client_id} says that it has {one_line(records)} records, and is left out: it must be "
-            f"from 1 to privacy.most_records={most}"
-        )
-    return records
 
 
 def _settled_nodes(transport: Transport, asked: Collection[int], wanted: int, deadline: float) -> set[int]:
