@@ -66,7 +66,11 @@ def resolve(config: Config) -> Config:
     """
     method, privacy, options = METHODS.get(config.method.name), config.privacy, config.method
     if privacy.against == "auto" or not method.private:
-        privacy = replace(privacy, against=_usual_attacker(config, method))
+        # An edge's clients are in more than one federation, and counts on held-out records are not an update.
+        alone = config.run.mailbox is None and config.run.evaluation == "server"
+        planned = "turns" in method.goes_with and config.privacy.unproved_of_turns is None and alone
+        wanted = config.dataset.against == "everyone" or method.usually_against_everyone
+        privacy = replace(privacy, against="everyone" if planned and wanted else "outsiders")
     if options.average == "auto":
         average = "polynomial" if privacy.against == "everyone" else "none"
         options = replace(options, average=average)
@@ -74,18 +78,6 @@ def resolve(config: Config) -> Config:
     return method.resolve(
         resolve_budgets(config, one_sum=method.unit == "record" or "adaptive clipping" in method.goes_with)
     )
-
-
-def _usual_attacker(config: Config, method: type[Method]) -> str:
-    """Return the attacker: "everyone" if method or data ask for it and settings allow it, else "outsiders".
-
-    An edge's clients are in more than one federation, and counts on held-out records are not an update.
-    """
-    run = config.run
-    alone = run.mailbox is None and run.evaluation == "server"
-    planned = "turns" in method.goes_with and config.privacy.unproved_of_turns is None and alone
-    wanted = config.dataset.against == "everyone" or method.usually_against_everyone
-    return "everyone" if planned and wanted else "outsiders"
 
 
 def make_method(config: Config) -> Method:
@@ -101,12 +93,12 @@ def make_method(config: Config) -> Method:
     try:
         return _planned(method, config)
     except PrivacyError as error:
-        if (hint := _larger_delta(method, config)) is None:
+        if (hint := _hint_of_larger_delta(method, config)) is None:
             raise
         raise PrivacyError(f"{error}. {hint}") from None
 
 
-def _larger_delta(method: type[Method], config: Config) -> str | None:
+def _hint_of_larger_delta(method: type[Method], config: Config) -> str | None:
     """Return a hint if a failed plan would be possible with the GDPFed paper's larger delta; else None."""
     number, usual = config.dataset.num_clients, configured_delta(config)
     larger = f"{paper_delta(number):.3g}"
@@ -148,27 +140,22 @@ def _refuse_beside(config: Config, method: type[Method]) -> None:
             "training.optimizer_options=null and training.proximal=0, or take another method"
         )
     if config.training.client_state is not None:
-        _refuse_client_state(config, method)
+        if "client state" not in method.goes_with:
+            able = methods_with("client state")
+            raise ConfigError(
+                f"training.client_state={config.training.client_state} does not go with "
+                f"method={config.method.name}: it follows from plain sums of updates, which {able} have; use "
+                "one, or training.client_state=null"
+            )
+        if config.training.vote is not None:
+            raise ConfigError(
+                f"training.client_state={config.training.client_state} does not go with training.vote, whose "
+                "trials know nothing of it: leave out one of them"
+            )
     if config.training.vote is not None:
         refuse_vote(config, method)
     if config.privacy.norm_histogram_share is not None:
         refuse_norm_histogram(config)
-
-
-def _refuse_client_state(config: Config, method: type[Method]) -> None:
-    """Raise ConfigError if client state between rounds does not work with the method or ``training.vote``."""
-    name = config.training.client_state
-    if "client state" not in method.goes_with:
-        able = methods_with("client state")
-        raise ConfigError(
-            f"training.client_state={name} does not go with method={config.method.name}: it follows from "
-            f"plain sums of updates, which {able} have; use one, or training.client_state=null"
-        )
-    if config.training.vote is not None:
-        raise ConfigError(
-            f"training.client_state={name} does not go with training.vote, whose trials know nothing of it: "
-            "leave out one of them"
-        )
 
 
 UNPROVED_OF_STATES = {

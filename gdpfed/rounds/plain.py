@@ -38,16 +38,21 @@ def summed_in_clear(sums: Sequence[PreparedSum], answers: Mapping[int, bytes]) -
     arrived: dict[str, list[int]] = {name: [] for name in totals}
     for client_id, data in answers.items():
         asked = owner[client_id]
-        update = _update(asked, client_id, data)
+        update = _update_within_bound(asked, client_id, data)
         if update is None:
             logger.warning("client %d left in stage %s: no update within its bound", client_id, PLAIN)
         else:
             totals[asked.name] += update
             arrived[asked.name].append(client_id)
-    return {each.name: _noised(each, totals[each.name], arrived[each.name]) for each in sums}
+    noised = {}
+    for each in sums:
+        noise = sum_noise_steps(each.order, each.parameters, each.beside.noise)
+        total = totals[each.name] + noise.astype(np.uint32)
+        noised[each.name] = plain_sum(each.name, each.parameters, total, arrived[each.name])
+    return noised
 
 
-def _update(asked: PreparedSum, client_id: int, data: bytes) -> npt.NDArray[np.uint32] | None:
+def _update_within_bound(asked: PreparedSum, client_id: int, data: bytes) -> npt.NDArray[np.uint32] | None:
     """Read one client's unmasked update as residues; return None for a wrong length or too large values."""
     encoding, norm = asked.parameters.encoding(len(asked.clients)), asked.part(client_id).clipping_norm
     own = encoding if isinf(norm) else encoding.clipped_to(norm)
@@ -55,11 +60,6 @@ def _update(asked: PreparedSum, client_id: int, data: bytes) -> npt.NDArray[np.u
         return None
     residues = np.frombuffer(data, dtype="<u4").astype(np.uint32)
     return residues if own.is_encoded(residues) else None
-
-
-def _noised(each: PreparedSum, total: npt.NDArray[np.uint32], members: Sequence[int]) -> ClientSum:
-    noise = sum_noise_steps(each.order, each.parameters, each.beside.noise)
-    return plain_sum(each.name, each.parameters, total + noise.astype(np.uint32), members)
 
 
 def plain_sum(

@@ -109,7 +109,10 @@ class RunDirectory:
         files = cls(path)
         files._mark = ChargedMark(path, name)
         save_whole(path / CONFIG_FILE, to_yaml(config).encode())
-        save_whole(path / PLAN_FILE, _json(versioned({**method.describe(), SETTINGS_KEY: _settings(config)})))
+        described, settings = method.describe(), asdict(config)
+        chosen = {group: settings[group] for group in SETTINGS_OF} | {"run": {"seed": config.run.seed}}
+        plain = json.loads(json.dumps(chosen), parse_constant=str)
+        save_whole(path / PLAN_FILE, _json(versioned({**described, SETTINGS_KEY: plain})))
         save_whole(path / ASSIGNMENT_FILE, _json(_assignment(method.plan, name, enrolment)))
         save_data(path, task)
         save_result(path / CUT_FILE, Cut.of(task.load()).to_dict())
@@ -287,16 +290,15 @@ class RunDirectory:
 
 def _assignment(plan: PrivacyPlan, name: str, enrolment: Enrolment) -> dict[str, Any]:
     """Return the run's name, the clients of every group as ranges, and the clients' identities."""
-    groups = [_runs_of_ids(group.clients) for group in plan.groups]
+    groups = []
+    for clients in (group.clients for group in plan.groups):
+        if isinstance(clients, range) and clients.step == 1:
+            groups.append([[clients.start, clients.stop]])
+            continue
+        ids = np.asarray(clients, dtype=np.int64)
+        pieces = np.split(ids, np.flatnonzero(np.diff(ids) != 1) + 1)
+        groups.append([[int(piece[0]), int(piece[-1]) + 1] for piece in pieces])
     return versioned({"run": name, "clients": groups, **enrolment.to_dict()})
-
-
-def _settings(config: Config) -> dict[str, Any]:
-    """Return the settings with which a plan was made, as JSON."""
-    settings = asdict(config)
-    chosen = {group: settings[group] for group in SETTINGS_OF} | {"run": {"seed": config.run.seed}}
-    plain: dict[str, Any] = json.loads(json.dumps(chosen), parse_constant=str)
-    return plain
 
 
 def _check_identities(path: Path, saved: Any, now: dict[str, str] | None) -> None:
@@ -317,14 +319,6 @@ def _check_identities(path: Path, saved: Any, now: dict[str, str] | None) -> Non
         f"run.resume={path}: client {changed[0]} had the key {saved.get(changed[0])} when the run began, and "
         f"the roster has {now.get(changed[0])}: resume with the roster of then, or start a new run"
     )
-
-
-def _runs_of_ids(clients: Sequence[int]) -> list[list[int]]:
-    if isinstance(clients, range) and clients.step == 1:
-        return [[clients.start, clients.stop]]
-    ids = np.asarray(clients, dtype=np.int64)
-    pieces = np.split(ids, np.flatnonzero(np.diff(ids) != 1) + 1)
-    return [[int(piece[0]), int(piece[-1]) + 1] for piece in pieces]
 
 
 def _json(value: Any) -> bytes:

@@ -59,7 +59,7 @@ def extensions_of(run: "PreparedRun", more: "Sequence[Extension]" = ()) -> Exten
     an extension does not take, or two that write into the checkpoint under one name.
     """
     own = [extension for each in OWN if (extension := each.of(run)) is not None]
-    named = [_named(name, options) for name, options in (run.config.run.extensions or {}).items()]
+    named = [_made_by_name(name, options) for name, options in (run.config.run.extensions or {}).items()]
     # Clients count the model that is released, and so after the others have chosen it.
     counts = [extension for extension in own if isinstance(extension, CountsAfterRounds)]
     extensions = [*more, *(each for each in own if each not in counts), *named, *counts]
@@ -109,7 +109,7 @@ def _wrong_type(made: "type[Extension]", options: Mapping[str, object]) -> str:
     return ""
 
 
-def _named(name: str, options: dict[str, object]) -> Extension:
+def _made_by_name(name: str, options: dict[str, object]) -> Extension:
     made = EXTENSIONS.get(name)
     if wrong := _wrong_type(made, options):
         raise ConfigError(f"run.extensions={{{name}: {options}}}: {wrong}")
