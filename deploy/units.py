@@ -128,6 +128,22 @@ def unit(service: Service, place: Units, checkout: Path, data: str | None) -> st
     has_data = any(folder.name == DATA for folder in service.folders)
     of_server = (place.credential(service.name, name) for name in (ROSTER_FILE, CONSORTIUM_FILE))
     named = ":".join([*(path for _, path in folders), *of_server])
+    # What root runs before the program starts.
+    # The app of the same party reaches the guard's socket by the group.
+    before = [
+        f"ExecStartPre=+/bin/chmod 750 {place.folder(service.name, folder.name)}"
+        for folder in service.folders
+        if folder.name == GUARD and folder.writable
+    ]
+    # As root and before it is confined: a folder may be new, or come out of a backup. Where it is the
+    # service's already, root leaves it alone: what lies in it is as the service wants it, links included.
+    user, group = user_of(service.name), user_of(service.party)
+    given = f"-exec /bin/chown --recursive {user}:{group} {{}} +"
+    before += [
+        f"ExecStartPre=+/usr/bin/find {path} -maxdepth 0 ! -user {user} {given}"
+        for kind, path in folders
+        if kind == WRITABLE
+    ]
     environment = flower_environment() | {
         "FLWR_HOME": f"{CACHE}/{user_of(service.name)}",
         "HOME": f"{CACHE}/{user_of(service.name)}",
@@ -147,7 +163,7 @@ def unit(service: Service, place: Units, checkout: Path, data: str | None) -> st
         f"Group={user_of(service.party)}",
         f"WorkingDirectory={checkout}",
         f"ExecStart={programs / program} {' '.join(map(_quoted, arguments))}",
-        *_commands_before(service, place, folders),
+        *before,
         # One that is refused ends, and is started again until it is accepted.
         "Restart=always",
         "RestartSec=5",
@@ -163,21 +179,6 @@ def unit(service: Service, place: Units, checkout: Path, data: str | None) -> st
         f"WantedBy={TARGET}",
     )
     return "\n".join([*lines, ""])
-
-
-def _commands_before(service: Service, place: Units, folders: Folders) -> Iterator[str]:
-    """Yield the commands that root runs on a service's folders before the service's program starts."""
-    # The app of the same party reaches the guard's socket by the group.
-    for folder in service.folders:
-        if folder.name == GUARD and folder.writable:
-            yield f"ExecStartPre=+/bin/chmod 750 {place.folder(service.name, folder.name)}"
-    # As root and before it is confined: a folder may be new, or come out of a backup. Where it is the
-    # service's already, root leaves it alone: what lies in it is as the service wants it, links included.
-    for kind, path in folders:
-        if kind == WRITABLE:
-            user, group = user_of(service.name), user_of(service.party)
-            given = f"-exec /bin/chown --recursive {user}:{group} {{}} +"
-            yield f"ExecStartPre=+/usr/bin/find {path} -maxdepth 0 ! -user {user} {given}"
 
 
 def _what_it_reaches(service: Service, place: Units, folders: Folders) -> Iterator[str]:

@@ -316,17 +316,18 @@ class _Watch(Extension):
                 f"evaluate_fn returned a {type(found).__name__}: return a MetricRecord, as in "
                 'MetricRecord({"accuracy": 0.85, "loss": 0.4})'
             )
-        accuracy, loss = (_metric_as_float(name, found.get(name)) for name in ("accuracy", "loss"))
+        figures: list[float | None] = []
+        for name in ("accuracy", "loss"):
+            value = found.get(name)
+            if value is not None and (not isinstance(value, Real) or isinstance(value, bool)):
+                raise ConfigError(
+                    f"evaluate_fn returned {name}={one_line(repr(value))}: return a number, as in 0.85"
+                )
+            figures.append(None if value is None else float(value))
+        accuracy, loss = figures
         if accuracy is not None and not 0 <= accuracy <= 1:
             raise ConfigError(
                 f"evaluate_fn returned accuracy={accuracy}: return a share from 0 to 1, as in 0.85"
             )
         self.result.evaluate_metrics_serverapp[self._round] = found
         return Evaluation(accuracy, loss)
-
-
-def _metric_as_float(name: str, value: object) -> float | None:
-    """Return a metric of the app's function as a float, or None for None; raise ConfigError otherwise."""
-    if value is None or (isinstance(value, Real) and not isinstance(value, bool)):
-        return None if value is None else float(value)
-    raise ConfigError(f"evaluate_fn returned {name}={one_line(repr(value))}: return a number, as in 0.85")

@@ -11,7 +11,6 @@ from gdpfed.methods.norm_histogram import refuse_norm_histogram, refuse_unplanne
 from gdpfed.methods.party_budgets import configured_parties, resolve_budgets
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.vote import refuse_vote
-from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import exposure, paper_delta
 from gdpfed.privacy.planning.plan_extensions import with_held_out
 from gdpfed.privacy.sampling.cohorts import reveals_sizes
@@ -169,22 +168,7 @@ ALLOCATED = "dp_fedavg, pfa, idp_fedavg_* and gdpfed*"
 def _planned(method: type[Method], config: Config) -> Method:
     """Make the method with its privacy plan, including the cost of sums outside the training rounds."""
     made = method.from_config(config)
-    _refuse_with_plan(config, made.plan)
-    if configured_parties(config):
-        made.plan = replace(made.plan, record_is="person")
-    if config.run.evaluation != "server":
-        made.plan = with_held_out(made.plan, by_party=config.run.evaluation_by_party)
-    if config.secagg.same_size and reveals_sizes(made.plan, same_size=True):
-        raise PrivacyError(
-            f"privacy.sampling={made.plan.law.name} fills no cohort up, so secagg.same_size=true cannot be "
-            "kept: whoever sees the models can tell how many clients are in a round, which epsilon does not "
-            "count. If that may be told, say secagg.same_size=false; else use privacy.sampling=poisson"
-        )
-    return made
-
-
-def _refuse_with_plan(config: Config, plan: PrivacyPlan) -> None:
-    """Raise ConfigError or PrivacyError if a setting does not work with the plan's mechanism or sampling."""
+    plan = made.plan
     if config.privacy.against == "everyone" and plan.private and not plan.mechanism.against_everyone:
         raise ConfigError(
             f"method={config.method.name} has 'turns' in its goes_with, and its plan holds against outsiders "
@@ -211,6 +195,18 @@ def _refuse_with_plan(config: Config, plan: PrivacyPlan) -> None:
             f"method={config.method.name} does not clip by person: use dp_sum, dp_sgd, ali_dpfl, mr_mtl "
             "or trees, or privacy.unit=client"
         )
+
+    if configured_parties(config):
+        made.plan = replace(made.plan, record_is="person")
+    if config.run.evaluation != "server":
+        made.plan = with_held_out(made.plan, by_party=config.run.evaluation_by_party)
+    if config.secagg.same_size and reveals_sizes(made.plan, same_size=True):
+        raise PrivacyError(
+            f"privacy.sampling={made.plan.law.name} fills no cohort up, so secagg.same_size=true cannot be "
+            "kept: whoever sees the models can tell how many clients are in a round, which epsilon does not "
+            "count. If that may be told, say secagg.same_size=false; else use privacy.sampling=poisson"
+        )
+    return made
 
 
 __all__ = ["METHODS", "ClientSum", "Method", "SumRequest", "make_method", "resolve"]

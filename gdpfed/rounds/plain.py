@@ -38,7 +38,13 @@ def summed_in_clear(sums: Sequence[PreparedSum], answers: Mapping[int, bytes]) -
     arrived: dict[str, list[int]] = {name: [] for name in totals}
     for client_id, data in answers.items():
         asked = owner[client_id]
-        update = _update_within_bound(asked, client_id, data)
+        encoding, norm = asked.parameters.encoding(len(asked.clients)), asked.part(client_id).clipping_norm
+        own = encoding if isinf(norm) else encoding.clipped_to(norm)
+        # None is an update of another length, or with values that are too large.
+        update = None
+        if len(data) == 4 * encoding.dimension:
+            residues = np.frombuffer(data, dtype="<u4").astype(np.uint32)
+            update = residues if own.is_encoded(residues) else None
         if update is None:
             logger.warning("client %d left in stage %s: no update within its bound", client_id, PLAIN)
         else:
@@ -50,16 +56,6 @@ def summed_in_clear(sums: Sequence[PreparedSum], answers: Mapping[int, bytes]) -
         total = totals[each.name] + noise.astype(np.uint32)
         noised[each.name] = plain_sum(each.name, each.parameters, total, arrived[each.name])
     return noised
-
-
-def _update_within_bound(asked: PreparedSum, client_id: int, data: bytes) -> npt.NDArray[np.uint32] | None:
-    """Read one client's unmasked update as residues; return None for a wrong length or too large values."""
-    encoding, norm = asked.parameters.encoding(len(asked.clients)), asked.part(client_id).clipping_norm
-    own = encoding if isinf(norm) else encoding.clipped_to(norm)
-    if len(data) != 4 * encoding.dimension:
-        return None
-    residues = np.frombuffer(data, dtype="<u4").astype(np.uint32)
-    return residues if own.is_encoded(residues) else None
 
 
 def plain_sum(

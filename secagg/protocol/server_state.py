@@ -199,7 +199,17 @@ def take_reply(state: ServerState, stage: Stage, member: int, data: bytes) -> No
             _refuse(stage, member, "its signature does not fit the survivors", Cause.SIGNATURE)
         state.survivor_signatures[member] = signed.signature
     else:
-        _take_unmasking(state, member, UnmaskReply.decode(data, parameters.suite))
+        unmasking = UnmaskReply.decode(data, parameters.suite)
+        _check_bound(state, stage, member, unmasking)
+        near, orphans = state.graph.neighbours(member), frozenset(state.orphans)
+        held = near - state.complaints[member]
+        survivors = held & set(state.survivors)
+        with_noise = parameters.noise_share_at(len(state.contributors), len(state.lost))
+        _check_ids(stage, member, unmasking.seed_shares, survivors)
+        _check_ids(stage, member, unmasking.key_shares, (held & set(state.lost)) - orphans)
+        _check_ids(stage, member, unmasking.noise_shares, survivors if with_noise else frozenset())
+        _check_ids(stage, member, unmasking.pair_keys, near & orphans)
+        state.unmask_replies[member] = unmasking
 
 
 def _take_keys(state: ServerState, member: int, reply: AdvertiseReply) -> None:
@@ -224,20 +234,6 @@ def _take_keys(state: ServerState, member: int, reply: AdvertiseReply) -> None:
             _refuse(stage, member, f"public key {key.hex()} is unsound or repeats", Cause.KEYS)
         state.taken_keys.add(key)
     state.members[member] = reply.keys.to_bytes()
-
-
-def _take_unmasking(state: ServerState, member: int, reply: UnmaskReply) -> None:
-    stage = Stage.UNMASK
-    _check_bound(state, stage, member, reply)
-    near, orphans = state.graph.neighbours(member), frozenset(state.orphans)
-    held = near - state.complaints[member]
-    survivors = held & set(state.survivors)
-    with_noise = state.parameters.noise_share_at(len(state.contributors), len(state.lost))
-    _check_ids(stage, member, reply.seed_shares, survivors)
-    _check_ids(stage, member, reply.key_shares, (held & set(state.lost)) - orphans)
-    _check_ids(stage, member, reply.noise_shares, survivors if with_noise else frozenset())
-    _check_ids(stage, member, reply.pair_keys, near & orphans)
-    state.unmask_replies[member] = reply
 
 
 def _check_sender(stage: Stage, member: int, named: int) -> None:

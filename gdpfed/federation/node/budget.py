@@ -343,9 +343,29 @@ def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun
             raise BudgetRefusedError(f"{_own_separation(budget)}, and it has had one {nearest:g} away")
 
         if isinstance(terms, SampledTerms):
-            _check_chance(ledger, round_of_run)
+            chance = ledger.chance_of_round(round_of_run.run, round_of_run.index)
+            if not chance >= LEAST_CHANCE:
+                log(ERROR, "asked so often at the sampling rates of the terms: with probability %.3g", chance)
+                raise BudgetRefusedError(
+                    f"round {round_of_run.index} of run {round_of_run.run}: the server asks this client more "
+                    f"often than the terms' sampling rates allow, except in one of {1 / LEAST_CHANCE:,.0f} "
+                    "runs"
+                )
+
         if terms.pays_by_turn:
-            _check_spent(budget, ledger, round_of_run)
+            # A path counts by the rounds that were taken, so runs that go on side by side fit or not round by
+            # round.
+            spent = ledger.epsilon_with_round(budget.delta, round_of_run.run, round_of_run.index)
+            if not spent <= budget.epsilon:
+                log(
+                    ERROR,
+                    "one more round takes this client to epsilon %.4g at delta %g, above its budget of %g",
+                    spent,
+                    budget.delta,
+                    budget.epsilon,
+                )
+                raise BudgetRefusedError("one more round does not fit this client's own budget")
+
     if isinf(budget.max_epsilon_against_server):
         return
     one_more = round_of_run.run, round_of_run.index
@@ -362,17 +382,6 @@ def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun
         raise BudgetRefusedError("one more update does not fit this client's own limit against the server")
 
 
-def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Raise BudgetRefusedError if the client is asked far more often than its sampling rates explain."""
-    chance = ledger.chance_of_round(round_of_run.run, round_of_run.index)
-    if not chance >= LEAST_CHANCE:
-        log(ERROR, "asked so often at the sampling rates of the terms: with probability %.3g", chance)
-        raise BudgetRefusedError(
-            f"round {round_of_run.index} of run {round_of_run.run}: the server asks this client more often "
-            f"than the terms' sampling rates allow, except in one of {1 / LEAST_CHANCE:,.0f} runs"
-        )
-
-
 def _own_most(budget: Budget) -> str:
     most = f"{budget.max_participations:g} rounds of a run"
     return f"this client takes part in {most} at most (max-participations)"
@@ -380,23 +389,6 @@ def _own_most(budget: Budget) -> str:
 
 def _own_separation(budget: Budget) -> str:
     return f"the rounds of this client are {budget.min_separation} apart at least (min-separation)"
-
-
-def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Raise BudgetRefusedError if this round, added to the cost of all runs so far, would exceed the budget.
-
-    A path counts by the rounds that were taken, so runs that go on side by side fit or not round by round.
-    """
-    figure = ledger.epsilon_with_round(budget.delta, round_of_run.run, round_of_run.index)
-    if not figure <= budget.epsilon:
-        log(
-            ERROR,
-            "one more round takes this client to epsilon %.4g at delta %g, above its budget of %g",
-            figure,
-            budget.delta,
-            budget.epsilon,
-        )
-        raise BudgetRefusedError("one more round does not fit this client's own budget")
 
 
 def check_terms_of_sum(terms: Terms, round_index: int, parameters: SumParameters) -> None:

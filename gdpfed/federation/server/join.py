@@ -7,14 +7,12 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
-from typing import Any
 
 from gdpfed.clients.messages import CLIENT_RECORD, JOIN, RECORDS, VERSIONS, one_line
 from gdpfed.clients.versions import differences, foreign_wire
 from gdpfed.errors import RunError
 from gdpfed.federation import log
 from gdpfed.federation.server.questions import (
-    Bounds,
     NodeRefusedError,
     NodeReply,
     Questions,
@@ -88,7 +86,20 @@ class NodeAnswer:
                 f"client {client_id} says that it has {one_line(records)} records, and is left out: it must "
                 f"be from 1 to privacy.most_records={bounds.most_records}"
             )
-        budget = _stated_budget(client_id, record, bounds)
+        epsilon, delta, least = record.get("epsilon"), record.get("delta"), bounds.least_epsilon
+        budget = None
+        if epsilon is not None or delta is not None:
+            if type(epsilon) is not float or not least <= epsilon <= MOST_EPSILON:
+                raise NodeRefusedError(
+                    f"client {client_id} states a budget of epsilon {one_line(epsilon)}, and is left out: it "
+                    f"must be from privacy.budget_floor={least:g} to {MOST_EPSILON:g}"
+                )
+            if type(delta) is not float or not bounds.least_delta <= delta < 1:
+                raise NodeRefusedError(
+                    f"client {client_id} states a budget of delta {one_line(delta)}, and is left out: it "
+                    f"must be from privacy.delta_floor={bounds.least_delta:g} to below 1"
+                )
+            budget = OwnBudget(epsilon, delta)
         versions = one_line(record[VERSIONS]) if VERSIONS in record else ""
         return cls(node_id, client_id, identity, budget, records, versions)
 
@@ -238,24 +249,6 @@ def _asked_which_clients(
 
     contents = {node_id: questions.to(node_id) for node_id in node_ids}
     return transport.ask(JOIN, contents, tell_silent=tell_silent)
-
-
-def _stated_budget(client_id: int, record: Mapping[str, Any], bounds: Bounds) -> OwnBudget | None:
-    least = bounds.least_epsilon
-    epsilon, delta = record.get("epsilon"), record.get("delta")
-    if epsilon is None and delta is None:
-        return None
-    if type(epsilon) is not float or not least <= epsilon <= MOST_EPSILON:
-        raise NodeRefusedError(
-            f"client {client_id} states a budget of epsilon {one_line(epsilon)}, and is left out: it "
-            f"must be from privacy.budget_floor={least:g} to {MOST_EPSILON:g}"
-        )
-    if type(delta) is not float or not bounds.least_delta <= delta < 1:
-        raise NodeRefusedError(
-            f"client {client_id} states a budget of delta {one_line(delta)}, and is left out: it "
-            f"must be from privacy.delta_floor={bounds.least_delta:g} to below 1"
-        )
-    return OwnBudget(epsilon, delta)
 
 
 def _settled_nodes(transport: Transport, asked: Collection[int], wanted: int, deadline: float) -> set[int]:
