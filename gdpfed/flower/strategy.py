@@ -318,7 +318,7 @@ class _Watch(Extension):
             )
         figures: list[float | None] = []
         for name in ("accuracy", "loss"):
-            value = found.get(name)
+            value: object = found.get(name)
             if value is not None and (not isinstance(value, Real) or isinstance(value, bool)):
                 raise ConfigError(
                     f"evaluate_fn returned {name}={one_line(repr(value))}: return a number, as in 0.85"

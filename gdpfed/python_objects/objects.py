@@ -143,7 +143,19 @@ def given(settings: Sequence[str], objects: Mapping[str, Any]) -> Given:
     kind = "classes" if made.data is None else made.data.labels.name
     made.chosen = names_of(objects, kind, saved or {})
     words += made.chosen.words
-    words += _budget_settings(objects.get("budgets"), made.data, objects) if "budgets" in objects else []
+    budgets: Any = objects.get("budgets")
+    if hasattr(budgets, "items"):
+        named = {str(name): _number(each, f"budgets of {name}") for name, each in budgets.items()}
+        if made.data is None or made.data.owners is None or "clients" in objects:
+            raise ConfigError(
+                f"budgets names {', '.join(named)}: names need owners= beside data=, and no clients=; "
+                "else give one number a group"
+            )
+        owners = made.data.owner_names or [str(number) for number in range(int(made.data.owners.max()) + 1)]
+        listed = ",".join(map(repr, budgets_in_order(owners, named)))
+        words += [f"privacy.budgets={CLIENTS}", f"privacy.client_budgets=[{listed}]"]
+    elif "budgets" in objects:
+        words.append(f"privacy.budgets={budgets_value(budgets)}")
     if resumed is None:
         words += _usual_settings(made.data, settings, objects)
     made.words = [*words, *settings]
@@ -207,21 +219,6 @@ def _usual_settings(data: "Dataset | None", settings: Sequence[str], objects: Ma
             if key in STARTS and others[key] != tables[key] and f"dataset.{key}" not in taken
         ]
     return words
-
-
-def _budget_settings(budgets: Any, data: "Dataset | None", objects: Mapping[str, Any]) -> list[str]:
-    """Convert the user's budgets into settings; raise ConfigError for non-numbers or wrong party names."""
-    if hasattr(budgets, "items"):
-        named = {str(name): _number(each, f"budgets of {name}") for name, each in budgets.items()}
-        if data is None or data.owners is None or "clients" in objects:
-            raise ConfigError(
-                f"budgets names {', '.join(named)}: names need owners= beside data=, and no clients=; "
-                "else give one number a group"
-            )
-        names = data.owner_names or [str(number) for number in range(int(data.owners.max()) + 1)]
-        listed = ",".join(map(repr, budgets_in_order(names, named)))
-        return [f"privacy.budgets={CLIENTS}", f"privacy.client_budgets=[{listed}]"]
-    return [f"privacy.budgets={budgets_value(budgets)}"]
 
 
 def budgets_value(budgets: Any) -> str:
