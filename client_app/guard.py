@@ -177,7 +177,12 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
         self.room = Room(MOST_BYTES)
         self._strangers: OrderedDict[int, socket.socket] = OrderedDict()
         self._strangers_lock = Lock()
-        _make_room(path)
+        if path.is_socket():
+            # An earlier guard may have left it, but nobody may listen on it any more.
+            with socket.socket(socket.AF_UNIX) as probe, suppress(ConnectionRefusedError):
+                probe.connect(str(path))
+                raise InputError(f"--socket {path} is another guard's: give each node a socket of its own")
+            path.unlink()
         self._token = secrets.token_bytes(TOKEN_BYTES)
         umask = os.umask(0o777 & ~SOCKET_MODE)
         try:
@@ -268,19 +273,19 @@ class _Connection(BaseRequestHandler):
         send(connection, REFUSED, str(error).encode())
 
 
-def _make_room(path: Path) -> None:
-    """Remove the socket that an earlier guard left; raise InputError if a process still listens on it."""
-    if not path.is_socket():
-        return
-    with socket.socket(socket.AF_UNIX) as probe, suppress(ConnectionRefusedError):
-        probe.connect(str(path))
-        raise InputError(f"--socket {path} is another guard's: give each node a socket of its own")
-    path.unlink()
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the guard process until it is told to end; return the exit status: 0 ended, 2 bad input."""
-    options = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM, description="Answer a node's messages out of reach of the app that is sent to it."
+    )
+    parser.add_argument("--socket", type=Path, required=True, metavar="PATH", help="where it listens")
+    parser.add_argument(
+        "--node-config",
+        required=True,
+        metavar="WORDS",
+        help="the node's settings, as flower-supernode takes them, or a .toml file",
+    )
+    options = parser.parse_args(arguments)
     begin_process(Path(sys.argv[0]).name)
     os.umask(0o077)
     if sys.platform == "linux":
@@ -289,7 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = settings_in(options.node_config)
         with GuardServer(options.socket, Guard(config)) as server:
-            signal.signal(signal.SIGTERM, _end)
+            signal.signal(signal.SIGTERM, _interrupt)
             log(INFO, "the guard of client %s listens at %s", config["partition-id"], options.socket)
             try:
                 server.serve_forever()
@@ -304,22 +309,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _end(number: int, frame: object) -> None:
+def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=PROGRAM, description="Answer a node's messages out of reach of the app that is sent to it."
-    )
-    parser.add_argument("--socket", type=Path, required=True, metavar="PATH", help="where it listens")
-    parser.add_argument(
-        "--node-config",
-        required=True,
-        metavar="WORDS",
-        help="the node's settings, as flower-supernode takes them, or a .toml file",
-    )
-    return parser
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ process that Flower starts for each message, and imports torch only if the messa
 """
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from logging import ERROR, WARNING
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
@@ -259,20 +259,17 @@ def answer_stages(message: Message, context: Context) -> Message:
     if CHECK not in asked and UNMASK not in asked:
         erase_session(node_of(context), MASKED_SLOT)
     for stage in asked:
-        answers[stage] = _answer(stage, content, context)
+        try:
+            check_settings(context.node_config)
+            check_overrides(context.node_config, context.run_config)
+            data = answer_stage(stage, partial(stage_request, content, stage), node_of(context))
+            if len(data) > LARGE_BYTES:
+                answers[stage] = ArrayRecord({DATA: Array("uint8", (len(data),), "bytes", data)})
+            else:
+                answers[stage] = ConfigRecord({DATA: data})
+        except Exception as error:
+            answers[stage] = ConfigRecord({REFUSAL: _refused(stage, error, context, run_in(content, stage))})
     return Message(answers, reply_to=message)
-
-
-def _answer(stage: str, content: RecordDict, context: Context) -> ConfigRecord | ArrayRecord:
-    try:
-        check_settings(context.node_config)
-        check_overrides(context.node_config, context.run_config)
-        data = answer_stage(stage, lambda: stage_request(content, stage), node_of(context))
-        if len(data) > LARGE_BYTES:
-            return ArrayRecord({DATA: Array("uint8", (len(data),), "bytes", data)})
-        return ConfigRecord({DATA: data})
-    except Exception as error:
-        return ConfigRecord({REFUSAL: _refused(stage, error, context, run_in(content, stage))})
 
 
 for _stage in STAGES:

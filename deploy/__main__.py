@@ -42,11 +42,56 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The status 2 is that of bad input.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    options = _parser().parse_args(words)
-    return exit_status(lambda: _write(options, words))
+    parser = argparse.ArgumentParser(
+        prog="python -m deploy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_federation(parser)
+    add_layers(parser)
+    parser.add_argument(
+        "--trusted-edges",
+        type=whole_number,
+        default=0,
+        metavar="E",
+        help="nodes of the first E edges trust theirs",
+    )
+    parser.add_argument(
+        "--into",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="where the files of cloud and edges are written if no --host is named (default: here)",
+    )
+    parser.add_argument("--party", help="print the services of this party only: server or node-<i>")
+    parser.add_argument(
+        "--epsilon",
+        type=budget,
+        help="this node's budget, written into its file; else a variable says it",
+    )
+    parser.add_argument(
+        "--data",
+        type=absolute,
+        metavar="DIR",
+        help="the folder of this node's data on its host, written into its file; else a variable says it",
+    )
+    parser.add_argument(
+        "--superlink",
+        type=host,
+        metavar="HOST",
+        help="host name of the server's gate, for the nodes, and of the cloud's for an edge client",
+    )
+    parser.add_argument("--port", type=port, default=SUPERLINK_PORT, help="port of the gate")
+    parser.add_argument(
+        "--helm", action="store_true", help="print a party's values for the chart deploy/helm"
+    )
+    parser.add_argument(
+        "--production", action="store_true", help="take Flower's images by the digests that variables say"
+    )
+    parser.add_argument("--cuda", action="store_true", help="run the app on NVIDIA GPUs")
+    options = parser.parse_args(words)
+    return exit_status(lambda: _print_or_write(options, words))
 
 
-def _write(options: argparse.Namespace, words: Sequence[str]) -> None:
+def _print_or_write(options: argparse.Namespace, words: Sequence[str]) -> None:
     if options.edges is None or options.host is not None:
         print(text_of(options, words), end="")
         return
@@ -105,55 +150,6 @@ def _place(options: argparse.Namespace, superlink: str) -> Containers:
     return Containers(
         options.superlink or superlink, options.port, alone=alone, epsilon=options.epsilon, data=options.data
     )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m deploy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_federation(parser)
-    add_layers(parser)
-    parser.add_argument(
-        "--trusted-edges",
-        type=whole_number,
-        default=0,
-        metavar="E",
-        help="nodes of the first E edges trust theirs",
-    )
-    parser.add_argument(
-        "--into",
-        type=Path,
-        default=Path(),
-        metavar="DIR",
-        help="where the files of cloud and edges are written if no --host is named (default: here)",
-    )
-    parser.add_argument("--party", help="print the services of this party only: server or node-<i>")
-    parser.add_argument(
-        "--epsilon",
-        type=budget,
-        help="this node's budget, written into its file; else a variable says it",
-    )
-    parser.add_argument(
-        "--data",
-        type=absolute,
-        metavar="DIR",
-        help="the folder of this node's data on its host, written into its file; else a variable says it",
-    )
-    parser.add_argument(
-        "--superlink",
-        type=host,
-        metavar="HOST",
-        help="host name of the server's gate, for the nodes, and of the cloud's for an edge client",
-    )
-    parser.add_argument("--port", type=port, default=SUPERLINK_PORT, help="port of the gate")
-    parser.add_argument(
-        "--helm", action="store_true", help="print a party's values for the chart deploy/helm"
-    )
-    parser.add_argument(
-        "--production", action="store_true", help="take Flower's images by the digests that variables say"
-    )
-    parser.add_argument("--cuda", action="store_true", help="run the app on NVIDIA GPUs")
-    return parser
 
 
 if __name__ == "__main__":

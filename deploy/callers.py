@@ -141,7 +141,7 @@ class Callers:
         seconds = self._patience.tls_seconds
         try:
             caller.transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: _told_of_end(answers(), ended),
+                lambda: _that_tells_its_end(answers(), ended),
                 connection,
                 ssl=tls,
                 ssl_handshake_timeout=seconds,
@@ -189,7 +189,7 @@ class Callers:
             del self._strangers[address]
 
 
-def _told_of_end(protocol: asyncio.Protocol, ended: asyncio.Future[None]) -> asyncio.Protocol:
+def _that_tells_its_end(protocol: asyncio.Protocol, ended: asyncio.Future[None]) -> asyncio.Protocol:
     """Make a connection's protocol object set the future `ended` when the connection is lost."""
     lost = protocol.connection_lost
 

@@ -86,8 +86,13 @@ class Authority:
         builder = builder.add_extension(_key_usage(digital_signature=True), critical=True)
         purposes = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
         builder = builder.add_extension(purposes, critical=False)
-        names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
-        builder = builder.add_extension(names, critical=False)
+        names: list[x509.GeneralName] = []
+        for host in hosts:
+            try:
+                names.append(x509.IPAddress(ip_address(host)))
+            except ValueError:
+                names.append(x509.DNSName(host))
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         builder = builder.add_extension(authority_key, critical=False)
         certificate = builder.sign(self.key, hashes.SHA256())
@@ -117,13 +122,6 @@ def _builder(
 
 def _name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _general_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
 
 
 def _key_usage(

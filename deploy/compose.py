@@ -103,17 +103,34 @@ def compose_file(
             f"{len(nodes)} nodes are more than the {MOST_NODES} of one host: put them on several hosts"
         )
     tree: Tree = _repeated(described(), nodes)
-    _say_jobs(tree, federation, project, party)
-    _say_gate(tree, place)
+    services = tree["services"]
+    # The commands of the init and training services.
+    words = services[INIT]["entrypoint"]
+    words[3 : words.index("--directory")] = project.words
+    words[-1:] = ("--demo-data",) if party is None else ("--party", party)
+    words = services[TRAIN]["entrypoint"]
+    words[words.index("--nodes") + 1] = str(len(federation.nodes))
+    own, at = f"secagg.mode={ACTIVE}", words.index("--") + 1
+    secagg = [word for word in words[at:] if word.startswith("secagg.") and word != own]
+    mode = (own,) if federation.secagg_mode == ACTIVE else ()
+    words[at:] = [*project.overrides, *mode, *secagg]
+
+    # The port of the SuperLink's proxy (gate).
+    gate, port = services[GATE], str(place.superlink_port)
+    words = gate["entrypoint"]
+    words[words.index("--port") + 1] = port
+    test = gate["healthcheck"]["test"]
+    gate["healthcheck"]["test"] = [word.replace(f":{SUPERLINK_PORT}/", f":{port}/") for word in test]
+
     for node in nodes:
-        _say_node(tree["services"], federation, node, place)
+        _set_node(services, federation, node, place)
     if federation.unsigned_apps:
-        without_signatures(tree["services"], [node.supernode for node in nodes])
-    for service in tree["services"].values():
-        _say_resources(service, federation, cuda=cuda)
+        without_signatures(services, [node.supernode for node in nodes])
+    for service in services.values():
+        _set_resources(service, federation, cuda=cuda)
     if party is None:
         return tree | {"name": project.name}
-    return _of_party(tree, party, nodes, place) | {"name": f"{project.name}-{party}"}
+    return _reduced_to_party(tree, party, nodes, place) | {"name": f"{project.name}-{party}"}
 
 
 def _repeated(value: Any, nodes: Sequence[Node]) -> Any:
@@ -125,7 +142,7 @@ def _repeated(value: Any, nodes: Sequence[Node]) -> Any:
     if not isinstance(value, dict | list):
         return value
     made: list[Any] = []
-    for number, group in groupby(value.items() if isinstance(value, dict) else value, key=_number_in):
+    for number, group in groupby(value.items() if isinstance(value, dict) else value, key=_node_number_in):
         first = list(group)
         if number is None:
             made += [
@@ -133,11 +150,11 @@ def _repeated(value: Any, nodes: Sequence[Node]) -> Any:
                 for item in first
             ]
         elif number == "0":
-            made += [item for node in nodes for item in _of_node(first, node)]
+            made += [item for node in nodes for item in _entries_of_node(first, node)]
     return dict(made) if isinstance(value, dict) else made
 
 
-def _number_in(item: Any) -> str | None:
+def _node_number_in(item: Any) -> str | None:
     """Return the number of the node that an entry of a Compose file names; None if it names no node."""
     if isinstance(item, dict):
         item = item.get("source", "")
@@ -146,7 +163,7 @@ def _number_in(item: Any) -> str | None:
     return found["number"] if found else None
 
 
-def _of_node(first: Sequence[Any], node: Node) -> list[Any]:
+def _entries_of_node(first: Sequence[Any], node: Node) -> list[Any]:
     """Return the Compose file's entries for node-0, rewritten for another node."""
 
     def named(found: re.Match[str]) -> str:
@@ -164,30 +181,7 @@ def _of_node(first: Sequence[Any], node: Node) -> list[Any]:
     return [tuple(item) if isinstance(pair, tuple) else item for pair, item in zip(first, own, strict=True)]
 
 
-def _say_jobs(tree: Tree, federation: Federation, project: Project, party: str | None) -> None:
-    """Set the commands of a Compose file's init and training services, for `federation` and `project`."""
-    services = tree["services"]
-    words = services[INIT]["entrypoint"]
-    words[3 : words.index("--directory")] = project.words
-    words[-1:] = ("--demo-data",) if party is None else ("--party", party)
-    words = services[TRAIN]["entrypoint"]
-    words[words.index("--nodes") + 1] = str(len(federation.nodes))
-    own, at = f"secagg.mode={ACTIVE}", words.index("--") + 1
-    secagg = [word for word in words[at:] if word.startswith("secagg.") and word != own]
-    mode = (own,) if federation.secagg_mode == ACTIVE else ()
-    words[at:] = [*project.overrides, *mode, *secagg]
-
-
-def _say_gate(tree: Tree, place: Containers) -> None:
-    """Set the port of the SuperLink's proxy (gate) in the Compose file."""
-    gate, port = tree["services"][GATE], str(place.superlink_port)
-    words = gate["entrypoint"]
-    words[words.index("--port") + 1] = port
-    test = gate["healthcheck"]["test"]
-    gate["healthcheck"]["test"] = [word.replace(f":{SUPERLINK_PORT}/", f":{port}/") for word in test]
-
-
-def _say_node(services: Tree, federation: Federation, node: Node, place: Containers) -> None:
+def _set_node(services: Tree, federation: Federation, node: Node, place: Containers) -> None:
     """Set the operator's settings and the address of the SuperLink's proxy (gate) in a node's services."""
     supernode, guard = services[node.supernode], services[node.guard]
     at = supernode["command"].index("--superlink") + 1
@@ -212,7 +206,7 @@ def _required(node: Node, setting: str) -> str:
     return f"${{{name}:?set {name} or make this file with --{setting.lower()}}}"
 
 
-def _say_resources(service: Tree, federation: Federation, *, cuda: bool) -> None:
+def _set_resources(service: Tree, federation: Federation, *, cuda: bool) -> None:
     """Set a service's memory limit from the size of its models, and whether it may use the host's GPUs."""
     resources = service["deploy"]["resources"]
     memory = service.pop("x-memory", None)
@@ -227,7 +221,7 @@ def _say_resources(service: Tree, federation: Federation, *, cuda: bool) -> None
             resources["reservations"] = GPUS
 
 
-def _of_party(tree: Tree, party: str, nodes: Sequence[Node], place: Containers) -> Tree:
+def _reduced_to_party(tree: Tree, party: str, nodes: Sequence[Node], place: Containers) -> Tree:
     """Keep only one party's services in a Compose file, and connect them with the other parties' hosts."""
     server = party == SERVER
     outside = {f"{node.supernode}-{GATE}" for node in nodes}
@@ -237,7 +231,9 @@ def _of_party(tree: Tree, party: str, nodes: Sequence[Node], place: Containers) 
             service["volumes"] = [
                 each for each in service["volumes"] if f"/{SERVER_SUPEREXEC}/" not in each["source"]
             ]
-        if name in (INIT, AUDIT) or (service["volumes"] and (server or _is_of(name, service, nodes))):
+        # The metrics are those of the nodes' privacy ledgers.
+        of_nodes = METRICS in service.get("profiles", ()) or any(name in node.services for node in nodes)
+        if name in (INIT, AUDIT) or (service["volumes"] and (server or of_nodes)):
             kept[name] = service
     for service in kept.values():
         if "depends_on" in service:
@@ -261,11 +257,6 @@ def _of_party(tree: Tree, party: str, nodes: Sequence[Node], place: Containers) 
             if name in used
         },
     }
-
-
-def _is_of(name: str, service: Tree, nodes: Sequence[Node]) -> bool:
-    """Whether a service belongs to one of these nodes, or shows metrics of the nodes' privacy ledgers."""
-    return METRICS in service.get("profiles", ()) or any(name in node.services for node in nodes)
 
 
 def host_file(
@@ -302,12 +293,8 @@ def host_file(
     if party not in (None, SERVER):
         return compose_file(layers.edges[host], party=party, place=place, cuda=cuda, project=described_as)
     tree = compose_file(layers.edges[host], party=party, cuda=cuda, project=described_as)
-    _add_edge_client(tree, layers, layers.edge_client(host), place, cuda=cuda)
-    return tree
-
-
-def _add_edge_client(tree: Tree, layers: Layers, node: Node, place: Containers, *, cuda: bool) -> None:
-    """Add the services of an edge server's client, and the folder that client and ServerApp share."""
+    # The services of the edge server's client, and the folder that client and ServerApp share.
+    node = layers.edge_client(host)
     above = compose_file(layers.cloud, party=node.name, place=place, cuda=cuda)
     root = f"{ROOT}/{CLOUD}"
     for name, service in above["services"].items():
@@ -316,3 +303,4 @@ def _add_edge_client(tree: Tree, layers: Layers, node: Node, place: Containers, 
     tree["networks"] |= {name: each for name, each in above["networks"].items() if name != METRICS}
     folder = f"{root}/{node.superexec}/{MAILBOX}"
     tree["services"][SERVER_SUPEREXEC]["volumes"].append(bind(folder, f"/{MAILBOX}", writable=True))
+    return tree

@@ -130,28 +130,6 @@ def confined(command: Sequence[str], **allowed: Iterable[object]) -> tuple[str, 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Confine this process and replace it by the given program; return 2 if the program cannot start."""
-    return exit_status(lambda: _start(_parser().parse_args(arguments)))
-
-
-def _start(options: argparse.Namespace) -> None:
-    if reason := lacking():
-        if options.require:
-            raise InputError(f"--require: {reason}: use another kernel, or leave --require out")
-        print(f"deploy: {reason}", file=sys.stderr)
-    if landlock_version():
-        confine(options.read, options.write, options.connect, options.bind)
-    program, *others = options.command
-    named = {*VARIABLES, *options.variable}
-    environment = {name: value for name, value in os.environ.items() if name in named}
-    try:
-        os.execvpe(program, [program, *others], environment)  # noqa: S606 - what it is asked for
-    except OSError as error:
-        raise InputError(
-            f"{program} cannot be started: {error.strerror}; name a program, and --read its folder"
-        ) from None
-
-
-def _parser() -> argparse.ArgumentParser:
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         prog="python -m deploy.confine", description=__doc__, formatter_class=layout, allow_abbrev=False
@@ -168,7 +146,25 @@ def _parser() -> argparse.ArgumentParser:
         )
     parser.add_argument("--require", action="store_true", help="refuse where this kernel has no such wall")
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="what is confined, after --")
-    return parser
+    return exit_status(lambda: _start_confined(parser.parse_args(arguments)))
+
+
+def _start_confined(options: argparse.Namespace) -> None:
+    if reason := lacking():
+        if options.require:
+            raise InputError(f"--require: {reason}: use another kernel, or leave --require out")
+        print(f"deploy: {reason}", file=sys.stderr)
+    if landlock_version():
+        confine(options.read, options.write, options.connect, options.bind)
+    program, *others = options.command
+    named = {*VARIABLES, *options.variable}
+    environment = {name: value for name, value in os.environ.items() if name in named}
+    try:
+        os.execvpe(program, [program, *others], environment)  # noqa: S606 - what it is asked for
+    except OSError as error:
+        raise InputError(
+            f"{program} cannot be started: {error.strerror}; name a program, and --read its folder"
+        ) from None
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ class Way:
                 f"the name of {first} cannot be resolved ({unknown.strerror}): check {named} and the site's "
                 "DNS"
             )
-        numbers = [number for each in causes if (number := _number_of(each))]
+        numbers = [each.errno for each in causes if isinstance(each, OSError) and each.errno]
         reason = os.strerror(numbers[0]) if numbers else "no answer in time"
         remedy = (
             f"see that it runs, and {self.proxy_file}"
@@ -286,10 +286,6 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _number_of(error: BaseException) -> int | None:
-    return error.errno if isinstance(error, OSError) else None
 
 
 def _status_of_proxy(error: Exception) -> int | None:

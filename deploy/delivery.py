@@ -51,33 +51,27 @@ def until_confirmed(get: Callable[..., list[Message]]) -> Callable[..., list[Mes
 
     def get_message_ins(self: Any, node_id: int, limit: int | None, **others: Any) -> list[Message]:
         found = get(self, node_id, limit, **others)
-        if found or node_id == SUPERLINK_NODE_ID or not _taken_back(self, node_id):
+        if found or node_id == SUPERLINK_NODE_ID:
             return found
-        return get(self, node_id, limit, **others)
+        # Lost is what was sent, and the node has neither answered nor confirmed.
+        unanswered = (
+            select(MessageIns.message_id)
+            .outerjoin(MessageRes, MessageRes.reply_to_message_id == MessageIns.message_id)
+            .where(
+                MessageIns.dst_node_id == uint64_to_int64(node_id),
+                MessageIns.delivered_at != "",
+                MessageRes.message_id.is_(None),
+            )
+        )
+        with self.session() as session:
+            # With its confirmation the content of a message is deleted.
+            lost = [each for each in session.scalars(unanswered) if self.object_store.get(each) is not None]
+            if lost:
+                unsent = update(MessageIns).where(MessageIns.message_id.in_(lost)).values(delivered_at="")
+                session.execute(unsent)
+        return get(self, node_id, limit, **others) if lost else found
 
     return get_message_ins
-
-
-def _taken_back(state: Any, node_id: int) -> bool:
-    """Mark a node's messages that were lost, so that they are sent again; return whether there are any.
-
-    A message is lost if it was sent, and the node has neither answered nor confirmed it.
-    """
-    unanswered = (
-        select(MessageIns.message_id)
-        .outerjoin(MessageRes, MessageRes.reply_to_message_id == MessageIns.message_id)
-        .where(
-            MessageIns.dst_node_id == uint64_to_int64(node_id),
-            MessageIns.delivered_at != "",
-            MessageRes.message_id.is_(None),
-        )
-    )
-    with state.session() as session:
-        # With its confirmation the content of a message is deleted.
-        lost = [each for each in session.scalars(unanswered) if state.object_store.get(each) is not None]
-        if lost:
-            session.execute(update(MessageIns).where(MessageIns.message_id.in_(lost)).values(delivered_at=""))
-    return bool(lost)
 
 
 def repeatable(store: Callable[..., bool]) -> Callable[..., bool]:

@@ -43,13 +43,11 @@ def _text(file: Path) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise TopologyError(f"{file} cannot be read: {reason}; restore it from the checkout") from None
-    services = {name: _spelt_out(service) for name, service in read["services"].items()}
+    services = {}
+    for name, service in read["services"].items():
+        lists = {key: words(service[key]) for key in ("entrypoint", "command") if key in service}
+        services[name] = service | lists | {"volumes": [volume(each) for each in service["volumes"]]}
     return json.dumps({"name": read["name"], "services": services, "networks": read["networks"]})
-
-
-def _spelt_out(service: Tree) -> Tree:
-    lists = {key: words(service[key]) for key in ("entrypoint", "command") if key in service}
-    return service | lists | {"volumes": [volume(each) for each in service["volumes"]]}
 
 
 def words(command: str | list[str]) -> list[str]:

@@ -29,7 +29,17 @@ def provide(options: argparse.Namespace) -> str:
     """Make missing credentials for the chosen parties (default: all); return a message for the operator."""
     if (options.edges is None) != (options.host is None):
         raise TopologyError("--edges and --host go together: name both, as in --edges 3 --host edge-1")
-    federation, edge_client = _operated(options)
+    edge_client: list[Service] = []
+    if options.edges is None:
+        federation = federation_of(options)
+    else:
+        layers = layers_of(options)
+        if options.host == CLOUD:
+            federation = layers.cloud
+        else:
+            client_name = layers.edge_client(options.host).name
+            edge_client = services_of(services(layers.cloud), [client_name])
+            federation = layers.edges[options.host]
     # The edge client is operated by who operates the edge's server.
     parties = [*options.party, *(service.party for service in edge_client if SERVER in options.party)]
     mine = services_of([*services(federation), *edge_client], parties)
@@ -71,7 +81,11 @@ def provide_demo_data(root: Path, federation: Federation) -> None:
         root: holds one directory a service, see `deploy.credentials`.
         federation: its nodes share the data set, as in a simulation of as many clients.
     """
-    missing = [node for node in federation.nodes if _is_empty(root / node.superexec / DATA)]
+    missing = [
+        node
+        for node in federation.nodes
+        if (folder := root / node.superexec / DATA).is_dir() and not any(folder.iterdir())
+    ]
     if not missing:
         return
     task = task_of(load(["dataset=digits", f"dataset.num_clients={len(federation.nodes)}"]))
@@ -79,22 +93,6 @@ def provide_demo_data(root: Path, federation: Federation) -> None:
         examples = task.client_data(node.client_id)
         folder = root / node.superexec / DATA
         np.savez(folder / EXAMPLES_FILE, x_train=examples.x, y_train=examples.y)
-
-
-def _is_empty(folder: Path) -> bool:
-    return folder.is_dir() and not any(folder.iterdir())
-
-
-def _operated(options: argparse.Namespace) -> tuple[Federation, list[Service]]:
-    """Return this host's federation, and the services of an edge server's client if one runs here."""
-    if options.edges is None:
-        return federation_of(options), []
-    layers = layers_of(options)
-    if options.host == CLOUD:
-        return layers.cloud, []
-    above = layers.edge_client(options.host).name
-    edge_client = services_of(services(layers.cloud), [above])
-    return layers.edges[options.host], edge_client
 
 
 def parser() -> argparse.ArgumentParser:

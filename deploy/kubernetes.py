@@ -36,7 +36,7 @@ def values_of(tree: Tree, variables: Mapping[str, str]) -> Tree:
     programs = {
         name: each for name, each in tree["services"].items() if METRICS not in each.get("profiles", ())
     }
-    made = {name: _program(each, variables) for name, each in programs.items() if name != INIT}
+    made = {name: _program_of(each, variables) for name, each in programs.items() if name != INIT}
     images = {_image_name(each["image"]): each["image"] for each in made.values()}
     for each in made.values():
         each["image"] = _image_name(each["image"])
@@ -56,7 +56,7 @@ def _image_name(image: str) -> str:
     return re.split("[:@]", image.rpartition("/")[2])[0]
 
 
-def _program(service: Tree, variables: Mapping[str, str]) -> Tree:
+def _program_of(service: Tree, variables: Mapping[str, str]) -> Tree:
     """Convert one Compose service to an entry of the Helm chart's values."""
     command = [said(word, variables) for word in [*service["entrypoint"], *service.get("command", [])]]
     limits = service["deploy"]["resources"]["limits"]

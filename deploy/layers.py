@@ -98,7 +98,18 @@ class LoopbackLayers:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the ``deploy.layers`` command; return 0 if done, 2 for bad input or failure, 130 if interrupted."""
-    options = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="python -m deploy.layers", description=__doc__)
+    parser.add_argument(
+        "--edges", type=whole_number, default=MINIMUM_EDGES, help="edges (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--nodes", type=whole_number, default=6, help="nodes of all edges (default: %(default)s)"
+    )
+    add_wall(parser)
+    add_unsigned(parser)
+    parser.add_argument("--directory", metavar="DIR", help="where the runs' files are kept")
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="for instance run.num_rounds=1")
+    options = parser.parse_args(arguments)
     return exit_status(lambda: train(options, make_console()))
 
 
@@ -137,21 +148,6 @@ def train(options: argparse.Namespace, console: Console) -> None:
             raise AuditError(
                 f"the privacy statement of {kept / name} does not hold: see the audit's lines above"
             )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m deploy.layers", description=__doc__)
-    parser.add_argument(
-        "--edges", type=whole_number, default=MINIMUM_EDGES, help="edges (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--nodes", type=whole_number, default=6, help="nodes of all edges (default: %(default)s)"
-    )
-    add_wall(parser)
-    add_unsigned(parser)
-    parser.add_argument("--directory", metavar="DIR", help="where the runs' files are kept")
-    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="for instance run.num_rounds=1")
-    return parser
 
 
 if __name__ == "__main__":

@@ -32,7 +32,12 @@ from gdpfed.runs.round_log import read_rounds
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the ``deploy.local`` command; return 0 if done, 2 for bad input or failure, 130 if interrupted."""
-    options = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="python -m deploy.local", description=__doc__)
+    add_federation(parser)
+    add_wall(parser)
+    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder with each node's own examples")
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="for instance run.num_rounds=3")
+    options = parser.parse_args(arguments)
     return exit_status(lambda: train(options, make_console()))
 
 
@@ -167,15 +172,6 @@ def add_wall(parser: argparse.ArgumentParser) -> None:
     """Add ``--require-wall``: do not start unless programs can be confined to their own files."""
     what = "start nothing where this kernel cannot keep an app from the files of others"
     parser.add_argument("--require-wall", action="store_true", help=what)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m deploy.local", description=__doc__)
-    add_federation(parser)
-    add_wall(parser)
-    parser.add_argument("--data", type=Path, metavar="DIR", help="a folder with each node's own examples")
-    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="for instance run.num_rounds=3")
-    return parser
 
 
 if __name__ == "__main__":

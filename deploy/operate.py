@@ -50,9 +50,16 @@ def _execute(options: argparse.Namespace) -> None:
     os.environ["no_proxy"] = "*"
     match options.command:
         case "register":
-            _register(superlink, options.public)
+            fresh, gone = superlink.register(options.public)
+            print(f"registered: {', '.join(fresh) or 'no new node'}")
+            if gone:
+                print(f"unregistered, and never again under the same key: {', '.join(gone)}")
         case "nodes":
-            _nodes(superlink, options.unregister)
+            if options.unregister is not None:
+                node = superlink.unregister(options.unregister)
+                print(f"unregistered: {node.name} ({node.node_id})")
+            for node in superlink.nodes():
+                print(f"{node.name:10} {node.node_id:20} {node.status}")
         case "wait":
             superlink.wait(options.nodes)
         case "train":
@@ -79,21 +86,6 @@ def _train(superlink: SuperLinkClient, options: argparse.Namespace, words: Seque
     store_app(options.database, bundle, signed, key)
     run_id = superlink.start_stored(signed.statement.app, signed.statement.bundle, run_config)
     superlink.follow(["flwr", "log", run_id, CONNECTION, "--stream"], name, run_id)
-
-
-def _register(superlink: SuperLinkClient, public: Path) -> None:
-    fresh, gone = superlink.register(public)
-    print(f"registered: {', '.join(fresh) or 'no new node'}")
-    if gone:
-        print(f"unregistered, and never again under the same key: {', '.join(gone)}")
-
-
-def _nodes(superlink: SuperLinkClient, unregistered: str | None) -> None:
-    if unregistered is not None:
-        node = superlink.unregister(unregistered)
-        print(f"unregistered: {node.name} ({node.node_id})")
-    for node in superlink.nodes():
-        print(f"{node.name:10} {node.node_id:20} {node.status}")
 
 
 def federation_overrides(federation: Federation) -> tuple[str, ...]:

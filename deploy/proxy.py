@@ -10,7 +10,7 @@ import re
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from deploy.certificates import CredentialsError
 from gdpfed.files import read_regular
@@ -50,7 +50,14 @@ def proxy_of(text: str, where: str) -> Proxy | None:
         raise CredentialsError(f"{where} has {len(lines)} lines: write one, {FORM}")
     try:
         url = urlsplit(lines[0])
-        host, port, words = url.hostname or "", url.port, _words(url)
+        host, port = url.hostname or "", url.port
+        # User name and password, in which every character that has a meaning in a URL is escaped.
+        words, at, _ = url.netloc.rpartition("@")
+        user, _, password = words.partition(":")
+        if not (_WORDS.fullmatch(user) and _WORDS.fullmatch(password)) or (at and not user):
+            raise ValueError
+        for word in (user, password):
+            unquote(word, errors="strict")
     except ValueError:
         raise CredentialsError(f"{where} holds no address of a proxy: write {FORM}; {ESCAPES}") from None
     if url.scheme != "http":
@@ -65,18 +72,7 @@ def proxy_of(text: str, where: str) -> Proxy | None:
     if port is None:
         raise CredentialsError(f"{where} names a proxy without its port: write {FORM}")
     address = f"{bracketed}:{port}"
-    return Proxy(address, f"http://{words}{address}", bool(words))
-
-
-def _words(url: SplitResult) -> str:
-    """Return user name and password of a proxy's URL; raise ValueError if a character is not escaped."""
-    words, at, _ = url.netloc.rpartition("@")
-    user, _, password = words.partition(":")
-    if not (_WORDS.fullmatch(user) and _WORDS.fullmatch(password)) or (at and not user):
-        raise ValueError
-    for word in (user, password):
-        unquote(word, errors="strict")
-    return f"{words}{at}"
+    return Proxy(address, f"http://{words}{at}{address}", bool(at))
 
 
 def read_proxy(file: Path) -> Proxy | None:

@@ -53,13 +53,13 @@ def services(federation: Federation, place: Placement | None = None) -> tuple[Se
     # What a SuperNode is told is read by the app that it starts, with the files of that one.
     told = {node.superexec: running[node.supernode]["command"][-1] for node in federation.nodes}
     made = {
-        name: _service(name, each, parties.get(name, SERVER), told.get(name, ""), running)
+        name: _service_of(name, each, parties.get(name, SERVER), told.get(name, ""), running)
         for name, each in running.items()
     }
     if place is None:
         return tuple(made.values())
     readers = {node.supernode: made[node.superexec] for node in federation.nodes}
-    return tuple(_placed(each, place, readers.get(each.name, each)) for each in made.values())
+    return tuple(_on_its_host(each, place, readers.get(each.name, each)) for each in made.values())
 
 
 def services_of(every: Sequence[Service], parties: Sequence[str]) -> list[Service]:
@@ -74,7 +74,7 @@ def services_of(every: Sequence[Service], parties: Sequence[str]) -> list[Servic
     return [service for service in every if service.party in (parties or known)]
 
 
-def _service(name: str, service: Tree, party: str, told: str, running: Iterable[str]) -> Service:
+def _service_of(name: str, service: Tree, party: str, told: str, running: Iterable[str]) -> Service:
     words = [*service["entrypoint"], *service.get("command", [])]
     # A SuperNode is started again by a shell, in a container alone; so its probe asks first whether it was.
     if words[0] == "sh":
@@ -86,6 +86,14 @@ def _service(name: str, service: Tree, party: str, told: str, running: Iterable[
     named = _CREDENTIAL.findall(" ".join([*own, *probe, told]))
     if name == SERVER_SUPEREXEC:
         named += [ROSTER_FILE, CONSORTIUM_FILE]
+    # A folder's path on the host is <service>/<name>.
+    folders = []
+    for volume in service["volumes"]:
+        if volume["target"] != CREDENTIALS:
+            path = PurePosixPath(said(volume["source"], {}))
+            of = path.parent.name
+            writable = not volume.get("read_only", False)
+            folders.append(Folder(path.name, writable, None if of == name else of))
     limits = service["deploy"]["resources"]["limits"]
     return Service(
         name=name,
@@ -93,7 +101,7 @@ def _service(name: str, service: Tree, party: str, told: str, running: Iterable[
         command=tuple(words),
         credentials=tuple(dict.fromkeys(named)),
         probe=tuple(probe),
-        folders=tuple(_folder(name, each) for each in service["volumes"] if each["target"] != CREDENTIALS),
+        folders=tuple(folders),
         needs=tuple(each for each in service["depends_on"] if each in running),
         runs_app=name.endswith("-superexec"),
         offline=offline,
@@ -102,20 +110,19 @@ def _service(name: str, service: Tree, party: str, told: str, running: Iterable[
     )
 
 
-def _folder(name: str, volume: Tree) -> Folder:
-    """Convert a Compose volume, whose host path is ``<service>/<name>``, to a service's `Folder`."""
-    path = PurePosixPath(said(volume["source"], {}))
-    of = path.parent.name
-    return Folder(path.name, not volume.get("read_only", False), None if of == name else of)
-
-
-def _placed(service: Service, place: Placement, reader: Service) -> Service:
+def _on_its_host(service: Service, place: Placement, reader: Service) -> Service:
     """Return a service with its container's paths and addresses replaced by those on the host where it runs.
 
     `reader`: who reads its settings: what a SuperNode is told is for the app that it starts.
     """
     there = {f"{CREDENTIALS}/{file}": place.credential(service.name, file) for file in service.credentials}
-    there |= _folders(service, place) | _addresses(service, place)
+    there |= _folders(service, place) | {EVERYWHERE: place.listens_on(service.name)}
+    for name, number in _ADDRESS.findall(" ".join([*service.command, *service.probe])):
+        if name in service.needs:
+            there[f"{name}:{number}"] = f"{place.host(name)}:{place.port(name)}"
+        elif name in (LOCAL, LOOPBACK):
+            port = str(place.port(service.name))
+            there |= {f"{name}:{number}": f"{name}:{port}", number: port}
     told = {f"{CREDENTIALS}/{file}": place.credential(reader.name, file) for file in reader.credentials}
     told |= _folders(reader, place)
     words = [said(word, place.variables) for word in service.command]
@@ -130,18 +137,6 @@ def _placed(service: Service, place: Placement, reader: Service) -> Service:
 def _folders(service: Service, place: Placement) -> dict[str, str]:
     """Map each of a service's folders from its path in a container to its path where the service runs."""
     return {f"/{each.name}": place.folder(each.of or service.name, each.name) for each in service.folders}
-
-
-def _addresses(service: Service, place: Placement) -> dict[str, str]:
-    """Map the addresses (host:port) in a service's container to the addresses where the service runs."""
-    found = {EVERYWHERE: place.listens_on(service.name)}
-    for name, number in _ADDRESS.findall(" ".join([*service.command, *service.probe])):
-        if name in service.needs:
-            found[f"{name}:{number}"] = f"{place.host(name)}:{place.port(name)}"
-        elif name in (LOCAL, LOOPBACK):
-            port = str(place.port(service.name))
-            found |= {f"{name}:{number}": f"{name}:{port}", number: port}
-    return found
 
 
 def _replaced(words: Sequence[str], by: Mapping[str, str]) -> tuple[str, ...]:

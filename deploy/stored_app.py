@@ -60,9 +60,10 @@ def store_app(database: Path, bundle: bytes, signed: SignedApp, consortium_key: 
             app.added_by, app.updated_at = NOOP_FLWR_AID, now()
             session.add(app)
     except (SQLAlchemyError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
         raise SuperLinkError(
-            f"--database {database} cannot store an app of Flower {package_version} ({_first_line(error)}): "
-            "run the SuperLink and this command with the Flower version of uv.lock"
+            f"--database {database} cannot store an app of Flower {package_version} ({reason}): run the "
+            "SuperLink and this command with the Flower version of uv.lock"
         ) from None
     finally:
         engine.dispose()
@@ -90,7 +91,3 @@ def provide_signature(store: Store) -> None:
         if signed.roster_number == number:
             return
     store.publish(APP_SIGNATURE, sign_app(bundle, consortium, number).to_json())
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

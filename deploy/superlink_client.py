@@ -139,7 +139,12 @@ class SuperLinkClient:
         Raises SuperLinkError: there are fewer after the timeout, or the SuperLink does not answer.
         """
         deadline = time.monotonic() + timeout_seconds
-        while (online := len(nodes := self.nodes()) - len(away := _names_away(nodes))) < num_nodes:
+        while True:
+            nodes = self.nodes()
+            away = [node.name or str(node.node_id) for node in nodes if node.status != ONLINE]
+            online = len(nodes) - len(away)
+            if online >= num_nodes:
+                return
             if time.monotonic() > deadline:
                 raise SuperLinkError(
                     f"{online} of {num_nodes} nodes are online after {timeout_seconds:g} s; "
@@ -275,8 +280,3 @@ def _registered(nodes: Iterable[RegisteredNode]) -> list[RegisteredNode]:
     """Return the nodes that were not unregistered, sorted by name; node-10 comes after node-9."""
     left = [node for node in nodes if node.status != UNREGISTERED]
     return sorted(left, key=lambda node: (len(node.name), node.name, node.node_id))
-
-
-def _names_away(nodes: Iterable[RegisteredNode]) -> list[str]:
-    """Return the names of the nodes that are not online."""
-    return [node.name or str(node.node_id) for node in nodes if node.status != ONLINE]

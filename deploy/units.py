@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from deploy.federation import Federation, TopologyError
+from deploy.federation import TopologyError
 from deploy.operate import federation_overrides
 from deploy.options import absolute, add_federation, budget, exit_status, federation_of, host, port
 from deploy.run_words import secagg_words, signed_words
@@ -117,8 +117,33 @@ def user_of(name: str) -> str:
 def unit(service: Service, place: Units, checkout: Path, data: str | None) -> str:
     """Return a service's systemd unit, by which the service sees only its own credentials and folders."""
     program, *arguments = service.command
-    programs, folders = checkout / PROGRAMS, _folders(service, place, data)
-    named = ":".join([*(path for _, path in folders), *_server_files(service, place)])
+    programs = checkout / PROGRAMS
+    # For each folder the systemd directive, writable or read-only, and the path.
+    folders = []
+    for folder in service.folders:
+        kind = WRITABLE if folder.writable else "BindReadOnlyPaths"
+        path = place.folder(folder.of or service.name, folder.name)
+        source = data if data is not None and folder.name == DATA else path
+        folders.append((kind, path if source == path else f"{source}:{path}"))
+    has_data = any(folder.name == DATA for folder in service.folders)
+    of_server = (place.credential(service.name, name) for name in (ROSTER_FILE, CONSORTIUM_FILE))
+    named = ":".join([*(path for _, path in folders), *of_server])
+    # What root runs before the program starts.
+    # The app of the same party reaches the guard's socket by the group.
+    before = [
+        f"ExecStartPre=+/bin/chmod 750 {place.folder(service.name, folder.name)}"
+        for folder in service.folders
+        if folder.name == GUARD and folder.writable
+    ]
+    # As root and before it is confined: a folder may be new, or come out of a backup. Where it is the
+    # service's already, root leaves it alone: what lies in it is as the service wants it, links included.
+    user, group = user_of(service.name), user_of(service.party)
+    given = f"-exec /bin/chown --recursive {user}:{group} {{}} +"
+    before += [
+        f"ExecStartPre=+/usr/bin/find {path} -maxdepth 0 ! -user {user} {given}"
+        for kind, path in folders
+        if kind == WRITABLE
+    ]
     environment = flower_environment() | {
         "FLWR_HOME": f"{CACHE}/{user_of(service.name)}",
         "HOME": f"{CACHE}/{user_of(service.name)}",
@@ -138,14 +163,14 @@ def unit(service: Service, place: Units, checkout: Path, data: str | None) -> st
         f"Group={user_of(service.party)}",
         f"WorkingDirectory={checkout}",
         f"ExecStart={programs / program} {' '.join(map(_quoted, arguments))}",
-        *_prepared(service, place, folders),
+        *before,
         # One that is refused ends, and is started again until it is accepted.
         "Restart=always",
         "RestartSec=5",
         *(f"Environment={_quoted(f'{name}={value}')}" for name, value in environment.items()),
-        *_reached(service, place, folders),
+        *_what_it_reaches(service, place, folders),
         # The party's group may read them, and the guard alone sees them.
-        *([f"InaccessiblePaths=-{data}"] if data is not None and not _has_data(service) else []),
+        *([f"InaccessiblePaths=-{data}"] if data is not None and not has_data else []),
         f"MemoryMax={service.memory}",
         f"TasksMax={service.processes}",
         *CONFINED,
@@ -156,26 +181,7 @@ def unit(service: Service, place: Units, checkout: Path, data: str | None) -> st
     return "\n".join([*lines, ""])
 
 
-def _has_data(service: Service) -> bool:
-    return any(folder.name == DATA for folder in service.folders)
-
-
-def _prepared(service: Service, place: Units, folders: Folders) -> Iterator[str]:
-    """Yield the commands that root runs on a service's folders before the service's program starts."""
-    # The app of the same party reaches the guard's socket by the group.
-    for folder in service.folders:
-        if folder.name == GUARD and folder.writable:
-            yield f"ExecStartPre=+/bin/chmod 750 {place.folder(service.name, folder.name)}"
-    # As root and before it is confined: a folder may be new, or come out of a backup. Where it is the
-    # service's already, root leaves it alone: what lies in it is as the service wants it, links included.
-    for kind, path in folders:
-        if kind == WRITABLE:
-            user, group = user_of(service.name), user_of(service.party)
-            given = f"-exec /bin/chown --recursive {user}:{group} {{}} +"
-            yield f"ExecStartPre=+/usr/bin/find {path} -maxdepth 0 ! -user {user} {given}"
-
-
-def _reached(service: Service, place: Units, folders: Folders) -> Iterator[str]:
+def _what_it_reaches(service: Service, place: Units, folders: Folders) -> Iterator[str]:
     """Yield lines of a systemd unit that say which credentials, folders and hosts a service may access."""
     for name in service.credentials:
         yield f"LoadCredential={name}:{credentials_of(place.root, service.name) / name}"
@@ -187,23 +193,6 @@ def _reached(service: Service, place: Units, folders: Folders) -> Iterator[str]:
     # What it connects to is on this machine.
     if service.runs_app:
         yield from ("IPAddressDeny=any", "IPAddressAllow=localhost")
-
-
-def _folders(service: Service, place: Units, data: str | None) -> Folders:
-    """Return for each folder of a service the systemd directive (writable or read-only) and the path."""
-    found = []
-    for folder in service.folders:
-        kind, path = (
-            WRITABLE if folder.writable else "BindReadOnlyPaths",
-            place.folder(folder.of or service.name, folder.name),
-        )
-        source = data if data is not None and folder.name == DATA else path
-        found.append((kind, path if source == path else f"{source}:{path}"))
-    return found
-
-
-def _server_files(service: Service, place: Units) -> list[str]:
-    return [place.credential(service.name, name) for name in (ROSTER_FILE, CONSORTIUM_FILE)]
 
 
 def _quoted(word: str) -> str:
@@ -269,7 +258,18 @@ def write(options: argparse.Namespace) -> str:
     files = {unit_of(each.name): unit(each, place, options.checkout, options.data) for each in mine}
     files |= {TARGET: TARGET_TEXT, f"gdpfed-{options.party}.conf": users(mine, options.directory)}
     if place.at_server:
-        files[FEDERATION_SCRIPT] = _script(federation, place, options.checkout)
+        words = (*federation_overrides(federation), *secagg_words(federation, place))
+        public = str(place.root / PUBLIC)
+        signed = signed_words(public, place.folder(SUPERLINK, STATE)) if federation.signed_apps else ()
+        files[FEDERATION_SCRIPT] = OPERATE.format(
+            public=public,
+            signed="".join(f"{word} " for word in signed),
+            nodes=len(federation.nodes),
+            runs=place.folder(SERVER_SUPEREXEC, RUNS),
+            words=" ".join(words),
+            checkout=options.checkout,
+            superlink=f"{LOOPBACK}:{place.port(SUPERLINK)}",
+        )
     try:
         options.into.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
@@ -282,28 +282,8 @@ def write(options: argparse.Namespace) -> str:
     return "\n".join(str(options.into / name) for name in files)
 
 
-def _script(federation: Federation, place: Units, checkout: Path) -> str:
-    words = (*federation_overrides(federation), *secagg_words(federation, place))
-    public = str(place.root / PUBLIC)
-    signed = signed_words(public, place.folder(SUPERLINK, STATE)) if federation.signed_apps else ()
-    return OPERATE.format(
-        public=public,
-        signed="".join(f"{word} " for word in signed),
-        nodes=len(federation.nodes),
-        runs=place.folder(SERVER_SUPEREXEC, RUNS),
-        words=" ".join(words),
-        checkout=checkout,
-        superlink=f"{LOOPBACK}:{place.port(SUPERLINK)}",
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the systemd units of a party; return the exit status: 0 done, 2 bad input."""
-    options = _parser().parse_args(arguments)
-    return exit_status(lambda: print(write(options)))
-
-
-def _parser() -> argparse.ArgumentParser:
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         prog="python -m deploy.units", description=__doc__, formatter_class=layout
@@ -330,7 +310,8 @@ def _parser() -> argparse.ArgumentParser:
             help=f"{what} (default: %(default)s)",
         )
     parser.add_argument("--into", type=Path, default=Path("units"), metavar="DIR", help="where to write them")
-    return parser
+    options = parser.parse_args(arguments)
+    return exit_status(lambda: print(write(options)))
 
 
 if __name__ == "__main__":

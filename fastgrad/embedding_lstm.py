@@ -271,7 +271,7 @@ class EmbeddingLSTMLayers:
         for layer in reading.recurrences:
             # Only the last position is asked of the last layer: the rest of its gradient stays 0.
             states, states_back = (torch.zeros(reading.length, count, layer.units) for _ in range(2))
-            forward, backward = _calls(
+            forward, backward = _calls_of_layer(
                 layer, (inputs, inputs_back), (states, states_back), parameters, gradient
             )
             self.forward += forward
@@ -285,7 +285,7 @@ class EmbeddingLSTMLayers:
         self.output, self.output_back = (each[-1].view(count, 1, 1, -1) for each in (inputs, inputs_back))
 
 
-def _calls(
+def _calls_of_layer(
     layer: LSTM,
     inputs: tuple[torch.Tensor, torch.Tensor],
     states: tuple[torch.Tensor, torch.Tensor],

@@ -41,16 +41,11 @@ def fitted(
         raise NotLoweredError(
             f"a compiled program does not pay for a model with fewer than {LEAST_PARAMETERS:,} parameters"
         )
-    _compile(lowered)
-    return lowered
-
-
-def _compile(lowered: LoweredModel) -> None:
-    """Load the compiled loops that a model needs from the cache on disk, or compile them now."""
     needed = ["fastgrad.kernels"]
     needed += ["fastgrad.embedding_lstm"] if lowered.reading is not None else []
     needed += [stage.compiled.partition(":")[0] for stage in lowered.stages]
     _load(needed)
+    return lowered
 
 
 @cache

@@ -50,7 +50,7 @@ def record_gradients(
     clipping_norm = expected[0].norm(dim=1).median()[None].clamp(min=LEAST_NORM)
     expected_sum = (expected * (clipping_norm / expected.norm(dim=2, keepdim=True)).clamp(max=1.0)).sum(dim=1)
     unit, without = TRIED_UNIT * float(clipping_norm), ""
-    for make in _forms(model, loss, x[0].shape[1:], device, alone):
+    for make in _ways_to_compute(model, loss, x[0].shape[1:], device, alone):
         try:
             form = make()
             form.model.eval()
@@ -83,7 +83,7 @@ def record_gradients(
     return plain
 
 
-def _forms(
+def _ways_to_compute(
     model: nn.Module, loss: Loss, input_shape: torch.Size, device: torch.device, alone: bool
 ) -> Iterator[Callable[[], RecordGradients]]:
     """Yield the ways to compute gradients of single records, in the order in which they are tried."""

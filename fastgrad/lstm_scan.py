@@ -221,14 +221,12 @@ def checked_scan(device: torch.device) -> Scan | None:
         for size in ((clients, records, length, 4 * units), (clients, 4 * units, units))
     )
     leaves = list(drawn)
+    results = []
     try:
-        ours, theirs = (_with_gradients(torch.func.vmap(each), leaves) for each in (scan, plain_scan))
+        for each in (scan, plain_scan):
+            states = torch.func.vmap(each)(*leaves)
+            results.append([states.detach(), *torch.autograd.grad(states.square().sum(), leaves)])
     except (RuntimeError, AttributeError):
         return None
-    close = all((one - other).abs().max() <= MOST_OFF for one, other in zip(ours, theirs, strict=True))
+    close = all((one - other).abs().max() <= MOST_OFF for one, other in zip(*results, strict=True))
     return scan if close else None
-
-
-def _with_gradients(scan: Scan, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
-    states = scan(*leaves)
-    return [states.detach(), *torch.autograd.grad(states.square().sum(), leaves)]

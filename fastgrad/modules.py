@@ -181,16 +181,13 @@ def _pooled(
     if not (plain and fits and input.device.type == "cpu") or torch.is_grad_enabled():
         return None
     for dimension in (-2, -1):
-        input = _largest(input, dimension, size[dimension], by[dimension])
+        wide, step = size[dimension], by[dimension]
+        reach = (input.shape[dimension] - wide) // step * step + 1
+        moved = input.movedim(dimension, 0)
+        # One part for each place in a window: the windows start every `step` entries.
+        parts = [moved[start : start + reach : step] for start in range(wide)]
+        input = reduce(torch.maximum, parts).movedim(0, dimension)
     return input
-
-
-def _largest(values: torch.Tensor, dimension: int, wide: int, by: int) -> torch.Tensor:
-    """Return the maxima of windows along one dimension: `wide` entries each, starting every `by` entries."""
-    reach = (values.shape[dimension] - wide) // by * by + 1
-    moved = values.movedim(dimension, 0)
-    parts = [moved[start : start + reach : by] for start in range(wide)]
-    return reduce(torch.maximum, parts).movedim(0, dimension)
 
 
 class LastPosition(nn.Module):

@@ -23,7 +23,11 @@ KNOWN: frozenset[type[nn.Module]] = frozenset(
 def has_known_layers(model: nn.Module) -> bool:
     """Whether a model provably consists of known layers, so that no record affects another's result."""
     model = deepcopy(model).train()
-    if any(_is_changed(module) for module in model.modules()):
+    # A hook or a forward of its own computes something else than the module's class.
+    if any(
+        module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
+        for module in model.modules()
+    ):
         return False
     try:
         layers = [step.layer for step in steps_of(model)]
@@ -32,8 +36,3 @@ def has_known_layers(model: nn.Module) -> bool:
     return all(type(each) in KNOWN for layer in layers for each in layer.modules()) and not any(
         isinstance(layer, nn.Flatten) and layer.start_dim < 1 for layer in layers
     )
-
-
-def _is_changed(module: nn.Module) -> bool:
-    """Whether a module does not compute what its class computes: it has a hook or a forward of its own."""
-    return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in vars(module)

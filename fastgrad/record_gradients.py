@@ -251,7 +251,12 @@ class RecordGradients:
             # Large parameters saturate some models, and small ones show nothing in others.
             scale = spread if number % 2 else 1.0
             drawn = scale * torch.randn(theta.shape, generator=generator)
-            rows = self._rows_of_copies(drawn.to(theta), _like(x, generator), y, width)
+            if x.is_floating_point():
+                inputs = torch.randn(x.shape, generator=generator).to(x)
+            else:
+                least, largest = int(x.min()), int(x.max())
+                inputs = torch.randint(least, largest + 1, x.shape, generator=generator).to(x)
+            rows = self._rows_of_copies(drawn.to(theta), inputs, y, width)
             norms = torch.linalg.vector_norm(rows.double(), dim=2)
             if not torch.equal(rows, rows[:, :1].expand_as(rows)) or not bool((norms == norms[:, :1]).all()):
                 return False
@@ -314,14 +319,6 @@ def _exact_factors(norms: torch.Tensor, present: torch.Tensor, bounds: torch.Ten
     """Return float64 factors that shorten gradients to their client's bound; 0 where absent or not finite."""
     factors = (EXACT_SLACK * bounds[:, None] / norms).clamp(max=1.0)
     return factors.masked_fill(~(present & norms.isfinite()), 0.0)
-
-
-def _like(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Draw inputs of the shape and type of `x`; integers lie between the least and the largest of `x`."""
-    if x.is_floating_point():
-        return torch.randn(x.shape, generator=generator).to(x)
-    least, largest = int(x.min()), int(x.max())
-    return torch.randint(least, largest + 1, x.shape, generator=generator).to(x)
 
 
 class TapedGradients(RecordGradients):

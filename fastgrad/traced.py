@@ -45,9 +45,19 @@ def steps_of(model: nn.Module) -> Sequence[Step]:
     if all(_is_layer(layer) for layer in layers):
         return [Step(layer, (number - 1,)) for number, layer in enumerate(layers)]
     root = nn.Sequential(model)
+    tracer = fx.Tracer()
+    tracer.is_leaf_module = lambda module, name: _is_layer(module)
+    with _TRACING:
+        try:
+            nodes = list(tracer.trace(root).nodes)
+        except Exception as error:  # The model's own code runs, and raises what it likes.
+            words = " ".join(str(error).split())[:100]
+            raise NotLoweredError(
+                f"no compiled program exists for a forward pass that cannot be traced: {words}"
+            ) from None
     numbers: dict[fx.Node, int] = {}
     steps: list[Step] = []
-    for node in _traced(root):
+    for node in nodes:
         if node.op == "output":
             break
         if not node.users:
@@ -83,19 +93,6 @@ def _is_layer(module: nn.Module) -> bool:
 
 # While fx traces, it replaces what a call of any module does.
 _TRACING = Lock()
-
-
-def _traced(model: nn.Module) -> Sequence[fx.Node]:
-    tracer = fx.Tracer()
-    tracer.is_leaf_module = lambda module, name: _is_layer(module)
-    with _TRACING:
-        try:
-            return list(tracer.trace(model).nodes)
-        except Exception as error:  # The model's own code runs, and raises what it likes.
-            words = " ".join(str(error).split())[:100]
-            raise NotLoweredError(
-                f"no compiled program exists for a forward pass that cannot be traced: {words}"
-            ) from None
 
 
 def _flatten(start_dim: int = 0, end_dim: int = -1) -> nn.Module:

@@ -76,7 +76,12 @@ def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
     try:
         create_file(draft, data, mode)
         draft.replace(path)
-        _sync_directory(path.parent)
+        # A renamed file survives a crash only if the directory itself is on the disk.
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError:
         draft.unlink(missing_ok=True)
         raise
@@ -101,12 +106,3 @@ def save_output(path: Path, data: bytes) -> None:
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise RunError(f"{path} cannot be written: it is a link or no regular file; name a file of its own")
     save_whole(path, data)
-
-
-def _sync_directory(directory: Path) -> None:
-    """Write a directory itself to disk, since a renamed file survives a crash only after that."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

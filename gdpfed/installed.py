@@ -65,7 +65,7 @@ def how_to_get(module: str) -> str:
     package = _plain(_PACKAGES.get(module, module))
     always, extras = _requirements()
     groups = [*([alway] for alway in always), *extras.values()]
-    having = sorted((group for group in groups if package in map(_package, group)), key=len)
+    having = sorted((group for group in groups if package in map(_package_name_in, group)), key=len)
     return _command(having[0] if having else [package])
 
 
@@ -95,7 +95,7 @@ def _command(packages: Iterable[str]) -> str:
     return f"{program} {shlex.join(packages)}"
 
 
-def _package(requirement: str) -> str:
+def _package_name_in(requirement: str) -> str:
     """Return the package's name in a requirement such as ``torch>=2``."""
     found = _PACKAGE.match(requirement)
     return _plain(found[0]) if found else ""

@@ -19,7 +19,7 @@ def read_json(text: str | bytes) -> Any:
     """
     try:
         return json.loads(
-            text, object_pairs_hook=_without_repeats, parse_constant=_refused, parse_float=_finite
+            text, object_pairs_hook=_without_repeats, parse_constant=_refuse_constant, parse_float=_finite
         )
     except RecursionError:
         raise ValueError("the JSON is nested too deep") from None
@@ -40,5 +40,5 @@ def _finite(text: str) -> float:
     return number
 
 
-def _refused(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a number of JSON")

@@ -51,13 +51,17 @@ def sum_in_memory(
         shared = server.stage not in (Stage.ADVERTISE, Stage.SHARE)
         for number, message in server.requests().items():
             if not (shared and number in lost):
-                server.receive(number, _answer(members[number], server.stage, message, vectors[number]))
+                server.receive(
+                    number, _answer_of_member(members[number], server.stage, message, vectors[number])
+                )
         server.close_stage()
     result = server.result()
     return parameters.encoding(result.num_contributors).decode(result.total), tuple(sorted(result.survivors))
 
 
-def _answer(session: ClientSession, stage: Stage, message: bytes, vector: npt.NDArray[np.floating]) -> bytes:
+def _answer_of_member(
+    session: ClientSession, stage: Stage, message: bytes, vector: npt.NDArray[np.floating]
+) -> bytes:
     if stage is Stage.MASK:
         session.accept_shares(message)
         return session.mask(session.encoding().encode(vector))

@@ -4,7 +4,6 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from conf.load import split
-from conf.schema import Config
 from gdpfed.child_process import SIMULATION, begin_process, is_program
 from gdpfed.errors import ConfigError, LearningError, PrivacyError, RunError
 from gdpfed.installed import checkout
@@ -23,22 +22,14 @@ def main(grid: Grid, context: Context) -> None:
     try:
         overrides = split(str(context.run_config["overrides"]))
         check_paths(overrides)
-        train(grid, _config_of(overrides), str(context.run_id))
+        # A simulation's process works where somebody once started the SuperLink, in the folder of another
+        # project, say: there, paths are relative to the source tree.
+        folder = checkout() if is_program(SIMULATION) else None
+        config = load_run(overrides if folder is None else below(folder, overrides))
+        if folder is not None and config.run.directory is None and config.run.resume is None:
+            new = run_path(None, config.dataset.name, config.method.name, folder)
+            config.run.directory = str(reserved(new))
+        train(grid, config, str(context.run_id))
     except (ConfigError, PrivacyError, LearningError, RunError) as error:
         # Flower's simulation prints what leaves here with its traceback, which is noise to the user.
         raise type(error)(str(error)).with_traceback(None) from None
-
-
-def _config_of(overrides: list[str]) -> Config:
-    """Load a configuration from settings; in a simulation, paths are relative to the source tree.
-
-    Its process works where somebody once started the SuperLink, in the folder of another project, say.
-    """
-    folder = checkout() if is_program(SIMULATION) else None
-    if folder is None:
-        return load_run(overrides)
-    config = load_run(below(folder, overrides))
-    if config.run.directory is None and config.run.resume is None:
-        new = run_path(None, config.dataset.name, config.method.name, folder)
-        config.run.directory = str(reserved(new))
-    return config

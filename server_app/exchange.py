@@ -199,9 +199,15 @@ class GridTransport:
         tell_silent: Callable[[Collection[int]], None] | None = None,
     ) -> dict[int, NodeReply]:
         """Send a request to nodes; return replies by node id, without nodes that were too slow."""
-        messages = [
-            Message(_content(records), node, f"query.{question}") for node, records in contents.items()
-        ]
+        messages = []
+        for node, records in contents.items():
+            content = RecordDict()
+            for name, values in records.items():
+                if any(isinstance(value, np.ndarray) for value in values.values()):
+                    content[name] = ArrayRecord({key: Array(value) for key, value in values.items()})
+                else:
+                    content[name] = ConfigRecord(dict(values))
+            messages.append(Message(content, node, f"query.{question}"))
 
         def tell(silent: Collection[str]) -> None:
             if tell_silent is not None:
@@ -216,17 +222,6 @@ class GridTransport:
 def _id_of(message: Message) -> str:
     """Return the id that Flower gives a message when sending it."""
     return message.metadata.message_id
-
-
-def _content(records: Records) -> RecordDict:
-    """Convert a request's records to Flower's message content: a record with an array to an ArrayRecord."""
-    content = RecordDict()
-    for name, values in records.items():
-        if any(isinstance(value, np.ndarray) for value in values.values()):
-            content[name] = ArrayRecord({key: Array(value) for key, value in values.items()})
-        else:
-            content[name] = ConfigRecord(dict(values))
-    return content
 
 
 def node_reply(reply: Message) -> NodeReply:

@@ -110,7 +110,13 @@ class GridFleet(Fleet):
                 elif each.stage is Stage.ADVERTISE:
                     content.update(roster)
         answers = self.exchanger.exchange(contents)
-        answered = [_answers_to(each, answers) for each in asked]
+        answered = [
+            answered_bytes(
+                {client_id: answers[client_id] for client_id in each.requests if client_id in answers},
+                str(each.stage),
+            )
+            for each in asked
+        ]
         for each, updates in zip(asked, answered, strict=True):
             if each.stage is Stage.MASK:
                 self._received(
@@ -146,11 +152,6 @@ class GridFleet(Fleet):
         if sums:
             self._received(updates, sums[0])
         return summed_in_clear(sums, updates)
-
-
-def _answers_to(asked: StageRequests, answers: Mapping[int, RecordDict]) -> dict[int, bytes]:
-    own = {client_id: answers[client_id] for client_id in asked.requests if client_id in answers}
-    return answered_bytes(own, str(asked.stage))
 
 
 def roster_content(roster: Roster) -> RecordDict:

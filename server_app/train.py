@@ -40,7 +40,7 @@ from gdpfed.privacy.events import Unit
 from gdpfed.rounds.extensions.base import Extension
 from gdpfed.rounds.extensions.table import server_extensions_of
 from gdpfed.rounds.loop import EvaluateModel
-from gdpfed.rounds.run import RUN_OBSERVERS, OpenRun, PreparedRun, path_of
+from gdpfed.rounds.run import RUN_OBSERVERS, PreparedRun, path_of
 from gdpfed.runs.paths import require_unused
 from secagg import Roster
 from server_app.exchange import Exchanger, GridTransport
@@ -67,7 +67,7 @@ def train(
     if config.run.resume is None:
         require_unused(path_of(config))
     transport = GridTransport(grid, config.run.timeout_seconds)
-    questions = _questions(config, run_label)
+    questions = _questions_at_join(config, run_label)
     prepared, joined = _joined_and_planned(transport, config, questions, evaluate_model)
     enough = _enough(config)
     keep_groups(prepared, joined, enough)
@@ -97,7 +97,11 @@ def train(
         attendance=attendance,
         is_edge=config.run.mailbox is not None,
     )
-    with _opened(prepared, fleet, more) as run:
+    log(INFO, "the run's files are in %s", prepared.path)
+    announce = partial(log, INFO, "%s")
+    # The first of them are optional features that only runs over Flower have.
+    extensions = [*server_extensions_of(prepared, announce), *more]
+    with prepared.open(fleet, RUN_OBSERVERS.get("shown"), announce, extensions) as run:
         begin_with_terms(transport, joined, terms, history)
         for _ in run.rounds():
             pass  # its observers take every round
@@ -109,7 +113,7 @@ def train(
         return run.released
 
 
-def _questions(config: Config, run_label: str) -> Questions:
+def _questions_at_join(config: Config, run_label: str) -> Questions:
     """Return the server's questions to nodes that join a run, such as on keys, task and budgets."""
     return Questions(
         config.secagg.mode,
@@ -145,14 +149,6 @@ def _joined_and_planned(
     if config.privacy.budgets == CLIENTS:
         config = with_said_budgets(config, joined, _enough(config))
     return PreparedRun.of(config, identities, evaluate_model), joined
-
-
-def _opened(prepared: PreparedRun, fleet: GridFleet, more: Sequence[Extension]) -> OpenRun:
-    """Open the run's files; add the optional features (extensions) that only runs over Flower have."""
-    log(INFO, "the run's files are in %s", prepared.path)
-    announce = partial(log, INFO, "%s")
-    extensions = [*server_extensions_of(prepared, announce), *more]
-    return prepared.open(fleet, RUN_OBSERVERS.get("shown"), announce, extensions)
 
 
 def _refuse_simulated(config: Config) -> None:

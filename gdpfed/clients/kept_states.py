@@ -71,11 +71,11 @@ class KeptStates:
         kept = np.zeros((len(clients), self._kind.size(len(self.told))), np.float32)
         for row, client_id in zip(kept, clients, strict=True):
             if client_id in self.last:
-                row[:] = _read(state_file(self.folder, client_id, self.last[client_id]), len(row))
+                row[:] = _read_state(state_file(self.folder, client_id, self.last[client_id]), len(row))
         return kept
 
 
-def _read(path: Path, size: int) -> npt.NDArray[np.float32]:
+def _read_state(path: Path, size: int) -> npt.NDArray[np.float32]:
     """Return the numbers in a client's state file; raise RunError if it is missing or damaged."""
     try:
         kept = np.load(path, allow_pickle=False)

@@ -138,32 +138,28 @@ def checked_steps(order: TrainingOrder) -> RecordSteps:
                 f"the server asks for {order.work} on persons, and its privacy bound is for single rows: "
                 "protect rows, or use a method that clips by person, such as dp_sgd"
             )
-        _check_window(order, steps)
+        # The privacy bound assumes plain SGD without noise.
+        if steps.noise_multiplier != 0:
+            raise OrderError(
+                f"the server asks for {order.work} on records with noise_multiplier "
+                f"{steps.noise_multiplier}: its steps must be without noise, since the sum has the noise"
+            )
+        if not order.training.is_sgd:
+            raise OrderError(
+                f"the server asks for {order.work} with optimizer {order.training.optimizer} and proximal "
+                f"{order.training.proximal:g}: its privacy bound covers plain steps of sgd alone"
+            )
+        if order.training.momentum != 0:
+            raise OrderError(
+                f"the server asks for {order.work} with momentum {order.training.momentum}: by momentum a "
+                "record acts in later steps, too, which the privacy bound does not cover; use momentum 0"
+            )
     elif steps.noise_multiplier != 0 or steps.num_steps != 1:
         raise OrderError(
             f"the server asks for {order.work} with {steps.num_steps} steps on records and noise_multiplier "
             f"{steps.noise_multiplier}: it must be one step without noise, since the sum has the noise"
         )
     return steps
-
-
-def _check_window(order: TrainingOrder, steps: RecordSteps) -> None:
-    """Raise OrderError unless the local steps are plain SGD without noise, as the privacy bound assumes."""
-    if steps.noise_multiplier != 0:
-        raise OrderError(
-            f"the server asks for {order.work} on records with noise_multiplier {steps.noise_multiplier}: "
-            "its steps must be without noise, since the sum has the noise"
-        )
-    if not order.training.is_sgd:
-        raise OrderError(
-            f"the server asks for {order.work} with optimizer {order.training.optimizer} and proximal "
-            f"{order.training.proximal:g}: its privacy bound covers plain steps of sgd alone"
-        )
-    if order.training.momentum != 0:
-        raise OrderError(
-            f"the server asks for {order.work} with momentum {order.training.momentum}: by momentum a record "
-            "acts in later steps, too, which the privacy bound does not cover; use momentum 0"
-        )
 
 
 def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBounds | None) -> None:

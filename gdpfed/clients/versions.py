@@ -18,7 +18,12 @@ PACKAGES = ("flwr", "torch", "dp-accounting")
 @cache
 def versions_here() -> str:
     """Return the versions of packages and Python as text, as in "flwr 1.41.0, Python 3.11.7"."""
-    said = [f"gdpfed {project_version()}", *(f"{name} {_version(name)}" for name in PACKAGES)]
+    said = [f"gdpfed {project_version()}"]
+    for name in PACKAGES:
+        try:
+            said.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            said.append(f"{name} (not installed as a package)")
     return ", ".join([*said, f"Python {platform.python_version()}"])
 
 
@@ -52,10 +57,3 @@ def differences(said: Mapping[int, str]) -> str | None:
         return None
     parts = [f"{word} at {', '.join(map(str, clients))}" for word, clients in sorted(others.items())]
     return one_line(f"clients have other versions than the server ({versions_here()}): {'; '.join(parts)}")
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "(not installed as a package)"

@@ -59,7 +59,10 @@ def private_client(
         raise LearningError(f"app is a {type(app).__name__}: give the ClientApp that has your train function")
     if isinstance(app, PrivateClientApp):
         raise LearningError("app is what private_client has returned: wrap your ClientApp once")
-    if not _trains(app):
+    # An app whose own code selects its functions is taken to have one for train.
+    functions = getattr(app, "_registered_funcs", None)
+    plain = type(app).__call__ is ClientApp.__call__ and getattr(app, "_call", None) is None
+    if plain and functions is not None and WHOLE_UPDATE not in functions:
         raise LearningError(
             "app has no train function: give it one by @app.train(), above the line with private_client(app)"
         )
@@ -82,13 +85,6 @@ def private_client(
             "out; the app can read it anyway"
         )
     return PrivateClientApp(app, frozenset(public), frozenset(own_settings))
-
-
-def _trains(app: ClientApp) -> bool:
-    """Whether an app answers ``train``; assumed to be true if the app's own code selects its functions."""
-    functions = getattr(app, "_registered_funcs", None)
-    plain = type(app).__call__ is ClientApp.__call__ and getattr(app, "_call", None) is None
-    return not plain or functions is None or WHOLE_UPDATE in functions
 
 
 class PrivateClientApp(ClientApp):
@@ -153,7 +149,13 @@ class OwnFunction:
             arrays = self._trained(layout, theta, {**told, SERVER_ROUND: order.round_index + 1})
             return (layout.vector(arrays) - theta).astype(np.float32)
         except (Exception, SystemExit) as error:
-            said = f"{_place_of(error)} ({type(error).__name__}: {error})"
+            # In which line the user's code failed, if it was not other code.
+            frames = [
+                each for each in extract_tb(error.__traceback__) if not each.filename.startswith(OUR_FOLDER)
+            ]
+            own = [each for each in frames if "site-packages" not in each.filename] or frames
+            place = f" in {own[-1].filename}, line {own[-1].lineno}" if own else ""
+            said = f"{place} ({type(error).__name__}: {error})"
             raise LearningError(f"the app's train function failed{said}: correct it") from error
 
     def end(self, run: str) -> None:
@@ -174,13 +176,6 @@ class OwnFunction:
         if len(records) != 1:
             raise LearningError(f"its answer has {len(records)} records of arrays: give one")
         return {name: each.numpy() for name, each in records[0].items()}
-
-
-def _place_of(error: BaseException) -> str:
-    """Return in which line the user's code failed, as " in FILE, line N"; "" if other code failed."""
-    frames = [each for each in extract_tb(error.__traceback__) if not each.filename.startswith(OUR_FOLDER)]
-    own = [each for each in frames if "site-packages" not in each.filename] or frames
-    return f" in {own[-1].filename}, line {own[-1].lineno}" if own else ""
 
 
 def _asked_of(order: "TrainingOrder") -> "tuple[Layout, dict[str, Any]]":

@@ -17,7 +17,7 @@ from conf.load import given_value
 from conf.schema import CLIENTS, Config
 from gdpfed.clients.messages import one_line
 from gdpfed.errors import ConfigError, InputError, LearningError, PrivacyError, RunError
-from gdpfed.flower.arrays import DATASET, Layout, Numbers, place_start, tied
+from gdpfed.flower.arrays import DATASET, Layout, place_start, tied
 from gdpfed.learning.training.evaluate import Evaluation
 from gdpfed.methods import METHODS, methods_with
 from gdpfed.methods.base import Theta
@@ -167,7 +167,14 @@ class GDPFed(Strategy):
             settings.append(f"run.timeout_seconds={timeout}")
         check_paths(settings)
         config = load_run(settings)
-        arrays = _numbers(initial)
+        if not isinstance(initial, ArrayRecord):
+            raise LearningError(
+                f"initial_arrays is a {type(initial).__name__}: give an ArrayRecord, as in "
+                "ArrayRecord(model.state_dict())"
+            )
+        arrays = {name: each.numpy() for name, each in initial.items()}
+        if not sum(each.size for each in arrays.values()):
+            raise LearningError("initial_arrays has no arrays with numbers: give those of your model")
         layout = Layout.of(arrays)
         if (pair := tied(arrays)) is not None:
             log(
@@ -258,19 +265,6 @@ def _refuse_other_work(config: Config) -> None:
             )
 
 
-def _numbers(initial: ArrayRecord) -> dict[str, Numbers]:
-    """Return the initial arrays by name; raise LearningError unless they are an ArrayRecord with numbers."""
-    if not isinstance(initial, ArrayRecord):
-        raise LearningError(
-            f"initial_arrays is a {type(initial).__name__}: give an ArrayRecord, as in "
-            "ArrayRecord(model.state_dict())"
-        )
-    arrays = {name: each.numpy() for name, each in initial.items()}
-    if not sum(each.size for each in arrays.values()):
-        raise LearningError("initial_arrays has no arrays with numbers: give those of your model")
-    return arrays
-
-
 def _record(layout: Layout, theta: Theta) -> ArrayRecord:
     return ArrayRecord({name: Array(each) for name, each in layout.arrays_of(theta).items()})
 
@@ -322,17 +316,18 @@ class _Watch(Extension):
                 f"evaluate_fn returned a {type(found).__name__}: return a MetricRecord, as in "
                 'MetricRecord({"accuracy": 0.85, "loss": 0.4})'
             )
-        accuracy, loss = (_number(name, found.get(name)) for name in ("accuracy", "loss"))
+        figures: list[float | None] = []
+        for name in ("accuracy", "loss"):
+            value: object = found.get(name)
+            if value is not None and (not isinstance(value, Real) or isinstance(value, bool)):
+                raise ConfigError(
+                    f"evaluate_fn returned {name}={one_line(repr(value))}: return a number, as in 0.85"
+                )
+            figures.append(None if value is None else float(value))
+        accuracy, loss = figures
         if accuracy is not None and not 0 <= accuracy <= 1:
             raise ConfigError(
                 f"evaluate_fn returned accuracy={accuracy}: return a share from 0 to 1, as in 0.85"
             )
         self.result.evaluate_metrics_serverapp[self._round] = found
         return Evaluation(accuracy, loss)
-
-
-def _number(name: str, value: object) -> float | None:
-    """Return a metric of the app's function as a float, or None for None; raise ConfigError otherwise."""
-    if value is None or (isinstance(value, Real) and not isinstance(value, bool)):
-        return None if value is None else float(value)
-    raise ConfigError(f"evaluate_fn returned {name}={one_line(repr(value))}: return a number, as in 0.85")

@@ -11,7 +11,6 @@ from gdpfed.methods.norm_histogram import refuse_norm_histogram, refuse_unplanne
 from gdpfed.methods.party_budgets import configured_parties, resolve_budgets
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.vote import refuse_vote
-from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.planning.groups import exposure, paper_delta
 from gdpfed.privacy.planning.plan_extensions import with_held_out
 from gdpfed.privacy.sampling.cohorts import reveals_sizes
@@ -66,7 +65,11 @@ def resolve(config: Config) -> Config:
     """
     method, privacy, options = METHODS.get(config.method.name), config.privacy, config.method
     if privacy.against == "auto" or not method.private:
-        privacy = replace(privacy, against=_usual_attacker(config, method))
+        # An edge's clients are in more than one federation, and counts on held-out records are not an update.
+        alone = config.run.mailbox is None and config.run.evaluation == "server"
+        planned = "turns" in method.goes_with and config.privacy.unproved_of_turns is None and alone
+        wanted = config.dataset.against == "everyone" or method.usually_against_everyone
+        privacy = replace(privacy, against="everyone" if planned and wanted else "outsiders")
     if options.average == "auto":
         average = "polynomial" if privacy.against == "everyone" else "none"
         options = replace(options, average=average)
@@ -74,18 +77,6 @@ def resolve(config: Config) -> Config:
     return method.resolve(
         resolve_budgets(config, one_sum=method.unit == "record" or "adaptive clipping" in method.goes_with)
     )
-
-
-def _usual_attacker(config: Config, method: type[Method]) -> str:
-    """Return the attacker: "everyone" if method or data ask for it and settings allow it, else "outsiders".
-
-    An edge's clients are in more than one federation, and counts on held-out records are not an update.
-    """
-    run = config.run
-    alone = run.mailbox is None and run.evaluation == "server"
-    planned = "turns" in method.goes_with and config.privacy.unproved_of_turns is None and alone
-    wanted = config.dataset.against == "everyone" or method.usually_against_everyone
-    return "everyone" if planned and wanted else "outsiders"
 
 
 def make_method(config: Config) -> Method:
@@ -101,12 +92,12 @@ def make_method(config: Config) -> Method:
     try:
         return _planned(method, config)
     except PrivacyError as error:
-        if (hint := _larger_delta(method, config)) is None:
+        if (hint := _hint_of_larger_delta(method, config)) is None:
             raise
         raise PrivacyError(f"{error}. {hint}") from None
 
 
-def _larger_delta(method: type[Method], config: Config) -> str | None:
+def _hint_of_larger_delta(method: type[Method], config: Config) -> str | None:
     """Return a hint if a failed plan would be possible with the GDPFed paper's larger delta; else None."""
     number, usual = config.dataset.num_clients, configured_delta(config)
     larger = f"{paper_delta(number):.3g}"
@@ -148,27 +139,22 @@ def _refuse_beside(config: Config, method: type[Method]) -> None:
             "training.optimizer_options=null and training.proximal=0, or take another method"
         )
     if config.training.client_state is not None:
-        _refuse_client_state(config, method)
+        if "client state" not in method.goes_with:
+            able = methods_with("client state")
+            raise ConfigError(
+                f"training.client_state={config.training.client_state} does not go with "
+                f"method={config.method.name}: it needs plain sums of updates, as {able} have: use one of "
+                "them, or training.client_state=null"
+            )
+        if config.training.vote is not None:
+            raise ConfigError(
+                f"training.client_state={config.training.client_state} does not go with training.vote, whose "
+                "trials do not use it: leave out one of them"
+            )
     if config.training.vote is not None:
         refuse_vote(config, method)
     if config.privacy.norm_histogram_share is not None:
         refuse_norm_histogram(config)
-
-
-def _refuse_client_state(config: Config, method: type[Method]) -> None:
-    """Raise ConfigError if client state between rounds does not work with the method or ``training.vote``."""
-    name = config.training.client_state
-    if "client state" not in method.goes_with:
-        able = methods_with("client state")
-        raise ConfigError(
-            f"training.client_state={name} does not go with method={config.method.name}: it needs plain sums "
-            f"of updates, as {able} have: use one of them, or training.client_state=null"
-        )
-    if config.training.vote is not None:
-        raise ConfigError(
-            f"training.client_state={name} does not go with training.vote, whose trials do not use it: "
-            "leave out one of them"
-        )
 
 
 UNPROVED_OF_STATES = {
@@ -182,22 +168,7 @@ ALLOCATED = "dp_fedavg, pfa, idp_fedavg_* and gdpfed*"
 def _planned(method: type[Method], config: Config) -> Method:
     """Make the method with its privacy plan, including the cost of sums outside the training rounds."""
     made = method.from_config(config)
-    _refuse_with_plan(config, made.plan)
-    if configured_parties(config):
-        made.plan = replace(made.plan, record_is="person")
-    if config.run.evaluation != "server":
-        made.plan = with_held_out(made.plan, by_party=config.run.evaluation_by_party)
-    if config.secagg.same_size and reveals_sizes(made.plan, same_size=True):
-        raise PrivacyError(
-            f"privacy.sampling={made.plan.law.name} cannot give all sums the same number of clients, as "
-            "secagg.same_size=true asks: whoever sees the models can tell this number, and epsilon does not "
-            "count it. If it may be known, set secagg.same_size=false; else use privacy.sampling=poisson"
-        )
-    return made
-
-
-def _refuse_with_plan(config: Config, plan: PrivacyPlan) -> None:
-    """Raise ConfigError or PrivacyError if a setting does not work with the plan's mechanism or sampling."""
+    plan = made.plan
     if config.privacy.against == "everyone" and plan.private and not plan.mechanism.against_everyone:
         raise ConfigError(
             f"method={config.method.name} has 'turns' in its goes_with, and its plan holds against outsiders "
@@ -224,6 +195,18 @@ def _refuse_with_plan(config: Config, plan: PrivacyPlan) -> None:
             f"method={config.method.name} does not clip by person: use dp_sum, dp_sgd, ali_dpfl, mr_mtl "
             "or trees, or privacy.unit=client"
         )
+
+    if configured_parties(config):
+        made.plan = replace(made.plan, record_is="person")
+    if config.run.evaluation != "server":
+        made.plan = with_held_out(made.plan, by_party=config.run.evaluation_by_party)
+    if config.secagg.same_size and reveals_sizes(made.plan, same_size=True):
+        raise PrivacyError(
+            f"privacy.sampling={made.plan.law.name} cannot give all sums the same number of clients, as "
+            "secagg.same_size=true asks: whoever sees the models can tell this number, and epsilon does not "
+            "count it. If it may be known, set secagg.same_size=false; else use privacy.sampling=poisson"
+        )
+    return made
 
 
 __all__ = ["METHODS", "ClientSum", "Method", "SumRequest", "make_method", "resolve"]

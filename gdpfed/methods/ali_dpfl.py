@@ -165,10 +165,28 @@ class ALIDPFL(DPSGD):
         if method.rule == "fixed":
             return (config.training.local_steps,) * num_rounds
         if method.rule == "knee":
-            return (_knee(config, accountant, num_rounds),) * num_rounds
-        allowed = _steps_allowed(config, accountant)
+            return (_steps_at_knee(config, accountant, num_rounds),) * num_rounds
+        largest, sigma = max(epsilons_of(config)), method.noise_multiplier
+        paid = steps_allowed(
+            accountant,
+            epsilon=largest,
+            delta=configured_delta(config),
+            batch_rate=config.privacy.batch_rate,
+            noise_multiplier=sigma,
+        )
+        allowed = paid // (configured_parties(config) or 1)
+        if allowed == 0:
+            raise PrivacyError(
+                f"epsilon {largest:g} allows no step at "
+                f"privacy.batch_rate={config.privacy.batch_rate:g} and method.noise_multiplier={sigma:g}: "
+                "use more noise or a smaller batch rate"
+            )
+        # Where not every client is in every round, rounds have equal numbers of steps or none.
+        whole_rounds = config.privacy.sampling_rate < 1
         if method.rule == "budget":
-            return _spread(allowed, num_rounds, whole_rounds=config.privacy.sampling_rate < 1)
+            if not whole_rounds:
+                return evenly_spread(allowed, num_rounds)
+            return _up_to(allowed, max(1, allowed // num_rounds), num_rounds, whole_rounds=True)
         known = convergence(config)
         if method.rule == "bound":
             tau = steps_of_bound(
@@ -180,7 +198,7 @@ class ALIDPFL(DPSGD):
         else:
             printed = steps_as_printed(known, config.training.learning_rate)
             tau = max(1, min(round(printed), method.most_local_steps))
-        return _up_to(allowed, tau, num_rounds, whole_rounds=config.privacy.sampling_rate < 1)
+        return _up_to(allowed, tau, num_rounds, whole_rounds=whole_rounds)
 
 
 def convergence(config: Config) -> Convergence:
@@ -204,7 +222,7 @@ def convergence(config: Config) -> Convergence:
     )
 
 
-def _knee(config: Config, accountant: Accountant, num_rounds: int) -> int:
+def _steps_at_knee(config: Config, accountant: Accountant, num_rounds: int) -> int:
     largest, rate, delta = max(epsilons_of(config)), config.privacy.batch_rate, configured_delta(config)
     parties = configured_parties(config) or 1
 
@@ -213,31 +231,6 @@ def _knee(config: Config, accountant: Accountant, num_rounds: int) -> int:
         return step_noise(accountant, epsilon=largest, delta=delta, batch_rate=rate, num_steps=paid)
 
     return knee_steps(noise_of, num_rounds, config.method.most_local_steps)
-
-
-def _steps_allowed(config: Config, accountant: Accountant) -> int:
-    largest, sigma = max(epsilons_of(config)), config.method.noise_multiplier
-    paid = steps_allowed(
-        accountant,
-        epsilon=largest,
-        delta=configured_delta(config),
-        batch_rate=config.privacy.batch_rate,
-        noise_multiplier=sigma,
-    )
-    allowed = paid // (configured_parties(config) or 1)
-    if allowed == 0:
-        raise PrivacyError(
-            f"epsilon {largest:g} allows no step at privacy.batch_rate={config.privacy.batch_rate:g} "
-            f"and method.noise_multiplier={sigma:g}: use more noise or a smaller batch rate"
-        )
-    return allowed
-
-
-def _spread(allowed: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:
-    """Divide `allowed` local steps among rounds; with `whole_rounds`, rounds have equal numbers or none."""
-    if not whole_rounds:
-        return evenly_spread(allowed, num_rounds)
-    return _up_to(allowed, max(1, allowed // num_rounds), num_rounds, whole_rounds=True)
 
 
 def _up_to(allowed: int, tau: int, num_rounds: int, *, whole_rounds: bool) -> Sequence[int]:

@@ -112,30 +112,42 @@ def choose(config: Config, overrides: Sequence[str], most_rounds: int = MOST_ROU
     clients = sum(group.size for group in groups)
     mean = math.fsum(mu * group.size for mu, group in zip(parameters, groups, strict=True)) / clients
     mu = min(parameters) if config.method.name == "dp_fedavg" else mean
-    candidates = tuple(_candidate(num_rounds, mu, rate, clients) for num_rounds in rounds)
+    candidates = []
+    for num_rounds in rounds:
+        exponent = (mu / rate) ** 2 / num_rounds
+        noise = 1 / math.sqrt(math.log1p(exponent)) / (rate * clients)
+        candidates.append(
+            Candidate(
+                num_rounds=num_rounds,
+                noise_per_step=noise,
+                way=math.sqrt(math.log1p(exponent) / exponent),
+                step=step_of_noise(noise, num_rounds),
+                participations=rate * num_rounds,
+            )
+        )
     if fixed:
         best = next(choice for choice in candidates if choice.num_rounds == config.run.num_rounds)
     else:
         allowed = [choice for choice in candidates if choice.num_rounds <= most_rounds]
         best = next((choice for choice in allowed if choice.way >= ENOUGH), allowed[-1])
     wanted = [proposal for proposal in _proposals(config, best, most_rounds) if proposal.key not in named]
-    return Choice(candidates, best.num_rounds, tuple(wanted))
-
-
-def _candidate(num_rounds: int, mu: float, rate: float, num_clients: int) -> Candidate:
-    exponent = (mu / rate) ** 2 / num_rounds
-    noise = 1 / math.sqrt(math.log1p(exponent)) / (rate * num_clients)
-    return Candidate(
-        num_rounds=num_rounds,
-        noise_per_step=noise,
-        way=math.sqrt(math.log1p(exponent) / exponent),
-        step=step_of_noise(noise, num_rounds),
-        participations=rate * num_rounds,
-    )
+    return Choice(tuple(candidates), best.num_rounds, tuple(wanted))
 
 
 def _proposals(config: Config, best: Candidate, most_rounds: int) -> list[Proposal]:
     """Propose the best number of rounds and the settings that go with it, each with a reason."""
+    server_step, adaptive = list[Proposal](), list[Proposal]()
+    if getattr(config.method, "reweighting", "uniform") == "uniform":
+        reason = f"all rounds together then bring a parameter noise of at most {RELATIVE_NOISE:g} C"
+        server_step.append(Proposal("method.server_learning_rate", f"{best.step:.2g}", reason))
+    if "adaptive clipping" in METHODS.get(config.method.name).goes_with:
+        noise = max(LEAST_FRACTION_NOISE, best.noise_per_step / (2 * INDICATOR_SHARE))
+        # Only where counting unclipped updates costs little.
+        if not noise > MOST_FRACTION_NOISE:
+            reason = "the norm is a guess, and half of the updates will be within it"
+            adaptive.append(Proposal("privacy.clipping", "adaptive", reason))
+            reason = "what is told of the norms costs at most about 5 % more noise"
+            adaptive.append(Proposal("privacy.clipping_noise", f"{noise:.2g}", reason))
     enough = best.way >= ENOUGH
     training = config.training
     norm = training.learning_rate * math.sqrt(training.local_steps)
@@ -158,34 +170,7 @@ def _proposals(config: Config, best: Candidate, most_rounds: int) -> list[Propos
             "have nothing in common",
         ),
         Proposal("privacy.against", "outsiders", "rounds and step are estimated for a secret sample"),
-        *_adaptive(config, best),
-        *_server_step(config, best),
+        *adaptive,
+        *server_step,
         Proposal("method.average", "polynomial", "the average of the models costs nothing"),
-    ]
-
-
-def _server_step(config: Config, best: Candidate) -> list[Proposal]:
-    """Propose the server's learning rate, but only if ``method.reweighting`` is ``uniform`` or absent."""
-    if getattr(config.method, "reweighting", "uniform") != "uniform":
-        return []
-    reason = f"all rounds together then bring a parameter noise of at most {RELATIVE_NOISE:g} C"
-    return [Proposal("method.server_learning_rate", f"{best.step:.2g}", reason)]
-
-
-def _adaptive(config: Config, best: Candidate) -> list[Proposal]:
-    """Propose adaptive clipping if the method supports it, and counting unclipped updates costs little."""
-    if "adaptive clipping" not in METHODS.get(config.method.name).goes_with:
-        return []
-    noise = max(LEAST_FRACTION_NOISE, best.noise_per_step / (2 * INDICATOR_SHARE))
-    if noise > MOST_FRACTION_NOISE:
-        return []
-    return [
-        Proposal(
-            "privacy.clipping", "adaptive", "the norm is a guess, and half of the updates will be within it"
-        ),
-        Proposal(
-            "privacy.clipping_noise",
-            f"{noise:.2g}",
-            "what is told of the norms costs at most about 5 % more noise",
-        ),
     ]

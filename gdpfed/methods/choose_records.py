@@ -114,7 +114,15 @@ def propose(
             config = with_value(config, key, value)
             proposals.append(Proposal(key, f"{value:g}", reason))
 
-    rounds, local = _rounds(config, unset, shares_noise=known.shares_noise)
+    # About `STEPS` steps in all.
+    local = LOCAL_STEPS if "training.local_steps" in unset else config.training.local_steps
+    if known.shares_noise:
+        rounds, local = STEPS, 1
+    elif "run.num_rounds" in unset:
+        rounds = max(1, round(STEPS / local))
+    else:
+        rounds = config.run.num_rounds
+        local = min(MOST_LOCAL_STEPS, max(1, round(STEPS / rounds)))
     take("run.num_rounds", rounds, f"about {STEPS} steps in all: noise hardly depends on their number")
     if not known.shares_noise and getattr(config.method, "rule", "fixed") == "fixed":
         take("training.local_steps", local, f"the {STEPS} steps over the rounds")
@@ -146,16 +154,6 @@ def propose(
     take("training.learning_rate_decay", 1.0, "steps of one size share the budget best")
     take("training.momentum", 0.0, "noise would be carried on")
     return config, proposals
-
-
-def _rounds(config: Config, unset: Collection[str], *, shares_noise: bool) -> tuple[int, int]:
-    """Return the numbers of rounds, and of local steps in each, that make about `STEPS` steps in all."""
-    if shares_noise:
-        return STEPS, 1
-    local = LOCAL_STEPS if "training.local_steps" in unset else config.training.local_steps
-    if "run.num_rounds" in unset:
-        return max(1, round(STEPS / local)), local
-    return config.run.num_rounds, min(MOST_LOCAL_STEPS, max(1, round(STEPS / config.run.num_rounds)))
 
 
 def with_value(config: Config, key: str, value: float) -> Config:

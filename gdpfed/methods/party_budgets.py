@@ -31,7 +31,17 @@ def resolve_budgets(config: Config, *, one_sum: bool) -> Config:
     if privacy.budgets != CLIENTS or privacy.client_budgets is None:
         return config
     if isinstance(privacy.client_budgets, Mapping):
-        privacy = replace(privacy, client_budgets=_in_order(config, privacy.client_budgets))
+        # Data sets and torch take seconds to load, and a plan without names can do without them.
+        from gdpfed.clients.configured import task_of
+
+        named, names = privacy.client_budgets, task_of(config).client_names
+        if not names:
+            raise ConfigError(
+                f"privacy.client_budgets names {', '.join(named)}, and the clients have no names with "
+                f"dataset={config.dataset.name} and dataset.partition={config.dataset.partition}: give a "
+                "list, one number a client"
+            )
+        privacy = replace(privacy, client_budgets=budgets_in_order(names, named))
     budgets = privacy.client_budgets
     if privacy.num_groups is None and privacy.group_edges is None:
         apart = one_sum and len(budgets) <= FEW_CLIENTS
@@ -67,20 +77,6 @@ def configured_groups(config: Config) -> tuple[Group, ...]:
 
 def _num_groups(budgets: Sequence[float], most: int) -> int:
     return min(most, len(set(budgets)))
-
-
-def _in_order(config: Config, named: Mapping[str, float]) -> list[float]:
-    # Data sets and torch take seconds to load, and a plan without names can do without them.
-    from gdpfed.clients.configured import task_of
-
-    names = task_of(config).client_names
-    if not names:
-        raise ConfigError(
-            f"privacy.client_budgets names {', '.join(named)}, and the clients have no names with "
-            f"dataset={config.dataset.name} and dataset.partition={config.dataset.partition}: give a list, "
-            "one number for each client"
-        )
-    return budgets_in_order(names, named)
 
 
 def budgets_in_order(names: Sequence[str], named: Mapping[str, float]) -> list[float]:

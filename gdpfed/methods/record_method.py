@@ -97,10 +97,17 @@ class RecordMethod(ConfiguredMethod):
             schedule = cls.schedule(planned, most_rounds(rounds, rate))
             return round(sum(schedule) * rounds / len(schedule))
 
+        # The mean Gaussian DP parameter mu that the budgets allow, over clients or over records.
+        shares = record_budgets(config)
+        if shares is None:
+            of_all = config.dataset.num_clients
+            shares = [(group.epsilon, group.size / of_all) for group in record_groups(config)]
+        delta = configured_delta(config)
+        mean_mu = sum(share / gaussian_sigma(epsilon, delta) for epsilon, share in shares)
         known = PublicNumbers(
             clients=rate * len(counts),
             records=rate * float(counts.sum()),
-            privacy=_mean_privacy(config),
+            privacy=mean_mu,
             dimension=configured_dimension(config),
             shares_noise=not kind_of(cls.work).own_noise,
             parties=configured_parties(config) or 1,
@@ -259,15 +266,6 @@ def configured_dimension(config: Config) -> int:
     from gdpfed.clients.configured import task_of
 
     return task_of(config).dimension
-
-
-def _mean_privacy(config: Config) -> float:
-    """Return the mean Gaussian DP parameter mu that the budgets allow, over clients or over records."""
-    shares = record_budgets(config)
-    if shares is None:
-        shares = [(group.epsilon, group.size / config.dataset.num_clients) for group in record_groups(config)]
-    delta = configured_delta(config)
-    return sum(share / gaussian_sigma(epsilon, delta) for epsilon, share in shares)
 
 
 def record_groups(config: Config) -> tuple[Group, ...]:

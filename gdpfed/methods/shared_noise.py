@@ -87,20 +87,16 @@ class GDPFedStar(SharedNoise):
     @classmethod
     def make_plan(cls, config: Config) -> PrivacyPlan:
         groups = configured_groups(config)
-        apart = private_plan(config, groups=groups, group_sampling_rates=_rates(config, groups))
+        rates = given_rates(config)
+        if rates is None:
+            least = config.privacy.min_sampling_rate
+            rates = _found_rates(partial(one_sum_sampling_rates, min_sampling_rate=least), config, groups)
+        apart = private_plan(config, groups=groups, group_sampling_rates=rates)
         return one_noise_plan(config, groups, apart, [group.expected_cohort_size for group in apart.groups])
 
     @classmethod
     def make_turn_plan(cls, config: Config) -> PrivacyPlan:
         return scheduled_plan(config, configured_groups(config))
-
-
-def _rates(config: Config, groups: tuple[Group, ...]) -> tuple[float, ...]:
-    given = given_rates(config)
-    if given is not None:
-        return given
-    least = config.privacy.min_sampling_rate
-    return _found_rates(partial(one_sum_sampling_rates, min_sampling_rate=least), config, groups)
 
 
 def _found_rates(

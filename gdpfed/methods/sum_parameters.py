@@ -100,7 +100,17 @@ def sum_parameters(
         num_correctors=corrections.members,
         correction_multiplier=corrections.multiplier,
     )
-    return replace(parameters, modulus_bits=_modulus_bits(secagg, parameters))
+    # The fewest bits at which no sum overflows, unless they are configured.
+    if not secagg.hides_updates or parameters.noise_multiplier == 0:
+        bits = FULL_BITS
+    elif secagg.modulus_bits is not None:
+        bits = secagg.modulus_bits
+    else:
+        try:
+            bits = parameters.contributors(parameters.num_updates).modulus_bits(parameters.noise_multiplier)
+        except EncodingError:
+            bits = FULL_BITS
+    return replace(parameters, modulus_bits=bits)
 
 
 def can_sum(secagg: SecAggConfig, num_clients: int) -> bool:
@@ -171,15 +181,3 @@ def _graph(secagg: SecAggConfig, num_updates: int, num_clients: int, corrupt: in
         else:
             return degree, threshold, ceil(fraction * num_clients)
     return 0, threshold_for(num_clients, secagg.threshold, corrupt=corrupt, mode=secagg.mode), 0
-
-
-def _modulus_bits(secagg: SecAggConfig, parameters: SumParameters) -> int:
-    """Return the bits of the secure sum's modulus: as configured, or the fewest at which no sum overflows."""
-    if not secagg.hides_updates or parameters.noise_multiplier == 0:
-        return FULL_BITS
-    if secagg.modulus_bits is not None:
-        return secagg.modulus_bits
-    try:
-        return parameters.contributors(parameters.num_updates).modulus_bits(parameters.noise_multiplier)
-    except EncodingError:
-        return FULL_BITS

@@ -53,7 +53,14 @@ class Weighting:
         """
         expected = [group.expected_cohort_size for group in plan.groups]
         weights = group_weights(expected, plan.sampling_rate * plan.num_clients, reweighting)
-        keep = _checked_keep_fractions(keep_fractions, len(plan.groups))
+        if keep_fractions is None:
+            keep = (1.0,) * len(plan.groups)
+        else:
+            require_length("keep_fractions", keep_fractions, len(plan.groups))
+            for fraction in keep_fractions:
+                if not 0.0 < require_number("keep_fraction", fraction) <= 1.0:
+                    raise PrivacyError(f"keep_fraction is {fraction}; choose it within (0, 1]")
+            keep = tuple(float(fraction) for fraction in keep_fractions)
         if plan.one_sum and (reweighting != "uniform" or len(set(keep)) > 1):
             raise PrivacyError(
                 f"reweighting {reweighting} and keep_fractions {keep} treat groups apart; "
@@ -151,16 +158,6 @@ def noise_magnitude(
         for group, keep in zip(groups, keep_fractions, strict=True)
     )
     return total / len(groups)
-
-
-def _checked_keep_fractions(keep_fractions: Sequence[float] | None, num_groups: int) -> tuple[float, ...]:
-    if keep_fractions is None:
-        return (1.0,) * num_groups
-    require_length("keep_fractions", keep_fractions, num_groups)
-    for fraction in keep_fractions:
-        if not 0.0 < require_number("keep_fraction", fraction) <= 1.0:
-            raise PrivacyError(f"keep_fraction is {fraction}; choose it within (0, 1]")
-    return tuple(float(fraction) for fraction in keep_fractions)
 
 
 def step_of_noise(noise_per_step: float, num_rounds: int) -> float:

@@ -86,22 +86,24 @@ def names_of(objects: Mapping[str, Any], label_kind: str, saved: Mapping[str, An
     if isinstance(objects.get("model"), str):
         words.append(f"dataset.model={objects['model']}")
     elif "model" in objects:
-        words += _model(made, objects["model"], before.get("model"))
+        words += _register_model(made, objects["model"], before.get("model"))
     for key in ("loss", "partition"):
         item = objects.get(key)
         if isinstance(item, str):
             words.append(f"{KEYS[key]}={item}")
         elif item is not None:
-            name = _function(made, key, item, before.get(key))
+            name = _register_function(made, key, item, before.get(key))
             words.append(f"{KEYS[key]}={name}")
     if "metrics" in objects:
-        words.append(_metrics(objects["metrics"], label_kind, before.get("metrics")))
+        words.append(_register_metrics(objects["metrics"], label_kind, before.get("metrics")))
     if "extensions" in objects:
-        words.append(_extensions(made, objects["extensions"], (saved.get("run") or {}).get("extensions")))
+        words.append(
+            _register_extensions(made, objects["extensions"], (saved.get("run") or {}).get("extensions"))
+        )
     return made
 
 
-def _function(made: Named, key: str, item: Any, saved: object) -> str:
+def _register_function(made: Named, key: str, item: Any, saved: object) -> str:
     if not callable(item) or isinstance(item, type):
         form = {"loss": "(outputs, targets) -> losses", "partition": "(data, num_clients, seed) -> positions"}
         raise ConfigError(f"{key}={_shown(item)}: give a function of the form {form[key]}, or a name")
@@ -114,7 +116,7 @@ def _function(made: Named, key: str, item: Any, saved: object) -> str:
     return name
 
 
-def _model(made: Named, item: Any, saved: object) -> list[str]:
+def _register_model(made: Named, item: Any, saved: object) -> list[str]:
     with packages_needed():
         from torch import nn
 
@@ -139,7 +141,7 @@ def _model(made: Named, item: Any, saved: object) -> list[str]:
     return words
 
 
-def _metrics(items: Any, label_kind: str, saved: object) -> str:
+def _register_metrics(items: Any, label_kind: str, saved: object) -> str:
     from gdpfed.learning.labels import METRICS, Metric
 
     names = []
@@ -151,13 +153,13 @@ def _metrics(items: Any, label_kind: str, saved: object) -> str:
             raise ConfigError(
                 f"metrics holds {_shown(item)}: give functions (outputs, targets) -> figure, or names"
             )
-        metric = item if isinstance(item, Metric) else _metric(item, label_kind)
+        metric = item if isinstance(item, Metric) else _as_metric(item, label_kind)
         name = _registered(METRICS, item, metric, once, metric.labels)
         names.append(name)
     return f"{KEYS['metrics']}=[{','.join(names)}]"
 
 
-def _metric(item: Callable[..., Any], kind: str) -> "Metric":
+def _as_metric(item: Callable[..., Any], kind: str) -> "Metric":
     """Wrap a user's function as a metric; convert its errors to a LearningError of one line."""
     from gdpfed.learning.labels import Metric
 
@@ -177,7 +179,7 @@ def _metric(item: Callable[..., Any], kind: str) -> "Metric":
     return Metric(of=of, words=label.replace("_", " "), percent=False, labels=kind)
 
 
-def _extensions(made: Named, items: Any, saved: object) -> str:
+def _register_extensions(made: Named, items: Any, saved: object) -> str:
     with packages_needed():
         from gdpfed.rounds.extensions.base import Extension
         from gdpfed.rounds.extensions.table import EXTENSIONS

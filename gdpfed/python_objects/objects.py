@@ -5,7 +5,7 @@ as anything else is. So plan, ledger, files and audit take the run as any other,
 of it no file holds: another process, which was not given them, refuses these names.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -143,9 +143,21 @@ def given(settings: Sequence[str], objects: Mapping[str, Any]) -> Given:
     kind = "classes" if made.data is None else made.data.labels.name
     made.chosen = names_of(objects, kind, saved or {})
     words += made.chosen.words
-    words += _budgets(objects.get("budgets"), made.data, objects) if "budgets" in objects else []
+    budgets: Any = objects.get("budgets")
+    if hasattr(budgets, "items"):
+        named = {str(name): _number(each, f"budgets of {name}") for name, each in budgets.items()}
+        if made.data is None or made.data.owners is None or "clients" in objects:
+            raise ConfigError(
+                f"budgets names {', '.join(named)}: names need owners= beside data=, and no clients=; "
+                "else give one number for each group"
+            )
+        owners = made.data.owner_names or [str(number) for number in range(int(made.data.owners.max()) + 1)]
+        listed = ",".join(map(repr, budgets_in_order(owners, named)))
+        words += [f"privacy.budgets={CLIENTS}", f"privacy.client_budgets=[{listed}]"]
+    elif "budgets" in objects:
+        words.append(f"privacy.budgets={budgets_value(budgets)}")
     if resumed is None:
-        words += _usual(made.data, settings, objects)
+        words += _usual_settings(made.data, settings, objects)
     made.words = [*words, *settings]
     return made
 
@@ -174,7 +186,7 @@ def _refuse_unknown(settings: Sequence[str], objects: Mapping[str, Any]) -> None
             raise ConfigError(f"{name}= and {said[key]!r} are both given: leave one out")
 
 
-def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str, Any]) -> list[str]:
+def _usual_settings(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str, Any]) -> list[str]:
     """Derive from the data those settings that the user did not give, such as number of clients and loss.
 
     Raises ConfigError: data that are nobody's, of which nobody says how they are shared out.
@@ -197,34 +209,16 @@ def _usual(data: "Dataset | None", settings: Sequence[str], objects: Mapping[str
         words.append(f"privacy.sampling_rate={min(1.0, max(USUAL_RATE, FEWEST_A_ROUND / count)):.4g}")
     if data is not None and not {"loss", "dataset.loss"} & {*objects, *said}:
         words.append(f"dataset.loss={data.labels.loss}")
-    return words + (
-        _of_tables({*said, *(KEYS.get(name, name) for name in objects)}) if "columns" in objects else []
-    )
-
-
-def _of_tables(said: Collection[str]) -> list[str]:
-    """Return the settings whose defaults differ between tables and arrays, if the user did not set them."""
-    tables, others = (compose_options([f"dataset={name}"]).dataset for name in ("csv", DATASET))
-    return [
-        f"dataset.{key}={tables[key]}"
-        for key in tables
-        if key in STARTS and others[key] != tables[key] and f"dataset.{key}" not in said
-    ]
-
-
-def _budgets(budgets: Any, data: "Dataset | None", objects: Mapping[str, Any]) -> list[str]:
-    """Convert the user's budgets into settings; raise ConfigError for non-numbers or wrong party names."""
-    if hasattr(budgets, "items"):
-        named = {str(name): _number(each, f"budgets of {name}") for name, each in budgets.items()}
-        if data is None or data.owners is None or "clients" in objects:
-            raise ConfigError(
-                f"budgets names {', '.join(named)}: names need owners= beside data=, and no clients=; "
-                "else give one number for each group"
-            )
-        names = data.owner_names or [str(number) for number in range(int(data.owners.max()) + 1)]
-        listed = ",".join(map(repr, budgets_in_order(names, named)))
-        return [f"privacy.budgets={CLIENTS}", f"privacy.client_budgets=[{listed}]"]
-    return [f"privacy.budgets={budgets_value(budgets)}"]
+    if "columns" in objects:
+        # Settings whose defaults differ between tables and arrays.
+        tables, others = (compose_options([f"dataset={name}"]).dataset for name in ("csv", DATASET))
+        taken = {*said, *(KEYS.get(name, name) for name in objects)}
+        words += [
+            f"dataset.{key}={tables[key]}"
+            for key in tables
+            if key in STARTS and others[key] != tables[key] and f"dataset.{key}" not in taken
+        ]
+    return words
 
 
 def budgets_value(budgets: Any) -> str:

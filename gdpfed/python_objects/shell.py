@@ -55,7 +55,16 @@ def _with_files(asked: Given, objects: Mapping[str, Any], folder: Path | None) -
     notes = [] if folder is not None else ["# with files=FOLDER this call writes the files that it names"]
     if data.columns is not None and "columns" in objects:
         if folder is not None:
-            _write_table(objects["data"], data, folder)
+            from pyarrow import parquet
+
+            from gdpfed.learning.data.cells import arrow_table
+            from gdpfed.learning.data.declaration import to_yaml
+
+            _folder(folder)
+            written = BytesIO()
+            parquet.write_table(arrow_table(objects["data"], "data"), written)
+            save_output(folder / TABLE_FILE, written.getvalue())
+            save_output(folder / COLUMNS_FILE, to_yaml(data.columns).encode())
         return ["dataset=csv", f"dataset.path={place / TABLE_FILE}", *words], notes
     arrays = dict[str, Any]()
     for name, part in (("train", data.train), ("test", data.test)):
@@ -91,16 +100,3 @@ def _folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"files={folder} cannot be made: {error.strerror}; name another folder") from None
-
-
-def _write_table(frame: Any, data: Any, folder: Path) -> None:
-    from pyarrow import parquet
-
-    from gdpfed.learning.data.cells import arrow_table
-    from gdpfed.learning.data.declaration import to_yaml
-
-    _folder(folder)
-    written = BytesIO()
-    parquet.write_table(arrow_table(frame, "data"), written)
-    save_output(folder / TABLE_FILE, written.getvalue())
-    save_output(folder / COLUMNS_FILE, to_yaml(data.columns).encode())

@@ -113,11 +113,13 @@ class NoiseStreams:
 
     def state_dict(self) -> State:
         """Return the stored noise keys that a resumed run needs, as bytes for each sum."""
-        return {
-            f"{PREFIX}{index}.{name}": np.frombuffer(_packed(each), np.uint8)
-            for name, kept in self._kept.items()
-            for index, each in kept.items()
-        }
+        state: State = {}
+        for name, kept in self._kept.items():
+            for index, each in kept.items():
+                members = np.array(each.members, dtype="<i8")
+                packed = _HEAD.pack(each.key, each.share_stddev, each.largest_share) + members.tobytes()
+                state[f"{PREFIX}{index}.{name}"] = np.frombuffer(packed, np.uint8)
+        return state
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> State:
         """Take the stored noise keys out of a checkpoint's state; return the rest of the state.
@@ -126,9 +128,19 @@ class NoiseStreams:
         """
         own = {key: value for key, value in state.items() if key.startswith(PREFIX)}
         for key, data in own.items():
-            index, _, name = key.removeprefix(PREFIX).partition(".")
-            kept = self._kept.setdefault(name, {})
-            kept[int(index)] = _unpacked(int(index), data)
+            number, _, name = key.removeprefix(PREFIX).partition(".")
+            kept, index = self._kept.setdefault(name, {}), int(number)
+            if (
+                data.dtype != np.uint8
+                or data.ndim != 1
+                or len(data) < _HEAD.size
+                or (len(data) - _HEAD.size) % 8
+            ):
+                raise ValueError(ODD_KEYS)
+            raw = data.tobytes()
+            noise_key, share, largest = _HEAD.unpack_from(raw)
+            members = tuple(np.frombuffer(raw, "<i8", offset=_HEAD.size).tolist())
+            kept[index] = NewNoise(index, noise_key, members, members, share, largest)
             if len(kept) > self.most_taps:
                 raise ValueError(ODD_KEYS)
         return {key: value for key, value in state.items() if key not in own}
@@ -144,18 +156,3 @@ def _noise(key: bytes, taps: tuple[float, ...], round_index: int, kept: Mapping[
         taken_back=tuple((each, tap) for each, tap in parts if each is not None),
         new_share=1 / hypot(1.0, *taps),
     )
-
-
-def _packed(each: NewNoise) -> bytes:
-    members = np.array(each.members, dtype="<i8")
-    return _HEAD.pack(each.key, each.share_stddev, each.largest_share) + members.tobytes()
-
-
-def _unpacked(index: int, data: npt.NDArray[Any]) -> NewNoise:
-    """Read the stored noise key of one round's sum."""
-    if data.dtype != np.uint8 or data.ndim != 1 or len(data) < _HEAD.size or (len(data) - _HEAD.size) % 8:
-        raise ValueError(ODD_KEYS)
-    raw = data.tobytes()
-    key, share, largest = _HEAD.unpack_from(raw)
-    members = tuple(np.frombuffer(raw, "<i8", offset=_HEAD.size).tolist())
-    return NewNoise(index, key, members, members, share, largest)

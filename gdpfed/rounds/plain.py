@@ -38,28 +38,24 @@ def summed_in_clear(sums: Sequence[PreparedSum], answers: Mapping[int, bytes]) -
     arrived: dict[str, list[int]] = {name: [] for name in totals}
     for client_id, data in answers.items():
         asked = owner[client_id]
-        update = _update(asked, client_id, data)
+        encoding, norm = asked.parameters.encoding(len(asked.clients)), asked.part(client_id).clipping_norm
+        own = encoding if isinf(norm) else encoding.clipped_to(norm)
+        # None is an update of another length, or with values that are too large.
+        update = None
+        if len(data) == 4 * encoding.dimension:
+            residues = np.frombuffer(data, dtype="<u4").astype(np.uint32)
+            update = residues if own.is_encoded(residues) else None
         if update is None:
             logger.warning("client %d left in stage %s: no update within its bound", client_id, PLAIN)
         else:
             totals[asked.name] += update
             arrived[asked.name].append(client_id)
-    return {each.name: _noised(each, totals[each.name], arrived[each.name]) for each in sums}
-
-
-def _update(asked: PreparedSum, client_id: int, data: bytes) -> npt.NDArray[np.uint32] | None:
-    """Read one client's unmasked update as residues; return None for a wrong length or too large values."""
-    encoding, norm = asked.parameters.encoding(len(asked.clients)), asked.part(client_id).clipping_norm
-    own = encoding if isinf(norm) else encoding.clipped_to(norm)
-    if len(data) != 4 * encoding.dimension:
-        return None
-    residues = np.frombuffer(data, dtype="<u4").astype(np.uint32)
-    return residues if own.is_encoded(residues) else None
-
-
-def _noised(each: PreparedSum, total: npt.NDArray[np.uint32], members: Sequence[int]) -> ClientSum:
-    noise = sum_noise_steps(each.order, each.parameters, each.beside.noise)
-    return plain_sum(each.name, each.parameters, total + noise.astype(np.uint32), members)
+    noised = {}
+    for each in sums:
+        noise = sum_noise_steps(each.order, each.parameters, each.beside.noise)
+        total = totals[each.name] + noise.astype(np.uint32)
+        noised[each.name] = plain_sum(each.name, each.parameters, total, arrived[each.name])
+    return noised
 
 
 def plain_sum(

@@ -68,7 +68,10 @@ class Checkpoint:
             raise RunError(f"run.resume={directory}: {path.name} cannot be read ({error.strerror})") from None
         try:
             tensors = load_tensors(data)
-            metadata = _metadata(data)
+            # The text entries in the header of safetensors data.
+            length = int.from_bytes(data[:_HEADER_LENGTH_BYTES], "little")
+            header = json.loads(data[_HEADER_LENGTH_BYTES : _HEADER_LENGTH_BYTES + length])
+            metadata: dict[str, Any] = header["__metadata__"]
             named = metadata.get(VERSION_KEY)
             check_version(path, None if named is None else int(named))
             if metadata.pop(DIGEST_KEY) != _digest(tensors, metadata):
@@ -93,11 +96,3 @@ def _digest(tensors: Mapping[str, npt.NDArray[np.generic]], metadata: Mapping[st
         digest.update(f"{name} {array.dtype} {array.shape} ".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _metadata(data: bytes) -> dict[str, Any]:
-    """Read the text entries in the header of safetensors data."""
-    length = int.from_bytes(data[:_HEADER_LENGTH_BYTES], "little")
-    header = json.loads(data[_HEADER_LENGTH_BYTES : _HEADER_LENGTH_BYTES + length])
-    metadata: dict[str, Any] = header["__metadata__"]
-    return metadata

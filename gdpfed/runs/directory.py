@@ -110,7 +110,10 @@ class RunDirectory:
         files = cls(path)
         files._mark = ChargedMark(path, name)
         save_whole(path / CONFIG_FILE, to_yaml(config).encode())
-        save_whole(path / PLAN_FILE, _json(versioned({**method.describe(), SETTINGS_KEY: _settings(config)})))
+        described, settings = method.describe(), asdict(config)
+        chosen = {group: settings[group] for group in SETTINGS_OF} | {"run": {"seed": config.run.seed}}
+        plain = json.loads(json.dumps(chosen), parse_constant=str)
+        save_whole(path / PLAN_FILE, _json(versioned({**described, SETTINGS_KEY: plain})))
         save_whole(path / ASSIGNMENT_FILE, _json(_assignment(method.plan, name, enrolment)))
         save_data(path, task)
         # The seal is shown to others: a salt keeps them from guessing the counts by the hash of this file.
@@ -145,7 +148,20 @@ class RunDirectory:
                 f"run.resume={self.path}: {ASSIGNMENT_FILE} cannot be read ({error}): restore it from a copy"
             ) from None
         now = _assignment(plan, name, enrolment)
-        _check_identities(self.path, saved.pop(IDENTITIES, None), now.pop(IDENTITIES, None))
+        before, after = saved.pop(IDENTITIES, None), now.pop(IDENTITIES, None)
+        if before != after:
+            if not isinstance(before, dict) or after is None:
+                began = "without" if before is None else "with"
+                raise RunError(
+                    f"run.resume={self.path} began {began} a roster of the clients' keys: resume it {began} "
+                    "secagg.roster_file"
+                )
+            changed = [client for client in after | before if after.get(client) != before.get(client)]
+            raise RunError(
+                f"run.resume={self.path}: client {changed[0]} had the key {before.get(changed[0])} when the "
+                f"run began, and the roster has {after.get(changed[0])}: resume with the roster of then, or "
+                "start a new run"
+            )
         for key, called in ((COLUMNS, "the declared columns"), (PARTIES, "the parties' names")):
             if saved.pop(key, None) != now.pop(key, None):
                 raise RunError(
@@ -289,44 +305,15 @@ class RunDirectory:
 
 def _assignment(plan: PrivacyPlan, name: str, enrolment: Enrolment) -> dict[str, Any]:
     """Return the run's name, the clients of every group as ranges, and the clients' identities."""
-    groups = [_runs_of_ids(group.clients) for group in plan.groups]
+    groups = []
+    for clients in (group.clients for group in plan.groups):
+        if isinstance(clients, range) and clients.step == 1:
+            groups.append([[clients.start, clients.stop]])
+            continue
+        ids = np.asarray(clients, dtype=np.int64)
+        pieces = np.split(ids, np.flatnonzero(np.diff(ids) != 1) + 1)
+        groups.append([[int(piece[0]), int(piece[-1]) + 1] for piece in pieces])
     return versioned({"run": name, "clients": groups, **enrolment.to_dict()})
-
-
-def _settings(config: Config) -> dict[str, Any]:
-    """Return the settings with which a plan was made, as JSON."""
-    settings = asdict(config)
-    chosen = {group: settings[group] for group in SETTINGS_OF} | {"run": {"seed": config.run.seed}}
-    plain: dict[str, Any] = json.loads(json.dumps(chosen), parse_constant=str)
-    return plain
-
-
-def _check_identities(path: Path, saved: Any, now: dict[str, str] | None) -> None:
-    """Raise RunError if the clients' public keys differ from those with which the run began.
-
-    The error names the first client with another key, or the missing setting.
-    """
-    if saved == now:
-        return
-    if not isinstance(saved, dict) or now is None:
-        began = "without" if saved is None else "with"
-        raise RunError(
-            f"run.resume={path} began {began} a roster of the clients' keys: resume it {began} "
-            "secagg.roster_file"
-        )
-    changed = [client for client in now | saved if now.get(client) != saved.get(client)]
-    raise RunError(
-        f"run.resume={path}: client {changed[0]} had the key {saved.get(changed[0])} when the run began, and "
-        f"the roster has {now.get(changed[0])}: resume with the roster of then, or start a new run"
-    )
-
-
-def _runs_of_ids(clients: Sequence[int]) -> list[list[int]]:
-    if isinstance(clients, range) and clients.step == 1:
-        return [[clients.start, clients.stop]]
-    ids = np.asarray(clients, dtype=np.int64)
-    pieces = np.split(ids, np.flatnonzero(np.diff(ids) != 1) + 1)
-    return [[int(piece[0]), int(piece[-1]) + 1] for piece in pieces]
 
 
 def _json(value: Any) -> bytes:

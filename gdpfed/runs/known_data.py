@@ -55,8 +55,14 @@ def refuse_other_data(run: Path, task: Task) -> None:
         ) from None
     for setting, now in _hashes(task).items():
         if began.get(setting) != now:
+            # The file or, without one, the setting that chooses the data.
+            if setting == PARTITION_OPTIONS:
+                place = task.owners_file or f"dataset.partition={task.partition}"
+            else:
+                of_test = task.source.test_path if setting == TEST_PATH else None
+                place = of_test or task.source.path or f"dataset={task.source.name}"
             raise RunError(
-                f"{_place(task, setting)} is not what the run began with (SHA-256 of its content "
+                f"{place} is not what the run began with (SHA-256 of its content "
                 f"{now[:SHOWN]}, then {str(began.get(setting))[:SHOWN]}): put it back, or start a new run"
             )
 
@@ -73,12 +79,3 @@ def _hashes(task: Task) -> dict[str, str]:
             [task.client_indices(client) for client in range(task.num_clients)]
         )
     return found
-
-
-def _place(task: Task, setting: str) -> str:
-    """Return the data file of a setting or, without a file, the setting (key=value) that chooses the data."""
-    source = task.source
-    if setting == PARTITION_OPTIONS:
-        return task.owners_file or f"dataset.partition={task.partition}"
-    of_test = source.test_path if setting == TEST_PATH else None
-    return of_test or source.path or f"dataset={source.name}"

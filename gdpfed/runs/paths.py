@@ -64,22 +64,16 @@ def reserved(path: Path) -> Path:
         if not parent.exists():
             parent.mkdir(parents=True, exist_ok=True)
             atexit.register(_remove_if_empty, parent)
-        made = next(free for free in _numbered(path) if _is_made(free))
+        for made in _numbered(path):
+            with suppress(FileExistsError):
+                made.mkdir(mode=OWNERS_ALONE)
+                break
     except OSError as error:
         raise RunError(
             f"run.directory={path} cannot be made: {error.strerror}; name another directory"
         ) from None
     atexit.register(_remove_if_empty, made)
     return made
-
-
-def _is_made(path: Path) -> bool:
-    """Make a directory for a run; return whether it did not exist before."""
-    try:
-        path.mkdir(mode=OWNERS_ALONE)
-    except FileExistsError:
-        return False
-    return True
 
 
 def _numbered(path: Path) -> Iterator[Path]:

@@ -84,15 +84,14 @@ def _refuse_contradiction(path: Path, saved: Mapping[str, Any], config: Config) 
                     f"run.resume={path}: {CONFIG_FILE} has no {group}.{key}: restore it from a copy, or "
                     "resume with the gdpfed that wrote it"
                 )
-            if key in CARRYING_OUT.get(group, ()) or _same(f"{group}.{key}", kept[key], value):
+            if key in CARRYING_OUT.get(group, ()):
+                continue
+            before, now = kept[key], value
+            if (group, key) == ("dataset", "path") and isinstance(before, str) and isinstance(now, str):
+                before, now = absolute_path(before), absolute_path(now)
+            if before == now:
                 continue
             raise RunError(
                 f"run.resume={path} has {group}.{key}={kept[key]}, not {value}: leave {group}.{key} out to "
                 "go on with it, or start a new run"
             )
-
-
-def _same(key: str, saved: Any, given: Any) -> bool:
-    if key == "dataset.path" and isinstance(saved, str) and isinstance(given, str):
-        return absolute_path(saved) == absolute_path(given)
-    return bool(saved == given)

@@ -159,7 +159,7 @@ class BatchedEngine(Engine):
 
     def _pieces(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], torch.Tensor]]:
         """Yield pieces: a sum's index, ids of some of its clients, and their updates on the device."""
-        for numbers in _alike(jobs):
+        for numbers in _numbers_of_equal_jobs(jobs):
             same = [jobs[number] for number in numbers]
             first, sizes = same[0], [len(job.cohort.clients) for job in same]
             together = replace(
@@ -276,7 +276,7 @@ class _Starts:
         return self.models[self.owners[begin : begin + count]]
 
 
-def _alike(jobs: Sequence[SumJob]) -> list[list[int]]:
+def _numbers_of_equal_jobs(jobs: Sequence[SumJob]) -> list[list[int]]:
     """Group jobs (sums to compute) that have equal instructions and rounding steps; return their indices."""
     kinds: list[tuple[SumJob, list[int]]] = []
     for number, job in enumerate(jobs):

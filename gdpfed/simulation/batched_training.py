@@ -112,16 +112,17 @@ class BatchedOperations(TorchFunctionMode):
         given = kwargs or {}
         if func is functional.conv2d and is_plain(*args, **given):
             return unfolded_conv2d(*args[:5], **{key: given[key] for key in given.keys() & _USED})
-        if func is functional.adaptive_avg_pool2d and _is_global(*args, **given):
+        if (
+            func is functional.adaptive_avg_pool2d
+            and len(args) == 2
+            and not given
+            and args[1] in (1, (1, 1), [1, 1])
+        ):
             return args[0].mean(dim=(-2, -1), keepdim=True)
         return func(*args, **given)
 
 
 _USED = {"input", "weight", "bias", "stride", "padding"}
-
-
-def _is_global(*args: Any, **kwargs: Any) -> bool:
-    return len(args) == 2 and not kwargs and args[1] in (1, (1, 1), [1, 1])
 
 
 class BatchedTraining:

@@ -56,8 +56,16 @@ def choose_engine(
         LearningError: a model or a loss that couples the records of a batch, where they are the unit.
         RunError: machines of a cluster that do not begin.
     """
-    device = _device(settings, device_name)
-    _check(settings, device)
+    if settings.backend != RAY:
+        device = choose_device(device_name)
+    elif device_name == "cuda":
+        raise ConfigError(
+            "run.device=cuda is for one machine, and simulation.backend=ray trains on CPUs: leave one of "
+            "them out"
+        )
+    else:
+        device = torch.device("cpu")
+    _check_settings(settings, device)
     if predicts_nothing(task.build_model()):
         # Clients count, each by itself, and nobody computes a gradient.
         settings, records = replace(settings, engine="sequential"), False
@@ -79,7 +87,11 @@ def choose_engine(
     if settings.backend == RAY:
         return _on_ray(replace(settings, engine="batched" if batched else "sequential"), task, kind, records)
     if device.type == "cuda":
-        return _on_gpus(settings, task, batched), f"{kind} on {torch.cuda.get_device_name(device)}"
+        count = torch.cuda.device_count() if batched else 1
+        gpus = [torch.device("cuda", index) for index in range(count)]
+        engines = [_one_engine(settings, task, gpu, batched) for gpu in gpus]
+        engine: Engine = engines[0] if count == 1 else SeveralDevices(engines)
+        return engine, f"{kind} on {torch.cuda.get_device_name(device)}"
     workers = settings.workers or usual_workers()
     make = partial(_one_engine, settings, task, device, batched)
     if workers == 1:
@@ -94,18 +106,6 @@ def usual_workers() -> int:
 
 def _on_cpu(kind: str, workers: int) -> str:
     return f"{kind} on the CPU" if workers == 1 else f"{kind} in each of {workers} processes"
-
-
-def _device(settings: SimulationConfig, name: str) -> torch.device:
-    """Return the device to train on."""
-    if settings.backend != RAY:
-        return choose_device(name)
-    if name == "cuda":
-        raise ConfigError(
-            "run.device=cuda is for one machine, and simulation.backend=ray trains on CPUs: leave one of "
-            "them out"
-        )
-    return torch.device("cpu")
 
 
 def _on_ray(settings: SimulationConfig, task: Task, kind: str, records: bool) -> tuple[Engine, str]:
@@ -135,7 +135,7 @@ def _on_ray(settings: SimulationConfig, task: Task, kind: str, records: bool) ->
     return engine, f"{kind} in each of {sum(workers)} processes on {len(workers)} machines of a Ray cluster"
 
 
-def _check(settings: SimulationConfig, device: torch.device) -> None:
+def _check_settings(settings: SimulationConfig, device: torch.device) -> None:
     if settings.precision == "tf32" and device.type != "cuda":
         raise ConfigError(
             f"simulation.precision=tf32 is a precision of GPUs and this run is on {device}: use float32"
@@ -165,30 +165,25 @@ def _is_batched(
         return False
     if not told and device.type == "cpu" and task.dimension > MOST_BATCHED_PARAMETERS_ON_CPU:
         return False
-    if form is None:
-        obstacle = _obstacle_to_batching(task)
-    else:
+    obstacle = ""
+    if form is not None:
         obstacle = "" if form.stacks else f"its gradients go {form.form}"
+    else:
+        model = task.build_model()
+        training = BatchedTraining(model, torch.device("cpu"))
+        example = torch.from_numpy(task.load().train.take(np.zeros(2, dtype=np.int64)).x)
+        try:
+            with torch.no_grad():
+                thetas = torch.from_numpy(flatten(model)).repeat(2, 1)
+                training.logits(thetas, torch.stack([example, example]), torch.zeros(2, dtype=torch.int64))
+        except (RuntimeError, ValueError, TypeError) as error:
+            obstacle = " ".join(str(error).split())[:200]
     if obstacle and told:
         raise ConfigError(
             f"dataset.model={task.model} cannot train many clients at once ({obstacle}): use "
             "simulation.engine=sequential"
         )
     return not obstacle
-
-
-def _obstacle_to_batching(task: Task) -> str:
-    """Say in one line why the model cannot be batched; "" if it can."""
-    model = task.build_model()
-    training = BatchedTraining(model, torch.device("cpu"))
-    example = torch.from_numpy(task.load().train.take(np.zeros(2, dtype=np.int64)).x)
-    try:
-        with torch.no_grad():
-            thetas, keys = torch.from_numpy(flatten(model)).repeat(2, 1), torch.zeros(2, dtype=torch.int64)
-            training.logits(thetas, torch.stack([example, example]), keys)
-    except (RuntimeError, ValueError, TypeError) as error:
-        return " ".join(str(error).split())[:200]
-    return ""
 
 
 def _one_engine(settings: SimulationConfig, task: Task, device: torch.device, batched: bool) -> Engine:
@@ -201,10 +196,3 @@ def _one_engine(settings: SimulationConfig, task: Task, device: torch.device, ba
         graphs=settings.graphs == "auto",
         chunk_clients=settings.clients_at_once,
     )
-
-
-def _on_gpus(settings: SimulationConfig, task: Task, batched: bool) -> Engine:
-    """Return an engine for each GPU, joined into one."""
-    count = torch.cuda.device_count() if batched else 1
-    engines = [_one_engine(settings, task, torch.device("cuda", index), batched) for index in range(count)]
-    return engines[0] if count == 1 else SeveralDevices(engines)

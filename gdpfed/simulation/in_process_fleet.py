@@ -181,7 +181,13 @@ def simulate_prepared(
     plan = prepared.method.plan
     records = plan.private and plan.about_records
     if records and prepared.config.privacy.client_records is not None:
-        _check_record_counts(prepared, prepared.config.privacy.client_records)
+        for client, count in enumerate(prepared.config.privacy.client_records):
+            held = len(prepared.task.client_indices(client))
+            if held != count:
+                raise ConfigError(
+                    f"privacy.client_records says {count} records of client {client}, and the data set gives "
+                    f"it {held}: leave it out, or train over messages, where nodes bring records of their own"
+                )
     own_noise = any(kind_of(work).on_records and kind_of(work).own_noise for work in plan.works)
     engine, which = choose_engine(
         config.simulation,
@@ -198,14 +204,3 @@ def simulate_prepared(
                     observe(record)
             run.conclude()
     return prepared.path
-
-
-def _check_record_counts(prepared: PreparedRun, given: Sequence[int]) -> None:
-    """Raise ConfigError if the configured record counts differ from those of the simulated clients."""
-    for client, count in enumerate(given):
-        held = len(prepared.task.client_indices(client))
-        if held != count:
-            raise ConfigError(
-                f"privacy.client_records says {count} records of client {client}, and the data set gives it "
-                f"{held}: leave it out, or train over messages, where nodes bring records of their own"
-            )

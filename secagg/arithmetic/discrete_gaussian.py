@@ -136,7 +136,7 @@ def tables(sigma: int, cells: int) -> Tables:
     total = cells << _THRESHOLD_BITS
     weights = [(rest * total // (num_unsettled << shift - 1) + 1) // 2 for rest in rests]
     weights[0] = total - 2 * sum(weights[1:])
-    thresholds, aliases = _alias([0, *(weights[x] for x in signed)])
+    thresholds, aliases = _alias_table([0, *(weights[x] for x in signed)])
     made = Tables(
         direct=np.concatenate([direct, np.full(num_unsettled, UNSETTLED, dtype=np.int16)]),
         high=np.array([threshold >> 64 for threshold in thresholds], dtype=np.uint64),
@@ -148,7 +148,7 @@ def tables(sigma: int, cells: int) -> Tables:
     return made
 
 
-def _alias(weights: list[int]) -> tuple[list[int], list[int]]:
+def _alias_table(weights: list[int]) -> tuple[list[int], list[int]]:
     """Build an alias table (Walker): spread weights over cells so that each holds at most two values."""
     full = 1 << _THRESHOLD_BITS
     # A cell that is full sends every draw to its alias, itself: 2**128 does not fit two words.

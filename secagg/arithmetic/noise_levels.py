@@ -112,7 +112,15 @@ def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, mos
         raise EncodingError(
             "noise in levels needs more bits: noise of 481.7 steps has no finer part: raise modulus_bits"
         )
-    bounds = _bounds(num_noisy, dropout_tolerance, most_levels)
+    # For each level the most dropouts that it covers, so that surplus noise is smallest: 0 = r_0 < ... < r_L.
+    low, high = 0, _EXCESS_DENOMINATOR * num_noisy
+    while low < high:
+        middle = (low + high) // 2
+        if len(_greedy(num_noisy, dropout_tolerance, middle)) <= most_levels + 1:
+            high = middle
+        else:
+            low = middle + 1
+    bounds = _greedy(num_noisy, dropout_tolerance, low)
     base, fine = NAMED_VARIANCES[base_stddev], NAMED_VARIANCES[FINE_STDDEV]
     multipliers: list[int] = []
     reached = base
@@ -122,21 +130,6 @@ def noise_levels(base_stddev: float, num_noisy: int, dropout_tolerance: int, mos
         multipliers.append(isqrt(squares - 1) + 1)
         reached += fine * multipliers[-1] ** 2
     return NoiseLevels(base_stddev, bounds, tuple(multipliers))
-
-
-def _bounds(num_noisy: int, most: int, levels: int) -> tuple[int, ...]:
-    """Choose for each noise level the most dropouts that it covers, so that surplus noise is smallest.
-
-    Returns 0 = r_0 < ... < r_L = `most`.
-    """
-    low, high = 0, _EXCESS_DENOMINATOR * num_noisy
-    while low < high:
-        middle = (low + high) // 2
-        if len(_greedy(num_noisy, most, middle)) <= levels + 1:
-            high = middle
-        else:
-            low = middle + 1
-    return _greedy(num_noisy, most, low)
 
 
 def _greedy(num_noisy: int, most: int, excess: int) -> tuple[int, ...]:

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from secagg.crypto.keys import SECRET_BYTES
 from secagg.crypto.shamir import (
@@ -120,10 +119,18 @@ def wrong_shares(shares: dict[int, bytes], threshold: int, num_bytes: int) -> fr
     wrong = np.zeros(len(points), dtype=np.bool_)
     for of_limb in _syndromes(points, rows, threshold).T:
         if of_limb.any():
-            found = _points_of(_recurrence(of_limb), points, most_wrong)
-            if found is None:
+            recurrence = _shortest_recurrence(of_limb)
+            degree = len(recurrence) - 1
+            if degree > most_wrong:
                 return None
-            wrong |= found
+            values = np.zeros(len(points), dtype=np.int64)
+            for coefficient in recurrence.tolist():
+                values = (values * points + coefficient) % PRIME
+            # The roots of the recurrence are the wrong shares' points, unless there are too few.
+            roots = values == 0
+            if roots.sum() != degree:
+                return None
+            wrong |= roots
     if wrong.sum() > most_wrong or _syndromes(points[~wrong], rows[~wrong], threshold).any():
         return None
     return frozenset(points[wrong].tolist())
@@ -136,7 +143,7 @@ def _syndromes(points: Elements, rows: Elements, threshold: int) -> Elements:
     return matmul(checks.T, rows)
 
 
-def _recurrence(syndromes: Elements) -> Elements:
+def _shortest_recurrence(syndromes: Elements) -> Elements:
     """Return the coefficients of the syndromes' shortest linear recurrence (Massey, 1969); c_0 = 1."""
     length, shift, before = 0, 1, 1
     current = np.zeros(len(syndromes) + 1, dtype=np.int64)
@@ -157,15 +164,3 @@ def _recurrence(syndromes: Elements) -> Elements:
             shift += 1
         current = updated
     return current[: length + 1]
-
-
-def _points_of(recurrence: Elements, points: Elements, most: int) -> NDArray[np.bool_] | None:
-    """Return a mask of the wrong shares, the recurrence's roots; None if there are too many or too few."""
-    degree = len(recurrence) - 1
-    if degree > most:
-        return None
-    values = np.zeros(len(points), dtype=np.int64)
-    for coefficient in recurrence.tolist():
-        values = (values * points + coefficient) % PRIME
-    roots = values == 0
-    return roots if roots.sum() == degree else None

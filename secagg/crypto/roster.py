@@ -116,10 +116,12 @@ class Roster(Mapping[int, bytes]):
             raise RosterError(f"it must hold {', '.join(sorted(_FIELDS))} and nothing else")
         if type(content["version"]) is not int or content["version"] != ROSTER_VERSION:
             raise RosterError(f"it has version {content['version']!r}, not {ROSTER_VERSION}")
-        keys = {
-            _client_id(word): _bytes(key, IDENTITY_BYTES, f"the key of client {word}")
-            for word, key in content["clients"].items()
-        }
+        keys = {}
+        for word, key in content["clients"].items():
+            if not _CLIENT_ID.fullmatch(word):
+                raise RosterError(f"{word!r} is not a client id: write the number, from 0")
+            client_id = int(word)
+            keys[client_id] = _bytes(key, IDENTITY_BYTES, f"the key of client {word}")
         roster = cls(keys, number=content["number"], date=content["date"])
         signature = _bytes(content["signature"], SIGNATURE_BYTES, "the signature")
         if not is_signed(consortium_key, signature, roster._signed_statement()):
@@ -139,12 +141,6 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(content) != len(pairs):
         raise ValueError("a name stands in it twice")
     return content
-
-
-def _client_id(word: str) -> int:
-    if not _CLIENT_ID.fullmatch(word):
-        raise RosterError(f"{word!r} is not a client id: write the number, from 0")
-    return int(word)
 
 
 def _bytes(word: Any, length: int, what: str) -> bytes:

@@ -88,7 +88,10 @@ def split(
     """
     if not 1 <= threshold <= num_holders < PRIME:
         raise ValueError(f"threshold {threshold} of {num_holders} holders: use 1 <= t <= holders")
-    limbs = _to_limbs(secret)
+    number, mask = int.from_bytes(secret, "little"), 2**_LIMB_BITS - 1
+    limbs = np.array(
+        [number >> (_LIMB_BITS * i) & mask for i in range(num_limbs(len(secret)))], dtype=np.int64
+    )
     coefficients = np.empty((threshold, len(limbs)), dtype=np.int64)
     coefficients[0] = limbs
     coefficients[1:] = random_elements(coefficients[1:].size, random_bytes).reshape(-1, len(limbs))
@@ -103,7 +106,12 @@ def recover(shares: dict[int, bytes], num_bytes: int) -> bytes | None:
     Returns None if the result is not a byte string of that length, which proves that a share is wrong. Raises
     ValueError for no shares, or for a share of another length.
     """
-    return _from_limbs(interpolate(shares, 0, num_bytes), num_bytes)
+    number = 0
+    for i, limb in enumerate(interpolate(shares, 0, num_bytes).tolist()):
+        if limb >> _LIMB_BITS:
+            return None
+        number |= limb << (_LIMB_BITS * i)
+    return None if number >> (8 * num_bytes) else number.to_bytes(num_bytes, "little")
 
 
 def interpolate(shares: dict[int, bytes], at: int, num_bytes: int) -> Elements:
@@ -134,23 +142,6 @@ def random_elements(count: int, random_bytes: Callable[[int], bytes]) -> Element
         words = np.frombuffer(random_bytes(4 * missing), dtype="<u4") & np.uint32(PRIME)
         kept = np.concatenate([kept, words[words != PRIME].astype(np.int64)])
     return kept
-
-
-def _to_limbs(secret: bytes) -> Elements:
-    number = int.from_bytes(secret, "little")
-    mask = 2**_LIMB_BITS - 1
-    return np.array(
-        [number >> (_LIMB_BITS * i) & mask for i in range(num_limbs(len(secret)))], dtype=np.int64
-    )
-
-
-def _from_limbs(limbs: Elements, num_bytes: int) -> bytes | None:
-    number = 0
-    for i, limb in enumerate(limbs.tolist()):
-        if limb >> _LIMB_BITS:
-            return None
-        number |= limb << (_LIMB_BITS * i)
-    return None if number >> (8 * num_bytes) else number.to_bytes(num_bytes, "little")
 
 
 @lru_cache(maxsize=16)

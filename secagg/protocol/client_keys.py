@@ -170,7 +170,14 @@ def masked_vector(state: ClientState, steps: Steps | HeldVector, noise: Noise) -
         vector = state.encoding().to_residues(noisy_steps(state, steps, noise))
         add_masks(vector, masks, suite)
         return pack(vector, bits)
-    _check_held(state, steps, noise)
+    dimension, own = parameters.dimension, steps.noise_squared_norm
+    if steps.dimension != dimension:
+        raise LocalProtocolError(f"a vector of {steps.dimension} steps is held: give one of {dimension}")
+    if isinstance(noise, np.ndarray) or (noise is not None and own is not None):
+        raise LocalProtocolError("a vector that is held elsewhere has its noise in it: give none beside it")
+    _check_given(state, noise is not None or own is not None)
+    if own is not None:
+        _check_noise_norm(state, own)
     parts = () if noise is None else tuple(noise_parts(state))
     packed = steps.masked(parts, tuple(masks), suite, bits)
     if len(packed) != packed_bytes(parameters.dimension, bits):
@@ -235,17 +242,6 @@ def _check_vector(state: ClientState, name: str, vector: Steps) -> None:
     dimension = state.sum_parameters.dimension
     if vector.dtype != np.int64 or vector.shape != (dimension,):
         raise LocalProtocolError(f"{name} are {vector.dtype}{list(vector.shape)}: give int64[{dimension}]")
-
-
-def _check_held(state: ClientState, vector: HeldVector, noise: Noise) -> None:
-    dimension, own = state.sum_parameters.dimension, vector.noise_squared_norm
-    if vector.dimension != dimension:
-        raise LocalProtocolError(f"a vector of {vector.dimension} steps is held: give one of {dimension}")
-    if isinstance(noise, np.ndarray) or (noise is not None and own is not None):
-        raise LocalProtocolError("a vector that is held elsewhere has its noise in it: give none beside it")
-    _check_given(state, noise is not None or own is not None)
-    if own is not None:
-        _check_noise_norm(state, own)
 
 
 def _check_noise(state: ClientState, noise: Steps) -> None:

@@ -1,7 +1,7 @@
 """The server's side of one secure sum: sends requests, takes replies, and computes the sum."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -108,7 +108,12 @@ class ServerSession:
         if parameters.mode not in TRANSITIONS["server"]:
             raise ValueError(f"mode {parameters.mode} has no sessions: use curious or active")
         self.parameters = parameters
-        self._clients = _numbered(self._asked, random_bytes, own_ids=parameters.signs)
+        if parameters.signs:
+            self._clients = {client_id: client_id for client_id in self._asked}
+        else:
+            # Numbers from 0, sorted by 128 random bits each: a uniform order except for ties, of probability
+            # below n**2 / 2**129.
+            self._clients = dict(enumerate(sorted(self._asked, key=lambda _: random_bytes(16))))
         self._members = {client_id: member for member, client_id in self._clients.items()}
         self._state.correctors = frozenset(self._members[client_id] for client_id in correctors)
         self._stage = Stage.ADVERTISE
@@ -326,11 +331,3 @@ class ServerSession:
 
     def _clients_of(self, members: Iterable[int]) -> tuple[int, ...]:
         return tuple(sorted(self._clients[member] for member in members))
-
-
-def _numbered(asked: Sequence[int], random_bytes: Callable[[int], bytes], *, own_ids: bool) -> dict[int, int]:
-    """Map member numbers to client ids: numbers from 0 in random order, or the ids if `own_ids`."""
-    if own_ids:
-        return {client_id: client_id for client_id in asked}
-    # Sorted by 128 random bits each: a uniform order except for ties, of probability below n**2 / 2**129.
-    return dict(enumerate(sorted(asked, key=lambda _: random_bytes(16))))

@@ -174,7 +174,11 @@ def take_reply(state: ServerState, stage: Stage, member: int, data: bytes) -> No
     if stage is Stage.ADVERTISE:
         _take_keys(state, member, AdvertiseReply.decode(data))
     elif stage is Stage.SHARE:
-        _take_shares(state, member, ShareReply.decode(data, parameters.noise_levels))
+        dealt = ShareReply.decode(data, parameters.noise_levels)
+        _check_bound(state, stage, member, dealt)
+        _check_ids(stage, member, dealt.sealed, state.graph.neighbours(member))
+        _check_ids(stage, member, dealt.commitments, state.graph.neighbours(member))
+        state.dealt[member] = dealt
     elif stage is Stage.MASK:
         reply = MaskReply.decode(data, parameters.dimension, parameters.modulus_bits)
         _check_bound(state, stage, member, reply)
@@ -188,9 +192,24 @@ def take_reply(state: ServerState, stage: Stage, member: int, data: bytes) -> No
             )
         state.masked[member] = reply
     elif stage is Stage.CHECK:
-        _take_signature(state, member, CheckReply.decode(data))
+        signed = CheckReply.decode(data)
+        _check_bound(state, stage, member, signed)
+        statement = survivors_statement(state.roster.digest, state.sid, state.contributors, state.survivors)
+        if not is_signed(state.roster.get(member), signed.signature, statement):
+            _refuse(stage, member, "its signature does not fit the survivors", Cause.SIGNATURE)
+        state.survivor_signatures[member] = signed.signature
     else:
-        _take_unmasking(state, member, UnmaskReply.decode(data, parameters.suite))
+        unmasking = UnmaskReply.decode(data, parameters.suite)
+        _check_bound(state, stage, member, unmasking)
+        near, orphans = state.graph.neighbours(member), frozenset(state.orphans)
+        held = near - state.complaints[member]
+        survivors = held & set(state.survivors)
+        with_noise = parameters.noise_share_at(len(state.contributors), len(state.lost))
+        _check_ids(stage, member, unmasking.seed_shares, survivors)
+        _check_ids(stage, member, unmasking.key_shares, (held & set(state.lost)) - orphans)
+        _check_ids(stage, member, unmasking.noise_shares, survivors if with_noise else frozenset())
+        _check_ids(stage, member, unmasking.pair_keys, near & orphans)
+        state.unmask_replies[member] = unmasking
 
 
 def _take_keys(state: ServerState, member: int, reply: AdvertiseReply) -> None:
@@ -215,35 +234,6 @@ def _take_keys(state: ServerState, member: int, reply: AdvertiseReply) -> None:
             _refuse(stage, member, f"public key {key.hex()} is unsound or repeats", Cause.KEYS)
         state.taken_keys.add(key)
     state.members[member] = reply.keys.to_bytes()
-
-
-def _take_shares(state: ServerState, member: int, reply: ShareReply) -> None:
-    _check_bound(state, Stage.SHARE, member, reply)
-    _check_ids(Stage.SHARE, member, reply.sealed, state.graph.neighbours(member))
-    _check_ids(Stage.SHARE, member, reply.commitments, state.graph.neighbours(member))
-    state.dealt[member] = reply
-
-
-def _take_signature(state: ServerState, member: int, reply: CheckReply) -> None:
-    _check_bound(state, Stage.CHECK, member, reply)
-    statement = survivors_statement(state.roster.digest, state.sid, state.contributors, state.survivors)
-    if not is_signed(state.roster.get(member), reply.signature, statement):
-        _refuse(Stage.CHECK, member, "its signature does not fit the survivors", Cause.SIGNATURE)
-    state.survivor_signatures[member] = reply.signature
-
-
-def _take_unmasking(state: ServerState, member: int, reply: UnmaskReply) -> None:
-    stage = Stage.UNMASK
-    _check_bound(state, stage, member, reply)
-    near, orphans = state.graph.neighbours(member), frozenset(state.orphans)
-    held = near - state.complaints[member]
-    survivors = held & set(state.survivors)
-    with_noise = state.parameters.noise_share_at(len(state.contributors), len(state.lost))
-    _check_ids(stage, member, reply.seed_shares, survivors)
-    _check_ids(stage, member, reply.key_shares, (held & set(state.lost)) - orphans)
-    _check_ids(stage, member, reply.noise_shares, survivors if with_noise else frozenset())
-    _check_ids(stage, member, reply.pair_keys, near & orphans)
-    state.unmask_replies[member] = reply
 
 
 def _check_sender(stage: Stage, member: int, named: int) -> None:

@@ -45,9 +45,9 @@ def remove_masks(state: ServerState, recovery: ShareRecovery) -> None:
         ThresholdNotMet: there are fewer shares of a secret than the threshold, or a mask key is missing.
         RemoteProtocolError: the shares do not give a secret that fits its commitment.
     """
-    seeds = {dealer: _seed(state, recovery, dealer) for dealer in state.survivors}
+    seeds = {dealer: _recovered_seed(state, recovery, dealer) for dealer in state.survivors}
     with_keys = [dealer for dealer in state.lost if dealer not in state.orphans]
-    private_keys = {dealer: _private_key(state, recovery, dealer) for dealer in with_keys}
+    private_keys = {dealer: _recovered_private_key(state, recovery, dealer) for dealer in with_keys}
     add_masks(state.total, _remaining_masks(state, seeds, private_keys), state.parameters.suite)
     add_masks(state.total, _masks_with_orphans(state), state.parameters.suite)
 
@@ -65,16 +65,21 @@ def remove_noise(state: ServerState, recovery: ShareRecovery) -> int:
     draws: list[_Draw] = []
     for survivor in state.survivors if parts else ():
         try:
-            first = _noise_seed(state, recovery, survivor, level)
+            first = _recovered_noise_seed(state, recovery, survivor, level)
         except (RemoteProtocolError, ThresholdNotMet):
             continue
         for part, seed in zip(parts, noise_seeds(first, len(parts)), strict=True):
             draws.append((part, noise_key(state.sid, seed, survivor)))
-    _subtract(state.total, levels, draws)
+    total, dimension = state.total, len(state.total)
+    # Several threads draw the noise again from its keys, and one subtracts.
+    with ThreadPoolExecutor(NUM_THREADS) as pool:
+        shares = (draws[start::NUM_THREADS] for start in range(NUM_THREADS))
+        for excess in pool.map(lambda share: _sum_of_draws(levels, dimension, share), shares):
+            total -= excess
     return level
 
 
-def _seed(state: ServerState, recovery: ShareRecovery, dealer: int) -> bytes:
+def _recovered_seed(state: ServerState, recovery: ShareRecovery, dealer: int) -> bytes:
     committed = state.keys_of(dealer).seed_commitment
 
     def fits(seed: bytes) -> bool:
@@ -83,7 +88,7 @@ def _seed(state: ServerState, recovery: ShareRecovery, dealer: int) -> bytes:
     return _recovered(state, recovery, dealer, 0, "seed_shares", fits)
 
 
-def _private_key(state: ServerState, recovery: ShareRecovery, dealer: int) -> bytes:
+def _recovered_private_key(state: ServerState, recovery: ShareRecovery, dealer: int) -> bytes:
     published = state.keys_of(dealer).mask_key
 
     def fits(key: bytes) -> bool:
@@ -92,7 +97,7 @@ def _private_key(state: ServerState, recovery: ShareRecovery, dealer: int) -> by
     return _recovered(state, recovery, dealer, 1, "key_shares", fits)
 
 
-def _noise_seed(state: ServerState, recovery: ShareRecovery, dealer: int, level: int) -> bytes:
+def _recovered_noise_seed(state: ServerState, recovery: ShareRecovery, dealer: int, level: int) -> bytes:
     committed, left = state.dealt[dealer].noise_commitment, state.parameters.noise_levels - level
 
     def fits(seed: bytes) -> bool:
@@ -155,16 +160,7 @@ def _masks_with_orphans(state: ServerState) -> Iterator[tuple[bytes, int]]:
             yield replies[survivor].pair_keys[orphan], -1 if survivor < orphan else 1
 
 
-def _subtract(total: NDArray[np.uint32], levels: NoiseLevels, draws: Sequence[_Draw]) -> None:
-    """Draw noise again from its keys and subtract it from `total`; several threads draw, one subtracts."""
-    dimension = len(total)
-    with ThreadPoolExecutor(NUM_THREADS) as pool:
-        shares = (draws[start::NUM_THREADS] for start in range(NUM_THREADS))
-        for excess in pool.map(lambda share: _sum_of(levels, dimension, share), shares):
-            total -= excess
-
-
-def _sum_of(levels: NoiseLevels, dimension: int, draws: Sequence[_Draw]) -> NDArray[np.uint32]:
+def _sum_of_draws(levels: NoiseLevels, dimension: int, draws: Sequence[_Draw]) -> NDArray[np.uint32]:
     excess = np.zeros(dimension, dtype=np.uint32)
     for part, key in draws:
         excess += levels.draw(part, dimension, key).astype(np.uint32)

@@ -53,7 +53,13 @@ DEFENCES = (
     Defence(
         "app-without-training",
         "flower/test_private_client.py::test_arguments_of_another_kind_are_refused_in_one_line",
-        (("gdpfed/flower/client.py", "    if not _trains(app):\n", "    if False:\n"),),
+        (
+            (
+                "gdpfed/flower/client.py",
+                "    if plain and functions is not None and WHOLE_UPDATE not in functions:\n",
+                "    if False:\n",
+            ),
+        ),
     ),
     Defence(
         "evaluation-that-is-none",
@@ -84,8 +90,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/federation/node/sum_stages.py",
-                "    if other := _other_label(session.parameters.label, request.round_of_run):\n",
-                '    if other := "":\n',
+                '    if run != round_of_run.run or of_round != f"{ROUND_OF_LABEL}{round_of_run.index}":\n',
+                "    if False:\n",
             ),
         ),
     ),
@@ -325,7 +331,7 @@ DEFENCES = (
     Defence(
         "units-show-records",
         "deploy/test_units.py::test_a_unit_sees_its_own_credentials_and_folders_and_no_others",
-        (("deploy/units.py", "if data is not None and not _has_data(service) else []", "if False else []"),),
+        (("deploy/units.py", "if data is not None and not has_data else []", "if False else []"),),
     ),
     Defence(
         "another-app-than-named",
@@ -1577,7 +1583,7 @@ DEFENCES = (
     Defence(
         "device-noise-too-small",
         "secagg/test_held_vector.py::test_what_is_refused_of_an_array_is_refused_of_it",
-        (("secagg/protocol/client_keys.py", "        _check_noise_norm(state, own)\n", "        return\n"),),
+        (("secagg/protocol/client_keys.py", "        _check_noise_norm(state, own)\n", "        pass\n"),),
     ),
     Defence(
         "device-half-masked",

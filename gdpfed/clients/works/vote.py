@@ -56,7 +56,7 @@ def work(job: Job) -> torch.Tensor:
     generator, scores = generator_of(client.random_bytes), [0.0] * len(settings)
     if len(data) > 1:
         parts = np.array_split(generator.permutation(len(data)), min(PARTS, len(data)))
-        scores = [_tried(order, theta, setting, data, parts, client) for setting in settings]
+        scores = [_mean_score(order, theta, setting, data, parts, client) for setting in settings]
     best = [number for number, score in enumerate(scores) if score == max(scores)]
     vote = torch.zeros(len(settings), dtype=torch.float64)
     vote[int(generator.choice(best))] = one_vote(job.encoding)
@@ -122,7 +122,7 @@ def settings_in(order: TrainingOrder) -> list[tuple[float, ...]]:
     return settings
 
 
-def _tried(
+def _mean_score(
     order: TrainingOrder,
     theta: npt.NDArray[np.float32],
     setting: Sequence[float],

@@ -6,7 +6,7 @@ below ``run``, and ``*`` everything. Only ``*`` allows entries of the run's conf
 """
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from logging import ERROR
 from typing import TYPE_CHECKING, Any
@@ -43,7 +43,14 @@ def refused_override(run_config: Mapping[str, Any], allowed: str) -> str | None:
         said = shlex.split(str(run_config.get(OVERRIDES, "")))
     except ValueError:
         return str(run_config[OVERRIDES])
-    return next((word for word in said if not _is_allowed(word, words)), None)
+    for word in said:
+        key = word.partition("=")[0]
+        if not any(
+            key.startswith(each[:-1]) if each.endswith(".*") else each == (word if "=" in each else key)
+            for each in words
+        ):
+            return word
+    return None
 
 
 def check_overrides(config: Mapping[str, Any], run_config: Mapping[str, Any]) -> None:
@@ -66,14 +73,6 @@ def refuse_overrides(
             f"this run overrides {word!r}, and {whose} allows only {allowed!r}: leave it out, or have it "
             "allowed there"
         )
-
-
-def _is_allowed(word: str, allowed: Iterable[str]) -> bool:
-    key = word.partition("=")[0]
-    return any(
-        key.startswith(each[:-1]) if each.endswith(".*") else each == (word if "=" in each else key)
-        for each in allowed
-    )
 
 
 def check_refused(settings: "NodeSettings", model: str) -> None:

@@ -273,8 +273,24 @@ def _as_setting(numbers: Sequence[float]) -> str:
 
 
 def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
-    """Explain, with the epsilons, why a run does not fit the budget, or return "" if the run fits."""
-    for group, limit in enumerate(_limits(budget, terms)):
+    """Explain, with the epsilons, why a run does not fit the budget, or return "" if the run fits.
+
+    Raises:
+        BudgetRefusedError: the run makes other groups of this client's records than it has budgets.
+    """
+    # A budget for each group of this client's records, of which one number stands for all, or for the client.
+    groups = num_budgets(terms)
+    if groups == len(budget.epsilons):
+        limits = budget.epsilons
+    elif groups > 1 and len(budget.epsilons) > 1:
+        raise BudgetRefusedError(
+            f"this run makes {groups} groups of a client's records, and this node's {SETTING_OF['record']} "
+            f"has {len(budget.epsilons)} budgets: give one each, or one number for all"
+        )
+    else:
+        limits = (budget.epsilon,) * groups
+
+    for group, limit in enumerate(limits):
         try:
             alone = ledger.epsilon(budget.delta, unit=terms.unit)
             most = budget.max_participations
@@ -293,25 +309,6 @@ def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
                 f"(the plan's delta is {terms.delta:.3g})"
             )
     return ""
-
-
-def _limits(budget: Budget, terms: Terms) -> tuple[float, ...]:
-    """Return the budget for each group of this client's records in a run, or for the client as a whole.
-
-    One number stands for all groups.
-
-    Raises:
-        BudgetRefusedError: the run makes other groups of this client's records than it has budgets.
-    """
-    groups = num_budgets(terms)
-    if groups == len(budget.epsilons):
-        return budget.epsilons
-    if groups > 1 and len(budget.epsilons) > 1:
-        raise BudgetRefusedError(
-            f"this run makes {groups} groups of a client's records, and this node's {SETTING_OF['record']} "
-            f"has {len(budget.epsilons)} budgets: give one each, or one number for all"
-        )
-    return (budget.epsilon,) * groups
 
 
 def _broken_by(terms: Terms, index: int, order: "TrainingOrder", parameters: SumParameters) -> str:
@@ -338,11 +335,37 @@ def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun
     """
     terms = ledger.terms(round_of_run.run)
     if not once_in(terms, round_of_run.index):
-        _check_participations(budget, ledger, round_of_run)
+        taken = set(ledger.run(round_of_run.run).drawn_in) - {round_of_run.index}
+        if len(taken) >= budget.max_participations:
+            raise BudgetRefusedError(f"{_own_most(budget)}, and has done so")
+        nearest = min((abs(round_of_run.index - each) for each in taken), default=inf)
+        if nearest < budget.min_separation:
+            raise BudgetRefusedError(f"{_own_separation(budget)}, and it took part in one {nearest:g} away")
+
         if isinstance(terms, SampledTerms):
-            _check_chance(ledger, round_of_run)
+            chance = ledger.chance_of_round(round_of_run.run, round_of_run.index)
+            if not chance >= LEAST_CHANCE:
+                log(ERROR, "asked so often at the sampling rates of the terms: with probability %.3g", chance)
+                raise BudgetRefusedError(
+                    f"round {round_of_run.index} of run {round_of_run.run}: the server asks this client more "
+                    f"often than the terms' sampling rates allow, except in one of {1 / LEAST_CHANCE:,.0f} "
+                    "runs"
+                )
+
         if terms.pays_by_turn:
-            _check_spent(budget, ledger, round_of_run)
+            # A path counts by the rounds that were taken, so runs that go on side by side fit or not round by
+            # round.
+            spent = ledger.epsilon_with_round(budget.delta, round_of_run.run, round_of_run.index)
+            if not spent <= budget.epsilon:
+                log(
+                    ERROR,
+                    "one more round takes this client to epsilon %.4g at delta %g, above its budget of %g",
+                    spent,
+                    budget.delta,
+                    budget.epsilon,
+                )
+                raise BudgetRefusedError("one more round does not fit this client's own budget")
+
     if isinf(budget.max_epsilon_against_server):
         return
     one_more = round_of_run.run, round_of_run.index
@@ -359,27 +382,6 @@ def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun
         raise BudgetRefusedError("one more update does not fit this client's own limit against the server")
 
 
-def _check_chance(ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Raise BudgetRefusedError if the client is asked far more often than its sampling rates explain."""
-    chance = ledger.chance_of_round(round_of_run.run, round_of_run.index)
-    if not chance >= LEAST_CHANCE:
-        log(ERROR, "asked so often at the sampling rates of the terms: with probability %.3g", chance)
-        raise BudgetRefusedError(
-            f"round {round_of_run.index} of run {round_of_run.run}: the server asks this client more often "
-            f"than the terms' sampling rates allow, except in one of {1 / LEAST_CHANCE:,.0f} runs"
-        )
-
-
-def _check_participations(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Raise BudgetRefusedError if the client took part too often, or in a round too close to this one."""
-    taken = set(ledger.run(round_of_run.run).drawn_in) - {round_of_run.index}
-    if len(taken) >= budget.max_participations:
-        raise BudgetRefusedError(f"{_own_most(budget)}, and has done so")
-    nearest = min((abs(round_of_run.index - each) for each in taken), default=inf)
-    if nearest < budget.min_separation:
-        raise BudgetRefusedError(f"{_own_separation(budget)}, and it took part in one {nearest:g} away")
-
-
 def _own_most(budget: Budget) -> str:
     most = f"{budget.max_participations:g} rounds of a run"
     return f"this client takes part in {most} at most (max-participations)"
@@ -387,23 +389,6 @@ def _own_most(budget: Budget) -> str:
 
 def _own_separation(budget: Budget) -> str:
     return f"the rounds of this client are {budget.min_separation} apart at least (min-separation)"
-
-
-def _check_spent(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun) -> None:
-    """Raise BudgetRefusedError if this round, added to the cost of all runs so far, would exceed the budget.
-
-    A path counts by the rounds that were taken, so runs that go on side by side fit or not round by round.
-    """
-    figure = ledger.epsilon_with_round(budget.delta, round_of_run.run, round_of_run.index)
-    if not figure <= budget.epsilon:
-        log(
-            ERROR,
-            "one more round takes this client to epsilon %.4g at delta %g, above its budget of %g",
-            figure,
-            budget.delta,
-            budget.epsilon,
-        )
-        raise BudgetRefusedError("one more round does not fit this client's own budget")
 
 
 def check_terms_of_sum(terms: Terms, round_index: int, parameters: SumParameters) -> None:

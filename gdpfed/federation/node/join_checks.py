@@ -138,8 +138,17 @@ def own_records(settings: NodeSettings, question: Mapping[str, Any]) -> int | No
         return None
     parts = usable_data(own)
     try:
+        # They must have the shape and the type that the server states for the run.
         for part in parts:
-            _check_form(part, own, question)
+            shape, dtype = question.get(INPUT_SHAPE), question.get(INPUT_DTYPE)
+            label_shape, label_dtype = question.get(LABEL_SHAPE) or [], question.get(LABEL_DTYPE)
+            if not isinstance(shape, list) or not isinstance(label_shape, list) or dtype not in INPUT_DTYPES:
+                continue
+            if label_dtype not in LABEL_DTYPES:
+                label_dtype = LABEL_DTYPES[0]
+            of_input, of_label = ([int(size) for size in sizes] for sizes in (shape, label_shape))
+            columns = str(question.get(COLUMNS) or "") or None
+            taken_as(part, own.path, of_input, str(dtype), str(label_dtype), columns, of_label)
     except (LearningError, ValueError, TypeError) as error:
         raise _refused(error) from None
     if unit_in(question) != "record":
@@ -185,21 +194,3 @@ def tell_cut(own: OwnData) -> None:
 def _refused(error: Exception) -> DataRefusedError:
     log(ERROR, "%s", error)
     return DataRefusedError("data cannot be used, see the log of this client")
-
-
-def _check_form(part: Split, own: OwnData, question: Mapping[str, Any]) -> None:
-    """Raise an error if the examples have another shape or type than the server states for the run.
-
-    Raises:
-        LearningError: as in `taken_as`.
-        ValueError, TypeError: a form that is none.
-    """
-    shape, dtype = question.get(INPUT_SHAPE), question.get(INPUT_DTYPE)
-    label_shape, label_dtype = question.get(LABEL_SHAPE) or [], question.get(LABEL_DTYPE)
-    if not isinstance(shape, list) or not isinstance(label_shape, list) or dtype not in INPUT_DTYPES:
-        return
-    if label_dtype not in LABEL_DTYPES:
-        label_dtype = LABEL_DTYPES[0]
-    of_input, of_label = ([int(size) for size in sizes] for sizes in (shape, label_shape))
-    columns = str(question.get(COLUMNS) or "") or None
-    taken_as(part, own.path, of_input, str(dtype), str(label_dtype), columns, of_label)

@@ -9,7 +9,6 @@ two, and the one before that is gone.
 import json
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from logging import WARNING
 from pathlib import Path
@@ -109,7 +108,22 @@ def read_journal(ledger: Path) -> list[JournalEntry]:
     Raises NodeConfigError: the file cannot be read.
     """
     path = ledger.with_name(ledger.name + JOURNAL_SUFFIX)
-    return [entry for each in (_older(path), path) for entry in _entries(each)]
+    entries = []
+    for file in (_older(path), path):
+        try:
+            lines = read_regular(file).decode(errors="replace").splitlines()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise NodeConfigError(
+                f"{file} cannot be read: {error.strerror}; let this node's user read it"
+            ) from None
+        for line in lines:
+            try:
+                entries.append(JournalEntry(**json.loads(line)))
+            except (ValueError, TypeError):
+                continue
+    return entries
 
 
 def heard_at(ledger: Path) -> float | None:
@@ -127,19 +141,3 @@ def now() -> float:
 
 def _older(path: Path) -> Path:
     return path.with_name(f"{path.name}.old")
-
-
-def _entries(path: Path) -> Iterator[JournalEntry]:
-    try:
-        lines = read_regular(path).decode(errors="replace").splitlines()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise NodeConfigError(
-            f"{path} cannot be read: {error.strerror}; let this node's user read it"
-        ) from None
-    for line in lines:
-        try:
-            yield JournalEntry(**json.loads(line))
-        except (ValueError, TypeError):
-            continue

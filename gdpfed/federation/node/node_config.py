@@ -212,14 +212,12 @@ class NodeConfig(SumLimits, BudgetLimits):
 def _settings_of(group: type) -> dict[str, Kind]:
     """Return the settings that a class has as fields, with the allowed values of each."""
     hints = get_type_hints(group, include_extras=True)
-    return {field.name.replace("_", "-"): _kind_in(hints[field.name]) for field in fields(group)}
-
-
-def _kind_in(annotation: Any) -> Kind:
-    """Return the allowed values that the type of a field states."""
-    stated = annotation if get_origin(annotation) is Annotated else get_args(annotation)[0]
-    kind: Kind = stated.__metadata__[0]
-    return kind
+    kinds: dict[str, Kind] = {}
+    for field in fields(group):
+        annotation = hints[field.name]
+        stated = annotation if get_origin(annotation) is Annotated else get_args(annotation)[0]
+        kinds[field.name.replace("_", "-")] = stated.__metadata__[0]
+    return kinds
 
 
 OWN_SETTINGS: Mapping[str, Kind] = _settings_of(NodeConfig)

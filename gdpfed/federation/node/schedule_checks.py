@@ -39,7 +39,7 @@ def check_schedule(terms: Terms, round_index: int, session: ClientSession, corru
     signs = session.parameters.signs
     if not isinstance(terms, ScheduledTerms) or once_in(terms, round_index) or not (signs or terms.schedule):
         return
-    broken = _broken(terms, round_index, session, corrupt_fraction) if signs else UNSIGNED
+    broken = _broken_schedule(terms, round_index, session, corrupt_fraction) if signs else UNSIGNED
     if broken:
         raise BudgetRefusedError(f"{broken}, against the terms of run {terms.run}")
 
@@ -79,7 +79,9 @@ def trusted_with(terms: Terms) -> str:
     )
 
 
-def _broken(terms: ScheduledTerms, round_index: int, session: ClientSession, corrupt_fraction: float) -> str:
+def _broken_schedule(
+    terms: ScheduledTerms, round_index: int, session: ClientSession, corrupt_fraction: float
+) -> str:
     if not terms.schedule:
         return "no schedule of turns was agreed to, so the members of a signed sum cannot be checked"
     schedule = TurnSchedule.from_text(terms.schedule)

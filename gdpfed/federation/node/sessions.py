@@ -91,7 +91,13 @@ def stored_session(
                 f"{record.get(ROUND)!r}"
             )
         del node.state[slot]
-    data = _opened(node, kept, round_of_run)
+    age, most = time.time() - kept.opened, node.settings.session_seconds
+    if age > most:
+        raise LocalProtocolError(f"this client's session is older than {most:g} seconds, and erased")
+    file = session_file_of(node)
+    if (file is None) != (kept.handle == ""):
+        raise LocalProtocolError("this client was started anew with another session file: it joins again")
+    data = kept.data if file is None else file.open(kept.sealed, _bound(round_of_run))
     try:
         identity, roster = signing_of(node)
         session = ClientSession.from_bytes(data, node.settings.policy, identity=identity, roster=roster)
@@ -130,17 +136,6 @@ def _kept(record: Mapping[str, Any] | None) -> StoredSession | None:
     if isinstance(data, bytes) and isinstance(handle, str) and isinstance(opened, float):
         return StoredSession(data, handle, opened)
     return None
-
-
-def _opened(node: Node, kept: StoredSession, round_of_run: RoundOfRun) -> bytes:
-    """Return a stored session's decrypted bytes; raise LocalProtocolError if the session is too old."""
-    age, most = time.time() - kept.opened, node.settings.session_seconds
-    if age > most:
-        raise LocalProtocolError(f"this client's session is older than {most:g} seconds, and erased")
-    file = session_file_of(node)
-    if (file is None) != (kept.handle == ""):
-        raise LocalProtocolError("this client was started anew with another session file: it joins again")
-    return kept.data if file is None else file.open(kept.sealed, _bound(round_of_run))
 
 
 def _delete(node: Node, kept: StoredSession | None) -> bool:

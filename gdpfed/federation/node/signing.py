@@ -150,7 +150,16 @@ def prove(node: Node, question: Mapping[str, Any]) -> dict[str, bytes]:
             f"the server uses the consortium's roster {digest.hex()[:16]}, and this node uses {own}: "
             "give both the same file"
         )
-    identity = trust.identity or _drawn_identity(node)
+    identity = trust.identity
+    if identity is None:
+        # A node without a key file draws its key when it is first needed.
+        if IDENTITY_KEY not in node.state:
+            node.state[IDENTITY_KEY] = {"private": os.urandom(32)}
+        identity = _kept_identity(node)
+        if identity is None:
+            raise NodeConfigError(
+                f"the state of this node holds no key under {IDENTITY_KEY}: restart the node"
+            )
     statement = join_statement(node.run, challenge, node.settings.client_id, digest)
     return {IDENTITY: identity.public_bytes(), SIGNATURE: identity.sign(statement)}
 
@@ -178,16 +187,6 @@ def accept_roster(node: Node, record: Mapping[str, Any] | None) -> None:
         raise RemoteProtocolError(
             "advertise", None, "the roster of identities has changed since this node joined"
         )
-
-
-def _drawn_identity(node: Node) -> Identity:
-    """Return the signing key of a node without a key file, drawn when it is first needed."""
-    if IDENTITY_KEY not in node.state:
-        node.state[IDENTITY_KEY] = {"private": os.urandom(32)}
-    identity = _kept_identity(node)
-    if identity is None:
-        raise NodeConfigError(f"the state of this node holds no key under {IDENTITY_KEY}: restart the node")
-    return identity
 
 
 def _kept_identity(node: Node) -> Identity | None:

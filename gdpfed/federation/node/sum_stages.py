@@ -96,27 +96,23 @@ def advertise(request: StageRequest, node: Node) -> bytes:
         check_server(own, request.round_of_run.run, request.secret)
         checked = check_correction if session.corrects else budget.check_sum
         terms = checked(own, request.round_of_run, session.parameters)
-    if other := _other_label(session.parameters.label, request.round_of_run):
-        raise RemoteProtocolError(ADVERTISE, None, other)
+    # A server that lies could tell the members of one sum different rounds, or different runs, and have noise
+    # taken back in another sum than the accounting has. The label is one text for all of them.
+    label, round_of_run = session.parameters.label, request.round_of_run
+    run, *parts = label.split("/")
+    of_round = next((part for part in parts if part.startswith(ROUND_OF_LABEL)), "")
+    if run != round_of_run.run or of_round != f"{ROUND_OF_LABEL}{round_of_run.index}":
+        raise RemoteProtocolError(
+            ADVERTISE,
+            None,
+            f"the sum {label!r} is not of round {round_of_run.index} of run {round_of_run.run}",
+        )
     if session.parameters.signs:
         check_agreed(terms, request.round_of_run.index, session.parameters)
     if keeps_shares(node):
         forget_shares(node, request.round_of_run)
     keep_session(node, AGREEING, session, request.round_of_run)
     return answer
-
-
-def _other_label(label: str, round_of_run: RoundOfRun) -> str:
-    """Return an error text if a sum's label names another run or round than the request does, else "".
-
-    A server that lies could tell the members of one sum different rounds, or different runs, and have noise
-    taken back in another sum than the accounting has. The label is one text for all of them.
-    """
-    run, *parts = label.split("/")
-    of_round = next((part for part in parts if part.startswith(ROUND_OF_LABEL)), "")
-    if run == round_of_run.run and of_round == f"{ROUND_OF_LABEL}{round_of_run.index}":
-        return ""
-    return f"the sum {label!r} is not of round {round_of_run.index} of run {round_of_run.run}"
 
 
 def share(request: StageRequest, node: Node) -> bytes:

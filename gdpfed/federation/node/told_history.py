@@ -52,7 +52,19 @@ def check_history(budget: Budget, told: Mapping[str, Any] | None) -> None:
     """
     if told is None:
         return
-    earlier = _earlier(told)
+    runs, rounds, secrets = (told.get(name) for name in (TOLD_RUNS, TOLD_ROUNDS, TOLD_SECRETS))
+    if (
+        not isinstance(runs, list)
+        or not isinstance(rounds, list)
+        or not isinstance(secrets, list)
+        or not len(set(map(str, runs))) == len(runs) == len(rounds) == len(secrets) <= MOST_TOLD_RUNS
+        or not all(isinstance(text, str) for text in (*runs, *secrets))
+        or not all(type(count) is int and 0 <= count < 2**31 for count in rounds)
+    ):
+        raise BudgetRefusedError(
+            "the server's list of earlier runs has a form that this node cannot read: run one version on both"
+        )
+    earlier = dict(zip(runs, map(ToldRun, rounds, secrets), strict=True))
     with locked_ledger(*budget.places) as file:
         lacking = missing_rounds(file.ledger, earlier)
     lost = sum(lacking.values())
@@ -106,19 +118,3 @@ def missing_rounds(ledger: ClientLedger, earlier: Mapping[str, ToldRun]) -> dict
         elif run.secret and compare_digest(run.secret.encode(), told.secret.encode()):
             short[name] = told.rounds - len(set(run.rounds)) - len(run.sent)
     return {name: rounds for name, rounds in short.items() if rounds > 0}
-
-
-def _earlier(told: Mapping[str, Any]) -> dict[str, ToldRun]:
-    runs, rounds, secrets = (told.get(name) for name in (TOLD_RUNS, TOLD_ROUNDS, TOLD_SECRETS))
-    if (
-        not isinstance(runs, list)
-        or not isinstance(rounds, list)
-        or not isinstance(secrets, list)
-        or not len(set(map(str, runs))) == len(runs) == len(rounds) == len(secrets) <= MOST_TOLD_RUNS
-        or not all(isinstance(text, str) for text in (*runs, *secrets))
-        or not all(type(count) is int and 0 <= count < 2**31 for count in rounds)
-    ):
-        raise BudgetRefusedError(
-            "the server's list of earlier runs has a form that this node cannot read: run one version on both"
-        )
-    return dict(zip(runs, map(ToldRun, rounds, secrets), strict=True))

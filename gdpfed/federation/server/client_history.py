@@ -150,7 +150,7 @@ class ClientHistory:
                     f"{self.path} has version {body['version']!r}, and this gdpfed reads "
                     f"{', '.join(map(str, READ_VERSIONS))}: use the version that wrote it"
                 )
-            runs_of = {str(name): _runs(runs) for name, runs in body["clients"].items()}
+            runs_of = {str(name): _checked_runs(runs) for name, runs in body["clients"].items()}
             return str(body["key"]) if body["version"] == VERSION else "", runs_of
         except FileNotFoundError:
             return "", {}
@@ -163,7 +163,7 @@ class ClientHistory:
             ) from None
 
 
-def _runs(runs: Mapping[str, Any]) -> Runs:
+def _checked_runs(runs: Mapping[str, Any]) -> Runs:
     read = {
         str(name): ClientsRun(each, "") if type(each) is int else ClientsRun(each["rounds"], each["secret"])
         for name, each in runs.items()

@@ -7,14 +7,12 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
-from typing import Any
 
 from gdpfed.clients.messages import CLIENT_RECORD, JOIN, RECORDS, VERSIONS, one_line
 from gdpfed.clients.versions import differences, foreign_wire
 from gdpfed.errors import RunError
 from gdpfed.federation import log
 from gdpfed.federation.server.questions import (
-    Bounds,
     NodeRefusedError,
     NodeReply,
     Questions,
@@ -82,8 +80,26 @@ class NodeAnswer:
             )
         identity = questions.proven_key(node_id, client_id, record)
         bounds = questions.bounds
-        records = _records(client_id, record, bounds.most_records) if questions.unit == "record" else None
-        budget = _budget(client_id, record, bounds)
+        records = record.get(RECORDS) if questions.unit == "record" else None
+        if records is not None and (type(records) is not int or not 1 <= records <= bounds.most_records):
+            raise NodeRefusedError(
+                f"client {client_id} says that it has {one_line(records)} records, and is left out: it must "
+                f"be from 1 to privacy.most_records={bounds.most_records}"
+            )
+        epsilon, delta, least = record.get("epsilon"), record.get("delta"), bounds.least_epsilon
+        budget = None
+        if epsilon is not None or delta is not None:
+            if type(epsilon) is not float or not least <= epsilon <= MOST_EPSILON:
+                raise NodeRefusedError(
+                    f"client {client_id} states a budget of epsilon {one_line(epsilon)}, and is left out: it "
+                    f"must be from privacy.budget_floor={least:g} to {MOST_EPSILON:g}"
+                )
+            if type(delta) is not float or not bounds.least_delta <= delta < 1:
+                raise NodeRefusedError(
+                    f"client {client_id} states a budget of delta {one_line(delta)}, and is left out: it "
+                    f"must be from privacy.delta_floor={bounds.least_delta:g} to below 1"
+                )
+            budget = OwnBudget(epsilon, delta)
         versions = one_line(record[VERSIONS]) if VERSIONS in record else ""
         return cls(node_id, client_id, identity, budget, records, versions)
 
@@ -190,7 +206,7 @@ def join_clients(
         raise RunError(
             f"no SuperNode says it is client {missing[0]} ({len(missing)} of {num_clients} clients are "
             "missing): each must be up, with a partition-id from 0 to dataset.num_clients - 1"
-            + "".join(f"; {reason}" for reason in [*joined.refused.values(), *map(_in_words, errors)][:1])
+            + "".join(f"; {reason}" for reason in [*joined.refused.values(), *map(_why_failed, errors)][:1])
         )
     if unlike := differences(joined.versions):
         log(WARNING, "%s", unlike)
@@ -208,7 +224,7 @@ def _reached(replies: Mapping[int, NodeReply]) -> dict[int, NodeReply]:
     return {node_id: reply for node_id, reply in replies.items() if reply.reached}
 
 
-def _in_words(error: str) -> str:
+def _why_failed(error: str) -> str:
     """Say why a node's app failed: it is not wrapped by private_client, or it raised the given error."""
     if WITHOUT_AN_ANSWER in error:
         return f"its app is not wrapped, write app = private_client(app) ({error})"
@@ -233,36 +249,6 @@ def _asked_which_clients(
 
     contents = {node_id: questions.to(node_id) for node_id in node_ids}
     return transport.ask(JOIN, contents, tell_silent=tell_silent)
-
-
-def _budget(client_id: int, record: Mapping[str, Any], bounds: Bounds) -> OwnBudget | None:
-    least = bounds.least_epsilon
-    epsilon, delta = record.get("epsilon"), record.get("delta")
-    if epsilon is None and delta is None:
-        return None
-    if type(epsilon) is not float or not least <= epsilon <= MOST_EPSILON:
-        raise NodeRefusedError(
-            f"client {client_id} states a budget of epsilon {one_line(epsilon)}, and is left out: it "
-            f"must be from privacy.budget_floor={least:g} to {MOST_EPSILON:g}"
-        )
-    if type(delta) is not float or not bounds.least_delta <= delta < 1:
-        raise NodeRefusedError(
-            f"client {client_id} states a budget of delta {one_line(delta)}, and is left out: it "
-            f"must be from privacy.delta_floor={bounds.least_delta:g} to below 1"
-        )
-    return OwnBudget(epsilon, delta)
-
-
-def _records(client_id: int, record: Mapping[str, Any], most: int) -> int | None:
-    records = record.get(RECORDS)
-    if records is None:
-        return None
-    if type(records) is not int or not 1 <= records <= most:
-        raise NodeRefusedError(
-            f"client {client_id} says that it has {one_line(records)} records, and is left out: it must be "
-            f"from 1 to privacy.most_records={most}"
-        )
-    return records
 
 
 def _settled_nodes(transport: Transport, asked: Collection[int], wanted: int, deadline: float) -> set[int]:

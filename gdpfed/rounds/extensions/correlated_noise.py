@@ -149,22 +149,9 @@ def _with_corrections(
     Where colluders could be all who add new noise, only those take back who bring an update, too. What is
     never taken back costs accuracy and no epsilon.
     """
-    everybody, updates = _corrections(fleet, noise), set(request.clients.tolist())
-    with_update = {client: everybody[client] for client in sorted(everybody.keys() & updates)}
-    largest = noise.largest_correction / request.clipping_norm
-    for corrections in (everybody, with_update):
-        others = Corrections(len(corrections.keys() - updates), largest)
-        with suppress(ValueError):
-            return fleet.parameters(prepared.order.round_index, request, others), corrections
-    return prepared.parameters, {}
-
-
-def _corrections(fleet: Fleet, noise: SumNoise) -> dict[int, tuple[int, ...]]:
-    """Map each reachable client that can subtract earlier noise in a masked sum to the rounds of that noise.
-
-    Where keys are agreed a round ahead, nobody knows yet whose share is in the sum that is running. So
-    whoever was asked for one is a member, and takes nothing back where it is not.
-    """
+    # The earlier rounds whose noise each reachable client can subtract in a masked sum. Where keys are agreed
+    # a round ahead, nobody knows yet whose share is in the sum that is running. So whoever was asked for one
+    # is a member, and takes nothing back where it is not.
     turns: dict[int, list[int]] = {}
     for earlier, _ in noise.taken_back if fleet.secagg.hides_updates else ():
         for client in earlier.asked if fleet.prepares_ahead else earlier.members:
@@ -172,7 +159,16 @@ def _corrections(fleet: Fleet, noise: SumNoise) -> dict[int, tuple[int, ...]]:
         for client in earlier.members:
             turns[client].append(earlier.round_index)
     reachable = fleet.reachable(turns)
-    return {client: tuple(sorted(turns[client])) for client in sorted(turns) if client in reachable}
+    everybody = {client: tuple(sorted(turns[client])) for client in sorted(turns) if client in reachable}
+
+    updates = set(request.clients.tolist())
+    with_update = {client: everybody[client] for client in sorted(everybody.keys() & updates)}
+    largest = noise.largest_correction / request.clipping_norm
+    for corrections in (everybody, with_update):
+        others = Corrections(len(corrections.keys() - updates), largest)
+        with suppress(ValueError):
+            return fleet.parameters(prepared.order.round_index, request, others), corrections
+    return prepared.parameters, {}
 
 
 def _largest_share(parameters: SumParameters) -> float:

@@ -59,7 +59,23 @@ def extensions_of(run: "PreparedRun", more: "Sequence[Extension]" = ()) -> Exten
     an extension does not take, or two that write into the checkpoint under one name.
     """
     own = [extension for each in OWN if (extension := each.of(run)) is not None]
-    named = [_named(name, options) for name, options in (run.config.run.extensions or {}).items()]
+    named = []
+    for name, options in (run.config.run.extensions or {}).items():
+        kind = EXTENSIONS.get(name)
+        if wrong := _wrong_type(kind, options):
+            raise ConfigError(f"run.extensions={{{name}: {options}}}: {wrong}")
+        try:
+            made = kind(**options)
+        except TypeError as error:
+            raise ConfigError(
+                f"run.extensions={{{name}: {options}}}: {_wrong_options(kind, options) or error}"
+            ) from None
+        if not isinstance(made, Extension) or isinstance(made, SumExtension):
+            raise ConfigError(
+                f"run.extensions={name} is a {type(made).__name__}: make it an Extension of "
+                "gdpfed.rounds.extensions.base, and no SumExtension"
+            )
+        named.append(made)
     # Clients count the model that is released, and so after the others have chosen it.
     counts = [extension for extension in own if isinstance(extension, CountsAfterRounds)]
     extensions = [*more, *(each for each in own if each not in counts), *named, *counts]
@@ -107,21 +123,3 @@ def _wrong_type(made: "type[Extension]", options: Mapping[str, object]) -> str:
         if words and value is not None and (is_truth or not isinstance(value, fitting)):
             return f"option '{each.name}' is {value!r}: give {words}"
     return ""
-
-
-def _named(name: str, options: dict[str, object]) -> Extension:
-    made = EXTENSIONS.get(name)
-    if wrong := _wrong_type(made, options):
-        raise ConfigError(f"run.extensions={{{name}: {options}}}: {wrong}")
-    try:
-        extension = made(**options)
-    except TypeError as error:
-        raise ConfigError(
-            f"run.extensions={{{name}: {options}}}: {_wrong_options(made, options) or error}"
-        ) from None
-    if not isinstance(extension, Extension) or isinstance(extension, SumExtension):
-        raise ConfigError(
-            f"run.extensions={name} is a {type(extension).__name__}: make it an Extension of "
-            "gdpfed.rounds.extensions.base, and no SumExtension"
-        )
-    return extension
