@@ -133,33 +133,37 @@ def checked_steps(order: TrainingOrder) -> RecordSteps:
                 "or, in a run without privacy, plain updates"
             )
     elif order.kind.window:
-        if order.task.by_person:
-            raise OrderError(
-                f"the server asks for {order.work} on persons, and its privacy bound is for single rows: "
-                "protect rows, or use a method that clips by person, such as dp_sgd"
-            )
-        # The privacy bound assumes plain SGD without noise.
-        if steps.noise_multiplier != 0:
-            raise OrderError(
-                f"the server asks for {order.work} on records with noise_multiplier "
-                f"{steps.noise_multiplier}: its steps must be without noise, since the sum has the noise"
-            )
-        if not order.training.is_sgd:
-            raise OrderError(
-                f"the server asks for {order.work} with optimizer {order.training.optimizer} and proximal "
-                f"{order.training.proximal:g}: its privacy bound covers plain steps of sgd alone"
-            )
-        if order.training.momentum != 0:
-            raise OrderError(
-                f"the server asks for {order.work} with momentum {order.training.momentum}: by momentum a "
-                "record acts in later steps, too, which the privacy bound does not cover; use momentum 0"
-            )
+        _check_window(order, steps)
     elif steps.noise_multiplier != 0 or steps.num_steps != 1:
         raise OrderError(
             f"the server asks for {order.work} with {steps.num_steps} steps on records and noise_multiplier "
             f"{steps.noise_multiplier}: it must be one step without noise, since the sum has the noise"
         )
     return steps
+
+
+def _check_window(order: TrainingOrder, steps: RecordSteps) -> None:
+    """Raise OrderError unless steps are plain SGD on rows without noise, as the privacy bound assumes."""
+    if order.task.by_person:
+        raise OrderError(
+            f"the server asks for {order.work} on persons, and its privacy bound is for single rows: "
+            "protect rows, or use a method that clips by person, such as dp_sgd"
+        )
+    if steps.noise_multiplier != 0:
+        raise OrderError(
+            f"the server asks for {order.work} on records with noise_multiplier "
+            f"{steps.noise_multiplier}: its steps must be without noise, since the sum has the noise"
+        )
+    if not order.training.is_sgd:
+        raise OrderError(
+            f"the server asks for {order.work} with optimizer {order.training.optimizer} and proximal "
+            f"{order.training.proximal:g}: its privacy bound covers plain steps of sgd alone"
+        )
+    if order.training.momentum != 0:
+        raise OrderError(
+            f"the server asks for {order.work} with momentum {order.training.momentum}: by momentum a "
+            "record acts in later steps, too, which the privacy bound does not cover; use momentum 0"
+        )
 
 
 def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBounds | None) -> None:

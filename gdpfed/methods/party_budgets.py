@@ -39,7 +39,7 @@ def resolve_budgets(config: Config, *, one_sum: bool) -> Config:
             raise ConfigError(
                 f"privacy.client_budgets names {', '.join(named)}, and the clients have no names with "
                 f"dataset={config.dataset.name} and dataset.partition={config.dataset.partition}: give a "
-                "list, one number a client"
+                "list, one number for each client"
             )
         privacy = replace(privacy, client_budgets=budgets_in_order(names, named))
     budgets = privacy.client_budgets
