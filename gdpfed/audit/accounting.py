@@ -27,6 +27,8 @@ logging.getLogger("absl").setLevel(logging.ERROR)
 DISCRETE_SHARE = math.sqrt(1 - 3**2 / (40**2 * (1 + 12**2)))
 DISCRETE_DELTA = 1e-8
 DISCRETE_MOST_EPSILON = 30.0
+# Continuous noise is drawn by the logarithm of 75 random bits: none is longer, in standard deviations.
+LONGEST_DRAW, LONG_DRAWS_SHARE = math.sqrt(2 * 75 * math.log(2)), 0.01
 # Each grid of losses gives an upper bound; a finer one is tighter, and slower.
 GRIDS = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6, 3e-7, 1e-7)
 GRID_ERROR = 1e-3
@@ -191,7 +193,7 @@ def epsilon_after(charges: Charges, delta: float, *, at_most: float = 0.0) -> fl
     if delta <= 0.0:
         return math.inf
     if any(sums.sampling == "fixed_size" for sums, _ in releases):
-        return _bounded(releases, _renyi_epsilon(releases, delta))
+        return _bounded(releases, _renyi_epsilon(releases, delta), delta)
     grid = GRIDS[0]
     epsilon = _loss_epsilon(releases, delta, grid)
     while (finer := _grid_for(releases, delta, epsilon, at_most)) < grid:
@@ -199,7 +201,7 @@ def epsilon_after(charges: Charges, delta: float, *, at_most: float = 0.0) -> fl
     if math.isinf(epsilon) and not any(_has_no_renyi_bound(sums) for sums, _ in releases):
         # Losses leave out tails of about 1e-15, and have no figure at so small a delta.
         epsilon = _renyi_epsilon(releases, delta)
-    return _bounded(releases, epsilon)
+    return _bounded(releases, epsilon, delta)
 
 
 def epsilon_against_server(runs: Charges, delta: float) -> float:
@@ -238,9 +240,25 @@ def _has_no_renyi_bound(sums: SampledSums) -> bool:
     )
 
 
-def _bounded(releases: Charges, epsilon: float) -> float:
+def _bounded(releases: Charges, epsilon: float, delta: float) -> float:
+    """Return epsilon, or inf where the draws that make the noise do not reach as far as its law."""
     discrete = any(sums.noise == "discrete_gaussian" for sums, _ in releases)
-    return math.inf if discrete and epsilon > DISCRETE_MOST_EPSILON else epsilon
+    if discrete and epsilon > DISCRETE_MOST_EPSILON:
+        return math.inf
+    beyond = math.fsum(count * _beyond_longest_draw(sums) for sums, count in releases)
+    return math.inf if beyond > LONG_DRAWS_SHARE * delta else epsilon
+
+
+def _beyond_longest_draw(sums: SampledSums) -> float:
+    """Return how likely a sum with the client or record lies where no sum without it can lie."""
+    if sums.noise == "discrete_gaussian":
+        return 0.0
+    moves, chances = np.array([sums.distance]), np.array([sums.sampling_rate])
+    if sums.bound == ALLOCATION:
+        chances = np.ones(1)
+    elif sums.bound:
+        moves, chances = _moves_of_window(sums.bound, sums.window_steps, sums.sampling_rate)
+    return float(chances @ stats.norm.sf(LONGEST_DRAW - moves / sums.noise_multiplier))
 
 
 def _grid_for(releases: Charges, delta: float, epsilon: float, at_most: float) -> float:
@@ -313,6 +331,14 @@ def _one_window(bound: str, steps: int, rate: float, sigma: float, grid: float) 
     convex: it is met j times with the chance of a binomial, and moves the end by j. window: it is first met
     in step j with the chance of a geometric, and moves the end by (m - j + 1) / m.
     """
+    moves, chances = _moves_of_window(bound, steps, rate)
+    return privacy_loss_distribution.from_mixture_gaussian_mechanism(
+        sigma, moves.tolist(), chances.tolist(), value_discretization_interval=grid
+    )
+
+
+def _moves_of_window(bound: str, steps: int, rate: float) -> tuple[Any, Any]:
+    """Return how far a record can move the end of a window of steps, and how likely it does."""
     if bound == "convex":
         moves = np.arange(steps + 1, dtype=float)
         chances = stats.binom.pmf(np.arange(steps + 1), steps, rate)
@@ -320,10 +346,7 @@ def _one_window(bound: str, steps: int, rate: float, sigma: float, grid: float) 
         firsts = np.arange(1, steps + 1)
         moves = np.concatenate([(steps - firsts + 1) / steps, [0.0]])
         chances = np.append(stats.geom.pmf(firsts, rate), stats.geom.sf(steps, rate))
-    chances = chances / chances.sum()
-    return privacy_loss_distribution.from_mixture_gaussian_mechanism(
-        sigma, moves.tolist(), chances.tolist(), value_discretization_interval=grid
-    )
+    return moves, chances / chances.sum()
 
 
 @lru_cache(maxsize=16)

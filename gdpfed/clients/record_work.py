@@ -121,7 +121,7 @@ def checked_steps(order: TrainingOrder) -> RecordSteps:
             f"the server asks for {order.work} and does not state the steps on records: it must state their "
             "number, batch rates, norm and noise"
         )
-    if 1 < len(steps.batch_rates) != len(order.task.record_shares):
+    if order.task.record_shares and 1 < len(steps.batch_rates) != len(order.task.record_shares):
         raise OrderError(
             f"the server states {len(steps.batch_rates)} batch rates for {len(order.task.record_shares)} "
             "groups of records: it must state one for each group"

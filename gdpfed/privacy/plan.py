@@ -16,6 +16,7 @@ import numpy as np
 from gdpfed.privacy.accountants.accountant import Accountant, AccountantName, RenyiOrders, accountant_for
 from gdpfed.privacy.accountants.composition import compose, compose_against_server, inference_bound
 from gdpfed.privacy.accountants.inference_bound import NO_BOUND, InferenceBound
+from gdpfed.privacy.accountants.longest_draw import require_drawable
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling, Unit
 from gdpfed.privacy.group_plan import GroupPlan
@@ -78,6 +79,12 @@ class PrivacyPlan:
     held_out: HeldOutCounts | None = None
     first: SumOnce | None = None
     record_is: RecordIs = "record"
+
+    def __post_init__(self) -> None:
+        if not self.private:
+            return
+        for index in range(len(self.groups)):
+            require_drawable((*self.paid_first, *self.charges(index)), self.delta)
 
     def made_by(self, kind: type[M]) -> M:
         """Return the plan's mechanism if it is of class `kind`; raise TypeError if it is not."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -273,13 +274,14 @@ def _how_much(subject: CardSubject) -> str:
         bounds.setdefault(int(np.ceil(100 * max(accuracies))), []).append(index)
     rights = []
     for right, groups in sorted(bounds.items()):
-        clients = sorted(client for index in groups for client in plan.groups[index].clients)
+        held = [plan.groups[index].clients for index in groups]
         if len(bounds) == 1:
             whom = ""
         elif len(subject.parties) > MOST_NAMED or not subject.parties:
-            whom = f" for {len(clients)} of the participants"
+            whom = f" for {sum(map(len, held))} of the participants"
         else:
-            whom = f" for {_listed([subject.parties[client] for client in clients])}"
+            named = [subject.parties[client] for client in sorted(chain.from_iterable(held))]
+            whom = f" for {_listed(named)}"
         rights.append(f"in {right} of 100 tries{whom}")
     several = " A person with several cases is protected less than one case." if one == "case" else ""
     if plan.works != ("dp_sgd",) and not plan.sums_hidden:

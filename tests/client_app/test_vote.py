@@ -102,7 +102,7 @@ def test_both_engines_send_what_a_node_sends():
 def test_an_order_with_other_settings_is_refused(settings):
     order = replace(ORDER, settings=settings)
     assert TrainingOrder.from_scalars(order.to_scalars()) == order
-    with pytest.raises(OrderError, match="settings are"):
+    with pytest.raises(OrderError, match="the server asks for a vote on .*: give from 2 to 16 settings"):
         update_steps(Job(order, THETA, encoding_of(6.0, settings=max(1, len(settings) // 3)), 0))
     with pytest.raises(OrderError, match="coordinates"):
         model_dimension(order, 18)

@@ -997,6 +997,29 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "noise-that-ends-too-soon",
+        "privacy/test_longest_draw.py"
+        "::test_a_plan_whose_draws_are_too_short_is_refused_and_one_for_usual_budgets_is_not",
+        (
+            (
+                "gdpfed/privacy/plan.py",
+                "            require_drawable((*self.paid_first, *self.charges(index)), self.delta)\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    Defence(
+        "terms-of-noise-that-ends-too-soon",
+        "privacy/test_longest_draw.py::test_a_node_refuses_terms_whose_draws_are_too_short",
+        (
+            (
+                "gdpfed/privacy/ledgers/terms.py",
+                "        require_drawable((*self.vote, *self.norm_histogram, *self.charges), self.delta)\n",
+                "",
+            ),
+        ),
+    ),
+    Defence(
         "class-without-a-weight",
         "client_app/test_hostile_models.py"
         "::test_class_weights_that_are_not_one_for_each_class_are_refused_before_the_charge",
@@ -1015,8 +1038,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/clients/record_work.py",
-                "    if 1 < len(steps.batch_rates) != len(order.task.record_shares):\n",
-                "    if False:\n",
+                "    if order.task.record_shares and 1 < len(steps.batch_rates)",
+                "    if False and 1 < len(steps.batch_rates)",
             ),
         ),
     ),

@@ -10,6 +10,7 @@ import torch
 from scipy import stats
 
 from gdpfed.learning.training.secret_draws import gaussian_noise
+from gdpfed.privacy.accountants.longest_draw import LONGEST_DRAW
 from secagg import keystream
 
 CPU = torch.device("cpu")
@@ -37,25 +38,40 @@ def test_depends_on_the_bits_alone():
     assert not (first == other).any()
 
 
-def test_uniforms_have_53_bits_so_the_tail_ends_at_8_57_deviations():
-    # Bits of zeros are the smallest uniform, 2^-53: with 24 bits the largest value would be 5.77 deviations.
+def test_the_tail_ends_where_75_bits_end():
+    # Bits of zeros are the smallest number, 2^-75: with 53 bits the largest value would be 8.57 deviations.
     largest, at_angle_zero = gaussian_noise(2, 1.0, bytes, device=CPU).tolist()
-    assert largest == pytest.approx(np.sqrt(2 * 53 * np.log(2)), rel=1e-12)
+    assert largest == pytest.approx(LONGEST_DRAW, rel=1e-12)
+    assert np.sqrt(2 * 75 * np.log(2)) == LONGEST_DRAW
     assert at_angle_zero == 0
     # The last of the 53 bits counts, in the radius and in the angle.
     one_more = (1 << 11).to_bytes(8, "little")
-    assert gaussian_noise(2, 1.0, lambda size: one_more + bytes(8), device=CPU)[0].item() == pytest.approx(
-        np.sqrt(2 * 52 * np.log(2)), rel=1e-12
-    )
     turned = gaussian_noise(2, 1.0, lambda size: bytes(8) + one_more, device=CPU)[1].item()
     assert turned == pytest.approx(largest * 2 * np.pi * 2.0**-53, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "bits"),
+    [
+        (1, 0, 2.0**-64 + 2.0**-75),
+        (0, 1, 2.0**-74),
+        (2047, 2047, 2.0**-53),
+        (1 << 11, 0, 2.0**-53 + 2.0**-75),
+        (1 << 31, 2047, (2**20 + 1) * 2.0**-53),
+    ],
+)
+def test_the_bits_that_words_have_left_make_long_radii_finer(first, second, bits):
+    """The radius is sqrt(-2 log u); u has 53 bits, and 22 more where it is below 2^-33."""
+    words = first.to_bytes(8, "little") + second.to_bytes(8, "little")
+    radius = gaussian_noise(2, 1.0, lambda size: words, device=CPU).norm().item()
+    assert radius == pytest.approx(np.sqrt(-2 * np.log(bits)), rel=1e-12)
 
 
 def test_extreme_bits_give_finite_values():
     for byte in (0, 255):
         noise = gaussian_noise(10, 1.0, partial(mul, bytes([byte])), device=CPU)
         assert torch.isfinite(noise).all()
-        assert float(noise.abs().max()) < 8.6
+        assert float(noise.abs().max()) < 10.2
 
 
 def test_without_noise_no_bits_are_drawn():

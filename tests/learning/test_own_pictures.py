@@ -84,9 +84,7 @@ def test_a_folder_that_declares_something_else_stays_out(tmp_path):
         DECLARED + "window: [0, 200]\n",
     ):
         own = folder(tmp_path / "own", declared=other)
-        with pytest.raises(
-            LearningError, match=r"its pictures.yaml declares other pictures than this training"
-        ):
+        with pytest.raises(LearningError, match=r"its pictures.yaml declares other pictures than this run"):
             own_split(own, form)
 
 

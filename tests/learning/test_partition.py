@@ -137,7 +137,11 @@ def test_natural_takes_the_largest_clients_in_the_order_of_the_data():
         (Partition("iid", 9, 0), -1, "client -1 is not in the split"),
         (Partition("natural", 9, 0), 0, "natural needs data that has clients of its own"),
         (Partition("dirichlet", 1438, 0, 1.0), 0, "num_clients=1438 is more than the 1437 examples"),
-        (Partition("shards", 500, 0, shards=3), 0, "are 1,500 of 1,437 examples: choose at most 2"),
+        (
+            Partition("shards", 500, 0, shards=3),
+            0,
+            "are 1,500 shards, but there are 1,437 examples: choose at most 2",
+        ),
         (Partition("shards", 9, 0), 0, "partition=shards with dataset.dirichlet_alpha=None"),
         (Partition("dirichlet", 9, 0), 0, "partition=dirichlet with dataset.dirichlet_alpha=None"),
         (Partition("even", 9, 0), 0, "partition=even"),

@@ -148,7 +148,7 @@ def test_predictions_scale_bytes_as_training_did(tmp_path):
         ("[{center_crop: [8, 8]}]", "it must be a whole number of pixels from 1 to 4096$"),
         ("[{resize: [1, 2, 3]}]", "it must be a whole number of pixels from 1 to 4096, or two"),
         ("[resize]", "it must be one transform with its numbers"),
-        ("[{normalize: {mean: [0.5], std: [0.5]}}]", "it must be a list of 3 numbers, one a channel"),
+        ("[{normalize: {mean: [0.5], std: [0.5]}}]", "it must be a list of 3 numbers, one for each channel"),
         ("[{normalize: {mean: [0, 0, 0], std: [1, 0, 1]}}]", "std is .* it must be numbers above 0"),
         ("[{normalize: {mean: [0, 0, 0]}}]", "lacks the key 'transforms.normalize.std'"),
         ("[{normalize: {mean: [0, 0, 0], std: [1, 1, 1]}}, {pad: 1}]", "it must be before normalize"),

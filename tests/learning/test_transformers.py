@@ -266,8 +266,11 @@ def test_a_loss_that_does_not_learn_what_a_model_says_is_refused(tmp_path):
     assert task(speaks).build_model().every_position
     assert load_dataset(classified).vocabulary == TOKENS
     for wrong, line in (
-        (task(speaks, "cross_entropy"), "scores every position .* set dataset.loss=next_token"),
-        (task(speaks, model="ngram", options=()), "scores one class .* set dataset.loss=cross_entropy"),
+        (task(speaks, "cross_entropy"), "gives scores for every position .* set dataset.loss=next_token"),
+        (
+            task(speaks, model="ngram", options=()),
+            "gives scores for one class .* set dataset.loss=cross_entropy",
+        ),
         (task(classified), "is for texts whose label is the next token"),
     ):
         with pytest.raises(LearningError, match=line):

@@ -181,7 +181,7 @@ def next_norm(norm, fraction):
 
 @pytest.mark.parametrize("secagg", ["off", "pairwise"])
 def test_in_a_run_every_norm_follows_from_what_was_released(tmp_path, secagg):
-    config = small_config(tmp_path / "run", [*FEW, f"secagg={secagg}", "privacy.budgets=[30,60,90]"])
+    config = small_config(tmp_path / "run", [*FEW, f"secagg={secagg}", "privacy.budgets=[20,30,40]"])
     with nothing_drawn():
         simulate(config)
     norms = [(each.clipping_norm, each.fraction_within) for each in read_rounds(tmp_path / "run")]

@@ -206,7 +206,7 @@ def test_below_one_turn_a_client_some_have_one_at_the_cost_of_one():
     [
         ({"sampling_rate": 1.2}, "more than all clients"),
         ({"turns": (0, 5, 5)}, "at least 1"),
-        ({"turns": (1, 5, 31)}, "at most 1"),
+        ({"turns": (1, 5, 31)}, "at most one for each round"),
         ({"turns": (1, 5)}, "one each|give one"),
         ({"num_taps": -1}, "at least 0"),
         ({"num_taps": 17}, "at most 16"),

@@ -244,7 +244,7 @@ def test_a_lost_or_damaged_state_is_one_line(tmp_path):
         (
             ["privacy.sampling=fixed_size"],
             PrivacyError,
-            "no proof under privacy.sampling=fixed_size: .*Use .*poisson",
+            "is not proved for privacy.sampling=fixed_size: .*Use .*poisson",
         ),
         (["training.momentum=0.5"], LearningError, "plain steps of SGD: set .*training.momentum=0"),
         (["training.optimizer=adam"], LearningError, "plain steps of SGD"),

@@ -347,7 +347,7 @@ def _set(plan, key, value):
         (["privacy.unit=record"], "privacy.unit=record: use privacy.unit=client"),
         (["secagg.noise_levels=2"], "use privacy.noise=discrete_gaussian"),
         (["privacy.against=nobody"], "privacy.against=nobody is not known: use auto, outsiders or everyone"),
-        (["method=hier_fedavg"], "does not go with method=hier_fedavg: turns"),
+        (["method=hier_fedavg"], "does not go with method=hier_fedavg: it schedules rounds"),
     ],
 )
 def test_what_is_not_proved_is_refused_in_one_line(overrides, match):

@@ -186,7 +186,10 @@ def test_groups_of_records_are_judged_by_their_budgets(tmp_path, capsys):
     other = [path, "privacy.accountant=rdp", "privacy.budgets=[1,2,4]", f"run.directory={tmp_path / 'b'}"]
     words = ("dataset=csv", "dataset.num_clients=3", "method=dp_sgd", "privacy.unit=record")
     assert main(["simulate", *PLAIN, *words, "privacy.budgets_of=records", *other]) == 2
-    assert "has 3 budgets, and the data declares 2 groups of records: give one" in capsys.readouterr().err
+    assert (
+        "has 3 budgets, and the data declares 2 groups of records: give each group one"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "b").exists()
 
 

@@ -151,8 +151,9 @@ def subnet_record_plan(
     require_length("subnet_rates", rates, len(subnets))
     require_count("num_rounds", num_rounds)
     epsilon = min(subnet.epsilon for subnet in subnets)
-    noise = windows.noise(accountant, epsilon, num_rounds, delta - options.get("reserved_delta", 0.0))
-    records = _record_plan(windows, epsilon, noise, num_rounds, accountant, delta)
+    left = delta - options.get("reserved_delta", 0.0)
+    noise = windows.noise(accountant, epsilon, num_rounds, left)
+    records = _record_plan(windows, epsilon, noise, num_rounds, accountant, left)
     law, sums_hidden = sampling_law(options.get("sampling", "poisson")), options.get("sums_hidden", True)
     return PrivacyPlan(
         groups=tuple(

@@ -53,7 +53,9 @@ class PoissonBatches:
         return np.concatenate(drawn) if drawn else np.zeros(0, dtype=np.int64)
 
 
-_UNIFORM_BITS = 53
+_UNIFORM_BITS, _LEFT_BITS = 53, 11
+# In 2^-53: one radius in 8 billion is that long.
+_LONG_BELOW = 2.0**20
 
 
 def gaussian_noise(
@@ -65,8 +67,9 @@ def gaussian_noise(
     zeros, and no bits are used. `random_bytes`: the secret source of bits.
 
     Returns:
-        float64[dimension], on ``device``. No value is larger than 8.6 standard deviations; exact Gaussian
-        noise would exceed that with a probability below 2**-53.
+        float64[dimension], on ``device``. No value is longer than sqrt(2 75 ln 2) = 10.2 standard deviations;
+        plans and terms under which that would show a unit are refused
+        (`gdpfed.privacy.accountants.longest_draw`).
     """
     if noise_stddev == 0:
         return torch.zeros(dimension, dtype=torch.float64, device=device)
@@ -101,7 +104,11 @@ def normal_of(words: torch.Tensor, dimension: int) -> torch.Tensor:
     """Turn random words of 64 bits into N(0, 1) draws: shape (..., 2, ceil(d / 2)) to float64 (..., d)."""
     # A right shift of a signed word adds copies of its sign bit; the mask removes them.
     uniform = (words >> (64 - _UNIFORM_BITS)).bitwise_and_(2**_UNIFORM_BITS - 1).double()
-    radius = uniform[..., 0, :].add_(1.0).mul_(2.0**-_UNIFORM_BITS).log_().mul_(-2.0).sqrt_()
+    # Where the radius is long, the bits that both words have left make it longer, in steps of 2^-75.
+    left = words.bitwise_and(2**_LEFT_BITS - 1)
+    below = (left[..., 0, :] * 2**_LEFT_BITS + left[..., 1, :] + 1).double().mul_(2.0 ** (-2 * _LEFT_BITS))
+    radius = uniform[..., 0, :].add_(torch.where(uniform[..., 0, :] < _LONG_BELOW, below, 1.0))
+    radius = radius.mul_(2.0**-_UNIFORM_BITS).log_().mul_(-2.0).sqrt_()
     angle = uniform[..., 1, :].mul_(2.0 * pi * 2.0**-_UNIFORM_BITS)
     return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=-1)[..., :dimension]
 

@@ -109,7 +109,8 @@ class ChargedRun:
         """
         if turn not in self.turns_to_take_back(round_index):
             raise PrivacyError(
-                f"no noise of round {turn} of run {self.terms.run} is to be subtracted in round {round_index}"
-                ": this client had no turn in it, has taken it back already, or the terms have no tap for it"
+                f"no noise of round {turn} of run {self.terms.run} is to be subtracted in round "
+                f"{round_index}: this client did not take part in it, has subtracted it already, or the "
+                "terms have no tap for it"
             )
         self.taken_back.append((turn, round_index))

@@ -302,7 +302,7 @@ def test_a_ledger_refuses_less_noise_and_more_rounds_than_planned():
         (["method.counts_rho=0.1"], "which method.client_sampling=budgets does not read"),
         (["method.draws=with_replacement", "method.weights=paper"], "a client answers once a round"),
         (["method.reward=[1,2]"], "method.reward has 2 entries for run.num_rounds=4"),
-        (["method.reward=much"], "method.reward=much is neither best nor numbers"),
+        (["method.reward=much"], "method.reward=much must be best, a number from 0"),
         (["method.max_participations=5"], "method.max_participations=5 is above run.num_rounds=4"),
         (["privacy.accountant=rdp"], "privacy.accountant=rdp does not go with method=fedpcs, whose"),
         (["privacy.budgets=clients", "privacy.client_budgets=[1]"], "do not go with method=fedpcs"),

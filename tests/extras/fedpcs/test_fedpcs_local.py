@@ -303,7 +303,7 @@ def test_the_plan_is_shown_and_in_json(words):
         ([*UPDATE, "method.local=dp_sgd"], "protects a record, not privacy.unit=client: set"),
         ([*STEPS, "method.local=update"], "method.local=update protects a client, not privacy.unit=record"),
         ([*UPDATE, "privacy.noise=discrete_gaussian"], "is noise that clients share"),
-        ([*UPDATE, "privacy.accountant=rdp"], "accountant rdp is not used"),
+        ([*UPDATE, "privacy.accountant=rdp"], "privacy.accountant=rdp does not go with method=fedpcs"),
         ([*UPDATE, "privacy.clipping=adaptive"], "privacy.clipping=adaptive does not go with method=fedpcs"),
         ([*UPDATE, "method.types=clients"], "method.types=clients has nodes check paths of full gradients"),
         ([*STEPS, "method.client_sampling=unbiased"], "method.client_sampling=unbiased needs the noise"),

@@ -275,7 +275,13 @@ def test_the_whole_sum_of_the_schedule_is_taken_part_in():
             f"client {VICTIMS[0]} is asked for an update in round 1",
         ),
         # Colluders who take nothing back would hold enough shares to unmask any part of the sum.
-        (True, 3, NEXT[3:], (*VICTIMS, *NEXT[:3]), f"client {NEXT[0]} has no noise that round 1 takes back"),
+        (
+            True,
+            3,
+            NEXT[3:],
+            (*VICTIMS, *NEXT[:3]),
+            f"client {NEXT[0]} is a member, and has no noise that round 1 subtracts",
+        ),
         # The server says that the honest ones are away, and so counts fewer colluders.
         (
             True,

@@ -1,0 +1,65 @@
+"""Checks that continuous noise is large enough for the draws that make it, which have a largest value.
+
+A Gaussian draw of `gdpfed.learning.training.secret_draws` takes the logarithm of a number of 75 random bits,
+so none is longer than sqrt(2 75 ln 2) = 10.2 standard deviations. A sum that lies further than that from what
+it is without a unit shows the unit, whatever epsilon is. A unit that moves the sum by x standard deviations
+does this with a probability of Q(10.2 - x), where Q is the upper tail of the normal distribution: 4e-18 at
+x = 1.6, and 1e-7 at x = 5. Discrete noise is cut where `gdpfed.privacy.accountants.discrete` accounts for it.
+"""
+
+import math
+from collections.abc import Iterable
+
+from gdpfed.errors import PrivacyError
+from gdpfed.privacy.allocation import AllocatedGaussian
+from gdpfed.privacy.charges import Charge
+from gdpfed.privacy.events import (
+    DPSGDSteps,
+    Event,
+    Gaussian,
+    GaussianMixture,
+    LocalWindows,
+    SampledGaussian,
+)
+
+LONGEST_DRAW = math.sqrt(2 * 75 * math.log(2))
+"""Of a Gaussian draw, in standard deviations."""
+SHARE_OF_DELTA = 1e-2
+
+
+def require_drawable(charges: Iterable[Charge], delta: float) -> None:
+    """Raise PrivacyError if sums beyond the longest draw show a unit with more than a hundredth of delta.
+
+    `charges`: of one unit. `delta`: at which their epsilon is stated.
+    """
+    chance = math.fsum(charge.count * _chance_beyond(charge.event) for charge in charges)
+    if chance > SHARE_OF_DELTA * delta:
+        raise PrivacyError(
+            f"noise this weak would show who takes part with probability {chance:.2g}, since no draw is "
+            f"longer than {LONGEST_DRAW:.1f} standard deviations, and delta {delta:g} does not cover that: "
+            "choose smaller budgets (epsilon), more rounds or a larger privacy.delta"
+        )
+
+
+def _chance_beyond(event: Event) -> float:
+    """Return the expected number of sums beyond the longest draw in one event with a unit; 0 if discrete."""
+    if event.law != "gaussian" or not event.is_noisy:
+        return 0.0
+    if isinstance(event, LocalWindows):
+        return event.num_windows * _chance_beyond(event.mixture)
+    if isinstance(event, GaussianMixture):
+        moves = zip(event.sensitivities, event.weights, strict=True)
+        return math.fsum(weight * _beyond(each / event.noise_stddev) for each, weight in moves)
+    if isinstance(event, DPSGDSteps):
+        return event.num_releases * event.batch_rate * _beyond(1 / event.noise_multiplier)
+    if isinstance(event, Gaussian):
+        # In units of how far a unit moves the sum, whatever the adjacency.
+        return _beyond(1 / event.noise_multiplier)
+    if isinstance(event, SampledGaussian | AllocatedGaussian):
+        move = event.clipping_norm / event.noise_stddev * (2.0 if event.adjacency == "replace_one" else 1.0)
+        return event.num_releases * event.sampling_rate * _beyond(move)
+    raise TypeError(f"{type(event).__name__} does not say how far a unit moves its sums")
+
+
+def _beyond(move: float) -> float:
+    return math.erfc((LONGEST_DRAW - move) / math.sqrt(2)) / 2
