@@ -246,7 +246,8 @@ def _bounded(releases: Charges, epsilon: float, delta: float) -> float:
     if discrete and epsilon > DISCRETE_MOST_EPSILON:
         return math.inf
     beyond = math.fsum(count * _beyond_longest_draw(sums) for sums, count in releases)
-    return math.inf if beyond > LONG_DRAWS_SHARE * delta else epsilon
+    # Larger figures are stated without regard to how far draws reach, as the documents say.
+    return math.inf if epsilon <= DISCRETE_MOST_EPSILON and beyond > LONG_DRAWS_SHARE * delta else epsilon
 
 
 def _beyond_longest_draw(sums: SampledSums) -> float:

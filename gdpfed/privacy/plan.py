@@ -83,8 +83,8 @@ class PrivacyPlan:
     def __post_init__(self) -> None:
         if not self.private:
             return
-        for index in range(len(self.groups)):
-            require_drawable((*self.paid_first, *self.charges(index)), self.delta)
+        for index, group in enumerate(self.groups):
+            require_drawable((*self.paid_first, *self.charges(index)), self.delta, group.epsilon)
 
     def made_by(self, kind: type[M]) -> M:
         """Return the plan's mechanism if it is of class `kind`; raise TypeError if it is not."""

@@ -1003,8 +1003,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/privacy/plan.py",
-                "            require_drawable((*self.paid_first, *self.charges(index)), self.delta)\n",
-                "            pass\n",
+                "require_drawable((*self.paid_first, *self.charges(index)), self.delta, group.epsilon)",
+                "pass",
             ),
         ),
     ),
@@ -1014,8 +1014,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/privacy/ledgers/terms.py",
-                "        require_drawable((*self.vote, *self.norm_histogram, *self.charges), self.delta)\n",
-                "",
+                "require_drawable((*self.vote, *self.norm_histogram, *self.charges)",
+                "require_drawable(()",
             ),
         ),
     ),

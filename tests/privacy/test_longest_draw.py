@@ -60,35 +60,36 @@ def test_a_hundredth_of_delta_is_what_sums_beyond_the_longest_draw_may_show(name
     event, releases, move = EVENTS[name]
     charge = Charge(event=event, count=5, unit=event.unit or "client")
     least_delta = 5 * releases * norm.sf(LONGEST_DRAW - move) / SHARE_OF_DELTA
-    require_drawable([charge], 1.01 * least_delta)
+    require_drawable([charge], 1.01 * least_delta, 30.0)
+    require_drawable([charge], 0.99 * least_delta, 31.0)
     with pytest.raises(PrivacyError, match="no draw is longer than 10.2 standard deviations"):
-        require_drawable([charge], 0.99 * least_delta)
+        require_drawable([charge], 0.99 * least_delta, 30.0)
 
 
 def test_discrete_noise_and_no_noise_are_accounted_for_elsewhere():
     for event in (sampled(0.01, noise="discrete_gaussian"), sampled(0.0)):
-        require_drawable([Charge(event=event, count=1, unit="client")], 1e-9)
+        require_drawable([Charge(event=event, count=1, unit="client")], 1e-9, 1.0)
 
 
-def plan(epsilon):
+def plan(epsilon, delta):
     groups = [Group(epsilon, range(100))]
-    return make_plan(groups=groups, num_rounds=1, sampling_rate=1.0, clipping_norm=1.0, delta=1e-5)
+    return make_plan(groups=groups, num_rounds=1, sampling_rate=1.0, clipping_norm=1.0, delta=delta)
 
 
 def test_a_plan_whose_draws_are_too_short_is_refused_and_one_for_usual_budgets_is_not():
-    assert plan(20.0).groups[0].epsilon_accounted <= 20
+    assert plan(20.0, 1e-5).groups[0].epsilon_accounted <= 20
     with pytest.raises(PrivacyError, match="choose smaller budgets"):
-        plan(50.0)
+        plan(20.0, 1e-15)
 
 
 def test_a_node_refuses_terms_whose_draws_are_too_short():
-    terms = terms_of(plan(20.0), 0, "run", dropout_tolerance=0.0, corrupt_tolerance=0.0)
+    terms = terms_of(plan(20.0, 1e-5), 0, "run", dropout_tolerance=0.0, corrupt_tolerance=0.0)
     with pytest.raises(PrivacyError, match="delta 1e-10 does not cover that"):
         replace(terms, delta=1e-10)
 
 
-@pytest.mark.parametrize(("sigma", "is_bounded"), [(0.3, True), (0.15, False)])
-def test_the_audit_gives_no_epsilon_where_draws_are_too_short(sigma, is_bounded):
-    charge = Charge(event=sampled(sigma, sampling_rate=1.0), count=1, unit="client")
-    epsilon = epsilon_after(charges_of([charge.to_dict()]), 1e-5)
-    assert (epsilon < 100) == is_bounded
+@pytest.mark.parametrize(("delta", "is_bounded"), [(1e-9, True), (1e-15, False)])
+def test_the_audit_gives_no_epsilon_where_draws_are_too_short(delta, is_bounded):
+    charge = Charge(event=sampled(0.45, sampling_rate=1.0), count=1, unit="client")
+    epsilon = epsilon_after(charges_of([charge.to_dict()]), delta)
+    assert (epsilon < 30) == is_bounded

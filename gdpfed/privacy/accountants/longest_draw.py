@@ -25,15 +25,17 @@ from gdpfed.privacy.events import (
 LONGEST_DRAW = math.sqrt(2 * 75 * math.log(2))
 """Of a Gaussian draw, in standard deviations."""
 SHARE_OF_DELTA = 1e-2
+MOST_EPSILON = 30.0
+"""A larger epsilon is stated without regard to the longest draw: it allows odds of more than 10^13 to 1."""
 
 
-def require_drawable(charges: Iterable[Charge], delta: float) -> None:
+def require_drawable(charges: Iterable[Charge], delta: float, epsilon: float) -> None:
     """Raise PrivacyError if sums beyond the longest draw show a unit with more than a hundredth of delta.
 
-    `charges`: of one unit. `delta`: at which their epsilon is stated.
+    `charges`: of one unit. `delta`: at which `epsilon` is promised; one above `MOST_EPSILON` is not checked.
     """
     chance = math.fsum(charge.count * _chance_beyond(charge.event) for charge in charges)
-    if chance > SHARE_OF_DELTA * delta:
+    if epsilon <= MOST_EPSILON and chance > SHARE_OF_DELTA * delta:
         raise PrivacyError(
             f"noise this weak would show who takes part with probability {chance:.2g}, since no draw is "
             f"longer than {LONGEST_DRAW:.1f} standard deviations, and delta {delta:g} does not cover that: "

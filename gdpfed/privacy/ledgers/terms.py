@@ -133,7 +133,7 @@ class Terms(ABC):
         for kind in ONCE.values():
             kind.check(getattr(self, kind.entry), self.charges, self.record_is)
         _check_numbers(self)
-        require_drawable((*self.vote, *self.norm_histogram, *self.charges), self.delta)
+        require_drawable((*self.vote, *self.norm_histogram, *self.charges), self.delta, self.epsilon)
 
     def _check(self) -> None:
         """Raise PrivacyError if the conditions lack what the privacy mechanism needs."""
