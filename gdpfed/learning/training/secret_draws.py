@@ -104,11 +104,14 @@ def normal_of(words: torch.Tensor, dimension: int) -> torch.Tensor:
     """Turn random words of 64 bits into N(0, 1) draws: shape (..., 2, ceil(d / 2)) to float64 (..., d)."""
     # A right shift of a signed word adds copies of its sign bit; the mask removes them.
     uniform = (words >> (64 - _UNIFORM_BITS)).bitwise_and_(2**_UNIFORM_BITS - 1).double()
-    # Where the radius is long, the bits that both words have left make it longer, in steps of 2^-75.
-    left = words.bitwise_and(2**_LEFT_BITS - 1)
-    below = (left[..., 0, :] * 2**_LEFT_BITS + left[..., 1, :] + 1).double().mul_(2.0 ** (-2 * _LEFT_BITS))
-    radius = uniform[..., 0, :].add_(torch.where(uniform[..., 0, :] < _LONG_BELOW, below, 1.0))
-    radius = radius.mul_(2.0**-_UNIFORM_BITS).log_().mul_(-2.0).sqrt_()
+    first, rest = uniform[..., 0, :], torch.ones((), dtype=torch.float64, device=words.device)
+    # A GPU would wait for the answer, and a recorded graph cannot ask.
+    if words.is_cuda or (first.numel() and first.min() < _LONG_BELOW):
+        # The bits that both words have left make a long radius longer, in steps of 2^-75.
+        left = words.bitwise_and(2**_LEFT_BITS - 1)
+        below = (left[..., 0, :] * 2**_LEFT_BITS + left[..., 1, :] + 1).double()
+        rest = torch.where(first < _LONG_BELOW, below.mul_(2.0 ** (-2 * _LEFT_BITS)), rest)
+    radius = first.add_(rest).mul_(2.0**-_UNIFORM_BITS).log_().mul_(-2.0).sqrt_()
     angle = uniform[..., 1, :].mul_(2.0 * pi * 2.0**-_UNIFORM_BITS)
     return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=-1)[..., :dimension]
 
