@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.simulation.work import Work, print_result
 from conf.load import load
+from fastgrad.products import product
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.learning.models import flatten
 from gdpfed.simulation.batched_training import Batches, DeviceExamples, ProgrammedTraining
@@ -36,7 +37,7 @@ GROUPS = {
 
 
 LOOPS = {
-    "products": ("mm", "bmm"),
+    "products": ("mm", "bmm", "by_onednn"),
     "patches": ("patches",),
     "adding the patches' gradients": ("patches_back",),
     "bias, ReLU and pooling": ("activate", "activate_back", "pool", "pool_back"),
@@ -77,7 +78,12 @@ def best_seconds(act: Callable[[], object], device: torch.device) -> float:
 def device_rates(device: torch.device) -> dict[str, float]:
     """Measure peak rates of one thread or the GPU: GFLOP/s of matrix products, GB/s of copies."""
     a, b = (torch.randn(4, PRODUCT_SIZE, PRODUCT_SIZE, device=device) for _ in range(2))
-    rates = {"GFLOP/s": 2 * a.numel() * PRODUCT_SIZE / best_seconds(lambda: torch.bmm(a, b), device) / 1e9}
+    act: Callable[[], object] = partial(torch.bmm, a, b)
+    if device.type == "cpu":
+        # By the library that training takes for large products on this processor.
+        calls = [product(*each) for each in zip(a, b, torch.empty_like(a), strict=True)]
+        act = partial(_each, calls)
+    rates = {"GFLOP/s": 2 * a.numel() * PRODUCT_SIZE / best_seconds(act, device) / 1e9}
     for where, size in COPY_BYTES.items():
         source = torch.randn(size // 4, device=device)
         target = torch.empty_like(source)
@@ -132,15 +138,23 @@ def shares_of_calls(calls: Sequence[Any], seconds: float) -> dict[str, float]:
     return named | {"everything else": 1 - sum(named.values())}
 
 
+def _each(calls: Sequence[Callable[[], object]]) -> None:
+    for call in calls:
+        call()
+
+
 def _many(call: Callable[[], object]) -> None:
     for _ in range(MANY):
         call()
 
 
 def flops_of_loops(calls: Sequence[Any]) -> int:
-    """Count the floating-point operations of matrix products inside an LSTM's recurrent loops."""
+    """Count the operations that torch does not count: by oneDNN, and in an LSTM's recurrent loops."""
     total = 0
     for call in calls:
+        if call.func.__name__ == "by_onednn":
+            left, right = call.args[:2]
+            total += 2 * left.shape[0] * left.shape[1] * right.shape[1]
         if call.func.__name__ in ("recur", "recur_back"):
             weights = call.args[2]
             gates, count = (

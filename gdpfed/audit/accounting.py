@@ -193,7 +193,7 @@ def epsilon_after(charges: Charges, delta: float, *, at_most: float = 0.0) -> fl
     if delta <= 0.0:
         return math.inf
     if any(sums.sampling == "fixed_size" for sums, _ in releases):
-        return _bounded(releases, _renyi_epsilon(releases, delta), delta)
+        return _bounded(releases, _renyi_epsilon(releases, delta))
     grid = GRIDS[0]
     epsilon = _loss_epsilon(releases, delta, grid)
     while (finer := _grid_for(releases, delta, epsilon, at_most)) < grid:
@@ -201,7 +201,7 @@ def epsilon_after(charges: Charges, delta: float, *, at_most: float = 0.0) -> fl
     if math.isinf(epsilon) and not any(_has_no_renyi_bound(sums) for sums, _ in releases):
         # Losses leave out tails of about 1e-15, and have no figure at so small a delta.
         epsilon = _renyi_epsilon(releases, delta)
-    return _bounded(releases, epsilon, delta)
+    return _bounded(releases, epsilon)
 
 
 def epsilon_against_server(runs: Charges, delta: float) -> float:
@@ -240,19 +240,23 @@ def _has_no_renyi_bound(sums: SampledSums) -> bool:
     )
 
 
-def _bounded(releases: Charges, epsilon: float, delta: float) -> float:
-    """Return epsilon, or inf where the draws that make the noise do not reach as far as its law."""
+def _bounded(releases: Charges, epsilon: float) -> float:
     discrete = any(sums.noise == "discrete_gaussian" for sums, _ in releases)
-    if discrete and epsilon > DISCRETE_MOST_EPSILON:
-        return math.inf
-    beyond = math.fsum(count * _beyond_longest_draw(sums) for sums, count in releases)
-    # Larger figures are stated without regard to how far draws reach, as the documents say.
-    return math.inf if epsilon <= DISCRETE_MOST_EPSILON and beyond > LONG_DRAWS_SHARE * delta else epsilon
+    return math.inf if discrete and epsilon > DISCRETE_MOST_EPSILON else epsilon
+
+
+def ends_too_soon(charges: Charges, delta: float, budget: float) -> bool:
+    """Whether the draws of the noise are too short for a budget: sums beyond them show more than delta / 100.
+
+    A budget above 30 is not judged, as the documents say.
+    """
+    beyond = math.fsum(count * _beyond_longest_draw(sums) for sums, count in charges)
+    return budget <= DISCRETE_MOST_EPSILON and beyond > LONG_DRAWS_SHARE * delta
 
 
 def _beyond_longest_draw(sums: SampledSums) -> float:
     """Return how likely a sum with the client or record lies where no sum without it can lie."""
-    if sums.noise == "discrete_gaussian":
+    if sums.noise == "discrete_gaussian" or sums.noise_multiplier == 0.0:
         return 0.0
     moves, chances = np.array([sums.distance]), np.array([sums.sampling_rate])
     if sums.bound == ALLOCATION:

@@ -2,10 +2,12 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from gdpfed.audit.accounting import SampledSums, charges_of, ends_too_soon
 from gdpfed.audit.rules import ROUNDING, AuditRule, rule_of
 from gdpfed.audit.run_files import RunFiles
 
@@ -95,6 +97,8 @@ def _check_events(files: RunFiles, index: int) -> Iterator[str]:
         said = {event.get(key, otherwise or plan[key]) for event in events} - {plan[key]}
         for value in sorted(map(str, said)):
             yield f"group {index} is charged with {key} {value}, and plan.json has {plan[key]}"
+    if plan["private"] and ends_too_soon(_single_sums(group["charges"]), plan["delta"], group["epsilon"]):
+        yield f"group {index} has noise whose draws end before they cover delta={plan['delta']:g}"
     name = files.config["method"]["name"]
     norms = {event["clipping_norm"] for event in events if "clipping_norm" in event}
     differ = norms and not math.isclose(min(norms), max(norms), rel_tol=AGREES_WITHIN)
@@ -104,6 +108,26 @@ def _check_events(files: RunFiles, index: int) -> Iterator[str]:
     of_one_norm = name in ONE_NORM and not plan.get("adaptive_clipping")
     if of_one_norm and own is not None and not math.isclose(own, norm, rel_tol=AGREES_WITHIN):
         yield f"group {index} has clipping norm {own:g}, and its method one of {norm:g}"
+
+
+WITH_FIGURES = ("sampled_gaussian", "gaussian", "dp_sgd_steps", "local_windows", "allocated_gaussian")
+
+
+def _single_sums(saved: Sequence[Mapping[str, Any]]) -> list[tuple[SampledSums, int]]:
+    """Return the sums that charges are about; a stream of correlated sums as its turns, each for itself.
+
+    Kinds of events that this audit has no figure for are left to the rule of their mechanism.
+    """
+    sums = list[tuple[SampledSums, int]]()
+    for charge in saved:
+        event = charge["event"]
+        if event["kind"] != "correlated_gaussian":
+            sums += charges_of([charge]) if event["kind"] in WITH_FIGURES else []
+            continue
+        sigma = event["noise_stddev"] / event["clipping_norm"]
+        one = SampledSums("poisson", 1.0, 1, event["adjacency"], event["noise"], sigma)
+        sums.append((one, charge["count"] * len(event["turns"])))
+    return sums
 
 
 def _check_mean_norm(files: RunFiles) -> Iterator[str]:

@@ -174,7 +174,7 @@ def check_figures(files: RunFiles) -> Iterator[str]:
         known = work in WORKS[plan["unit"]] or (plan["unit"] == "client" and is_of_package(work))
         if plan["private"] and not known:
             yield f"plan.json has the local work {work}, which no plan that protects a {plan['unit']} has"
-    # Discrete noise has a proof at whole orders alone.
+    # Whole orders for discrete noise, and for rdp where asked or with the paper's rates; else fine ones.
     privacy, orders = files.config["privacy"], "whole"
     if privacy["noise"] != "discrete_gaussian":
         asked, by_paper = privacy["renyi_orders"], privacy["sampling_rates"] == "paper"

@@ -107,6 +107,8 @@ class LoadedModel:
             table = arrow_table(data, "the data")
             for name in table.column_names:
                 cells[name] = pa.concat_arrays(table.column(name).chunks or [pa.nulls(0)])
+            # The cells are a copy.
+            del table
         elif data.ndim != 2 or data.shape[1] != len(names):
             raise LearningError(
                 f"the data have shape {data.shape}, and the model takes the columns {_listed(names)}: "

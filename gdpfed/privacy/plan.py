@@ -21,7 +21,7 @@ from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Adjacency, NoiseLaw, Sampling, Unit
 from gdpfed.privacy.group_plan import GroupPlan
 from gdpfed.privacy.mechanism import History, Mechanism
-from gdpfed.privacy.mechanism_options import HasTurns, OwnTotals
+from gdpfed.privacy.mechanism_options import HasTurns, OwnTotals, record_groups
 from gdpfed.privacy.sampling.laws import SamplingLaw
 from gdpfed.privacy.sums_once import HeldOutCounts, SumOnce, Vote
 from gdpfed.privacy.validation import require_count
@@ -84,7 +84,12 @@ class PrivacyPlan:
         if not self.private:
             return
         for index, group in enumerate(self.groups):
-            require_drawable((*self.paid_first, *self.charges(index)), self.delta, group.epsilon)
+            budgets = [each.epsilon for each in record_groups(self.mechanism, index)] or [group.epsilon]
+            for number, epsilon in enumerate(budgets):
+                paid = (*self.paid_first, *self.charges(index, record_group=number))
+                require_drawable(paid, self.delta, epsilon)
+                for each in self.once:
+                    require_drawable([each.charge], self.delta, epsilon)
 
     def made_by(self, kind: type[M]) -> M:
         """Return the plan's mechanism if it is of class `kind`; raise TypeError if it is not."""

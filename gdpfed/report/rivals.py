@@ -263,6 +263,7 @@ def ours(
             model_of_party = parties.task.build_model()
             assign(model_of_party, torch.from_numpy(vectors[client].copy()))
             personal.append(model_of_party)
+        del vectors
     if personal:
         yield Rival(f"{label}, own models", promise, parties.scores(personal))
     local = names_of(model, config.training.local_parameters or ())

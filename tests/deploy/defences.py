@@ -1003,7 +1003,7 @@ DEFENCES = (
         (
             (
                 "gdpfed/privacy/plan.py",
-                "require_drawable((*self.paid_first, *self.charges(index)), self.delta, group.epsilon)",
+                "require_drawable(paid, self.delta, epsilon)",
                 "pass",
             ),
         ),
@@ -1013,9 +1013,9 @@ DEFENCES = (
         "privacy/test_longest_draw.py::test_a_node_refuses_terms_whose_draws_are_too_short",
         (
             (
-                "gdpfed/privacy/ledgers/terms.py",
-                "require_drawable((*self.vote, *self.norm_histogram, *self.charges)",
-                "require_drawable(()",
+                "gdpfed/federation/node/budget.py",
+                "(*terms.vote, *terms.norm_histogram, *terms.planned_charges())",
+                "()",
             ),
         ),
     ),

@@ -5,13 +5,15 @@ from dataclasses import replace
 import pytest
 from scipy.stats import norm
 
-from gdpfed.audit.accounting import charges_of, epsilon_after
+from gdpfed.audit.accounting import charges_of, ends_too_soon
 from gdpfed.errors import PrivacyError
+from gdpfed.federation.node.budget import BudgetRefusedError, consider
+from gdpfed.federation.node.own_budget import Budget
 from gdpfed.privacy.accountants.longest_draw import LONGEST_DRAW, SHARE_OF_DELTA, require_drawable
 from gdpfed.privacy.allocation import AllocatedGaussian
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import DPSGDSteps, Gaussian, GaussianMixture, LocalWindows, SampledGaussian
-from gdpfed.privacy.ledgers.terms import terms_of
+from gdpfed.privacy.ledgers.terms import Terms, terms_of
 from gdpfed.privacy.mechanisms.sampled.planner import make_plan
 from gdpfed.privacy.planning.groups import Group
 
@@ -82,14 +84,20 @@ def test_a_plan_whose_draws_are_too_short_is_refused_and_one_for_usual_budgets_i
         plan(20.0, 1e-15)
 
 
-def test_a_node_refuses_terms_whose_draws_are_too_short():
-    terms = terms_of(plan(20.0, 1e-5), 0, "run", dropout_tolerance=0.0, corrupt_tolerance=0.0)
-    with pytest.raises(PrivacyError, match="delta 1e-10 does not cover that"):
-        replace(terms, delta=1e-10)
+def test_a_node_refuses_terms_whose_draws_are_too_short(tmp_path, caplog):
+    terms = terms_of(plan(15.0, 1e-9), 0, "run", dropout_tolerance=0.0, corrupt_tolerance=0.0)
+    own = Budget(epsilons=(25.0,), delta=1e-15, ledger=tmp_path / "ledger.json")
+    with pytest.raises(BudgetRefusedError, match="does not fit this client's own budget"):
+        consider({"client": own}, terms)
+    assert "no draw is longer than 10.2 standard deviations" in caplog.text
+    # More than 30 is not judged by the draws, and neither is what was agreed to earlier.
+    consider({"client": replace(own, epsilons=(35.0,))}, terms)
+    assert Terms.from_scalars(terms.to_scalars()) == terms
 
 
-@pytest.mark.parametrize(("delta", "is_bounded"), [(1e-9, True), (1e-15, False)])
-def test_the_audit_gives_no_epsilon_where_draws_are_too_short(delta, is_bounded):
+@pytest.mark.parametrize(
+    ("delta", "budget", "found"), [(1e-9, 30, False), (1e-15, 30, True), (1e-15, 31, False)]
+)
+def test_the_audit_finds_noise_whose_draws_are_too_short(delta, budget, found):
     charge = Charge(event=sampled(0.45, sampling_rate=1.0), count=1, unit="client")
-    epsilon = epsilon_after(charges_of([charge.to_dict()]), delta)
-    assert (epsilon < 30) == is_bounded
+    assert ends_too_soon(charges_of([charge.to_dict()]), delta, budget) == found

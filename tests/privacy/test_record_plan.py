@@ -196,7 +196,7 @@ def test_records_of_one_client_have_budgets_of_their_own():
     [
         ({"heterogeneous": "scale", "noise_multiplier": 2.0}, "leaves heterogeneous=scale nothing to choose"),
         ({"heterogeneous": "steps", "noise_multiplier": 0.3}, "epsilon 1 allows 0 steps"),
-        ({"schedule": (0,) * 10}, "the budget allows no step"),
+        ({"schedule": (0,) * 10}, "the budget allows no whole round of steps"),
         ({"schedule": (4,) * 9}, "the schedule has 9 rounds"),
         ({"batch_rate": 1.5}, "batch_rate is 1.5"),
         ({"work": "update"}, "work=update does not release"),

@@ -326,7 +326,10 @@ WRONG = {
         {"data": FRAME, "columns": COLUMNS | {"categorical": {"sex": ["f"]}}, "owners": "at"},
         "data: column 'sex' holds 'm' in row",
     ),
-    "columns": ({"columns": COLUMNS}, "columns is for a data frame alone: leave it out"),
+    "columns": (
+        {"columns": COLUMNS},
+        "columns cannot be used with this data=, only with a data frame: leave",
+    ),
     "classes": (
         {"model": nn.Linear(2, 5)},
         r"gives outputs of shape \(5,\) for a record, and these .* \(2,\)",
@@ -361,7 +364,10 @@ WRONG = {
         "clients= and 'dataset.num_clients=12'",
     ),
     "path": ({"settings": ["dataset.path=a"]}, "dataset.path=a has no meaning for data set 'python'"),
-    "fraction": ({"settings": ["dataset.test_fraction=0.5"]}, "dataset.test_fraction is for a data frame"),
+    "fraction": (
+        {"settings": ["dataset.test_fraction=0.5"]},
+        "dataset.test_fraction cannot be used with this data=",
+    ),
     "no name": ({"settings": [DATA]}, "a tuple is given without a name: settings are texts"),
     "few": (
         {"data": DATA, "owners": np.arange(60) % 4, "budgets": [1, 2], "method": "gdpfed_plus"},

@@ -261,7 +261,7 @@ def attack_model(options: argparse.Namespace) -> int:
             f"{100 * site.base:.1f} %. What is typical of a party no budget of a record covers.",
             highlight=False,
         )
-    console.print("No budget covers these figures: they are of training records.", highlight=False)
+    console.print("No budget covers these figures, which have no noise.", highlight=False)
     passed = "No more was found than is stated."
     console.print(passed if attack.passed else "More was found than is stated: it does NOT hold.")
     return 0 if attack.passed else 1

@@ -110,10 +110,11 @@ def sweep(config: Config) -> Iterator[Priced]:
         try:
             planned = make_method(replace(config, privacy=privacy))
         except PrivacyError as error:
-            yield replace(priced, reason=str(error))
-            continue
-        yield replace(
-            priced,
-            groups=tuple(group.epsilon for group in planned.plan.groups),
-            noise_magnitude=planned.weighting.noise_magnitude(planned.plan),
-        )
+            priced = replace(priced, reason=str(error))
+        else:
+            priced = replace(
+                priced,
+                groups=tuple(group.epsilon for group in planned.plan.groups),
+                noise_magnitude=planned.weighting.noise_magnitude(planned.plan),
+            )
+        yield priced

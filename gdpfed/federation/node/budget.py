@@ -21,6 +21,7 @@ from gdpfed.federation import log
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.node_config import SETTING_OF
 from gdpfed.federation.node.own_budget import Budget, Budgets
+from gdpfed.privacy.accountants.longest_draw import require_drawable
 from gdpfed.privacy.events import DPSGDSteps, Gaussian, LocalWindows, Unit
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms
@@ -292,6 +293,11 @@ def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
 
     for group, limit in enumerate(limits):
         try:
+            # Not where terms are read from a ledger: what was agreed to earlier counts, however it was drawn.
+            require_drawable(
+                (*terms.vote, *terms.norm_histogram, *terms.planned_charges()), budget.delta, limit
+            )
+            require_drawable(terms.held_out, budget.delta, limit)
             alone = ledger.epsilon(budget.delta, unit=terms.unit)
             most = budget.max_participations
             epsilon = ledger.epsilon(

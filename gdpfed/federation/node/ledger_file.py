@@ -112,7 +112,7 @@ class LedgerFile:
     def _another(self, copy: Path) -> LedgerError:
         return LedgerError(
             f"ledger={self.path} differs from its copy in {copy}: one of them is older, and lacks what was "
-            "spent since; put the newer one in both places, or go on from all that both hold with: "
+            "spent since; put the newer one in both places, or go on from all that either of them holds: "
             f"gdpfed node accept-ledger {self.path} --copy {copy}"
         )
 
@@ -159,7 +159,11 @@ class LedgerFile:
             if not known or not all(isinstance(each, str) for each in known):
                 raise ValueError(known)
         except WRONG_FORM:
-            raise self._lost("has a damaged lock, which says what was written last: ") from None
+            lock = f"{self.path.name}.lock"
+            raise LedgerError(
+                f"ledger={self.path} has a damaged lock, which says what was written last: put the newest "
+                f"copy back, remove {lock}, and lower the budget by what is lost"
+            ) from None
         return list(known)
 
     def _mark(self, *digests: str) -> None:

@@ -89,7 +89,7 @@ def dataset_of(
 
 def _refuse(given: object, name: str, of: str) -> None:
     if given is not None:
-        raise LearningError(f"{name} is for {of} alone: leave it out")
+        raise LearningError(f"{name} cannot be used with this data=, only with {of}: leave it out")
 
 
 def _with_owners(data: Dataset, owners: Any) -> Dataset:

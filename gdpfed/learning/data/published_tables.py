@@ -126,8 +126,6 @@ def heart_disease(source: DataSource) -> Dataset:
 
     Raises LearningError: files are missing or hold something else.
     """
-    import pyarrow as pa
-
     source.allow("path", "test_fraction", "complete_rows")
     root = Path(source.path or "").expanduser()
     names = [FILE_NAME.format(name) for name in HOSPITALS]
@@ -137,13 +135,17 @@ def heart_disease(source: DataSource) -> Dataset:
         raise LearningError(f"dataset.path{fault}: name the folder with UCI's files {', '.join(names)}")
     of_rows = {"incomplete_rows": DROP if source.complete_rows else KEEP}
     columns = columns_of(HEART_DISEASE | of_rows, "the declaration of heart_disease")
+    import pyarrow as pa
+
     parties = []
     for name in HOSPITALS:
         path = root / FILE_NAME.format(name)
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise LearningError(f"{path} cannot be read: {error}; get the file from UCI again") from None
+        except OSError as error:
+            raise LearningError(f"{path} cannot be read: {error.strerror}; make it readable") from None
+        except UnicodeDecodeError as error:
+            raise LearningError(f"{path} is damaged ({error}): get the file from UCI again") from None
         rows = [line.split(",") for line in lines if line.strip()]
         for number, row in enumerate(rows, start=1):
             if len(row) != len(FILE_COLUMNS):

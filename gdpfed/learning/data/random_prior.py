@@ -113,6 +113,8 @@ def random_pictures(count: int, shape: tuple[int, int, int]) -> Floats:
         filtered = np.fft.ifft2(noise * spectrum).real
         filtered /= filtered.std(axis=(1, 2), keepdims=True)
         texture = filtered[:, None].astype(np.float32)
+        # They are larger than all pictures of the chunk.
+        del noise, spectrum, filtered
 
         for leaf in range(LEAVES):
             # From the nearest to the farthest, which fills what is left.

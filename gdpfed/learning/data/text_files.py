@@ -159,7 +159,7 @@ def _decoded(encoding: str, head: bytes, blocks: Iterator[bytes], place: str) ->
             line += error.object.count(b"\n", 0, error.start)
             wrong = error.object[error.start]
             raise LearningError(
-                f"{place}: byte 0x{wrong:02x} in line {line} is not {encoding}: save it in UTF-8"
+                f"{place}: byte 0x{wrong:02x} in line {line} is not {encoding}: save the file in {encoding}"
             ) from None
         line += text.count(b"\n")
         yield text

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Protocol
 
 from gdpfed.errors import PrivacyError
 from gdpfed.mechanism_table import by_mechanism
-from gdpfed.privacy.accountants.longest_draw import require_drawable
 from gdpfed.privacy.charges import Charge, charge_from_dict
 from gdpfed.privacy.events import Unit
 from gdpfed.privacy.mechanism import PromisedRun
@@ -133,7 +132,6 @@ class Terms(ABC):
         for kind in ONCE.values():
             kind.check(getattr(self, kind.entry), self.charges, self.record_is)
         _check_numbers(self)
-        require_drawable((*self.vote, *self.norm_histogram, *self.charges), self.delta, self.epsilon)
 
     def _check(self) -> None:
         """Raise PrivacyError if the conditions lack what the privacy mechanism needs."""

@@ -68,7 +68,10 @@ class RecordTraining:
         for steps in self.schedule:
             require_count("a round's steps", steps, at_least=0)
         if not any(self.schedule):
-            raise PrivacyError("the budget allows no step: use more noise or a smaller batch rate")
+            raise PrivacyError(
+                "the budget allows no whole round of steps: use fewer local steps, more noise or a smaller "
+                "batch rate"
+            )
         if self.noise_multiplier is not None:
             require_positive("noise_multiplier", self.noise_multiplier)
 
