@@ -173,9 +173,7 @@ def read_run(path: Path) -> FinishedRun:
         with safe_open(model, framework="numpy") as tensors:
             shapes = [tensors.get_slice(name).get_shape() for name in tensors.keys()]  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise ReportError(
-            f"{model.parent} is a damaged run: {MODEL_FILE}: {error}; restore it from a copy"
-        ) from None
+        raise ReportError(f"{path} is a damaged run: {MODEL_FILE}: {error}; restore it from a copy") from None
     return FinishedRun(path, settings, plan, records, sum(map(prod, shapes)), RunEnd.read(path))
 
 

@@ -131,7 +131,7 @@ class RunStatus:
                 )
             changed = max((path / name).stat().st_mtime for name in (CONFIG_FILE, ROUNDS_FILE))
             return cls._of(path, plan, records, changed, shows=cohorts_shown(plan, settings))
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise ReportError(f"{path} is a damaged run: {reason}; restore it from a copy") from None
 

@@ -101,6 +101,14 @@ def test_a_file_of_another_form_is_named_as_such(tmp_path, table, encoding, faul
     assert any(fault in words for _, words in faults)
 
 
+def test_a_table_without_columns_is_one_line(tmp_path):
+    parquet.write_table(pa.table({}), tmp_path / "data.parquet")
+    (tmp_path / "columns.yaml").write_text(COLUMNS.replace('separator: ";"\n', ""))
+    rows, (finding,) = check_table(tmp_path / "data.parquet", read_columns(tmp_path / "columns.yaml"))
+    assert rows == 0
+    assert finding.words.startswith("has no columns: write the table again")
+
+
 def test_faults_come_before_notes_where_there_are_no_rows(tmp_path):
     (tmp_path / "table.csv").write_text("id;stays;age;pressure;arrival;born\n")
     (tmp_path / "columns.yaml").write_text(COLUMNS)

@@ -168,6 +168,7 @@ def test_states_and_the_newest_run_of_a_folder(tmp_path, capsys):
         (lambda run: (run / "plan.json").write_text("{}"), "no format version"),
         (lambda run: (run / "rounds.jsonl").write_text("x\n"), "is a damaged run"),
         (lambda run: (run / "rounds.jsonl").unlink(), "is a damaged run"),
+        (lambda run: (run / "ledger.json").write_text("[]"), "is a damaged run"),
         (
             lambda run: (run / "ledger.json").write_text('{"charged_rounds": 4}'),
             "ledger.json has 4 rounds charged and rounds.jsonl has 2; restore it from a copy",

@@ -85,6 +85,8 @@ def _rows_and_findings(
     """Return a table's number of rows and its faults; raise LearningError if it cannot be read to its end."""
     place = str(path)
     file = open_declared(path, columns, place)
+    if not file.names:
+        raise LearningError(f"{place} has no columns: write the table again, with one column for each value")
     (first, *others) = file.names
     if not others:
         # Under another separator all names are one.
