@@ -178,7 +178,7 @@ class GuardServer(ThreadingMixIn, UnixStreamServer):
         self._strangers: OrderedDict[int, socket.socket] = OrderedDict()
         self._strangers_lock = Lock()
         if path.is_socket():
-            # An earlier guard may have left it, but nobody may listen on it any more.
+            # A guard that has ended leaves its socket; if somebody listens on it, a guard is running.
             with socket.socket(socket.AF_UNIX) as probe, suppress(ConnectionRefusedError):
                 probe.connect(str(path))
                 raise InputError(f"--socket {path} is another guard's: give each node a socket of its own")

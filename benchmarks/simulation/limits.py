@@ -133,18 +133,14 @@ def shares_of_calls(calls: Sequence[Any], seconds: float) -> dict[str, float]:
     times: dict[str, float] = {}
     for call in calls:
         name = call.func.__name__
-        times[name] = times.get(name, 0.0) + best_seconds(partial(_many, call), torch.device("cpu")) / MANY
+        many = partial(_each, [call] * MANY)
+        times[name] = times.get(name, 0.0) + best_seconds(many, torch.device("cpu")) / MANY
     named = {group: sum(times.get(key, 0) for key in keys) / seconds for group, keys in LOOPS.items()}
     return named | {"everything else": 1 - sum(named.values())}
 
 
 def _each(calls: Sequence[Callable[[], object]]) -> None:
     for call in calls:
-        call()
-
-
-def _many(call: Callable[[], object]) -> None:
-    for _ in range(MANY):
         call()
 
 

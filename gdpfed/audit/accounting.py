@@ -28,7 +28,8 @@ DISCRETE_SHARE = math.sqrt(1 - 3**2 / (40**2 * (1 + 12**2)))
 DISCRETE_DELTA = 1e-8
 DISCRETE_MOST_EPSILON = 30.0
 # Continuous noise is drawn by the logarithm of 75 random bits: none is longer, in standard deviations.
-LONGEST_DRAW, LONG_DRAWS_SHARE = math.sqrt(2 * 75 * math.log(2)), 0.01
+LONGEST_DRAW = math.sqrt(2 * 75 * math.log(2))
+DRAWS_SHARE_OF_DELTA, DRAWS_MOST_EPSILON = 0.01, 30.0
 # Each grid of losses gives an upper bound; a finer one is tighter, and slower.
 GRIDS = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6, 3e-7, 1e-7)
 GRID_ERROR = 1e-3
@@ -251,7 +252,7 @@ def ends_too_soon(charges: Charges, delta: float, budget: float) -> bool:
     A budget above 30 is not judged, as the documents say.
     """
     beyond = math.fsum(count * _beyond_longest_draw(sums) for sums, count in charges)
-    return budget <= DISCRETE_MOST_EPSILON and beyond > LONG_DRAWS_SHARE * delta
+    return budget <= DRAWS_MOST_EPSILON and beyond > DRAWS_SHARE_OF_DELTA * delta
 
 
 def _beyond_longest_draw(sums: SampledSums) -> float:

@@ -9,6 +9,7 @@ x = 1.6, and 1e-7 at x = 5. Discrete noise is cut where `gdpfed.privacy.accounta
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.allocation import AllocatedGaussian
@@ -57,9 +58,12 @@ def _chance_beyond(event: Event) -> float:
     if isinstance(event, Gaussian):
         # In units of how far a unit moves the sum, whatever the adjacency.
         return _beyond(1 / event.noise_multiplier)
-    if isinstance(event, SampledGaussian | AllocatedGaussian):
-        move = event.clipping_norm / event.noise_stddev * (2.0 if event.adjacency == "replace_one" else 1.0)
-        return event.num_releases * event.sampling_rate * _beyond(move)
+    if isinstance(event, AllocatedGaussian):
+        # A unit is in one of the block's sums.
+        return _chance_beyond(event.for_members())
+    if isinstance(event, SampledGaussian):
+        one = replace(event, num_sums=1).for_members()
+        return event.num_sums * event.sampling_rate * _chance_beyond(one)
     raise TypeError(f"{type(event).__name__} does not say how far a unit moves its sums")
 
 
