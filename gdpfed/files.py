@@ -12,6 +12,7 @@ from gdpfed.errors import RunError
 
 PRIVATE_MODE = 0o600
 PUBLIC_MODE = 0o644
+DRAFT_START, DRAFT_END = ".", ".tmp"
 
 
 class NoRegularFileError(OSError):
@@ -71,7 +72,7 @@ def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
     When this function returns, the new content and the file's name are on the disk. Raises OSError: the file
     system refuses, for example because it is full; the old file is unchanged.
     """
-    draft = path.with_name(f".{path.name}.tmp")
+    draft = path.with_name(f"{DRAFT_START}{path.name}{DRAFT_END}")
     draft.unlink(missing_ok=True)
     try:
         create_file(draft, data, mode)
@@ -85,6 +86,15 @@ def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
     except OSError:
         draft.unlink(missing_ok=True)
         raise
+
+
+def holds_files(folder: Path) -> bool:
+    """Return whether a folder holds more than drafts, which a process leaves that is killed while it writes.
+
+    Raises OSError: the folder cannot be read.
+    """
+    names = (each.name for each in folder.iterdir())
+    return not all(name.startswith(DRAFT_START) and name.endswith(DRAFT_END) for name in names)
 
 
 def save_whole(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:

@@ -7,10 +7,11 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from conf.load import load, to_yaml
 from conf.schema import Config
+from gdpfed.files import save_whole
 from gdpfed.methods import make_method
 from gdpfed.methods.base import Method
 from gdpfed.report.comparison import computed_settings
@@ -18,11 +19,14 @@ from gdpfed.runs.directory import RunDirectory
 from gdpfed.runs.file_formats import (
     ASSIGNMENT_FILE,
     CHECKPOINT_FILE,
+    CONFIG_FILE,
     DESCRIPTION_FILE,
     LEDGER_FILE,
     MANIFEST_FILE,
     MODEL_CARD_FILE,
     MODEL_FILE,
+    PLAN_FILE,
+    ROUNDS_FILE,
     versioned,
 )
 from gdpfed.runs.round_log import RoundLogEntry
@@ -51,10 +55,10 @@ def begin_run(config: Config) -> None:
     directory = Path(config.run.directory or "")
     directory.mkdir(parents=True, exist_ok=True)
     method = _method(config)
-    (directory / "config.yaml").write_text(to_yaml(config), encoding="utf-8")
-    (directory / "plan.json").write_text(json.dumps(versioned(method.describe())), encoding="utf-8")
-    (directory / "rounds.jsonl").write_text("", encoding="utf-8")
-    (directory / "checkpoint.safetensors").write_bytes(b"")
+    save_whole(directory / CONFIG_FILE, to_yaml(config).encode())
+    save_whole(directory / PLAN_FILE, json.dumps(versioned(method.describe())).encode())
+    save_whole(directory / ROUNDS_FILE, b"")
+    save_whole(directory / CHECKPOINT_FILE, b"")
 
 
 def append_record(
@@ -89,17 +93,17 @@ def append_record(
 
 
 def finish_run(config: Config) -> Path:
-    """Write the final model, which marks the run as finished, and a seal (file of hashes)."""
+    """Write the final model, of which the weights mark the run as finished, and a seal (file of hashes)."""
     directory = Path(config.run.resume or config.run.directory or "")
     tensors = {"weight": np.zeros((DIMENSION - 2, 1), np.float32), "bias": np.zeros(2, np.float32)}
     (directory / MODEL_FILE).parent.mkdir(exist_ok=True)
-    save_file(tensors, directory / MODEL_FILE)
     (directory / ASSIGNMENT_FILE).write_text(json.dumps(versioned({"clients": []})), encoding="utf-8")
     for name in (LEDGER_FILE, DESCRIPTION_FILE, MODEL_CARD_FILE):
         (directory / name).write_text(json.dumps(versioned({})), encoding="utf-8")
-    model = (DESCRIPTION_FILE, MODEL_FILE)
-    hashes = {Path(name).name: sha256((directory / name).read_bytes()).hexdigest() for name in model}
+    files = {DESCRIPTION_FILE: (directory / DESCRIPTION_FILE).read_bytes(), MODEL_FILE: save(tensors)}
+    hashes = {Path(name).name: sha256(data).hexdigest() for name, data in files.items()}
     (directory / MANIFEST_FILE).write_text(json.dumps({"sha256": hashes}), encoding="utf-8")
+    save_whole(directory / MODEL_FILE, files[MODEL_FILE])
     (directory / CHECKPOINT_FILE).unlink(missing_ok=True)
     RunDirectory(directory).seal()
     return directory

@@ -15,6 +15,7 @@ from conf.load import PATHS, given_value, hydra_string
 from conf.per_client import file_of, taken
 from conf.schema import Config
 from gdpfed.errors import ConfigError, RunError
+from gdpfed.files import holds_files
 
 RUNS = "runs"
 OWNERS_ALONE = 0o700
@@ -93,7 +94,7 @@ def require_unused(path: Path, *, setting: str = "run.directory") -> None:
     directory, or it cannot be made or written.
     """
     try:
-        if path.is_dir() and any(path.iterdir()):
+        if path.is_dir() and holds_files(path):
             others = ", or continue with run.resume" if setting == "run.directory" else ""
             raise RunError(f"{setting}={path} is not empty: name another one{others}")
         nearest = next(each for each in (path, *path.parents) if os.path.lexists(each))

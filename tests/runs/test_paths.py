@@ -57,6 +57,14 @@ def test_a_disk_that_takes_no_file_is_named_with_the_systems_reason(tmp_path, mo
         require_unused(tmp_path / "run")
 
 
+def test_a_draft_alone_does_not_make_a_directory_used(tmp_path):
+    (tmp_path / ".config.yaml.tmp").write_text("dataset:")
+    require_unused(tmp_path)
+    (tmp_path / "notes").write_text("")
+    with pytest.raises(RunError, match="is not empty: name another one, or continue with run.resume"):
+        require_unused(tmp_path)
+
+
 def test_relative_paths_of_a_run_begin_where_it_began(tmp_path, monkeypatch):
     """Relative paths of a run start from where the run began, wherever a later command is called."""
     run, tables = tmp_path / "work" / "runs" / "heart", tmp_path / "work" / "tables"

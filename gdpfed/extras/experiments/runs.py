@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from conf.schema import Config
 from gdpfed.errors import ExperimentError, GDPFedError
 from gdpfed.extras.experiments.cells import Cell
+from gdpfed.files import holds_files
 from gdpfed.report.comparison import Line, computed_settings
 from gdpfed.report.finished_run import FinishedRun, read_run, read_settings
 from gdpfed.runs.directory import RunDirectory
@@ -68,7 +69,7 @@ class Run:
             ExperimentError: it holds another run, or files that are not of a run.
             ReportError: it holds this run, finished and damaged.
         """
-        if not self.path.is_dir() or not any(self.path.iterdir()):
+        if not self.path.is_dir() or not holds_files(self.path):
             return
         saved = read_settings(self.path)
         if saved is None:

@@ -162,14 +162,21 @@ def test_a_directory_that_holds_something_else_is_refused_before_training(tmp_pa
     assert "move it away, or choose another --output" in str(refused.value)
 
 
-def test_a_run_that_was_stopped_before_its_first_round_begins_anew(tmp_path):
+@pytest.mark.parametrize("left", ["all but a checkpoint", "a draft of the first file"])
+def test_a_run_that_was_stopped_before_its_first_round_begins_anew(tmp_path, left):
     with pytest.raises(KeyboardInterrupt):
         run_it(tmp_path, StubTrainer(interrupt_after=0), seeds=1)
     (run,) = (tmp_path / "runs").iterdir()
-    (run / "checkpoint.safetensors").unlink()
+    if left == "all but a checkpoint":
+        (run / "checkpoint.safetensors").unlink()
+    else:
+        shutil.rmtree(run)
+        run.mkdir()
+        (run / ".config.yaml.tmp").write_text("dataset:")
     run_it(tmp_path, trainer := StubTrainer(), seeds=1)
     assert trainer.trained[0].run.resume is None
     assert trainer.trained[0].run.directory == str(run)
+    assert (run / "model" / "weights.safetensors").exists()
 
 
 def test_an_absent_data_set_leaves_its_cells_out_and_the_rest_runs(tmp_path):
