@@ -161,6 +161,27 @@ def cell(runs: list[FinishedRun]) -> str:
     return f"{last.text()} ({best.mean:.1f})"
 
 
+def readings_table(
+    data: str, printed: Mapping[str, str], found: Mapping[tuple[str, str], list[FinishedRun]]
+) -> Table:
+    """Make the table of all readings of a data set.
+
+    `printed`: the paper's accuracies by method. `found`: the runs by reading and method, in the order of rows
+    and columns.
+    """
+    methods = list(dict.fromkeys(method for _, method in found))
+    rows = [["printed in the paper", "", *(printed.get(method, "") for method in methods)]]
+    for name in dict.fromkeys(name for name, _ in found):
+        dimension = found[name, methods[0]][0].dimension
+        rows.append([name, f"{dimension:,}", *(cell(found[name, method]) for method in methods)])
+    headings = ("reading", "parameters", *(f"{method} (%)" for method in methods))
+    note = (
+        f"After the last round, and in brackets the best of the rounds {EVERY}, {2 * EVERY}, ...;"
+        f" seeds a cell: {max(map(len, found.values()))}."
+    )
+    return Table(f"Readings of the paper's setting of {data}", headings, rows, note)
+
+
 def differences(name: str, runs: Mapping[str, list[FinishedRun]]) -> Table:
     """Make a table of each method's mean accuracy difference to GDPFed+, with 95 % intervals over seeds."""
     base = [run.final_result for run in runs[COMPARED_WITH]]
@@ -214,7 +235,6 @@ def main() -> None:
     )
     chosen = [name for name in options.only if not (options.quick and READINGS[name].network is WIDE)]
     methods = options.methods
-    rows = [["printed in the paper", "", *(PRINTED.get(method, "") for method in methods)]]
     cells = [(name, method, seed) for name in chosen for seed in range(options.seeds) for method in methods]
     found: dict[tuple[str, str], list[FinishedRun]] = {}
     words = tuple(options.overrides)
@@ -224,15 +244,7 @@ def main() -> None:
         ):
             found.setdefault((name, method), []).append(run)
             CONSOLE.print(f"{name}, {method}, seed {seed}: {run.final_result:.1f} %", soft_wrap=True)
-    for name in chosen:
-        dimension = found[name, methods[0]][0].dimension
-        rows.append([name, f"{dimension:,}", *(cell(found[name, method]) for method in methods)])
-    headings = ("reading", "parameters", *(f"{method} (%)" for method in methods))
-    note = (
-        f"After the last round, and in brackets the best of the rounds {EVERY}, {2 * EVERY}, ...;"
-        f" seeds a cell: {options.seeds}."
-    )
-    tables = [Table("Readings of the paper's setting of Fashion-MNIST", headings, rows, note)]
+    tables = [readings_table("Fashion-MNIST", PRINTED, found)]
     if COMPARED_WITH in methods and options.seeds > 1:
         tables += [differences(name, {method: found[name, method] for method in methods}) for name in chosen]
     publish(tables, options.write)

@@ -238,6 +238,9 @@ BENCHMARKS: dict[str, Tiny] = {
         {"REPEATS": 1, "TAPS": (0, 1), "MODELS": {"linear": ("dataset.model=linear",)}},
     ),
     "tables": Tiny(("--rows", "50", "--columns", "5"), alone=False),
+    "text_readings": Tiny(
+        ("--methods", "fedavg", "--only", "one layer of 32, rate 1", "--", *SHORT_TEXT[1:-1]),
+    ),
     "tree_splits": Tiny(
         ("--seeds=1", "--data={folder}"),
         {"KINDS": _first_settings, "EPSILONS": (3,), "TREES": 4, "TUNING_SEEDS": (9,)},

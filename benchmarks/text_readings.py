@@ -1,0 +1,77 @@
+"""Measures accuracies on Tiny Shakespeare under settings that the GDPFed paper leaves open.
+
+The paper says of Shakespeare: an LSTM that predicts the next character, one client a role, 30 local steps of
+batch 4, momentum 0.9, 50 rounds of 10 % of the clients, clipping norm 1. Each reading is a learning rate and
+a network. A table cell is the accuracy after the last round, and in brackets the best accuracy of the rounds
+10, 20, .... The paper has LEAF's 714 roles; this command has the roles of the file that dataset.path names.
+
+    python -m benchmarks.text_readings [OVERRIDE ...] [--seeds 1] [--only READING ...] [--methods M ...]
+
+Budgets, rates and delta are the paper's.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.progress import track
+
+import gdpfed
+from benchmarks.harness import CONSOLE, publish, read_options
+from benchmarks.readings import cell, readings_table
+from conf.load import load
+from gdpfed.privacy.planning.groups import paper_delta
+from gdpfed.report.finished_run import FinishedRun
+
+SETTING = ("dataset=shakespeare", "privacy.against=outsiders", "secagg=off")
+PRINTED = {
+    "fedavg": "60.62",
+    "dp_fedavg": "34.97",
+    "gdpfed": "37.63",
+    "pfa": "36.69",
+    "idp_fedavg_scale": "37.26",
+    "gdpfed_plus": "42.00",
+}
+METHODS = (*PRINTED, "gdpfed_star")
+SMALL = "dataset.model_options={hidden_units:32,num_layers:1}"
+READINGS = {
+    "two layers of 256, rate 0.1": ("training.learning_rate=0.1",),
+    "two layers of 256, rate 0.5": ("training.learning_rate=0.5",),
+    "two layers of 256, rate 1": ("training.learning_rate=1.0",),
+    "one layer of 256, rate 1": (
+        "training.learning_rate=1.0",
+        "dataset.model_options={hidden_units:256,num_layers:1}",
+    ),
+    "one layer of 32, rate 0.1": ("training.learning_rate=0.1", SMALL),
+    "one layer of 32, rate 0.5": ("training.learning_rate=0.5", SMALL),
+    "one layer of 32, rate 1": ("training.learning_rate=1.0", SMALL),
+}
+
+
+def trained(reading: Sequence[str], method: str, seed: int, words: Sequence[str]) -> FinishedRun:
+    """Train a method with one choice of the settings that the paper leaves open; return the finished run."""
+    settings = [*SETTING, f"method={method}", *reading, *words, f"run.seed={seed}"]
+    delta = paper_delta(load(settings).dataset.num_clients)
+    with tempfile.TemporaryDirectory() as folder:
+        return gdpfed.simulate(
+            *settings,
+            f"privacy.delta={delta!r}",
+            f"run.directory={Path(folder) / 'run'}",
+            observe=lambda record: None,
+        )
+
+
+def main() -> None:
+    """Train each method with each reading (possible settings of the GDPFed paper); show the accuracies."""
+    options = read_options(__doc__, overrides=True, seeds=1, only=tuple(READINGS), methods=METHODS)
+    cells = [(name, method) for name in options.only for method in options.methods]
+    found: dict[tuple[str, str], list[FinishedRun]] = {}
+    for name, method in track(cells, "cells", console=CONSOLE):
+        runs = [trained(READINGS[name], method, seed, options.overrides) for seed in range(options.seeds)]
+        found[name, method] = runs
+        CONSOLE.print(f"{name}, {method}: {cell(runs)} %", soft_wrap=True)
+    publish([readings_table("Shakespeare", PRINTED, found)], options.write)
+
+
+if __name__ == "__main__":
+    main()
