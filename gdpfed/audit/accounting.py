@@ -15,8 +15,9 @@ from typing import Any
 
 import dp_accounting as dp
 import numpy as np
+import numpy.typing as npt
 from dp_accounting.pld import privacy_loss_distribution
-from scipy import stats
+from scipy import optimize, special, stats
 
 from gdpfed.audit.allocation import block_divergences, losses_of_block
 from gdpfed.audit.event_kinds import check_charges, unknown_kind
@@ -42,6 +43,10 @@ POISSON_ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(11, 64), 
 # Fractional orders of sampling without replacement are slow.
 FIXED_SIZE_ORDERS = (1.25, 1.5, 1.75, 2.5, 3.5, *range(2, 33), *range(36, 64, 4), 96, 128, 256, 512, 1024)
 
+# The figure of several runs is found in this many steps.
+FILTER_TRIALS = 4
+FILTER_ORDERS = (1.5, 2, 2.5, 3, 3.5, *range(4, 64), 128, 256, 512, 1024)
+
 ALLOCATION = "allocation"
 # With less noise a block counts as its one sum, of which it is known which it is: that is never less.
 LEAST_ALLOCATED_SIGMA = 0.2
@@ -50,6 +55,8 @@ _RELATIONS = {
     "zero_out": dp.NeighboringRelation.REPLACE_SPECIAL,
     "replace_one": dp.NeighboringRelation.REPLACE_ONE,
 }
+
+Vector = npt.NDArray[np.float64]
 
 FIRST = ("vote", "norm_histogram")
 """The plan's entries for noised sums before the first round: a vote and a histogram of norms."""
@@ -220,19 +227,70 @@ def epsilon_against_server(runs: Charges, delta: float) -> float:
 def composed_epsilon(runs: Sequence[Charges], delta: float, *, at_most: float) -> float:
     """Return epsilon at delta of several runs together; the cost of each run was fixed before it began.
 
-    One alone is accounted as by `epsilon_after`. Several are Renyi sums, one for each neighbouring
-    relation that dp-accounting accounts them under, at equal parts of delta, and these figures add up;
-    inf with poisson sampling under replace_one among them, for which there is no Renyi bound.
+    One alone is accounted as by `epsilon_after`. Several are a Renyi filter up to `at_most`, or 0 without a
+    limit, which docs/privacy.md defines; inf with poisson sampling under replace_one among them, for which
+    there is no Renyi bound.
     """
     if len(runs) == 1:
         return epsilon_after(runs[0], delta, at_most=at_most)
     releases = [release for run in runs for release in run]
     if any(sums.noise_multiplier == 0.0 or _has_no_renyi_bound(sums) for sums, _ in releases):
         return math.inf
-    delta = min((sums.charged_delta(delta) for sums, _ in releases), default=delta)
-    kinds = [[each for each in releases if each[0].sampling == kind] for kind in ("poisson", "fixed_size")]
-    parts = [kind for kind in kinds if kind]
-    return math.fsum(_renyi_epsilon(part, delta / len(parts)) for part in parts)
+    if not releases:
+        return 0.0
+    if min(sums.charged_delta(delta) for sums, _ in releases) <= 0.0:
+        return math.inf
+    # Set aside in any case: later runs may have discrete noise.
+    delta -= DISCRETE_DELTA if delta > DISCRETE_DELTA else 0.0
+    fixed = any(sums.sampling == "fixed_size" for sums, _ in releases)
+    orders = tuple(order for order in FILTER_ORDERS if not fixed or order in FIXED_SIZE_ORDERS)
+    curve = np.array(renyi_curve_of(releases, orders)).reshape(-1, 2)
+    found = _filter_epsilon(curve, delta, at_most) if at_most else 0.0
+    if found <= at_most:
+        # It is allowed, or nobody has a limit; the figure is the least limit that allows it.
+        found, _ = dp.rdp.compute_epsilon(curve[:, 0], curve[:, 1], delta)
+        for _ in range(FILTER_TRIALS):
+            found = _filter_epsilon(curve, delta, found)
+    return _bounded(releases, found)
+
+
+def _filter_weights(limit: float, delta: float) -> list[float]:
+    """Return the weights of `FILTER_ORDERS`: four fifths near the best order of a Gaussian of this limit."""
+    orders = np.array(FILTER_ORDERS)
+    mu = 1 / dp.get_sigma_gaussian(min(max(limit, 1e-3), 1e3), delta)
+    proved = mu**2 * orders / 2 + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
+    apart = np.gradient(orders)
+    near = apart * stats.norm.pdf(orders, orders[np.argmin(proved)], 1 / mu)
+    far = apart / (orders - 1)
+    weights: list[float] = (0.8 * near / near.sum() + 0.2 * far / far.sum()).tolist()
+    return weights
+
+
+def _filter_epsilon(curve: Vector, delta: float, limit: float) -> float:
+    """Return the largest x + log(1 - delta sum_a w_a exp((a - 1) (x - S_a))) over all losses x.
+
+    `curve`: rows of an order a and the releases' Renyi divergence S_a.
+    """
+    weight_of = dict(zip(FILTER_ORDERS, _filter_weights(limit, delta), strict=True))
+    orders, divergences = curve.T
+    weights = np.array([weight_of[order] for order in orders])
+    if not len(orders):
+        return math.inf
+
+    def log_share(loss: float) -> float:
+        terms = np.log(delta * weights) + (orders - 1) * (loss - divergences)
+        return float(special.logsumexp(terms))
+
+    def epsilon_of(loss: float) -> float:
+        share = log_share(loss)
+        return loss + math.log1p(-math.exp(share)) if share < 0 else -math.inf
+
+    high = float((divergences - np.log(delta * weights) / (orders - 1)).min())
+    high = optimize.brentq(log_share, high - 1e4, high, xtol=1e-13)
+    found = optimize.minimize_scalar(
+        lambda below: -epsilon_of(high - math.exp(below)), bounds=(-30.0, 9.0), options={"xatol": 1e-10}
+    )
+    return max(0.0, -float(found.fun))
 
 
 def _has_no_renyi_bound(sums: SampledSums) -> bool:

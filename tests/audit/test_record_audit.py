@@ -330,14 +330,14 @@ def test_units_are_accounted_apart(ledger, capsys):
 
 def test_every_group_of_records_has_a_row_and_a_second_run_adds_to_it(tmp_path):
     path = tmp_path / "grouped.json"
-    budgets: Budgets = {"record": Budget(epsilons=(1.0, 3.5), delta=1e-5, ledger=path)}
+    budgets: Budgets = {"record": Budget(epsilons=(1.2, 4.0), delta=1e-5, ledger=path)}
     dealt = replace(GROUPED, dealt_by="the hash of data")
     begin(budgets, dealt)
     begin(budgets, replace(dealt, run="again"))
     audit = audit_node_ledger(path)
     assert audit.passed
     first, second = audit.runs[:2], audit.runs[2:]
-    assert [(run.record_group, run.budget) for run in first] == [(0, 1.0), (1, 3.5)]
+    assert [(run.record_group, run.budget) for run in first] == [(0, 1.2), (1, 4.0)]
     assert 0.45 < first[0].epsilon <= 0.5
     assert 1.9 < first[1].epsilon <= 2.0
     with locked_ledger(path) as file:
@@ -351,9 +351,12 @@ def test_a_record_that_may_have_changed_its_group_pays_for_the_dearest(tmp_path,
     other = replace(GROUPED, run="again", dealt_by=dealt_by)
     with locked_ledger(path) as file:
         for terms in (replace(GROUPED, dealt_by=dealt_by and "the hash of data"), other):
-            file.ledger.begin(terms, epsilons=[1.0, 3.5], delta=1e-5)
+            file.ledger.begin(terms, epsilons=[1.0, 3.0], delta=1e-5)
         file.save()
-        own = [file.ledger.epsilon(1e-5, unit="record", also=other, record_group=group) for group in (0, 1)]
+        own = [
+            file.ledger.epsilon(1e-5, unit="record", also=other, record_group=group, limit=limit)
+            for group, limit in enumerate((1.0, 3.0))
+        ]
     audit = audit_node_ledger(path)
     assert [run.epsilon for run in audit.runs[2:]] == pytest.approx(own, rel=0.02)
     assert own[0] > 2.0

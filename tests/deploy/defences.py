@@ -1009,6 +1009,17 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "best-order-afterwards",
+        "privacy/test_composition.py::test_a_schedule_in_two_parts_costs_what_it_costs_in_one",
+        (
+            (
+                "gdpfed/privacy/accountants/composition.py",
+                'filter_epsilon(_renyi_total(merged, "fine"), delta - reserve, limit)',
+                'epsilon_of_renyi(_renyi_total(merged, "fine"), delta - reserve)',
+            ),
+        ),
+    ),
+    Defence(
         "terms-of-noise-that-ends-too-soon",
         "privacy/test_longest_draw.py::test_a_node_refuses_terms_whose_draws_are_too_short",
         (

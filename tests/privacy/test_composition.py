@@ -66,7 +66,8 @@ def test_a_schedule_in_two_parts_costs_what_it_costs_in_one():
     parts = [charge(mechanism(), 20), charge(mechanism(), 30)]
     for accountant in (PLD, RDP):
         assert fixed(*parts, accountant=accountant) == accountant.epsilon(mechanism(), 50, DELTA)
-    assert runs(*parts) == pytest.approx(RDP.epsilon(mechanism(), 50, DELTA), rel=1e-9)
+    in_one = RDP.epsilon(mechanism(), 50, DELTA)
+    assert 1.01 * in_one < runs(*parts) < 1.1 * in_one
     assert compose(parts, DELTA, schedule="adaptive").proof == "renyi filter"
 
 
@@ -94,7 +95,7 @@ def test_a_schedule_that_is_fixed_beforehand_costs_less_than_one_that_reacts():
     charges = [charge(mechanism(1.2, 0.1), 20), charge(mechanism(2.4, 0.2), 30)]
     pld = fixed(*charges, accountant=PLD)
     assert max(fixed(each) for each in charges) < pld < fixed(*charges, accountant=RDP)
-    assert pld < adaptive(*charges) == pytest.approx(fixed(*charges, accountant=RDP))
+    assert fixed(*charges, accountant=RDP) < adaptive(*charges)
 
 
 def test_different_rounds_compose_to_the_loss_distribution_that_is_integrated_numerically():

@@ -55,14 +55,15 @@ class RecordEntry(NodeEntry):
             counts = [each.held_out for each in alike]
             sent = [own if each.saved.get("counted") else [] for each, own in zip(alike, counts, strict=True)]
             apart = all(counts) and len({each.terms.get("held_out_by", "") for each in alike}) == 1
+            # One number is for all groups; records that are all alike keep the least.
+            budget = budgets[group] if len(budgets) == groups else min(budgets)
             yield NodeRunAudit(
                 name=self.terms["run"],
                 unit=self.protects,
                 protects=plural(str(self.terms.get("record_is", "")) or self.protects),
-                # One number is for all groups; records that are all alike keep the least.
-                budget=budgets[group] if len(budgets) == groups else min(budgets),
+                budget=budget,
                 delta=delta,
-                epsilon=_of_either(runs, counts, delta, min(budgets), apart=apart),
+                epsilon=_of_either(runs, counts, delta, budget, apart=apart),
                 num_updates=self.most_updates,
                 sent=len(saved["rounds"]),
                 against_server=self.server_epsilon(alike, _of_either(taken, sent, delta, 0.0, apart=apart)),

@@ -298,10 +298,14 @@ def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
                 (*terms.vote, *terms.norm_histogram, *terms.planned_charges()), budget.delta, limit
             )
             require_drawable(terms.held_out, budget.delta, limit)
-            alone = ledger.epsilon(budget.delta, unit=terms.unit)
-            most = budget.max_participations
+            alone = ledger.epsilon(budget.delta, unit=terms.unit, limit=limit)
             epsilon = ledger.epsilon(
-                budget.delta, unit=terms.unit, also=terms, record_group=group, at_most=most
+                budget.delta,
+                unit=terms.unit,
+                also=terms,
+                record_group=group,
+                at_most=budget.max_participations,
+                limit=limit,
             )
         except PrivacyError as error:
             return f"{terms.in_words(budget.max_participations)} cannot be added to this ledger: {error}"
@@ -309,10 +313,11 @@ def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
             offered = terms.in_words(budget.max_participations)
             records = terms.unit == "record"
             payer = f"group {group} of this client's records" if records else "this client"
+            # What a group has paid up to now is only known beside the terms that make the groups.
+            before = "to epsilon" if groups > 1 else f"from epsilon {alone:.4g} to"
             return (
-                f"{offered} would take {payer} from epsilon {alone:.4g} to "
-                f"{epsilon:.4g} at delta {budget.delta:g}, above its own budget of {limit:g} "
-                f"(the plan's delta is {terms.delta:.3g})"
+                f"{offered} would take {payer} {before} {epsilon:.4g} at delta {budget.delta:g}, above its "
+                f"own budget of {limit:g} (the plan's delta is {terms.delta:.3g})"
             )
     return ""
 
@@ -361,7 +366,9 @@ def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun
         if terms.pays_by_turn:
             # A path counts by the rounds that were taken, so runs that go on side by side fit or not round by
             # round.
-            spent = ledger.epsilon_with_round(budget.delta, round_of_run.run, round_of_run.index)
+            spent = ledger.epsilon_with_round(
+                budget.delta, round_of_run.run, round_of_run.index, budget.epsilon
+            )
             if not spent <= budget.epsilon:
                 log(
                     ERROR,
@@ -376,7 +383,11 @@ def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun
         return
     one_more = round_of_run.run, round_of_run.index
     figure = ledger.epsilon_against_server(
-        budget.delta, unit=terms.unit, one_more_in=one_more, more_steps=num_steps
+        budget.delta,
+        unit=terms.unit,
+        one_more_in=one_more,
+        more_steps=num_steps,
+        limit=budget.max_epsilon_against_server,
     )
     if not figure <= budget.max_epsilon_against_server:
         log(

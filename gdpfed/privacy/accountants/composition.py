@@ -4,10 +4,9 @@
   Renyi divergences compose, and for releases without sampling also zero-concentrated DP. The result is the
   least epsilon of these proofs, or the epsilon of the named accountant.
 * **adaptive**: later events may depend on what earlier ones released, so a *privacy filter* must keep the
-  budget. Renyi divergences, added order by order, are a filter: the releases are (epsilon, delta)-DP as long
-  as, at some order, the sum converts to at most epsilon (Feldman and Zrnic, "Individual Privacy Accounting
-  via a Renyi Filter", NeurIPS 2021, Theorem 3.1; for a set of orders Lecuyer, arXiv:2103.01379, Theorem 3.3).
-  Privacy loss distributions give a smaller epsilon, but are proved only for fixed events.
+  budget. Renyi divergences, added order by order, are a filter, with weights of orders that are fixed by the
+  budget before the first release (`filter_epsilon`). Privacy loss distributions give a smaller epsilon, but
+  are proved only for fixed events.
 
 Charges of different privacy units cannot be added, so such a list is refused.
 """
@@ -35,7 +34,7 @@ from gdpfed.privacy.accountants.inference_bound import (
     renyi_inference_bound,
 )
 from gdpfed.privacy.accountants.pld import composed_pld_epsilon, gaussian_parameter, has_losses, pld_deltas
-from gdpfed.privacy.accountants.rdp import epsilon_of_renyi, renyi_curve
+from gdpfed.privacy.accountants.rdp import epsilon_of_renyi, filter_epsilon, renyi_curve
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import Event, Gaussian
 from gdpfed.privacy.validation import require_delta
@@ -53,15 +52,21 @@ class Bound:
 
 
 def compose(
-    charges: Sequence[Charge], delta: float, *, schedule: Schedule, accountant: Accountant | None = None
+    charges: Sequence[Charge],
+    delta: float,
+    *,
+    schedule: Schedule,
+    accountant: Accountant | None = None,
+    limit: float | None = None,
 ) -> Bound:
     """Return the joint epsilon at delta of all releases; 0 without releases, inf if one has no noise.
 
     The sampling of an event reduces its cost. So epsilon holds against those who know neither who is in a
     sample nor how many are; for others use `compose_against_server`. With `accountant` None, a fixed schedule
-    has the least epsilon of all proofs that cover it; an adaptive schedule always uses the Renyi filter. A
-    bound under replace_one also holds under zero_out, so events of both may be in one list. Raises
-    PrivacyError if charges have different units, or no proof covers an event.
+    has the least epsilon of all proofs that cover it; an adaptive schedule always uses the Renyi filter, for
+    the epsilon `limit` up to which releases are allowed. A bound under replace_one also holds under zero_out,
+    so events of both may be in one list. Raises PrivacyError if charges have different units, or no proof
+    covers an event.
     """
     require_delta(delta)
     _refuse_mixed_units(charges)
@@ -71,7 +76,13 @@ def compose(
         return Bound(math.inf, "no noise")
     merged = _merged(charges)
     if schedule == "adaptive":
-        return Bound(_renyi_sum(merged, delta, "fine"), "renyi filter")
+        discrete = _discrete_releases(merged)
+        if discrete:
+            effective_delta(delta, num_rounds=discrete)
+        # Later releases may have discrete noise although those up to now have none.
+        reserve = DELTA_RESERVE if delta > DELTA_RESERVE else 0.0
+        filtered = filter_epsilon(_renyi_total(merged, "fine"), delta - reserve, limit)
+        return Bound(_bounded(filtered, discrete), "renyi filter")
     if accountant is not None:
         return Bound(_fixed_epsilon(merged, delta, accountant), accountant.name)
     proofs: dict[Proof, Callable[[], float]] = {
@@ -90,17 +101,19 @@ def compose(
     return min(bounds, key=lambda bound: bound.epsilon)
 
 
-def compose_runs(runs: Sequence[Sequence[Charge]], delta: float) -> Bound:
+def compose_runs(runs: Sequence[Sequence[Charge]], delta: float, limit: float | None = None) -> Bound:
     """Return epsilon at delta of several runs together; later runs may depend on results of earlier ones.
 
-    The terms of a run may depend on what earlier runs released. A single run is a fixed schedule.
+    The terms of a run may depend on what earlier runs released. A single run is a fixed schedule. That nobody
+    knows whether it stays the only one costs nothing: if the filter lets no other run follow it, there is
+    none; else the filter covers it as well. `limit`: the epsilon up to which runs are allowed.
     """
     if len(runs) == 1:
         return compose(runs[0], delta, schedule="fixed")
-    return compose([charge for run in runs for charge in run], delta, schedule="adaptive")
+    return compose([charge for run in runs for charge in run], delta, schedule="adaptive", limit=limit)
 
 
-def compose_against_server(charges: Sequence[Charge], delta: float) -> float:
+def compose_against_server(charges: Sequence[Charge], delta: float, limit: float | None = None) -> float:
     """Return epsilon at delta against those who know in which releases a client took part.
 
     They are the server and the members of the same sums; against them, sampling of clients does not reduce
@@ -108,7 +121,8 @@ def compose_against_server(charges: Sequence[Charge], delta: float) -> float:
     with sigma_i / 2 in place of sigma_i under replace_one. A Gaussian mechanism is its own worst case, so
     this epsilon also holds under adaptive composition (Smith and Thakurta, "Fully Adaptive Composition for
     Gaussian Differential Privacy", arXiv:2210.17520). The batches of DP-SGD are drawn on the client, so their
-    cost against the server is that against everyone; the Renyi filter composes charges with such steps.
+    cost against the server is that against everyone; the Renyi filter composes charges with such steps, for
+    the epsilon `limit` up to which they are allowed.
     """
     require_delta(delta)
     _refuse_mixed_units(charges)
@@ -118,7 +132,7 @@ def compose_against_server(charges: Sequence[Charge], delta: float) -> float:
         return math.inf
     seen = [(charge.event.for_members(), charge.count) for charge in charges]
     if not all(isinstance(event, Gaussian) for event, _ in seen):
-        return compose(charges, delta, schedule="adaptive").epsilon
+        return compose(charges, delta, schedule="adaptive", limit=limit).epsilon
     discrete = _discrete_releases(charges)
     if discrete:
         delta = effective_delta(delta, num_rounds=discrete)

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from gdpfed.errors import PrivacyError
 from gdpfed.late_import import late_import
+from gdpfed.privacy.accountants.gaussian import gaussian_sigma
 from gdpfed.privacy.events import DPSGDSteps, Event, Gaussian, SampledGaussian
 
 special = late_import("scipy.special")
@@ -45,8 +46,16 @@ FIXED_SIZE_ORDERS = (
     *range(2, 33),
     *(36, 40, 44, 48, 56, 64, 80, 96, 128, 192, 257, 384, 512, 1024),
 )
+FILTER_ORDERS = tuple(order for order in POISSON_ORDERS if order == int(order) or order in (1.5, 2.5, 3.5))
+"""The orders of a filter. Every kind of release has nearly all of them; discrete noise has the whole ones."""
+SUITED_SHARE = 0.8
+"""How much of a filter's weight lies on the orders that suit its limit; the rest lies on all orders alike."""
 ROUGH_ORDERS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 44, 64)
 """Few orders for a quick bound: the time of a fixed-size bound grows with the square of its order."""
+
+LIMIT_TRIALS = 4
+LEAST_LIMIT, MOST_LIMIT = 1e-3, 1e3
+"""The range of limits to which the weights of a filter are fitted; beyond it they are those of its ends."""
 
 # The sums are 1 + O(q^2) in floating point. At tiny rates, rounding can make a divergence too small, or
 # negative, and epsilon 0. This slack is added to every divergence.
@@ -123,6 +132,69 @@ def _epsilon_of_order(order: float, renyi: float, delta: float) -> float:
     if delta**2 > -math.expm1(-renyi):
         return 0.0
     return max(0.0, renyi + math.log1p(-1 / order) - math.log(delta * order) / (order - 1))
+
+
+def filter_epsilon(curve: Mapping[float, float], delta: float, limit: float | None) -> float:
+    """Return epsilon at delta of releases that were chosen one after the other, by a Renyi filter.
+
+    L is the loss of all that was released, S_a the sum of the divergences at order a. exp((a - 1) (L - S_a))
+    has mean 1 at most at whichever release one stops (Feldman and Zrnic, NeurIPS 2021, Theorem 3.1). So has
+    the sum of these with weights w_a that add up to 1 and are fixed before the first release. So
+    E (1 - e^(epsilon - L))_+ <= delta, if for each loss x
+
+        1 - e^(epsilon - x) <= delta sum_a w_a exp((a - 1) (x - S_a)).
+
+    `curve`: S_a by order. `limit`: the epsilon up to which releases are allowed; the weights follow from it
+    and delta alone. None: the result is the least limit that these releases keep.
+    """
+    if limit is None:
+        epsilon = epsilon_of_renyi(curve, delta)
+        for _ in range(LIMIT_TRIALS):
+            epsilon = filter_epsilon(curve, delta, epsilon)
+        return epsilon
+    weights = _filter_weights(min(max(limit, LEAST_LIMIT), MOST_LIMIT), delta)
+    used = [order for order in weights if curve.get(order, math.inf) < math.inf]
+    if not used:
+        return math.inf
+    order = np.array(used, dtype=np.float64)
+    offset = np.array([math.log(delta * weights[each]) - (each - 1) * curve[each] for each in used])
+
+    def value_and_slope(loss: float) -> tuple[float, float]:
+        """Return x + log(1 - delta sum_a ...) and its slope, which falls; -inf beyond the logarithm."""
+        with np.errstate(over="ignore"):
+            terms = np.exp(offset + (order - 1) * loss)
+        share = float(terms.sum())
+        if not share < 1.0:
+            return -math.inf, -math.inf
+        return loss + math.log1p(-share), 1 - float((order - 1) @ terms) / (1 - share)
+
+    width = 1.0
+    high = float((-offset / (order - 1)).min())  # One term alone is 1 there.
+    while value_and_slope(high - width)[1] < 0:
+        width *= 2
+    low = high - width
+    while (middle := (low + high) / 2) not in (low, high):
+        low, high = (middle, high) if value_and_slope(middle)[1] >= 0 else (low, middle)
+    # A concave function lies below each of its tangents.
+    value, slope = value_and_slope(low)
+    return max(0.0, value + slope * (high - low))
+
+
+@lru_cache(maxsize=64)
+def _filter_weights(limit: float, delta: float) -> dict[float, float]:
+    """Return the weight of each order in a filter; together they are 1.
+
+    Most of it lies around the order that is best for one Gaussian release of this epsilon at delta, within
+    the width over which its terms differ little. The rest falls with the order, so that each doubling of
+    order - 1 has as much.
+    """
+    order = np.array(FILTER_ORDERS)
+    mu = 1 / gaussian_sigma(limit, delta)
+    best = min(FILTER_ORDERS, key=lambda each: _epsilon_of_order(each, each * mu**2 / 2, delta))
+    apart = np.gradient(order)
+    suited, rest = apart * np.exp(-(((order - best) * mu) ** 2) / 2), apart / (order - 1)
+    weights = SUITED_SHARE * suited / suited.sum() + (1 - SUITED_SHARE) * rest / rest.sum()
+    return dict(zip(FILTER_ORDERS, weights.tolist(), strict=True))
 
 
 @singledispatch

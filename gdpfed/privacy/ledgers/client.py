@@ -79,11 +79,13 @@ class ClientLedger:
         also: Terms | None = None,
         record_group: int | None = None,
         at_most: float = inf,
+        limit: float | None = None,
     ) -> float:
         """Return epsilon at delta of all runs that protect `unit`, plus the planned run `also`, if given.
 
         A run in which this client has a path costs what the rounds cost that it took part in; `also` costs
         what it may at worst, taking part `at_most` so often. That is checked before every round as well.
+        `limit`: the budget, by which several runs are weighed (`compose_runs`); here and below.
 
         Of records it is what one pays that is in this group in `also`; without one what the record pays that
         is drawn most often in every run. Raises PrivacyError where they have no common accounting, for `also`
@@ -112,7 +114,7 @@ class ClientLedger:
         held_out = [run.terms.held_out for run in self.runs_of(unit)]
         held_out += [also.held_out] if also is not None and not self._has_begun(also) else []
         runs = [*(run.terms for run in self.runs_of(unit)), *([] if also is None else [also])]
-        return _dearest(charged, held_out, delta, apart=_kept_apart(runs))
+        return _dearest(charged, held_out, delta, limit, apart=_kept_apart(runs))
 
     def _worst(
         self, also: Terms, turns: Sequence[int], record_group: int | None, at_most: float
@@ -121,7 +123,9 @@ class ClientLedger:
             return (*paid_first(also), *also.planned_charges(turns, at_most))
         return (*paid_first(also), *also.spent_charges(turns, also, record_group))
 
-    def epsilon_with_round(self, delta: float, run: str, round_index: int) -> float:
+    def epsilon_with_round(
+        self, delta: float, run: str, round_index: int, limit: float | None = None
+    ) -> float:
         """Return epsilon of this round and all runs that protect the same unit as `run`: client or record."""
         own = self.runs_of(self.terms(run).unit)
         runs = [
@@ -132,7 +136,7 @@ class ClientLedger:
             for each in own
         ]
         held_out = [each.terms.held_out for each in own]
-        return _dearest(runs, held_out, delta, apart=_kept_apart([each.terms for each in own]))
+        return _dearest(runs, held_out, delta, limit, apart=_kept_apart([each.terms for each in own]))
 
     def epsilon_against_server(
         self,
@@ -141,6 +145,7 @@ class ClientLedger:
         unit: Unit = "client",
         one_more_in: tuple[str, int] | None = None,
         more_steps: int = 0,
+        limit: float | None = None,
     ) -> float:
         """Return epsilon against the server of all sent updates, and of one more in the given round, if any.
 
@@ -157,7 +162,7 @@ class ClientLedger:
             steps = sum(each.steps) + (more_steps if taken else 0)
             first = paid_first(each.terms, once)
             runs.append((*first, *each.terms.seen_charges([*each.drawn_in, *taken], steps)))
-        return _dearest(runs, held_out, delta, apart=_kept_apart([each.terms for each in own]))
+        return _dearest(runs, held_out, delta, limit, apart=_kept_apart([each.terms for each in own]))
 
     def chance_of_round(self, run: str, round_index: int) -> float:
         """Return the probability that sampling draws a client at least as often as it was asked to take part.
@@ -360,7 +365,7 @@ _ENTRY = {"terms", "epsilons", "delta", "rounds", "steps", "edge_trusted"}
 _NOT_IN_ALL = {*SENT.values(), TAKEN_BACK, FILLED, SHOWN}
 
 
-def _epsilon_of(runs: Sequence[tuple[Charge, ...]], delta: float) -> float:
+def _epsilon_of(runs: Sequence[tuple[Charge, ...]], delta: float, limit: float | None) -> float:
     """Return the joint epsilon of several runs; runs without a privacy cost do not count.
 
     Paths together are one Gaussian of all the zCDP, exactly, and a filter as well.
@@ -369,7 +374,7 @@ def _epsilon_of(runs: Sequence[tuple[Charge, ...]], delta: float) -> float:
     charges = [charge for run in charged for charge in run]
     if charges and all(isinstance(charge.event, Gaussian) for charge in charges):
         return compose_against_server(charges, delta)
-    return compose_runs(charged, delta).epsilon
+    return compose_runs(charged, delta, limit).epsilon
 
 
 def _kept_apart(runs: Sequence[Terms]) -> bool:
@@ -378,7 +383,12 @@ def _kept_apart(runs: Sequence[Terms]) -> bool:
 
 
 def _dearest(
-    runs: Sequence[tuple[Charge, ...]], held_out: Sequence[tuple[Charge, ...]], delta: float, *, apart: bool
+    runs: Sequence[tuple[Charge, ...]],
+    held_out: Sequence[tuple[Charge, ...]],
+    delta: float,
+    limit: float | None,
+    *,
+    apart: bool,
 ) -> float:
     """Return the joint epsilon of training and tests; if they share no record (`apart`), the larger of both.
 
@@ -386,7 +396,7 @@ def _dearest(
     adds up.
     """
     if not any(held_out):
-        return _epsilon_of(runs, delta)
+        return _epsilon_of(runs, delta, limit)
     if apart:
-        return max(_epsilon_of(runs, delta), _epsilon_of(held_out, delta))
-    return _epsilon_of([(*run, *own) for run, own in zip(runs, held_out, strict=True)], delta)
+        return max(_epsilon_of(runs, delta, limit), _epsilon_of(held_out, delta, limit))
+    return _epsilon_of([(*run, *own) for run, own in zip(runs, held_out, strict=True)], delta, limit)

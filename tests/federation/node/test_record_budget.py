@@ -240,7 +240,7 @@ def test_records_stay_in_the_groups_that_were_agreed(own, shares, seed):
 
 def node_with(folder, x, client=0, **more):
     np.savez(folder / "own.npz", x_train=x, y_train=np.arange(len(x)) % 2)
-    settings = {"data": str(folder / "own.npz"), "epsilon-record": "0.9,1.8,3.6"}
+    settings = {"data": str(folder / "own.npz"), "epsilon-record": "1,2,4"}
     return make_context(client, settings | {"ledger": str(folder / "ledger.json")} | more)
 
 
@@ -265,7 +265,7 @@ def test_a_second_run_over_records_that_were_dealt_otherwise_counts_at_the_large
     assert REFUSAL_RECORD not in begun
     again = query("offer", offered(replace(GROUPED, run="again")), node_with(tmp_path, x, client))
     assert (REFUSAL_RECORD not in again) == fits
-    assert ("above its own budget of 0.9" in caplog.text) != fits
+    assert ("above its own budget of 1 " in caplog.text) != fits
 
 
 @pytest.mark.parametrize("rows", [ROWS, np.vstack([ROWS, ROWS[:1]])])
