@@ -1031,6 +1031,40 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "cells-read-by-their-neighbours",
+        "learning/test_queries.py::test_no_row_of_a_database_changes_who_another_person_is",
+        (
+            (
+                "gdpfed/learning/data/query_file.py",
+                "        return text_column(values, name, place)\n",
+                "        try:\n            return pa.array(values)\n        except pa.ArrowException:\n"
+                "            return pa.array(list(map(str, values)))\n",
+            ),
+        ),
+    ),
+    Defence(
+        "csv-read-by-its-rows",
+        "learning/test_queries.py::test_no_row_of_a_csv_file_changes_how_a_query_reads_the_others",
+        (
+            (
+                "gdpfed/learning/data/databases.py",
+                "{CSV_FORM.format(_separator(file))}",
+                "header = true, all_varchar = true",
+            ),
+        ),
+    ),
+    Defence(
+        "pictures-held-out-by-another-declaration",
+        "learning/test_own_pictures.py::test_another_declaration_is_another_rule_of_what_is_held_out",
+        (
+            (
+                "gdpfed/learning/data/own.py",
+                "read_picture_form(self.path).digest",
+                '""',
+            ),
+        ),
+    ),
+    Defence(
         "class-without-a-weight",
         "client_app/test_hostile_models.py"
         "::test_class_weights_that_are_not_one_for_each_class_are_refused_before_the_charge",

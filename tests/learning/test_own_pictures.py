@@ -88,6 +88,19 @@ def test_a_folder_that_declares_something_else_stays_out(tmp_path):
             own_split(own, form)
 
 
+def test_another_declaration_is_another_rule_of_what_is_held_out(tmp_path):
+    """Pictures of another size have other bytes, by which they are held out."""
+    rules = {
+        OwnData(folder(tmp_path / name, declared=declared), held_out_share=0.3).rule
+        for name, declared in (
+            ("a", DECLARED),
+            ("b", DECLARED.replace("image_size: 8", "image_size: 6")),
+            ("c", DECLARED),
+        )
+    }
+    assert len(rules) == 2
+
+
 def test_settings_alone_are_the_same_declaration(tmp_path):
     """The settings alone describe pictures as fully as a file pictures.yaml with the same values."""
     said = run_form(folder(tmp_path / "a", declared=None), "dataset.image_size=8", "dataset.channels=1")

@@ -15,9 +15,13 @@ from gdpfed.errors import InputError, LearningError
 from gdpfed.late_import import late_import
 from gdpfed.learning.data import DataSource, databases, load_dataset, query_file
 from gdpfed.learning.data.declaration import read_columns
+from gdpfed.learning.data.file_form import own_form
 from gdpfed.learning.data.fingerprint import fingerprint
+from gdpfed.learning.data.own import OwnData
 from gdpfed.learning.data.own_files import READERS, read_own
 from gdpfed.learning.data.table_check import check_table
+from gdpfed.learning.data.table_file import TableForm, open_table
+from gdpfed.learning.data.text_cells import texts_of
 
 DECLARED = 'label: {column: stays, classes: ["no", "yes"]}\nnumeric: {age: [0, 100]}\n'
 QUERY = "-- of adults; all visits\nSELECT id, age, stays, note FROM visit WHERE age >= 18 ;\n"
@@ -193,6 +197,64 @@ def test_csv_in_a_folder_is_text(tmp_path):
     shutil.rmtree(tmp_path / "omop")
     (tmp_path / "omop").mkdir()
     refused(path, "omop holds no Parquet and no CSV file for the query to read")
+
+
+ROWS_OF_CSV = [
+    f'{number},"{ward}",{20 + number % 50},{stays}'
+    for number in range(60)
+    for ward, stays in [("A", "no") if number % 2 else ("B", "yes")]
+]
+
+
+@pytest.mark.parametrize(
+    "row", ['60,"C"x",50,no', '60,"C,50,no', "#60,C,50,no", '60,C"D,50,no', "60;C;50;no", "60,C,50,no"]
+)
+def test_no_row_of_a_csv_file_changes_how_a_query_reads_the_others(tmp_path, row):
+    """The separator is that of the line of names, and quotes and comments are the same in any file."""
+    (tmp_path / "omop").mkdir()
+    path = site(tmp_path, "omop", "SELECT CAST(ltrim(id, '#') AS int) AS id, ward, age, stays FROM ward")
+    declared = DECLARED + "categorical:\n  ward: {values: [A, B, others], other: others}\n"
+    path.with_name("columns.yaml").write_text(declared)
+    found: list[np.ndarray] = []
+    for rows in (ROWS_OF_CSV, [*ROWS_OF_CSV, row]):
+        (tmp_path / "omop/ward.csv").write_text("\n".join(["id,ward,age,stays", *rows, ""]))
+        try:
+            x, *_ = read_own(path)
+        except LearningError:
+            assert len(found) == 1
+            assert row != "60,C,50,no"
+            return
+        assert x is not None
+        found.append(x[: len(ROWS_OF_CSV)])
+    before, after = found
+    assert np.array_equal(before, after)
+
+
+@pytest.mark.parametrize(
+    ("other", "text"), [("B-10", "B-10"), (9.5, "9.5"), (None, ""), (2**60, str(2**60)), (b"x", "x")]
+)
+def test_no_row_of_a_database_changes_who_another_person_is(tmp_path, other, text):
+    """A person's number is a text that follows from its own cell alone, whatever stands in other rows."""
+    rows = [(number, person, 20, "no") for number, person in enumerate([7, 7.0, 8, "7", other])]
+    with sqlite3.connect(tmp_path / "clinic.sqlite") as connection:
+        connection.execute("CREATE TABLE visit (id integer, patient, age, stays text)")
+        connection.executemany("INSERT INTO visit VALUES (?, ?, ?, ?)", rows)
+    connection.close()
+    path = site(tmp_path, "clinic.sqlite", "SELECT * FROM visit")
+    table = open_table(path, "t", TableForm(own_form(path), numbers=frozenset({"age"})))
+    (batch,) = table.batches(["patient", "age"])
+    assert texts_of(batch.cells["patient"], "patient", "t").texts.tolist() == ["7", "7", "8", "7", text]
+
+
+def test_another_query_and_another_way_to_read_are_another_rule_of_what_is_held_out(tmp_path):
+    path = site(tmp_path, sqlite_file(tmp_path))
+    rules = [OwnData(path, held_out_share=0.2).rule]
+    path.write_text(QUERY.replace("age >= 18", "age >= 19"))
+    rules.append(OwnData(path, held_out_share=0.2).rule)
+    path.with_name("files.yaml").write_text("visits: {database: clinic.sqlite, missing: ['-9']}\n")
+    rules.append(OwnData(path, held_out_share=0.2).rule)
+    assert len(set(rules)) == 3
+    assert OwnData(path, held_out_share=0.2).rule == rules[-1]
 
 
 def test_what_a_query_takes_is_limited(tmp_path, monkeypatch):

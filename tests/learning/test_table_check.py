@@ -231,7 +231,7 @@ def test_a_first_declaration_takes_no_range_from_the_rows_unless_asked(tmp_path,
     assert main(["columns", str(path), "--label", "stays"]) == 0
     text = (tmp_path / "columns.yaml").read_text()
     assert "numeric:\n  Age: [LOW, HIGH]\n  pressure: [LOW, HIGH]\n" in text
-    assert "missing: ['?']\n" in text
+    assert "\nmissing" not in text
     assert not {"71", "160", "ambulance", "yes"} & {*text.replace(",", " ").replace("[", " ").split()}
     assert main(["check", str(path)]) == 2
     said = capsys.readouterr().err

@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from gdpfed.errors import InputError, LearningError
 from gdpfed.late_import import late_import, packages_needed
-from gdpfed.learning.data.file_form import FILES_FILE, TEXT_ENDINGS, FileForm, is_table, kind_of, table_name
+from gdpfed.learning.data.file_form import (
+    FILES_FILE,
+    SEPARATORS,
+    TEXT_ENDINGS,
+    FileForm,
+    Found,
+    is_table,
+    kind_of,
+    table_name,
+)
+from gdpfed.learning.data.text_files import encoded_blocks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +54,11 @@ KEPT_SHUT = {
 """DuckDB brings nothing from elsewhere and writes nothing. One thread, since several add up in any order."""
 
 
+CSV_FORM = (
+    "header = true, all_varchar = true, delim = '{}', quote = '\"', escape = '\"', comment = '', skip = 0, "
+    "null_padding = false, ignore_errors = false, strict_mode = true"
+)
+"""How DuckDB reads a CSV file, with its separator; of itself it takes these from the rows."""
 RAISE = {"sqlite3", "duckdb", "_duckdb", "psycopg", "pyarrow"}
 
 
@@ -83,6 +98,10 @@ class Answer:
     parts: Iterator[Sequence["pa.Array"]]
 
 
+MakeColumn = Callable[[str, Sequence[Any]], "pa.Array"]
+"""From a column's name and some of its values to an Arrow column."""
+
+
 @dataclass(frozen=True)
 class Database:
     """A kind of database: its name, and the function that runs a query.
@@ -90,12 +109,13 @@ class Database:
     Attributes:
         kind: what it is called.
         order: what puts an answer in the order of its first column, each value in one place.
-        ask: from a query and limits to its answer, which is taken in a ``with`` block.
+        ask: from a query, limits and what makes columns of values to its answer, which is taken in a ``with``
+            block.
     """
 
     kind: str
     order: str
-    ask: Callable[[str, Limits], AbstractContextManager[Answer]]
+    ask: Callable[[str, Limits, MakeColumn], AbstractContextManager[Answer]]
 
 
 def database_of(own: FileForm, folder: Path, place: str) -> Database:
@@ -174,7 +194,7 @@ def _permission(action: int, *_: str | None) -> int:
 
 
 @contextmanager
-def _of_sqlite(file: Path, place: str, query: str, limits: Limits) -> Iterator[Answer]:
+def _of_sqlite(file: Path, place: str, query: str, limits: Limits, make: MakeColumn) -> Iterator[Answer]:
     connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)
     with closing(connection), limits.stopping(connection.interrupt):
         connection.execute(f"PRAGMA cache_size=-{1024 * limits.mebibytes}")
@@ -182,15 +202,12 @@ def _of_sqlite(file: Path, place: str, query: str, limits: Limits) -> Iterator[A
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES_A_VALUE)
         connection.set_authorizer(_permission)
         cursor = connection.execute(query)
-        rows = iter(lambda: cursor.fetchmany(ROWS), [])
-        yield Answer(
-            [str(each[0]) for each in cursor.description],
-            _timed(([column_of(values) for values in zip(*part, strict=True)] for part in rows), limits),
-        )
+        names = [str(each[0]) for each in cursor.description]
+        yield Answer(names, _timed(_columns_of(cursor, names, make), limits))
 
 
 @contextmanager
-def _of_duckdb(source: Path, place: str, query: str, limits: Limits) -> Iterator[Answer]:
+def _of_duckdb(source: Path, place: str, query: str, limits: Limits, make: MakeColumn) -> Iterator[Answer]:
     config = {**KEPT_SHUT, "memory_limit": f"{limits.mebibytes}MiB"}
     # By the name of a table, the call that reads its file, and the file's quoted path.
     views: dict[str, tuple[str, str]] = {}
@@ -202,8 +219,10 @@ def _of_duckdb(source: Path, place: str, query: str, limits: Limits) -> Iterator
             if (name := table_name(file)) in views:
                 raise LearningError(f"{place}: {source} has two files of the table {name}: leave one out")
             quoted = "'" + str(file.resolve()).replace("'", "''") + "'"
-            as_texts = f"read_csv({quoted}, header = true, all_varchar = true)"
-            views[name] = (f"read_parquet({quoted})" if kind == ".parquet" else as_texts, quoted)
+            if kind == ".parquet":
+                views[name] = f"read_parquet({quoted})", quoted
+            else:
+                views[name] = f"read_csv({quoted}, {CSV_FORM.format(_separator(file))})", quoted
         if not views:
             raise LearningError(f"{place}: {source} holds no Parquet and no CSV file for the query to read")
 
@@ -223,13 +242,20 @@ def _of_duckdb(source: Path, place: str, query: str, limits: Limits) -> Iterator
         yield Answer(list(reader.schema.names), _timed((batch.columns for batch in reader), limits))
 
 
+def _separator(file: Path) -> str:
+    """Return the separator of a CSV file, which is that of its line of names."""
+    with closing(encoded_blocks(file, None, "utf-8", str(file), Found())) as blocks:
+        names = next(blocks, b"").partition(b"\n")[0].decode()
+    return max(SEPARATORS, key=names.count)
+
+
 def quoted_name(name: str) -> str:
     """Quote the name of a column or table for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 @contextmanager
-def _of_postgres(url: str, place: str, query: str, limits: Limits) -> Iterator[Answer]:
+def _of_postgres(url: str, place: str, query: str, limits: Limits, make: MakeColumn) -> Iterator[Answer]:
     packages = psycopg.conninfo  # Where there is no such package, it is this that says so.
     try:
         said = packages.conninfo_to_dict(url)
@@ -257,21 +283,11 @@ def _of_postgres(url: str, place: str, query: str, limits: Limits) -> Iterator[A
         # A cursor of the server's takes one statement, and hands over some rows at once.
         with connection.cursor("asked") as cursor:
             cursor.execute(query)
-            rows = iter(lambda: cursor.fetchmany(ROWS), [])
-            yield Answer(
-                [each.name for each in cursor.description],
-                _timed(([column_of(values) for values in zip(*part, strict=True)] for part in rows), limits),
-            )
+            names = [each.name for each in cursor.description]
+            yield Answer(names, _timed(_columns_of(cursor, names, make), limits))
 
 
-def column_of(values: Sequence[Any]) -> "pa.Array":
-    """Make an Arrow column of values; values of several types become texts."""
-    kinds = {type(each) for each in values} - {type(None)}
-    if kinds == {int, float}:
-        return pa.array([None if each is None else float(each) for each in values], pa.float64())
-    if len(kinds) <= 1:
-        try:
-            return pa.array(values)
-        except (pa.ArrowException, OverflowError):
-            pass
-    return pa.array([None if each is None else str(each) for each in values], pa.string())
+def _columns_of(cursor: Any, names: Sequence[str], make: MakeColumn) -> Iterator[Sequence["pa.Array"]]:
+    """Yield the rows that a cursor fetches, some thousand at once, as columns."""
+    while part := cursor.fetchmany(ROWS):
+        yield [make(name, values) for name, values in zip(names, zip(*part, strict=True), strict=True)]

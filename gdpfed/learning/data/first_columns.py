@@ -29,6 +29,7 @@ TO_DO = """\
 # A first declaration of {name}, made by gdpfed columns. Complete it:
 # LOW, HIGH, VALUE and DAY are to be replaced, and nothing is trained before they are. Take ranges and values
 # from medicine or a published study, not from the rows; one declaration is for all parties.
+# Where a text stands for a missing value, add it, as in missing: ['?'].
 """
 OPEN, COARSE = "[LOW, HIGH]", "[-1000000, 1000000]"
 COARSE_TO_DO = """\
@@ -92,7 +93,7 @@ def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: boo
         ]
     if others:
         lines.append(f"# Not declared, as each row has a text or a number of its own: {', '.join(others)}")
-    if table.missing:
+    if table.missing and from_data:
         lines.append(f"missing: [{', '.join(map(_quoted, table.missing))}]")
     return "\n".join([*lines, ""])
 

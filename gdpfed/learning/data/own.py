@@ -14,9 +14,10 @@ from gdpfed.learning.data.arrays import as_numbers
 from gdpfed.learning.data.columns import PERSON_ROWS
 from gdpfed.learning.data.dataset import ExampleForm, Split
 from gdpfed.learning.data.features import transform_of
-from gdpfed.learning.data.file_form import is_table
-from gdpfed.learning.data.own_files import own_examples, taken_as
+from gdpfed.learning.data.file_form import FILES_FILE, QUERY, is_table, kind_of
+from gdpfed.learning.data.own_files import declares_pictures, own_examples, taken_as
 from gdpfed.learning.data.persons import grouped, refuse_shared
+from gdpfed.learning.data.picture_form import read_picture_form
 from gdpfed.learning.data.tabular import own_columns
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,9 @@ class OwnData:
         chosen = ("by the bytes of the examples as they lie in the file",) * bool(self.held_out_share)
         if columns is not None and (columns.test is not None or self.held_out_share):
             # Before, names were compared as numbers, so other rows could be held out.
-            chosen = (*chosen, "names are texts")
+            chosen = (*chosen, "names are texts", *_ways_to_read(self.path))
+        elif self.held_out_share and declares_pictures(self.path):
+            chosen = (*chosen, read_picture_form(self.path).digest)
         said = (str(self.held_out_path), self.held_out_share, columns.digest if columns else "", *chosen)
         return sha256(repr(said).encode()).hexdigest()
 
@@ -65,6 +68,15 @@ class OwnData:
         """
         columns = own_columns(self.path) if is_table(self.path) else None
         return 0 if columns is None or columns.person is None else columns.person_parties
+
+
+def _ways_to_read(table: Path) -> list[str]:
+    """Return SHA-256 of what a site says of a table's file, and of a query; none where there is neither.
+
+    Another one reads other values, and so other rows may be held out.
+    """
+    said = [table.with_name(FILES_FILE), *([table] if kind_of(table) == QUERY else [])]
+    return [sha256(each.read_bytes()).hexdigest() for each in said if each.is_file()]
 
 
 def check_own(own: OwnData) -> tuple[Split, ...]:

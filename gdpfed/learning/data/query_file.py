@@ -11,7 +11,7 @@ which must tell them apart: it names a row, and no other value of a row moves it
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import
 from gdpfed.learning.data.databases import Limits, database_of, quoted_name, readable
 from gdpfed.learning.data.file_form import Found
+from gdpfed.learning.data.object_cells import number_column, text_column
 from gdpfed.learning.data.table_file import Batch, TableFile, TableForm, Uneven, check_width
 
 if TYPE_CHECKING:
@@ -76,7 +77,13 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
 
     database, own = database_of(form.own, path.parent, place), form.own
     limits = Limits(own.seconds, own.mebibytes)
-    with readable(place, limits), database.ask(_wrapped("*", query, "LIMIT 0"), limits) as answer:
+
+    def make(name: str, values: Sequence[Any]) -> "pa.Array":
+        if name in form.numbers:
+            return number_column(values, name, place, own.decimal or ".")
+        return text_column(values, name, place)
+
+    with readable(place, limits), database.ask(_wrapped("*", query, "LIMIT 0"), limits, make) as answer:
         names = answer.names
     check_width(place, len(names))
     found = Found(head=[f"its rows are what {database.kind} answers, in the order of '{names[0]}'"])
@@ -87,7 +94,7 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
         chosen = ", ".join(quoted_name(names[at]) for at in [0, *wanted])
         ordered = _wrapped(chosen, query, database.order)
         keys, count = _Keys(place, names[0]), 0
-        with readable(place, limits), database.ask(ordered, limits) as answer:
+        with readable(place, limits), database.ask(ordered, limits, make) as answer:
             for columns in answer.parts:
                 keys.check(columns[0], count)
                 numbers = np.arange(count + 1, count + len(columns[0]) + 1)

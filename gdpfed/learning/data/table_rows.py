@@ -77,7 +77,8 @@ def open_declared(path: Path, columns: Columns, place: str) -> TableFile:
     for name, _ in own.missing_in:
         if name not in wanted:
             raise LearningError(not_known(f"{path.with_name(FILES_FILE)}: missing: column '{name}'", wanted))
-    form = TableForm(own, columns.separator, columns.encoding, wanted, row_test(columns))
+    numbers = frozenset(name for name in wanted if columns.number(name) is not None)
+    form = TableForm(own, columns.separator, columns.encoding, wanted, numbers, row_test(columns))
     return open_table(path, place, form)
 
 

@@ -27,6 +27,12 @@ Texts = npt.NDArray[np.object_]
 Mask = npt.NDArray[np.bool_]
 EXACT = {"halffloat": 2**11, "float": 2**24, "double": 2**53}
 """Below which whole numbers of a type with fractions are told apart."""
+NOT_UTF8 = "holds bytes that are not a text in UTF-8: write it as text"
+OTHER_TYPE = "which is not a text, number or date: convert the column"
+TOO_LARGE = (
+    "as a floating-point number, which cannot express every whole number of this size: write the column as "
+    "text or whole numbers"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,14 +84,10 @@ def texts_of(values: "pa.Array", name: str, place: str, *, exact: bool = True) -
         try:
             decoded = values.cast(pa.binary()).cast(pa.string())
         except pa.ArrowInvalid:
-            raise LearningError(
-                f"{place}: column '{name}' holds bytes that are not a text in UTF-8: write it as text"
-            ) from None
+            raise LearningError(f"{place}: column '{name}' {NOT_UTF8}") from None
         return texts_of(decoded, name, place, exact=exact)
     if not (pa.types.is_primitive(kind) or is_text(kind) or pa.types.is_decimal(kind)):
-        raise LearningError(
-            f"{place}: column '{name}' holds {kind}, which is not a text, number or date: convert the column"
-        )
+        raise LearningError(f"{place}: column '{name}' holds {kind}, {OTHER_TYPE}")
     encoded = values.dictionary_encode(null_encoding="encode")
     found = encoded.dictionary
     if pa.types.is_boolean(kind):
@@ -101,10 +103,7 @@ def texts_of(values: "pa.Array", name: str, place: str, *, exact: bool = True) -
         try:
             texts = found.cast(pa.string()).to_pylist()
         except pa.ArrowException:
-            raise LearningError(
-                f"{place}: column '{name}' holds {found.type}, which is not a text, number or date: convert "
-                "the column"
-            ) from None
+            raise LearningError(f"{place}: column '{name}' holds {found.type}, {OTHER_TYPE}") from None
     valid = found.is_valid().to_pylist()
     stripped = [text.strip() if there else "" for text, there in zip(texts, valid, strict=True)]
     return merged(stripped, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
@@ -135,10 +134,7 @@ def _float_text(
     if value is None or np.isnan(value):
         return ""
     if np.isfinite(value) and abs(value) >= exact:
-        raise LearningError(
-            f"{place}: column '{name}' holds {value!r} as a floating-point number, which cannot "
-            "express every whole number of this size: write the column as text or whole numbers"
-        )
+        raise LearningError(f"{place}: column '{name}' holds {value!r} {TOO_LARGE}")
     return str(int(value)) if np.isfinite(value) and value == int(value) else str(shortest(value))
 
 

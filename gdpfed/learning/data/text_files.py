@@ -5,7 +5,7 @@ import codecs
 import gzip
 import lzma
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,6 +13,7 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data.file_form import FILES_FILE, Found
 from gdpfed.learning.data.unpacked import refuse_packed_well
 
+Blocks = Generator[bytes, None, None]
 BLOCK = 4 * 2**20
 LONGEST_LINE = 2**31 - 2**16
 MOST_TIMES = 1000
@@ -36,7 +37,7 @@ FALLBACK = "cp1252"
 """What a line is read in that is not UTF-8, where nobody says."""
 
 
-def encoded_blocks(path: Path, own: str | None, declared: str, place: str, found: Found) -> Iterator[bytes]:
+def encoded_blocks(path: Path, own: str | None, declared: str, place: str, found: Found) -> Blocks:
     """Yield the text of a file as UTF-8, decompressed and without a byte order mark.
 
     UTF-16 is known by its mark, or by the zeros of its first letters. Of other files each line is UTF-8, or

@@ -8,7 +8,6 @@ computed, it is refused. What a filter hides is read: it is there.
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime, time
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,8 @@ import numpy as np
 from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import, packages_needed
 from gdpfed.learning.data.csv_head import LOOKED_AT
-from gdpfed.learning.data.file_form import FILES_FILE, FileForm, Found
+from gdpfed.learning.data.file_form import FILES_FILE, Found
+from gdpfed.learning.data.object_cells import cell_text, number_column, text_column
 from gdpfed.learning.data.table_file import Batch, TableFile, TableForm, Uneven, check_width, listed, one_line
 from gdpfed.learning.data.unpacked import refuse_unpacked
 
@@ -64,7 +64,7 @@ def open_workbook(path: Path, place: str, form: TableForm) -> TableFile:
     with packages_needed(), _book(path, place) as book:
         name, above = _chosen_sheet(book, form, found, place)
         first = next(islice(_rows(book[name]), above, None), ())
-    names = list(form.own.header) or [_text(each).strip() for each in _trimmed(first)]
+    names = list(form.own.header) or [_name(each) for each in _trimmed(first)]
     begin = above + (not form.own.header)
     check_width(place, len(names))
 
@@ -76,7 +76,12 @@ def open_workbook(path: Path, place: str, form: TableForm) -> TableFile:
             filled = _padded_rows(_to_the_end(lines, place), len(names), uneven, place)
             while part := list(islice(filled, ROWS)):
                 numbers = np.array([line for line, _ in part], dtype=np.int64)
-                cells = {names[at]: _arrow_column([row[at] for _, row in part], form.own) for at in wanted}
+                cells = {
+                    name: number_column(values, name, place, form.own.decimal or ".")
+                    if name in form.numbers
+                    else text_column(values, name, place)
+                    for name, values in ((names[at], [row[at] for _, row in part]) for at in wanted)
+                }
                 yield Batch(cells, np.arange(count + 1, count + len(part) + 1), numbers)
                 count += len(part)
 
@@ -113,7 +118,7 @@ def _chosen_sheet(book: Any, form: TableForm, found: Found, place: str) -> tuple
     }
     wanted = {*form.wanted}
     scores = {
-        (name, at): len(wanted & {_text(each).strip() for each in row})
+        (name, at): len(wanted & {_name(each) for each in row})
         for name, rows in heads.items()
         for at, row in enumerate(rows)
     }
@@ -203,26 +208,6 @@ def _trimmed(row: Row) -> Row:
     return row[:width]
 
 
-def _arrow_column(values: Sequence[Any], own: FileForm) -> "pa.Array":
-    """Make an Arrow column of numbers, truth values or dates; values of several types become texts."""
-    kinds = {type(each) for each in values} - {type(None)}
-    if kinds <= {int, float}:
-        return pa.array([None if each is None else float(each) for each in values], pa.float64())
-    if kinds == {bool}:
-        return pa.array(values, pa.bool_())
-    if kinds <= {datetime, date}:
-        return pa.array([each and datetime(*each.timetuple()[:6]) for each in values], pa.timestamp("us"))
-    return pa.array(
-        [None if each is None else _text(each, own.decimal or ".") for each in values], pa.string()
-    )
-
-
-def _text(value: Any, decimal: str = ".") -> str:
-    """Write a cell as text: whole numbers without a fraction, days without a time."""
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() else repr(value).replace(".", decimal)
-    if isinstance(value, datetime) and value.time() == time.min:
-        return value.date().isoformat()
-    return str(value)
+def _name(value: Any) -> str:
+    """Return the name of a column that a cell holds."""
+    return (cell_text(value, "", "", exact=False) or "").strip()

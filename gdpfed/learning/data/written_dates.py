@@ -32,6 +32,10 @@ DAY_FIRST, MONTH_FIRST = "day/month/year", "month/day/year"
 UNCLEAR = f"which may be two days: say dates of the file in {FILES_FILE}, as in dates: '%d/%m/%Y'"
 
 
+DAY = "day "
+"""Stands before the text of a cell that held a day, in a column in which other cells are texts."""
+
+
 class UnclearError(ValueError):
     """A text that could be two different dates."""
 
@@ -39,6 +43,8 @@ class UnclearError(ValueError):
 @lru_cache(maxsize=2**16)
 def written_date(text: str, dated: DatedAs, own: str | None = None) -> tuple[float, str]:
     """Convert a date in a common notation to a number; also return its format, "" for the declared one.
+
+    After `DAY` it is of the form 2020-03-01, whatever the site or the declaration says.
 
     `own`: the form that the site says, and no other is tried.
 
@@ -48,7 +54,7 @@ def written_date(text: str, dated: DatedAs, own: str | None = None) -> tuple[flo
     """
     if has_other_digits(text):
         raise ValueError(f"{text!r} has digits that are not 0 to 9")
-    said = own or dated.form
+    said = f"{DAY}%Y-%m-%d" if text.startswith(DAY) else own or dated.form
     if said is not None:
         try:
             return _number(datetime.strptime(text, said).date(), dated), ""

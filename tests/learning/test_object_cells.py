@@ -1,0 +1,77 @@
+"""Tests of columns of Python values: what a cell is read as follows from that cell alone."""
+
+from datetime import date, datetime
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from gdpfed.errors import LearningError
+from gdpfed.learning.data.columns import Columns, DatedAs, Numeric
+from gdpfed.learning.data.file_form import FileForm, Found
+from gdpfed.learning.data.number_cells import numbers_of
+from gdpfed.learning.data.object_cells import number_column, text_column
+from gdpfed.learning.data.text_cells import texts_of
+
+COLUMNS = Columns("stays", (("no",), ("yes",)), ("no", "yes"), None, (), ())
+CELLS = [
+    (7, "7"),
+    (7.0, "7"),
+    (Decimal("7.00"), "7"),
+    (Decimal("1.50"), "1.5"),
+    (1.5, "1.5"),
+    (0.1, "0.1"),
+    (Decimal("1E+3"), "1000"),
+    (True, "True"),
+    ("x ", "x"),
+    (b"x", "x"),
+    (date(1950, 3, 4), "1950-03-04"),
+    (datetime(1950, 3, 4), "1950-03-04"),
+    (datetime(1950, 3, 4, 5, 6), "1950-03-04 05:06:00"),
+    (float("nan"), ""),
+    (None, ""),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), CELLS)
+def test_the_text_of_a_cell_is_the_same_beside_any_other_cell(value, text):
+    for beside, _ in CELLS:
+        column = text_column([value, beside], "ward", "t")
+        assert texts_of(column, "ward", "t").texts[0] == text
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (1e17, "column 'ward' holds 1e\\+17 as a floating-point number"),
+        (b"\xff", "column 'ward' holds bytes that are not a text in UTF-8"),
+        ([1, 2], "column 'ward' holds a list, which is not a text, number or date"),
+    ],
+)
+def test_what_is_not_a_name_is_refused(value, words):
+    with pytest.raises(LearningError, match=words):
+        text_column(["x", value], "ward", "t")
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+@pytest.mark.parametrize("beside", [3, 2.5, Decimal("2.500"), True, None, "", "NA", "12"])
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(12, 12.0), (12.1, 12.1), (Decimal("1.500"), 1.5), (Decimal("0.1"), 0.1), (True, 1.0)],
+)
+def test_a_number_is_the_same_beside_any_other_cell(value, number, beside, decimal):
+    column = number_column([value, beside], "age", "t", decimal)
+    read = numbers_of(column, Numeric("age", 0.0, 100.0), COLUMNS, FileForm(decimal=decimal), Found(), "t")
+    assert read.numbers[0] == number
+    assert not read.wrong.any()
+
+
+@pytest.mark.parametrize("form", [None, "%d.%m.%Y", "%Y-%d-%m"])
+@pytest.mark.parametrize("beside", [date(2001, 1, 1), datetime(2001, 1, 1, 12), "NA", None, "12.01.2001"])
+def test_a_day_is_the_same_beside_any_other_cell(form, beside):
+    column = number_column([datetime(1950, 3, 4, 5), beside], "born", "t")
+    born = Numeric("born", 0.0, 100.0, dated=DatedAs("days", date(1950, 3, 1), form))
+    read = numbers_of(column, born, COLUMNS, FileForm(), Found(), "t")
+    assert read.numbers[0] == 3.0
+    assert not read.wrong[0]
+    assert np.isfinite(read.numbers[1]) or beside in ("NA", None) or form == "%Y-%d-%m"
