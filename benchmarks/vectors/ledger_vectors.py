@@ -101,6 +101,11 @@ SEQUENCES: Mapping[str, tuple[float, Mapping[str, Any], Sequence[Step]]] = {
         SAMPLED,
         ((BEGIN, "a"), (TURN, "a", 3), (TURN, "a", 3), (BEGIN, "a"), (BEGIN, "b"), (TURN, "b", 0)),
     ),
+    "samples: two runs in the budget of both are a Renyi filter": (
+        5.0,
+        SAMPLED,
+        ((BEGIN, "a"), (TURN, "a", 3), (BEGIN, "b"), (TURN, "b", 0)),
+    ),
     "samples: an older ledger that is put back is refused": (
         3.5,
         SAMPLED,
