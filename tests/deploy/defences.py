@@ -735,6 +735,18 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "schedule-without-end",
+        "federation/node/test_noise_asked_back.py::"
+        "test_a_schedule_that_is_none_is_refused_when_the_run_is_offered",
+        (
+            (
+                "gdpfed/federation/node/schedule_checks.py",
+                "            if group.width > 1 and group.period > terms.num_rounds:\n",
+                "            if False:\n",
+            ),
+        ),
+    ),
+    Defence(
         "run-resumed-twice",
         "runs/test_charged_mark.py::test_of_two_copies_that_are_resumed_at_once_one_goes_on",
         (

@@ -25,6 +25,7 @@ from gdpfed.privacy.ledgers.terms_options import SampledTerms
 from gdpfed.privacy.mechanism_options import taps_of
 from gdpfed.privacy.mechanisms.scheduled.planner import make_scheduled_plan
 from gdpfed.privacy.mechanisms.scheduled.streams import TurnBudget, plan_stream
+from gdpfed.privacy.mechanisms.scheduled.turns import DealtTurns
 from gdpfed.privacy.planning.groups import Group, groups_from_sizes
 from gdpfed.privacy.release import NoiseAt, Release
 from gdpfed.privacy.sampling.cohort_sizes import skipped_fractions
@@ -101,6 +102,12 @@ def test_where_turns_divide_the_rounds_client_j_begins_in_round_j_mod_b():
     plan = plan_of(groups=groups_from_sizes(2.0, (12,)), turns=(3,))
     for index in range(ROUNDS):
         assert draw_cohorts(plan, index, KEY)[0].tolist() == [j for j in range(12) if j % 4 == index % 4]
+
+
+def test_whose_turn_it_is_takes_no_longer_where_a_schedule_names_a_huge_width():
+    """The width of a schedule comes from a server; a loop over this one would not end."""
+    huge = DealtTurns((3, 4, 8), 2**62, 2**61 + 1)
+    assert [huge.due(index).tolist() for index in (0, 1)] == [[3, 4], [3, 8]]
 
 
 def test_below_one_turn_a_client_as_many_have_one_as_there_are_messages_for():

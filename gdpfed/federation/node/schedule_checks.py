@@ -56,7 +56,7 @@ def check_offered(terms: Terms, own_function: object | None) -> None:
 
     Raises:
         BudgetRefusedError: an app's own function is asked for under a sampling that has no proof for it.
-        PrivacyError: the schedule has another form, or names a client twice.
+        PrivacyError: the schedule has another form, names a client twice, or has turns after the run's end.
     """
     secret = {getattr(charge.event, "sampling", charge.event.kind) for charge in terms.charges}
     if own_function is not None and secret & NO_STATES:
@@ -65,7 +65,13 @@ def check_offered(terms: Terms, own_function: object | None) -> None:
             "as an app's own train function may: use privacy.sampling=poisson"
         )
     if isinstance(terms, ScheduledTerms) and terms.schedule:
-        TurnSchedule.from_text(terms.schedule)
+        for group in TurnSchedule.from_text(terms.schedule).groups:
+            # A rate of one turn in more rounds than the run has is planned; then some clients have none.
+            if group.width > 1 and group.period > terms.num_rounds:
+                raise BudgetRefusedError(
+                    f"the schedule of run {terms.run} has {group.width} turns in {group.period} rounds, and "
+                    f"the run has {terms.num_rounds} rounds: run one version on server and nodes"
+                )
 
 
 def trusted_with(terms: Terms) -> str:

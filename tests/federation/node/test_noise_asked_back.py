@@ -316,6 +316,8 @@ def test_a_sum_without_signatures_is_refused_where_a_schedule_was_agreed_to():
         ("[[2, 1, [[0, 3, 1], [3, 5, 1]]]]", "names a client twice"),
         ("[[2, 1, [[0, 599999, 1]]], [2, 1, [[600000, 1199999, 1]]]]", "it has more than 1000000 clients"),
         ("[[4, 2, [[0, 3, 1]]]]", "not a rate of turns in lowest terms"),
+        ("[[7, 2, [[0, 3, 1]]]]", "has 2 turns in 7 rounds, and the run has 6 rounds"),
+        (f"[[{2**63 - 1}, {2**63 - 2}, [[0, 3, 1]]]]", "and the run has 6 rounds"),
         ("no schedule", "the terms have no valid schedule of turns"),
     ],
 )
@@ -323,6 +325,10 @@ def test_a_schedule_that_is_none_is_refused_when_the_run_is_offered(schedule, ma
     check_offered(terms(), None)
     with pytest.raises(PrivacyError, match=match):
         check_offered(replace(terms(), schedule=schedule), None)
+
+
+def test_one_turn_in_more_rounds_than_the_run_has_is_a_schedule():
+    check_offered(replace(terms(), schedule="[[67, 1, [[0, 3, 1]]]]"), None)
 
 
 OF_RUN: Any = {

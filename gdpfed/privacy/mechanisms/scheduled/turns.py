@@ -41,11 +41,15 @@ class DealtTurns:
         The last n mod P clients, which do not fill all phases alike, are spread evenly over them.
         """
         whole, rest = self.dealt
-        places = []
-        for step in range(round_index * self.width, (round_index + 1) * self.width):
-            phase = step % self.period
-            first, last = (-(-each * rest // self.period) for each in (phase, phase + 1))
-            places += [np.arange(phase, whole, self.period), whole + np.arange(first, last)]
+        first = round_index * self.width % self.period
+        # Without a loop over the width, which may be any number in what a server offers.
+        phases = (first + np.arange(min(self.width, whole))) % self.period
+        each, (apart, left) = np.arange(rest), divmod(self.period, max(1, rest))
+        spread = each * apart + each * left // max(1, rest)
+        places = [
+            (np.arange(0, whole, self.period)[:, None] + phases).ravel(),
+            whole + np.flatnonzero((spread - first) % self.period < self.width),
+        ]
         chosen = np.concatenate(places)
         if isinstance(self.clients, range):
             return np.sort(self.clients.start + self.clients.step * chosen)
