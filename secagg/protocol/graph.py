@@ -5,6 +5,7 @@ are on a ring in random order, and each is linked to the k/2 members on either s
 the session id, so from every member's fresh keys; each client computes it for itself.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import ceil, comb
@@ -121,13 +122,13 @@ def fewest_private(num_clients: int, degree: int, threshold: int, corrupt: int, 
 
     It assumes that no corrupt member is absent, so corrupt members are a larger part of a smaller ring.
     """
-    members = num_clients
-    while members > num_clients - dropped:
-        absent = num_clients - members + 1
-        if not is_private(members - 1, degree, threshold, corrupt, dropped - absent):
-            break
-        members -= 1
-    return members
+
+    def fails(absent: int) -> bool:
+        return not is_private(num_clients - absent, degree, threshold, corrupt, dropped - absent)
+
+    # With fewer members, t corrupt neighbours are likelier, and two bad runs less likely: bisection finds it.
+    most = dropped if corrupt < threshold else min(dropped, num_clients - max(corrupt, degree) - 1)
+    return num_clients - (0 if most < 1 or fails(1) else bisect_left(range(1, most + 1), True, key=fails))
 
 
 def is_correct(num_clients: int, degree: int, threshold: int, dropped: int) -> bool:
@@ -138,7 +139,10 @@ def is_correct(num_clients: int, degree: int, threshold: int, dropped: int) -> b
 
 def _tail(population: int, marked: int, draws: int, least: int) -> int:
     """Count the ways to draw without replacement at least `least` marked members."""
-    return sum(
-        comb(marked, hits) * comb(population - marked, draws - hits)
-        for hits in range(least, min(marked, draws) + 1)
-    )
+    unmarked, total = population - marked, 0
+    first = max(least, draws - unmarked)
+    ways = comb(marked, first) * comb(unmarked, draws - first) if first <= draws else 0
+    for hits in range(first, min(marked, draws) + 1):
+        total += ways
+        ways = ways * (marked - hits) * (draws - hits) // ((hits + 1) * (unmarked - draws + hits + 1))
+    return total

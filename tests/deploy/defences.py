@@ -747,6 +747,17 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "sum-sized-one-by-one",
+        "secagg/test_graph.py::test_the_fewest_members_of_a_large_sum_are_found_in_a_few_steps",
+        (
+            (
+                "secagg/protocol/graph.py",
+                "bisect_left(range(1, most + 1), True, key=fails))\n",
+                "next((gone for gone in range(most) if fails(gone + 1)), most))\n",
+            ),
+        ),
+    ),
+    Defence(
         "run-resumed-twice",
         "runs/test_charged_mark.py::test_of_two_copies_that_are_resumed_at_once_one_goes_on",
         (

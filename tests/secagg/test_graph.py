@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import combinations, product
 from math import comb
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from secagg import Cause, ClientPolicy, RemoteProtocolError, Stage, ThresholdNotMet, sparse_degree
+from secagg.protocol import graph as graphs
 from secagg.protocol.graph import graph_of, is_correct, is_private
 from secagg.protocol.sum_messages import MaskRequest
 from testing.secagg_sums import IDS, Joined, make_parameters
@@ -43,6 +45,58 @@ def test_degrees_grow_slowly_and_stay_above_half() -> None:
 def test_impossible_degrees_say_why(values: tuple[int, float, float], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         sparse_degree(*values)
+
+
+def one_by_one(n: int, degree: int, threshold: int, corrupt: int, dropped: int) -> int:
+    """Return the fewest members of a private graph, by one member fewer at a time."""
+    members = n
+    while members > n - dropped:
+        if not graphs.is_private(members - 1, degree, threshold, corrupt, dropped - (n - members + 1)):
+            break
+        members -= 1
+    return members
+
+
+@pytest.mark.parametrize("bits", [1, 3])
+def test_the_fewest_members_are_those_of_a_search_one_by_one(
+    bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one or three bits of privacy, small graphs are private or not, as large ones are with forty."""
+    monkeypatch.setattr(graphs, "PRIVACY_BITS", bits)
+    search, found = graphs.fewest_private.__wrapped__, set()
+    monkeypatch.setattr(graphs, "is_private", graphs.is_private.__wrapped__)
+    for n in range(4, 19):
+        for degree in range(2, n - 1, 2):
+            for threshold in range(degree // 2 + 1, degree + 1):
+                for corrupt, dropped in product(range(n - 1), range(n)):
+                    case = n, degree, threshold, corrupt, dropped
+                    assert search(*case) == one_by_one(*case), case
+                    found.add((search(*case) == n, search(*case) == n - dropped))
+    assert len(found) == 4
+
+
+def test_the_fewest_members_of_a_large_sum_are_found_in_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node looks for them when a server names the size of a sum, before it has agreed to anything."""
+    degree, threshold = sparse_degree(3000, 0.1, 0.3)
+    asked = list[int]()
+
+    def counted(members: int, *others: int) -> bool:
+        asked.append(members)
+        return is_private(members, *others)
+
+    monkeypatch.setattr(graphs, "is_private", counted)
+    found = graphs.fewest_private.__wrapped__(3000, degree, threshold, 300, 900)
+    assert len(asked) < 15
+    monkeypatch.undo()
+    assert found == one_by_one(3000, degree, threshold, 300, 900) < 3000
+
+
+@pytest.mark.parametrize("marked", range(9))
+@pytest.mark.parametrize("draws", range(9))
+def test_ways_to_draw_at_least_some_marked_members(marked: int, draws: int) -> None:
+    drawn = [len([each for each in some if each < marked]) for some in combinations(range(8), draws)]
+    for least in range(draws + 2):
+        assert graphs._tail(8, marked, draws, least) == sum(hits >= least for hits in drawn)
 
 
 def test_bounds_against_a_simulation() -> None:
