@@ -758,6 +758,18 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "parties-without-end",
+        "federation/node/test_record_budget.py::"
+        "test_terms_that_take_minutes_to_account_are_refused_before_the_ledger_is_locked",
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                '    each_step = ("num_steps", "parties")\n',
+                '    each_step = ("num_steps",)\n',
+            ),
+        ),
+    ),
+    Defence(
         "run-resumed-twice",
         "runs/test_charged_mark.py::test_of_two_copies_that_are_resumed_at_once_one_goes_on",
         (

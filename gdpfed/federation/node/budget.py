@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from logging import ERROR
-from math import ceil, inf, isinf
+from math import ceil, inf, isinf, prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -202,10 +202,13 @@ def _refuse_long_accounting(terms: Terms) -> None:
             f"most {MOST_LAWS}: plan rounds that are more alike"
         )
     releases = (each for each in terms.charges if not isinstance(each.event, Gaussian))
-    steps = sum(each.count * getattr(each.event, "num_steps", 1) for each in releases)
+    # For a person at several parties, the steps at each of them count.
+    each_step = ("num_steps", "parties")
+    steps = sum(each.count * prod(getattr(each.event, name, 1) for name in each_step) for each in releases)
     if steps > MOST_STEPS:
         raise BudgetRefusedError(
-            f"run {terms.run} has {steps} steps, and this node accounts for {MOST_STEPS} at most: use fewer"
+            f"run {terms.run} has {steps} steps, counted at each party of a person, and this node accounts "
+            f"for {MOST_STEPS} at most: use fewer"
         )
     longest = max((each.window_steps for each in events if isinstance(each, LocalWindows)), default=0)
     if longest > MOST_WINDOW_STEPS:

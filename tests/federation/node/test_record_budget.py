@@ -552,9 +552,13 @@ def test_terms_that_take_minutes_to_account_are_refused_before_the_ledger_is_loc
     )
     steps: Any = replace(window, num_steps=10**7 + 1, window_steps=1)
     long: Any = SimpleNamespace(**vars(wide) | {"charges": (Charge(event=steps, count=1, unit="record"),)})
+    own_steps: Any = DP_SGD.charges[0].event
+    shared = Charge(event=replace(own_steps, num_steps=1, parties=10**8), count=3, unit="record")
     for act in (budget.consider, budget.begin):
         with pytest.raises(budget.BudgetRefusedError, match="has 10000001 steps, .* 10000000 at most"):
             act(budgets, long)
+        with pytest.raises(budget.BudgetRefusedError, match="has 300000000 steps, counted at each party"):
+            act(budgets, replace(DP_SGD, charges=(shared,)))
         with pytest.raises(budget.BudgetRefusedError, match="have 101 kinds of releases, .* at most 100"):
             act(budgets, replace(OF_CLIENTS, charges=many))
         with pytest.raises(budget.BudgetRefusedError, match="takes 1001 local steps .* 1000 at most"):
