@@ -770,6 +770,23 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "layers-without-end",
+        "federation/node/test_contribution.py::"
+        "test_what_an_order_costs_is_known_before_anything_of_it_is_built",
+        (("gdpfed/learning/models/networks.py", "    if num_layers > MOST_LAYERS:\n", "    if False:\n"),),
+    ),
+    Defence(
+        "transformer-without-end",
+        "learning/test_transformers.py::test_what_cannot_be_a_transformer_is_refused_in_one_line",
+        (
+            (
+                "gdpfed/learning/models/transformer.py",
+                "    if sizes.layers > MOST_LAYERS:\n",
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Defence(
         "run-resumed-twice",
         "runs/test_charged_mark.py::test_of_two_copies_that_are_resumed_at_once_one_goes_on",
         (

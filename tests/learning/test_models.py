@@ -150,6 +150,7 @@ def test_options_change_the_size():
         ("cnn2", (80,), (), r"cnn2 cannot take examples of shape \(80,\) and type float32"),
         ("cnn2", (1, 4, 4), (), r"cnn2 cannot take examples of shape \(1, 4, 4\)"),
         ("lstm", (80,), (), r"lstm cannot take examples of shape \(80,\) and type float32"),
+        ("lstm", (80,), (("num_layers", 201),), "num_layers=201: use at most 200 layers"),
         ("ngram", (2,), (), "characters=3 must be from 1 to 2, the sequence length"),
         ("resnet18", (3, 32, 32), (("channels_per_group", 3),), "channels_per_group=3: "),
     ],

@@ -206,6 +206,7 @@ def test_what_cannot_be_a_transformer_is_refused_in_one_line(tmp_path, monkeypat
         ({"name": "bert", "positions": 4}, "positions=4 are fewer than the 12 tokens"),
         ({"name": "bert", "trained": "some"}, "trained=some is not known: use adapters or all"),
         ({"name": "bert", "width": 17}, "cannot take examples of shape"),
+        ({"name": "bert", "layers": 201}, "layers=201, .*: use at most 200 layers"),
         ({"name": "bert", "layers": "two"}, "model_options.layers=two must be a number"),
         ({"name": 1}, "model_options.architecture=1 must be a word"),
     ):

@@ -95,6 +95,8 @@ class Given:
 
 
 NOTHING_GIVEN = Given()
+MOST_LAYERS = 200
+"""A node builds a model layer by layer to learn its size; a server could name a billion."""
 
 MODELS: Registry[Builder] = Registry("model", "gdpfed.models", error=LearningError)
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from fastgrad.modules import LastPosition, LSTMLayer, UnitInputs
 from gdpfed.late_import import late_import
+from gdpfed.learning.models.build import MOST_LAYERS
 
 
 def named_layers(**layers: nn.Module) -> nn.Sequential:
@@ -122,6 +123,8 @@ def lstm(
     The linear layer takes the last position's features. Inputs are tokens, of shape (B, sequence length),
     int64; the classes are the same tokens.
     """
+    if num_layers > MOST_LAYERS:
+        raise ValueError(f"use at most {MOST_LAYERS} layers")
     sizes = [embedding_size] + [hidden_units] * num_layers
     embedding = nn.Embedding(num_classes, embedding_size)
     layers = [LSTMLayer(inputs, outputs) for inputs, outputs in pairwise(sizes)]

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from gdpfed.errors import LearningError, not_known
 from gdpfed.installed import how_to_install
-from gdpfed.learning.models.build import Given
+from gdpfed.learning.models.build import MOST_LAYERS, Given
 
 ADAPTERS, ALL = "adapters", "all"
 PADDING = 0
@@ -159,13 +159,15 @@ def build_encoder(
     """Build a transformer without an output layer; its weights come from a file or are random.
 
     Raises:
-        ValueError: sizes that do not fit each other, or examples that are not texts.
+        ValueError: sizes that do not fit each other, too many layers, or examples that are not texts.
         LearningError: the packages are missing, there is no such architecture, or the file is another one.
     """
     if sizes.architecture not in ARCHITECTURES:
         raise LearningError(not_known(f"architecture={sizes.architecture}", ARCHITECTURES))
     if len(input_shape) != 1:
         raise ValueError(f"an example of shape {input_shape} is not a text, which has one dimension")
+    if sizes.layers > MOST_LAYERS:
+        raise ValueError(f"use at most {MOST_LAYERS} layers")
     # Nothing is downloaded.
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:

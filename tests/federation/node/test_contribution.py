@@ -16,6 +16,7 @@ from gdpfed.clients.noise import noise_steps
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.update import update_steps
 from gdpfed.clients.works import Job
+from gdpfed.errors import LearningError
 from gdpfed.federation.node.contribution import MOST, Contributor, checked_order
 from gdpfed.learning.data import DataSource
 from gdpfed.learning.data.dataset import ExampleForm
@@ -189,6 +190,10 @@ def test_an_order_with_endless_batch_rates_is_refused():
             "model mlp has 75000000",
         ),
         (
+            {"task": replace(FORMED, model="lstm", model_options=(("num_layers", 201),))},
+            "num_layers=201: use at most 200 layers",
+        ),
+        (
             {"task": replace(FORMED, form=replace(FORM, num_classes=10**12))},
             "has 65000000000000 parameters, not",
         ),
@@ -202,7 +207,7 @@ def test_an_order_with_endless_batch_rates_is_refused():
 def test_what_an_order_costs_is_known_before_anything_of_it_is_built(monkeypatch, changes, words):
     monkeypatch.setattr(Task, "build_model", lambda self: pytest.fail("the model was built"))
     ordered = replace(ORDER, **changes).to_scalars()
-    with pytest.raises(OrderError, match=words):
+    with pytest.raises((OrderError, LearningError), match=words):
         checked_order(ordered, THETA, parameters())
 
 
