@@ -10,14 +10,7 @@ from gdpfed.methods.base import SumRequest
 from gdpfed.privacy.plan import PrivacyPlan
 from gdpfed.privacy.release import NoiseAt
 from gdpfed.privacy.sampling.cohorts import usual_size
-from secagg import (
-    NO_CORRECTIONS,
-    Corrections,
-    EncodingError,
-    SumParameters,
-    sparse_degree,
-    threshold_for,
-)
+from secagg import NO_CORRECTIONS, Corrections, EncodingError, SumParameters, sparse_degree, threshold_for
 
 FULL_BITS = 32
 NO_EDGE = (

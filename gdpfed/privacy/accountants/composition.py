@@ -18,12 +18,7 @@ from typing import Literal
 
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant, AccountantName, RenyiOrders, accountant_for
-from gdpfed.privacy.accountants.discrete import (
-    DELTA_RESERVE,
-    GAUSSIAN_SHARE,
-    MOST_EPSILON,
-    effective_delta,
-)
+from gdpfed.privacy.accountants.discrete import DELTA_RESERVE, GAUSSIAN_SHARE, MOST_EPSILON, effective_delta
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon, gaussian_sigma, zcdp_epsilon
 from gdpfed.privacy.accountants.inference_bound import (
     NO_BOUND,

@@ -128,10 +128,7 @@ stats = late_import("scipy.stats")
 
 @lru_cache(maxsize=4096)
 def epsilon_against_server(
-    noise_multiplier: float,
-    participations: int,
-    delta: float,
-    adjacency: Adjacency = "zero_out",
+    noise_multiplier: float, participations: int, delta: float, adjacency: Adjacency = "zero_out"
 ) -> float:
     """Return the exact epsilon of K noised sums, if the attacker knows that a client is part of each.
 

@@ -63,11 +63,7 @@ RENYI_ROUNDING_SLACK = 1e-13
 
 
 def rdp_epsilon(
-    event: Event,
-    count: int,
-    delta: float,
-    *,
-    keeps: Callable[[float], bool] = lambda order: True,
+    event: Event, count: int, delta: float, *, keeps: Callable[[float], bool] = lambda order: True
 ) -> float:
     """Return epsilon of `count` releases by Renyi DP, converted by arXiv:2004.00010v4, Proposition 12.
 
