@@ -787,6 +787,17 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "setting-dropped",
+        "federation/node/test_node_config.py::test_a_word_that_is_no_setting_is_refused_and_not_dropped",
+        (
+            (
+                "gdpfed/federation/node/stand_ins.py",
+                '        elif rest := " ".join(_WORD.sub(" ", words).split()):\n',
+                '        elif rest := "":\n',
+            ),
+        ),
+    ),
+    Defence(
         "run-resumed-twice",
         "runs/test_charged_mark.py::test_of_two_copies_that_are_resumed_at_once_one_goes_on",
         (

@@ -97,6 +97,8 @@ def settings_in(words: str) -> dict[str, Any]:
         if words.endswith(".toml"):
             words = Path(words).expanduser().read_text(encoding="utf-8")
             config = tomllib.loads(words)
+        elif rest := " ".join(_WORD.sub(" ", words).split()):
+            raise ValueError(f"{rest} is not of the form name=value")
         else:
             config = tomllib.loads("\n".join(f"{key} = {value}" for key, value in _WORD.findall(words)))
     except (OSError, ValueError) as error:

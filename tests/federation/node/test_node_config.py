@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from gdpfed.clients.messages import CLIENT_RECORD, DATA, JOIN, REFUSAL, ROUND, R
 from gdpfed.federation.node.journal import HEARD_SUFFIX, JOURNAL_SUFFIX
 from gdpfed.federation.node.node_config import NodeConfigError, SumLimits, check_settings
 from gdpfed.federation.node.node_settings import NodeSettings
+from gdpfed.federation.node.stand_ins import settings_in
 from secagg import RemoteProtocolError, SumParameters
 from testing.local_grid import ask, make_context
 
@@ -166,6 +168,20 @@ def test_the_limits_of_the_operator_are_those_of_every_sum():
     limits = {key: GOOD[key] for key in LIMITS}
     policy = settings_of(make_context(0, limits)).policy
     assert {key: getattr(policy, key.replace("-", "_")) for key in LIMITS} == limits
+
+
+@pytest.mark.parametrize(
+    "left_over",
+    [
+        *("max-epsilon-against-server = 1.0", "max-epsilon-against-server: 1.0", "max-participations"),
+        *("minimum-own-noise= 0.5", "minimum-own-noise =0.5", "'minimum-own-noise'"),
+    ],
+)
+def test_a_word_that_is_no_setting_is_refused_and_not_dropped(left_over):
+    words = f"partition-id=0 {left_over}\n epsilon=1.0\tledger='/state/of node/ledger.json' "
+    with pytest.raises(NodeConfigError, match=rf"cannot be read \({left_over} is not of the form name=value"):
+        settings_in(words)
+    assert settings_in(words.replace(left_over, ""))["ledger"] == "/state/of node/ledger.json"
 
 
 @pytest.mark.parametrize(
