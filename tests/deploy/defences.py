@@ -798,6 +798,11 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "ledger-overwritten",
+        "federation/node/test_node_config.py::test_no_file_of_a_node_takes_the_place_of_another",
+        (("gdpfed/federation/node/ledger_file.py", "        if place == same:\n", "        if False:\n"),),
+    ),
+    Defence(
         "run-resumed-twice",
         "runs/test_charged_mark.py::test_of_two_copies_that_are_resumed_at_once_one_goes_on",
         (

@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import zip_longest
+from itertools import combinations, zip_longest
 from logging import ERROR, WARNING
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from gdpfed.errors import PrivacyError
 from gdpfed.federation import log
-from gdpfed.federation.node.node_config import NodeConfigError
+from gdpfed.federation.node.node_config import OWN_SETTINGS, NodeConfigError
 from gdpfed.federation.node.node_file import NodeFile
 from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.privacy.ledgers.charged_run import FILLED, SENT, TAKEN_BACK, filled_rounds
@@ -28,6 +28,7 @@ from gdpfed.privacy.ledgers.client import FORMAT_VERSION, ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms
 
 COPY_FILE = "ledger.copy"
+FILES_WRITTEN = ("ledger", "ledger-copy", "session-file", "identity-file")
 MARK_BYTES = 256
 ANEW = (
     "if there is none, remove {lock} and lower the budget by what is lost: the node then goes on from this "
@@ -37,6 +38,20 @@ ANEW = (
 
 class LedgerError(NodeConfigError):
     """Raised if the node's ledger cannot be relied on; the node then takes part in no run."""
+
+
+def check_places(config: Mapping[str, Any]) -> None:
+    """Raise NodeConfigError if two of a node's settings name one file, so that one would overwrite the other.
+
+    `config`: settings with allowed values.
+    """
+    given = {key: OWN_SETTINGS[key].read(config[key]) for key in FILES_WRITTEN if key in config}
+    if "ledger-copy" in given:
+        given["ledger-copy"] /= COPY_FILE
+    places = {key: os.path.realpath(path) for key, path in given.items()}
+    for (one, place), (other, same) in combinations(places.items(), 2):
+        if place == same:
+            raise NodeConfigError(f"{one} and {other} are one file, {place}: give each a file of its own")
 
 
 @dataclass

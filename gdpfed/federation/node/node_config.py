@@ -229,7 +229,7 @@ SETTING_OF: Mapping[Unit, str] = {"client": "epsilon", "record": "epsilon-record
 def check_settings(config: Mapping[str, Any]) -> None:
     """Raise NodeConfigError for an unknown setting of a node, or for a wrong value.
 
-    Raises NodeConfigError: for an unknown setting, it names the nearest known one.
+    Raises NodeConfigError: for an unknown setting, it names the nearest known one; or two files are one.
     """
     known = OWN_SETTINGS
     if config.keys() - known.keys():
@@ -243,3 +243,7 @@ def check_settings(config: Mapping[str, Any]) -> None:
             raise NodeConfigError(f"{key} is not a setting of a node; the nearest one is {near}")
         if not kind.fits(value):
             raise NodeConfigError(f"{key} is {value!r}: give {kind.wanted}")
+    if "ledger" in config or "session-file" in config:
+        from gdpfed.federation.node.ledger_file import check_places
+
+        check_places(config)

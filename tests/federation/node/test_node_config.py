@@ -171,6 +171,22 @@ def test_the_limits_of_the_operator_are_those_of_every_sum():
 
 
 @pytest.mark.parametrize(
+    "places",
+    [
+        {"ledger": "/state/ledger.json", "session-file": "/state/../state/ledger.json"},
+        {"ledger": "~/ledger.json", "session-file": str(Path.home() / "ledger.json")},
+        {"ledger": "/state/ledger.json", "ledger-copy": "/copy", "session-file": "/copy/ledger.copy"},
+        {"ledger": "/copy/ledger.copy", "ledger-copy": "/copy/"},
+        {"identity-file": "/state/identity.key", "session-file": "/state/identity.key"},
+    ],
+)
+def test_no_file_of_a_node_takes_the_place_of_another(places):
+    """A session file is begun anew where it is damaged, and would forget what a ledger has spent."""
+    with pytest.raises(NodeConfigError, match="^[a-z-]+ and [a-z-]+ are one file, /.*: give each a file of"):
+        check_settings({"epsilon": 3.0, **places})
+
+
+@pytest.mark.parametrize(
     "left_over",
     [
         *("max-epsilon-against-server = 1.0", "max-epsilon-against-server: 1.0", "max-participations"),
