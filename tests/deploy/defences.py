@@ -803,6 +803,17 @@ DEFENCES = (
         (("gdpfed/federation/node/ledger_file.py", "        if place == same:\n", "        if False:\n"),),
     ),
     Defence(
+        "first-write-that-fails",
+        "federation/node/test_ledger_copy.py::test_a_first_write_that_fails_locks_no_node_out",
+        (
+            (
+                "gdpfed/federation/node/ledger_file.py",
+                "unspent = data is None and set(known)",
+                "unspent = False and set(known)",
+            ),
+        ),
+    ),
+    Defence(
         "run-resumed-twice",
         "runs/test_charged_mark.py::test_of_two_copies_that_are_resumed_at_once_one_goes_on",
         (

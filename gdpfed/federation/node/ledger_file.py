@@ -97,14 +97,17 @@ class LedgerFile:
         known = self._known()
         data = _file(self.path).read()
         copied = None if self.copy is None else _copy_in(self.copy).read()
+        # The mark of a ledger without runs: nothing was spent, and no first write was finished if it is gone.
+        unspent = data is None and set(known) == {_digest(ClientLedger().to_dict())}
         if self.copy is not None and copied is not None and copied != data:
             # A write that broke off in between is known by its mark, and what was to be written counts.
-            if data is None or {self._digest_of(each) for each in (data, copied)} != set(known):
+            both = [each for each in (data, copied) if each is not None]
+            if (data is None and not unspent) or {self._digest_of(each) for each in both} != set(known):
                 raise self._another(self.copy)
             data = copied
             _file(self.path).write(data)
         if data is None:
-            if known:
+            if known and not unspent:
                 raise self._lost("is gone, and with it what was spent: ")
             log(WARNING, "ledger=%s is new: this client has spent nothing yet", self.path)
             self.save()

@@ -127,6 +127,31 @@ def test_a_write_that_breaks_off_between_the_two_counts(places, monkeypatch):
     assert rounds_in(places) == [0, 1]
 
 
+@pytest.mark.parametrize("fails", ["no folder", "the copy", "the ledger"])
+def test_a_first_write_that_fails_locks_no_node_out(places, monkeypatch, fails):
+    """Nothing was ever spent then, and the mark in the lock is that of a ledger without runs."""
+    write = NodeFile.write
+
+    def refused(file, data):
+        if (file.path == places[0]) == (fails == "the ledger"):
+            raise LedgerError("the disk is full")
+        write(file, data)
+
+    if fails == "no folder":
+        places[1].rmdir()
+    else:
+        monkeypatch.setattr(NodeFile, "write", refused)
+    with pytest.raises(LedgerError, match="the disk is full|ledger-copy=.* cannot be written"):
+        charge(places, 0)
+    monkeypatch.undo()
+    places[1].mkdir(exist_ok=True)
+    charge(places, 0)
+    assert rounds_in(places) == [0]
+    places[0].unlink()
+    with pytest.raises(LedgerError, match="differs from its copy"):
+        charge(places, 1)
+
+
 @pytest.mark.parametrize("opened", ["at once", "after it was opened with a lock of before"])
 def test_an_empty_folder_in_place_of_the_copy_is_refused_until_its_operator_accepts(places, opened):
     """A node refuses an empty folder in place of the copy; it may be the mount point of a missing disk."""
