@@ -96,7 +96,8 @@ def answering(query: Query) -> Callable[[Message, Context], Message]:
             content = query(message, context)
         except Exception as error:
             asked = message.metadata.message_type.rpartition(".")[2]
-            content = _refusal(asked, error, context, run_in(message.content, asked))
+            run = run_in(message.content, asked) if message.has_content() else ""
+            content = _refusal(asked, error, context, run)
         return Message(content, reply_to=message)
 
     return answer
@@ -256,8 +257,11 @@ def answer_stages(message: Message, context: Context) -> Message:
     except Exception as error:
         answers = _refusal("stages", error, context, "")
     asked = [stage for stage in STAGES if stage in content]
-    if CHECK not in asked and UNMASK not in asked:
-        erase_session(node_of(context), MASKED_SLOT)
+    try:
+        if CHECK not in asked and UNMASK not in asked:
+            erase_session(node_of(context), MASKED_SLOT)
+    except Exception as error:
+        asked, answers = [], _refusal("stages", error, context, "")
     for stage in asked:
         try:
             check_settings(context.node_config)

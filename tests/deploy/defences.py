@@ -787,6 +787,28 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "session-not-erased",
+        "server_app/test_damaged_messages.py::test_a_session_that_cannot_be_erased_from_the_disk_is_a_refusal",
+        (
+            (
+                "client_app/node_app.py",
+                '        asked, answers = [], _refusal("stages", error, context, "")\n',
+                "        raise\n",
+            ),
+        ),
+    ),
+    Defence(
+        "error-for-a-message",
+        "server_app/test_damaged_messages.py::test_a_message_with_an_error_in_place_of_content_is_answered",
+        (
+            (
+                "client_app/node_app.py",
+                'run_in(message.content, asked) if message.has_content() else ""',
+                "run_in(message.content, asked)",
+            ),
+        ),
+    ),
+    Defence(
         "setting-dropped",
         "federation/node/test_node_config.py::test_a_word_that_is_no_setting_is_refused_and_not_dropped",
         (

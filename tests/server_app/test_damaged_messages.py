@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 
 from client_app.app import app
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.messages import MOST_CHARACTERS
+from gdpfed.federation.node.sessions import MASKED_SLOT
 from gdpfed.federation.server.join import Joined
 from gdpfed.federation.server.questions import Questions
 from secagg import RemoteProtocolError, Stage
 from server_app.exchange import Exchanger, failure_of, joined, node_reply
 from server_app.grid_fleet import GridFleet, answered_bytes
-from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid, identify_task
+from testing.local_grid import FIRST_NODE_ID, LocalGrid, as_grid, identify_task, make_context
 from testing.secagg_sums import Joined as JoinedSessions
 from testing.secagg_sums import make_parameters
 from testing.small_runs import as_charged, grid_of_owners, run, small_config
@@ -162,6 +163,27 @@ def test_a_node_answers_every_message_and_tells_no_more_than_one_line(messages):
         assert not reply.has_error()
         assert all(said.isprintable() and len(said) <= MOST_CHARACTERS for said in texts(reply.content))
         assert len(context.state) <= 2
+
+
+@pytest.mark.parametrize("kind", ["query.join", "train.advertise"])
+def test_a_message_with_an_error_in_place_of_content_is_answered(kind):
+    identify_task()
+    message = Message(Error(1, "sent back"), reply_to=Message(RecordDict(), FIRST_NODE_ID, kind))
+    reply = app(message, make_context(0))
+    assert list(texts(reply.content)) == ["ValueError, see the log of the client"]
+
+
+def test_a_session_that_cannot_be_erased_from_the_disk_is_a_refusal(tmp_path):
+    """The folder of the session file is gone; the sum that was masked is not unmasked any more."""
+    identify_task()
+    context = make_context(0, {"session-file": str(tmp_path / "gone" / "sessions")})
+    kept: dict[str, Any] = {"data": b"x", "handle": "ab", "opened": 1.0, "run": "run", "round": 0}
+    context.state[MASKED_SLOT] = ConfigRecord(kept)
+    asked = RecordDict({"advertise": ConfigRecord({"data": b"", "run": "run", "round": 1})})
+    reply = app(Message(asked, FIRST_NODE_ID, "train.advertise"), context)
+    (said,) = texts(reply.content)
+    assert said.startswith("session-file=")
+    assert MASKED_SLOT not in context.state
 
 
 @pytest.fixture(scope="module")
