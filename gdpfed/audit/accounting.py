@@ -43,8 +43,9 @@ POISSON_ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(11, 64), 
 # Fractional orders of sampling without replacement are slow.
 FIXED_SIZE_ORDERS = (1.25, 1.5, 1.75, 2.5, 3.5, *range(2, 33), *range(36, 64, 4), 96, 128, 256, 512, 1024)
 
-# The figure of several runs is found in this many steps.
-FILTER_TRIALS = 4
+# The figure of several runs is looked for upwards, in steps of this part of it, and then to this precision.
+FILTER_STEP, FILTER_ERROR = 0.02, 1e-7
+FILTER_LIMITS = 1e-3, 1e3
 FILTER_ORDERS = (1.5, 2, 2.5, 3, 3.5, *range(4, 64), 128, 256, 512, 1024)
 
 ALLOCATION = "allocation"
@@ -245,19 +246,31 @@ def composed_epsilon(runs: Sequence[Charges], delta: float, *, at_most: float) -
     fixed = any(sums.sampling == "fixed_size" for sums, _ in releases)
     orders = tuple(order for order in FILTER_ORDERS if not fixed or order in FIXED_SIZE_ORDERS)
     curve = np.array(renyi_curve_of(releases, orders)).reshape(-1, 2)
-    found = _filter_epsilon(curve, delta, at_most) if at_most else 0.0
+    found = _bounded(releases, _filter_epsilon(curve, delta, at_most)) if at_most else 0.0
     if found <= at_most:
-        # It is allowed, or nobody has a limit; the figure is the least limit that allows it.
-        found, _ = dp.rdp.compute_epsilon(curve[:, 0], curve[:, 1], delta)
-        for _ in range(FILTER_TRIALS):
-            found = _filter_epsilon(curve, delta, found)
+        # It is allowed, or nobody has a limit; the figure is a small limit that allows it.
+        start, _ = dp.rdp.compute_epsilon(curve[:, 0], curve[:, 1], delta)
+        found = min(_least_limit(curve, delta, max(FILTER_LIMITS[0], start)), at_most or math.inf)
     return _bounded(releases, found)
+
+
+def _least_limit(curve: Vector, delta: float, start: float) -> float:
+    """Return a limit that allows the releases; from `start` up, none that is 2 % smaller was found to."""
+    figure, step = start, start * FILTER_STEP
+    while math.isfinite(figure) and _filter_epsilon(curve, delta, figure) > figure:
+        step = figure * FILTER_STEP
+        figure += step
+    while math.isfinite(figure) and figure > start and step > figure * FILTER_ERROR:
+        step /= 2
+        if _filter_epsilon(curve, delta, figure - step) <= figure - step:
+            figure -= step
+    return figure
 
 
 def _filter_weights(limit: float, delta: float) -> list[float]:
     """Return the weights of `FILTER_ORDERS`: four fifths near the best order of a Gaussian of this limit."""
     orders = np.array(FILTER_ORDERS)
-    mu = 1 / dp.get_sigma_gaussian(min(max(limit, 1e-3), 1e3), delta)
+    mu = 1 / dp.get_sigma_gaussian(min(max(limit, FILTER_LIMITS[0]), FILTER_LIMITS[1]), delta)
     proved = mu**2 * orders / 2 + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
     apart = np.gradient(orders)
     near = apart * stats.norm.pdf(orders, orders[np.argmin(proved)], 1 / mu)
@@ -286,7 +299,9 @@ def _filter_epsilon(curve: Vector, delta: float, limit: float) -> float:
         return loss + math.log1p(-math.exp(share)) if share < 0 else -math.inf
 
     high = float((divergences - np.log(delta * weights) / (orders - 1)).min())
-    high = optimize.brentq(log_share, high - 1e4, high, xtol=1e-13)
+    # Rounding may leave it just below the end, where one order outweighs all others.
+    if log_share(high) > 0:
+        high = optimize.brentq(log_share, high - max(1e4, abs(high)), high, xtol=1e-13)
     found = optimize.minimize_scalar(
         lambda below: -epsilon_of(high - math.exp(below)), bounds=(-30.0, 9.0), options={"xatol": 1e-10}
     )

@@ -1132,14 +1132,45 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "persons-of-another-width",
+        "learning/test_record_training.py"
+        "::test_how_many_rows_another_person_has_changes_no_bit_of_a_persons_gradient",
+        (
+            (
+                "gdpfed/learning/training/record_training.py",
+                "return x[:, :, :rows].contiguous(), y[:, :, :rows].contiguous()",
+                "return x[:, :, :rows], y[:, :, :rows]",
+            ),
+        ),
+    ),
+    Defence(
+        "separator-of-the-first-record",
+        "learning/test_table_reader.py"
+        "::test_no_record_changes_how_the_head_of_a_file_and_the_other_rows_are_read[no names]",
+        (("gdpfed/learning/data/csv_head.py", "    if own.header:\n", "    if False:\n"),),
+    ),
+    Defence(
+        "index-by-the-first-record",
+        "learning/test_table_reader.py"
+        "::test_no_record_changes_how_the_head_of_a_file_and_the_other_rows_are_read[index]",
+        (
+            (
+                "gdpfed/learning/data/csv_head.py",
+                '    ends_empty = all(row and row[-1].strip() == "" for row in rows)\n'
+                "    if ends_empty and sum(map(_has_no_index, range(len(rows)), rows, below)) > 1:\n",
+                '    ends_empty = fields[-1].strip() == ""\n    if ends_empty:\n',
+            ),
+        ),
+    ),
+    Defence(
         "cells-read-by-their-neighbours",
         "learning/test_queries.py::test_no_row_of_a_database_changes_who_another_person_is",
         (
             (
                 "gdpfed/learning/data/query_file.py",
-                "        return text_column(values, name, place)\n",
-                "        try:\n            return pa.array(values)\n        except pa.ArrowException:\n"
-                "            return pa.array(list(map(str, values)))\n",
+                "    return text_column(values, name, place, exact=name in form.wanted)\n",
+                "    try:\n        return pa.array(values)\n    except pa.ArrowException:\n"
+                "        return pa.array(list(map(str, values)))\n",
             ),
         ),
     ),

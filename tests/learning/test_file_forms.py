@@ -152,7 +152,8 @@ def test_sites_of_one_declaration_write_as_they_like_and_have_one_hash(tmp_path)
     written(tmp_path, GERMAN.encode("cp1252"), "fulda.csv")
     us = [(age, pay, born.replace(day=3), sex, y) for age, pay, born, sex, y in ROWS]
     files = (
-        "kiel: {dates: '%m/%d/%Y', decimal: ',', header: [age, pay scale, born, sex, y], missing: ['-9']}\n"
+        "kiel: {dates: '%m/%d/%Y', decimal: ',', header: [age, pay scale, born, sex, y], missing: ['-9'], "
+        "separator: '|'}\n"
     )
     lines = text(us, dates="%m/%d/%Y", separator="|", decimal=",", header=False).replace(
         "20|1000,50", "-9|1.000,50"

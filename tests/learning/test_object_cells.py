@@ -10,7 +10,7 @@ from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import Columns, DatedAs, Numeric
 from gdpfed.learning.data.file_form import FileForm, Found
 from gdpfed.learning.data.number_cells import numbers_of
-from gdpfed.learning.data.object_cells import number_column, text_column
+from gdpfed.learning.data.object_cells import key_column, number_column, text_column
 from gdpfed.learning.data.text_cells import texts_of
 
 COLUMNS = Columns("stays", (("no",), ("yes",)), ("no", "yes"), None, (), ())
@@ -22,6 +22,8 @@ CELLS = [
     (1.5, "1.5"),
     (0.1, "0.1"),
     (Decimal("1E+3"), "1000"),
+    (Decimal(10**32 + 1), f"1{'0' * 31}1"),
+    (Decimal("-0.0"), "0"),
     (True, "True"),
     ("x ", "x"),
     (b"x", "x"),
@@ -51,6 +53,24 @@ def test_the_text_of_a_cell_is_the_same_beside_any_other_cell(value, text):
 def test_what_is_not_a_name_is_refused(value, words):
     with pytest.raises(LearningError, match=words):
         text_column(["x", value], "ward", "t")
+
+
+def test_keys_of_any_kind_tell_rows_apart():
+    keys = [
+        b"\xff\x00",
+        b"\xff\x01",
+        2**60,
+        2**60 + 1,
+        float(2**60),
+        7,
+        7.0,
+        datetime(2020, 1, 1, 0, 0, 0, 5),
+    ]
+    column = key_column(keys).to_pylist()
+    assert column[:4] == ["ff00", "ff01", str(2**60), str(2**60 + 1)]
+    assert column[4] == column[2]
+    assert column[5] == column[6]
+    assert len({*column}) == 6
 
 
 @pytest.mark.parametrize("decimal", [".", ","])

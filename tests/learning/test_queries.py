@@ -246,6 +246,18 @@ def test_no_row_of_a_database_changes_who_another_person_is(tmp_path, other, tex
     assert texts_of(batch.cells["patient"], "patient", "t").texts.tolist() == ["7", "7", "8", "7", text]
 
 
+def test_a_declared_decimal_comma_is_not_asked_of_numbers_beside_a_text(tmp_path):
+    rows = [(1, 1.234, "no", ""), (2, 30.5, "yes", ""), (3, "NA", "no", "")]
+    path = site(tmp_path, sqlite_file(tmp_path, rows), "SELECT id, age, stays FROM visit")
+    found = []
+    for text in ("decimal: '.'\n", "decimal: ','\n"):
+        (tmp_path / "columns.yaml").write_text(DECLARED + text)
+        found.append(read_own(path)[0])
+    assert found[0] is not None
+    assert found[1] is not None
+    assert np.array_equal(found[0], found[1])
+
+
 def test_another_query_and_another_way_to_read_are_another_rule_of_what_is_held_out(tmp_path):
     path = site(tmp_path, sqlite_file(tmp_path))
     rules = [OwnData(path, held_out_share=0.2).rule]

@@ -9,12 +9,15 @@ from scipy import stats
 
 from fastgrad.forms import record_gradients
 from fastgrad.modules import cross_entropy
+from gdpfed.clients.record_forms import of_persons
+from gdpfed.clients.record_work import taken_from
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.client_partition import record_groups
+from gdpfed.learning.data.persons import NO_ROW
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.learning.training.optimizers import LocalTraining
-from gdpfed.learning.training.record_training import RecordHolder, exact_sums, noised_updates
+from gdpfed.learning.training.record_training import RecordHolder, exact_sums, noised_updates, unit_for
 from gdpfed.learning.training.secret_draws import PoissonBatches, gaussian_noise
 from gdpfed.record_steps import RecordSteps
 
@@ -390,3 +393,30 @@ def test_a_width_at_which_places_differ_is_not_taken(small, monkeypatch):
 
     monkeypatch.setattr(type(gradients), "rows", of_place)
     assert gradients.steady_width(expected=1000.5) == 4
+
+
+@pytest.mark.parametrize("most_rows", [2, 4, 8, 64])
+def test_how_many_rows_another_person_has_changes_no_bit_of_a_persons_gradient(most_rows):
+    """Persons lie further apart where one has more rows. Large terms of this model cancel: bits are left."""
+    width, count, persons = 30, 40, np.random.default_rng(0)
+    row = np.round(persons.uniform(0, 10, width), 3).astype(np.float32)
+    model, loss = build_model("linear", (width,), 2, seed=0), cross_entropy
+    drawn = (
+        torch.randn(4, 3, width, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([[0, 1, 0]] * 4),
+    )
+    gradients = record_gradients(*of_persons(model, loss), *drawn, device=torch.device("cpu"))
+    theta = np.zeros(sum(gradients.sizes), np.float32)
+    hostile = persons.normal(size=width) * 1e9
+    theta[:width] = hostile - row * (hostile @ row) / (row.astype(np.float64) @ row)
+    x, y = np.zeros((count, most_rows, width), np.float32), np.full((count, most_rows), NO_ROW)
+    x[:, :2], y[:, :2] = row, 0
+    sums = []
+    for each_x, each_y in ((x[:, :2].copy(), y[:, :2].copy()), (x, y)):
+        split = Split(each_x, each_y)
+        steps = RecordSteps(num_steps=1, batch_rates=(1.0,), clipping_norm=1.0, noise_multiplier=0.0)
+        batches = PoissonBatches((1.0,), np.zeros(count, np.int64))
+        holder = RecordHolder(np.arange(count), steps, batches, lambda size: bytes(size), each_y)
+        take = taken_from(split, torch.device("cpu"))
+        sums.append(exact_sums(gradients, theta, [holder], take, bounds=[1.0], unit=unit_for(1.0))[0])
+    assert np.array_equal(*sums)

@@ -343,3 +343,64 @@ def test_a_key_that_is_said_twice_is_named_with_its_lines(tmp_path, capsys):
     assert words in " ".join(capsys.readouterr().err.split())
     with pytest.raises(LearningError, match="the key 'age' is there twice, in line 2"):
         loaded(written(tmp_path, table(), COLUMNS.replace("{age:", "{age: [0, 1], age:")))
+
+
+AN_INDEX = "label: {column: y, range: [0, 10]}\nnumeric: {a: {range: [0, 10]}, b: {range: [0, 10]}}\n"
+SEMICOLONS = "y;a;b\n"
+NO_NAMES = "label: {column: a, range: [0, 10]}\ncategorical: {c: {values: [u, v], other: v}}\n"
+A_PARTY = (
+    'label: {column: y, classes: ["0", "1"]}\nnumeric: {a: {range: [0, 10]}}\n'
+    "party: {column: site, values: [p, q]}\n"
+)
+A_NOTE = 'label: {column: y, classes: ["0", "1"]}\nnumeric: {a: {range: [0, 10]}}\n'
+
+
+@pytest.mark.parametrize(
+    ("declared", "files", "head", "rows", "first"),
+    [
+        (
+            AN_INDEX,
+            "",
+            '"y";"a";"b"\n',
+            [f"{i};{i % 3};{9 - i};" for i in range(2, 9)],
+            ["1;1;3;4", "1;1;3;"],
+        ),
+        (
+            AN_INDEX,
+            "",
+            '"y";"a";"b"\n',
+            [f'"{i}";{i % 3};4;' for i in range(2, 9)],
+            ['"1";1;3;4', '"1";1;3;'],
+        ),
+        (
+            AN_INDEX,
+            "",
+            "y;a;b\n",
+            [f"{i + 3};{i % 3};4;" for i in range(2, 6)],
+            ["9;1;3;", '"1";1;3;', "1;2;3;4"],
+        ),
+        (NO_NAMES, "t: {header: [a, c]}\n", "", [f"{i},5;u" for i in range(1, 6)], ["2;u", "2,0;u", "2,0"]),
+        (A_PARTY, "", "a,y,note\n", [f"{i},{i % 2},n" for i in range(8)], ["8,0,n", "y,a,site"]),
+        (A_NOTE, "", "a,y,note\n", ["5,1,5'10\"", "3,1,x"], ["4,0,tall", '4,0,"tall, thin']),
+    ],
+    ids=["index", "quoted index", "ends in a separator", "no names", "names of a party", "stray quote"],
+)
+def test_no_record_changes_how_the_head_of_a_file_and_the_other_rows_are_read(
+    tmp_path, declared, files, head, rows, first
+):
+    (tmp_path / "columns.yaml").write_text(declared)
+    if files:
+        (tmp_path / "files.yaml").write_text(files)
+    found = []
+    for each in first:
+        (tmp_path / "t.csv").write_text(head + "\n".join([each, *rows, ""]))
+        try:
+            x, y, *_ = read_own(tmp_path / "t.csv")
+        except LearningError:
+            continue
+        assert x is not None
+        assert y is not None
+        found.append((x[1:], y[1:]))
+    for x, y in found[1:]:
+        assert np.array_equal(x, found[0][0])
+        assert np.array_equal(y, found[0][1])

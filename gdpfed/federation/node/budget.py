@@ -207,8 +207,8 @@ def _refuse_long_accounting(terms: Terms) -> None:
     steps = sum(each.count * prod(getattr(each.event, name, 1) for name in each_step) for each in releases)
     if steps > MOST_STEPS:
         raise BudgetRefusedError(
-            f"run {terms.run} has {steps} steps, counted at each party of a person, and this node accounts "
-            f"for {MOST_STEPS} at most: use fewer"
+            f"run {terms.run} has {steps} steps (of a person, at all parties together), and this node "
+            f"accounts for {MOST_STEPS} at most: use fewer"
         )
     longest = max((each.window_steps for each in events if isinstance(each, LocalWindows)), default=0)
     if longest > MOST_WINDOW_STEPS:
@@ -301,7 +301,6 @@ def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
                 (*terms.vote, *terms.norm_histogram, *terms.planned_charges()), budget.delta, limit
             )
             require_drawable(terms.held_out, budget.delta, limit)
-            alone = ledger.epsilon(budget.delta, unit=terms.unit, limit=limit)
             epsilon = ledger.epsilon(
                 budget.delta,
                 unit=terms.unit,
@@ -317,7 +316,8 @@ def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
             records = terms.unit == "record"
             payer = f"group {group} of this client's records" if records else "this client"
             # What a group has paid up to now is only known beside the terms that make the groups.
-            before = "to epsilon" if groups > 1 else f"from epsilon {alone:.4g} to"
+            paid = 0.0 if groups > 1 else ledger.epsilon(budget.delta, unit=terms.unit, limit=limit)
+            before = "to epsilon" if groups > 1 else f"from epsilon {paid:.4g} to"
             return (
                 f"{offered} would take {payer} {before} {epsilon:.4g} at delta {budget.delta:g}, above its "
                 f"own budget of {limit:g} (the plan's delta is {terms.delta:.3g})"

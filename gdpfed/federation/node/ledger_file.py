@@ -29,6 +29,7 @@ from gdpfed.privacy.ledgers.terms import Terms
 
 COPY_FILE = "ledger.copy"
 FILES_WRITTEN = ("ledger", "ledger-copy", "session-file", "identity-file")
+BESIDE = (".lock", ".journal", ".heard")
 MARK_BYTES = 256
 ANEW = (
     "if there is none, remove {lock} and lower the budget by what is lost: the node then goes on from this "
@@ -48,6 +49,8 @@ def check_places(config: Mapping[str, Any]) -> None:
     given = {key: OWN_SETTINGS[key].read(config[key]) for key in FILES_WRITTEN if key in config}
     if "ledger-copy" in given:
         given["ledger-copy"] /= COPY_FILE
+    if "ledger" in given:
+        given |= {f"the ledger's {end}": Path(f"{given['ledger']}{end}") for end in BESIDE}
     places = {key: os.path.realpath(path) for key, path in given.items()}
     for (one, place), (other, same) in combinations(places.items(), 2):
         if place == same:

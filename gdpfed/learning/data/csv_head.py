@@ -18,7 +18,6 @@ LOOKED_AT = 11
 LOOKED_AT_BYTES = 2**20
 SEP = "sep="
 """How the first line begins where Excel is told the separator."""
-INDEX = '"1"'
 """How the first row begins where R has written a running number; 1 without quotes may be a part of 1,5."""
 FEWEST = 3
 """Rows that show an index of another form."""
@@ -82,7 +81,10 @@ def look_at_head(
     }
     first = [key for key in scores if key[0] == number]
     at, separator = max(scores, key=lambda key: scores[key], default=(number, separators[0]))
-    if not scores or not scores[at, separator] or own.header:
+    if own.header:
+        # The first line is a row, and says nothing of the others.
+        at, separator = number, separators[0]
+    elif not scores or not scores[at, separator]:
         # No name is known: the separator that the first line has most of.
         text = lines[number].decode(errors="replace") if number < len(lines) else ""
         at, separator = number, max(separators, key=lambda each: len(_split(text, each)))
@@ -110,7 +112,8 @@ def all_names(
     """Return names for all fields of a row ("" for an unnamed one), and whether rows end in an empty field.
 
     A row may have one field more than there are names: an index before it, or nothing after a last separator.
-    The first rows say which; a row that is otherwise is refused.
+    The first rows say which, and two of them at least that there is no index: so no row alone makes an index
+    of what is a value. A row that is otherwise is refused.
 
     `below`: the first lines below the names. `reads`: from names to whether fields read as a row of them.
     `place`: what errors call the file.
@@ -124,10 +127,12 @@ def all_names(
         return names[:-1], False
     if len(fields) != len(names) + 1:
         return names, False
-    if fields[-1].strip() == "":
+    ends_empty = all(row and row[-1].strip() == "" for row in rows)
+    if ends_empty and sum(map(_has_no_index, range(len(rows)), rows, below)) > 1:
         found.head.append("rows end in a separator, and the line of names does not")
         return [*names, ""], True
-    indexed, is_row = below[0].startswith(INDEX), reads(["", *names])
+    is_row = reads(["", *names])
+    indexed = all(line.startswith(f'"{number}"') for number, line in enumerate(below, start=1))
     if (
         not indexed
         and len(rows) >= FEWEST
@@ -138,6 +143,11 @@ def all_names(
         first = [row[0].strip() for row in rows]
         counts = any(first == [str(start + at) for at in range(len(rows))] for start in (0, 1))
         indexed = counts or (all(line.startswith('"') for line in below) and len({*first}) == len(rows))
+    if not indexed and ends_empty:
+        raise LearningError(
+            f"{place}: rows end in {separator!r} and the line of names does not: end it so, too, or take it "
+            "away from the rows"
+        )
     if not indexed:
         return names, False
     if separator == "," and not below[0].startswith('"') and _may_have_decimal_commas(rows, reads(names)):
@@ -148,6 +158,11 @@ def all_names(
         )
     found.head.append("rows begin with an index that has no name")
     return ["", *names], False
+
+
+def _has_no_index(at: int, row: list[str], line: str) -> bool:
+    """Whether a row, which is at this place below the names, does not begin as one with an index does."""
+    return not line.startswith('"') and row[0].strip() not in (str(at), str(at + 1))
 
 
 def _may_have_decimal_commas(rows: Sequence[list[str]], is_row: IsRow) -> bool:

@@ -194,9 +194,12 @@ class RecordReader:
             after = scan.data[int(closes[cell]) + 1 : int(closes[cell]) + 2]
             inner = [begin + 1 + int(at) for at in np.flatnonzero(whole[begin + 1 : end])]
             swallowed = any(self._reads_as_row(scan.data[starts[line] : starts[line + 1]]) for line in inner)
-            if not swallowed and whole[begin] and whole[end]:
-                both = (scan.data[starts[line] : starts[line + 1]] for line in (begin, end))
-                swallowed = all(map(self._reads_as_row, both))
+            if not swallowed and whole[end]:
+                # A text in the middle of its row leaves too few values for the line in which it ends.
+                in_middle = scan.data[int(opens[cell]) - 1 : int(opens[cell])] == self._separator
+                borders = (end,) if in_middle else (begin, end)
+                lines = (scan.data[starts[line] : starts[line + 1]] for line in borders)
+                swallowed = bool(in_middle or whole[begin]) and all(map(self._reads_as_row, lines))
             if swallowed or after not in (b"", b"\n", b"\r", self._separator):
                 where = self._place_of(scan, int(opens[cell]))
                 raise LearningError(

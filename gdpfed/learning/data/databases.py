@@ -4,6 +4,7 @@ Each is opened for reading alone, and the query sees what lies in it and no othe
 long is stopped. SQLite needs no package, the two others need the extra ``query``.
 """
 
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -59,6 +60,7 @@ CSV_FORM = (
     "null_padding = false, ignore_errors = false, strict_mode = true"
 )
 """How DuckDB reads a CSV file, with its separator; of itself it takes these from the rows."""
+CSV_FAULT = re.compile(r"sniffing file|CSV Error on Line: ([0-9]+)")
 RAISE = {"sqlite3", "duckdb", "_duckdb", "psycopg", "pyarrow"}
 
 
@@ -98,8 +100,8 @@ class Answer:
     parts: Iterator[Sequence["pa.Array"]]
 
 
-MakeColumn = Callable[[str, Sequence[Any]], "pa.Array"]
-"""From a column's name and some of its values to an Arrow column."""
+MakeColumn = Callable[[int, Sequence[Any]], "pa.Array"]
+"""From a column's place in the answer and some of its values to an Arrow column."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,12 @@ def readable(place: str, limits: Limits) -> Iterator[None]:
                 f"needs more than {limits.mebibytes} MiB of memory: ask for less, or set more mebibytes in "
                 f"{FILES_FILE}"
             )
+        elif of_csv := CSV_FAULT.search(str(error)):
+            line = f" (line {of_csv[1]})" if of_csv[1] else ""
+            fault = (
+                f"asks for a CSV file that cannot be read{line}: its first line must be the names, with the "
+                "separator of all lines and no line above it, and a quote in a text must be doubled"
+            )
         else:
             fault = f"cannot be answered: {' '.join(str(error).split())[:300]}"
         raise LearningError(f"{place} {fault}") from None
@@ -203,7 +211,7 @@ def _of_sqlite(file: Path, place: str, query: str, limits: Limits, make: MakeCol
         connection.set_authorizer(_permission)
         cursor = connection.execute(query)
         names = [str(each[0]) for each in cursor.description]
-        yield Answer(names, _timed(_columns_of(cursor, names, make), limits))
+        yield Answer(names, _timed(_columns_of(cursor, make), limits))
 
 
 @contextmanager
@@ -243,10 +251,14 @@ def _of_duckdb(source: Path, place: str, query: str, limits: Limits, make: MakeC
 
 
 def _separator(file: Path) -> str:
-    """Return the separator of a CSV file, which is that of its line of names."""
+    """Return the separator of a CSV file: the one that is most often in its line of names.
+
+    Those in quotes and before a space do not count, as in a name like "age (in years, whole ones)".
+    """
     with closing(encoded_blocks(file, None, "utf-8", str(file), Found())) as blocks:
-        names = next(blocks, b"").partition(b"\n")[0].decode()
-    return max(SEPARATORS, key=names.count)
+        names = re.split(r"[\r\n]", next(blocks, b"").decode(), maxsplit=1)[0]
+    bare = re.sub(r'"[^"]*"', "", names)
+    return max(SEPARATORS, key=lambda each: len(re.findall(rf"{re.escape(each)}(?! )", bare)))
 
 
 def quoted_name(name: str) -> str:
@@ -284,10 +296,10 @@ def _of_postgres(url: str, place: str, query: str, limits: Limits, make: MakeCol
         with connection.cursor("asked") as cursor:
             cursor.execute(query)
             names = [each.name for each in cursor.description]
-            yield Answer(names, _timed(_columns_of(cursor, names, make), limits))
+            yield Answer(names, _timed(_columns_of(cursor, make), limits))
 
 
-def _columns_of(cursor: Any, names: Sequence[str], make: MakeColumn) -> Iterator[Sequence["pa.Array"]]:
+def _columns_of(cursor: Any, make: MakeColumn) -> Iterator[Sequence["pa.Array"]]:
     """Yield the rows that a cursor fetches, some thousand at once, as columns."""
     while part := cursor.fetchmany(ROWS):
-        yield [make(name, values) for name, values in zip(names, zip(*part, strict=True), strict=True)]
+        yield [make(at, values) for at, values in enumerate(zip(*part, strict=True))]

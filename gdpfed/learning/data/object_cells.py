@@ -4,8 +4,9 @@ What stands for a cell follows from this cell alone, whatever else is in its col
 and a category the same one, beside any other rows.
 """
 
+import math
 from collections.abc import Sequence
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,12 @@ def number_column(values: Sequence[Any], name: str, place: str, decimal: str = "
     return pa.array([text_of(each) for each in values], pa.string())
 
 
+def key_column(values: Sequence[Any]) -> "pa.Array":
+    """Make a column that tells rows apart, of texts: equal for equal values, bytes in hexadecimal."""
+    texts = (each.hex() if isinstance(each, bytes | memoryview) else each for each in values)
+    return text_column(list(texts), "", "", exact=False)
+
+
 def text_column(values: Sequence[Any], name: str, place: str, *, exact: bool = True) -> "pa.Array":
     """Make a column of texts, each of which follows from its value alone; arguments as in `cell_text`."""
     return pa.array([cell_text(each, name, place, exact=exact) for each in values], pa.string())
@@ -63,7 +70,7 @@ def cell_text(value: Any, name: str, place: str, *, exact: bool = True) -> str |
     Raises LearningError: such a float, bytes that are not UTF-8, or a value that is not a text, number or
     date.
     """
-    if value is None or value != value:
+    if value is None or (isinstance(value, float | Decimal) and math.isnan(value)):
         return None
     if isinstance(value, bool | str):
         return str(value)
@@ -78,9 +85,11 @@ def cell_text(value: Any, name: str, place: str, *, exact: bool = True) -> str |
         return str(int(value)) if value.is_integer() else repr(value)
     if isinstance(value, Decimal):
         # Without zeros at the end, so that 1.50 and 1.5 are one.
-        return f"{value.normalize():f}" if value.is_finite() else str(value)
+        text = f"{value:f}" if value.is_finite() else str(value)
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+        return "0" if text == "-0" else text
     if isinstance(value, datetime) and value.time() == time.min:
         return value.date().isoformat()
-    if isinstance(value, list | tuple | dict | set):
+    if isinstance(value, list | tuple | dict | set | timedelta):
         raise LearningError(f"{place}: column '{name}' holds a {type(value).__name__}, {OTHER_TYPE}")
     return str(value)

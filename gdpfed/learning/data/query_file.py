@@ -10,6 +10,7 @@ which must tell them apart: it names a row, and no other value of a row moves it
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import
 from gdpfed.learning.data.databases import Limits, database_of, quoted_name, readable
 from gdpfed.learning.data.file_form import Found
-from gdpfed.learning.data.object_cells import number_column, text_column
+from gdpfed.learning.data.object_cells import key_column, number_column, text_column
 from gdpfed.learning.data.table_file import Batch, TableFile, TableForm, Uneven, check_width
 
 if TYPE_CHECKING:
@@ -77,13 +78,8 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
 
     database, own = database_of(form.own, path.parent, place), form.own
     limits = Limits(own.seconds, own.mebibytes)
-
-    def make(name: str, values: Sequence[Any]) -> "pa.Array":
-        if name in form.numbers:
-            return number_column(values, name, place, own.decimal or ".")
-        return text_column(values, name, place)
-
-    with readable(place, limits), database.ask(_wrapped("*", query, "LIMIT 0"), limits, make) as answer:
+    none = _wrapped("*", query, "LIMIT 0")
+    with readable(place, limits), database.ask(none, limits, lambda _, values: key_column(values)) as answer:
         names = answer.names
     check_width(place, len(names))
     found = Found(head=[f"its rows are what {database.kind} answers, in the order of '{names[0]}'"])
@@ -91,18 +87,28 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
         found.head.append(OVER_NOTE)
 
     def read(wanted: Sequence[int], uneven: Uneven | None) -> Iterator[Batch]:
-        chosen = ", ".join(quoted_name(names[at]) for at in [0, *wanted])
-        ordered = _wrapped(chosen, query, database.order)
-        keys, count = _Keys(place, names[0]), 0
+        chosen = [names[at] for at in (0, *wanted)]
+        ordered = _wrapped(", ".join(map(quoted_name, chosen)), query, database.order)
+        keys, count, make = _Keys(place, names[0]), 0, partial(_column, chosen, form, place)
         with readable(place, limits), database.ask(ordered, limits, make) as answer:
             for columns in answer.parts:
                 keys.check(columns[0], count)
                 numbers = np.arange(count + 1, count + len(columns[0]) + 1)
-                cells = dict(zip([names[at] for at in wanted], columns[1:], strict=True))
+                cells = dict(zip(chosen[1:], columns[1:], strict=True))
                 yield Batch(cells, numbers, numbers)
                 count += len(numbers)
 
     return TableFile(place, names, own, found, read, of_lines=False)
+
+
+def _column(names: Sequence[str], form: TableForm, place: str, at: int, values: Sequence[Any]) -> "pa.Array":
+    """Make the Arrow column at a place of the answer, of which the first tells rows apart."""
+    name = names[at]
+    if at == 0:
+        return key_column(values)
+    if name in form.numbers:
+        return number_column(values, name, place, form.decimal)
+    return text_column(values, name, place, exact=name in form.wanted)
 
 
 def _wrapped(chosen: str, query: str, end: str) -> str:

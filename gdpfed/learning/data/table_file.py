@@ -67,6 +67,7 @@ class TableForm:
         separator, encoding: what is tried first in CSV, and for lines that are not UTF-8.
         wanted: columns by whose names the line of names is known.
         numbers: those of them that are read as numbers or days; all others are texts.
+        decimal: the decimal mark of numbers among texts.
         row_test: from the names of columns to a function that says whether fields read as a row; by default
             all do that are as many as columns.
     """
@@ -76,6 +77,7 @@ class TableForm:
     encoding: str = "utf-8"
     wanted: tuple[str, ...] = ()
     numbers: frozenset[str] = frozenset()
+    decimal: str = "."
     row_test: Callable[[Sequence[str]], IsRow] = field(default=lambda _: lambda _: True)
 
 

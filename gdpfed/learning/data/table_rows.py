@@ -73,12 +73,16 @@ def open_declared(path: Path, columns: Columns, place: str) -> TableFile:
     Raises LearningError: ``files.yaml`` names a column that is not declared, or as in
     :func:`gdpfed.learning.data.table_file.open_table`.
     """
-    wanted, own = tuple(columns.names()), own_form(path)
+    own = own_form(path)
     for name, _ in own.missing_in:
-        if name not in wanted:
-            raise LearningError(not_known(f"{path.with_name(FILES_FILE)}: missing: column '{name}'", wanted))
+        if name not in columns.names():
+            known = tuple(columns.names())
+            raise LearningError(not_known(f"{path.with_name(FILES_FILE)}: missing: column '{name}'", known))
+    # A row could have more of them than the line of names, if one counted that a table may lack.
+    wanted = tuple(columns.names(for_training=True))
     numbers = frozenset(name for name in wanted if columns.number(name) is not None)
-    form = TableForm(own, columns.separator, columns.encoding, wanted, numbers, row_test(columns))
+    decimal, test = own.decimal or columns.decimal, row_test(columns)
+    form = TableForm(own, columns.separator, columns.encoding, wanted, numbers, decimal, test)
     return open_table(path, place, form)
 
 

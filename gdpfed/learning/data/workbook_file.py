@@ -77,9 +77,9 @@ def open_workbook(path: Path, place: str, form: TableForm) -> TableFile:
             while part := list(islice(filled, ROWS)):
                 numbers = np.array([line for line, _ in part], dtype=np.int64)
                 cells = {
-                    name: number_column(values, name, place, form.own.decimal or ".")
+                    name: number_column(values, name, place, form.decimal)
                     if name in form.numbers
-                    else text_column(values, name, place)
+                    else text_column(values, name, place, exact=name in form.wanted)
                     for name, values in ((names[at], [row[at] for _, row in part]) for at in wanted)
                 }
                 yield Batch(cells, np.arange(count + 1, count + len(part) + 1), numbers)

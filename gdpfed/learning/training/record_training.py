@@ -310,7 +310,10 @@ def _integer_sums(
 
 def _taken(take: Take, places: Positions, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     x, y = take(places)
-    return (x[:, :, :rows], y[:, :, :rows]) if rows else (x, y)
+    if not rows:
+        return x, y
+    # Copied: how far apart persons lie, which the largest one decides, must not show in the last bits.
+    return x[:, :, :rows].contiguous(), y[:, :, :rows].contiguous()
 
 
 def _rows_of(holder: RecordHolder, places: Positions) -> npt.NDArray[np.int64]:

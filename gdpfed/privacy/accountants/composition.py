@@ -99,9 +99,8 @@ def compose(
 def compose_runs(runs: Sequence[Sequence[Charge]], delta: float, limit: float | None = None) -> Bound:
     """Return epsilon at delta of several runs together; later runs may depend on results of earlier ones.
 
-    The terms of a run may depend on what earlier runs released. A single run is a fixed schedule. That nobody
-    knows whether it stays the only one costs nothing: if the filter lets no other run follow it, there is
-    none; else the filter covers it as well. `limit`: the epsilon up to which runs are allowed.
+    The terms of a run may depend on what earlier runs released. A single run is a fixed schedule, whether or
+    not others follow: docs/privacy.md, "Several runs". `limit`: the epsilon up to which runs are allowed.
     """
     if len(runs) == 1:
         return compose(runs[0], delta, schedule="fixed")

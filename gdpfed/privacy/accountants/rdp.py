@@ -53,7 +53,7 @@ SUITED_SHARE = 0.8
 ROUGH_ORDERS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 44, 64)
 """Few orders for a quick bound: the time of a fixed-size bound grows with the square of its order."""
 
-LIMIT_TRIALS = 4
+LIMIT_STEP, LIMIT_ERROR = 1.02, 1e-7
 LEAST_LIMIT, MOST_LIMIT = 1e-3, 1e3
 """The range of limits to which the weights of a filter are fitted; beyond it they are those of its ends."""
 
@@ -141,13 +141,16 @@ def filter_epsilon(curve: Mapping[float, float], delta: float, limit: float | No
         1 - e^(epsilon - x) <= delta sum_a w_a exp((a - 1) (x - S_a)).
 
     `curve`: S_a by order. `limit`: the epsilon up to which releases are allowed; the weights follow from it
-    and delta alone. None: the result is the least limit that these releases keep.
+    and delta alone. None: the result is a limit that these releases keep, close to the least one.
     """
     if limit is None:
-        epsilon = epsilon_of_renyi(curve, delta)
-        for _ in range(LIMIT_TRIALS):
-            epsilon = filter_epsilon(curve, delta, epsilon)
-        return epsilon
+        low = high = max(LEAST_LIMIT, epsilon_of_renyi(curve, delta))
+        while filter_epsilon(curve, delta, high) > high:
+            low, high = high, high * LIMIT_STEP
+        while high > low * (1 + LIMIT_ERROR):
+            middle = (low + high) / 2
+            low, high = (low, middle) if filter_epsilon(curve, delta, middle) <= middle else (middle, high)
+        return high
     weights = _filter_weights(min(max(limit, LEAST_LIMIT), MOST_LIMIT), delta)
     used = [order for order in weights if curve.get(order, math.inf) < math.inf]
     if not used:

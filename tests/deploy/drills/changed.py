@@ -192,7 +192,7 @@ def upgrade(host: Upgrading, check: Checks) -> None:
 
     def refused() -> bool:
         host.serve(next_version(host.folder / OTHER_FORMAT, OTHER_FORMAT, FORMAT))
-        return host.refused(name, "this gdpfed reads version 4", FOUR)
+        return host.refused(name, "this gdpfed reads version 5", FOUR)
 
     check("a run of four rounds pauses after the first", lambda: host.until_round(name, 1, FOUR))
     check("the server changes its version, and the run goes on", lambda: round_after(2, server))
