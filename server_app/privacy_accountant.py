@@ -74,11 +74,12 @@ class LedgerAccountant:
         if not 0 <= epsilon < math.inf:
             raise PrivacyError(f"epsilon is {epsilon}; it must be finite and not negative")
         low, high = math.log(LEAST_DELTA), 0.0
-        if self.get_epsilon(LEAST_DELTA) <= epsilon:
+        if self._epsilon(self._charges, LEAST_DELTA, epsilon) <= epsilon:
             return LEAST_DELTA
         while high - low > 1e-9:
             middle = (low + high) / 2
-            low, high = (low, middle) if self.get_epsilon(math.exp(middle)) <= epsilon else (middle, high)
+            fits = self._epsilon(self._charges, math.exp(middle), epsilon) <= epsilon
+            low, high = (low, middle) if fits else (middle, high)
         return math.exp(high)
 
     def get_privacy_spent(self, delta: float | None = None) -> PrivacySpent:
@@ -112,13 +113,14 @@ class LedgerAccountant:
         return self._config.sampling_method is SamplingMethod.NO_AMPLIFICATION
 
     def _exceeds(self, charge: Charge, limit: float) -> bool:
-        return self._epsilon([*self._charges, charge], self._config.target_delta) > limit
+        return self._epsilon([*self._charges, charge], self._config.target_delta, limit) > limit
 
-    def _epsilon(self, charges: list[Charge], delta: float) -> float:
+    def _epsilon(self, charges: list[Charge], delta: float, limit: float | None = None) -> float:
+        """Return epsilon at delta; `limit`: up to which releases are allowed, None to find the least."""
         require_delta(delta)
         if self._is_exact:
             return compose_against_server(charges, delta)
-        return compose(charges, delta, schedule="adaptive").epsilon
+        return compose(charges, delta, schedule="adaptive", limit=limit).epsilon
 
     def _charge(self, event: GaussianPrivacyEvent, count: int) -> Charge:
         if event.population_size != self._config.population_size:

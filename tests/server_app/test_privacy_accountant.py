@@ -41,9 +41,10 @@ def test_sampled_releases_cost_what_flower_says_and_replacing_one_twice_the_dist
             charged(LedgerAccountant(CONFIGS[kind])),
             charged(RdpAccountant(CONFIGS[kind]), times=times),
         )
-        assert ours.get_epsilon(1e-5) == pytest.approx(theirs.get_epsilon(1e-5), rel=1e-6)
-        # Conversions from divergences to delta differ where Flower's takes a bound that is less tight.
-        assert ours.get_delta(0.4) == pytest.approx(theirs.get_delta(0.4), rel=1e-4)
+        # Flower takes the best of all orders, which is no filter where a release depends on those before it.
+        assert 1 < ours.get_epsilon(1e-5) / theirs.get_epsilon(1e-5) < 1.1
+        assert 1 < ours.get_delta(0.4) / theirs.get_delta(0.4) < 3
+        assert ours.get_epsilon(ours.get_delta(0.4)) == pytest.approx(0.4, rel=1e-6)
         assert ours.num_releases == theirs.num_releases == 23
     assert charged(LedgerAccountant(CONFIGS["fixed"])).get_epsilon(1e-5) > (
         2 * charged(RdpAccountant(CONFIGS["fixed"])).get_epsilon(1e-5)

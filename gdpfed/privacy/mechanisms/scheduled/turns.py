@@ -44,13 +44,17 @@ class DealtTurns:
         first = round_index * self.width % self.period
         # Without a loop over the width, which may be any number in what a server offers.
         phases = (first + np.arange(min(self.width, whole))) % self.period
-        each, (apart, left) = np.arange(rest), divmod(self.period, max(1, rest))
-        spread = each * apart + each * left // max(1, rest)
-        places = [
-            (np.arange(0, whole, self.period)[:, None] + phases).ravel(),
-            whole + np.flatnonzero((spread - first) % self.period < self.width),
-        ]
-        chosen = np.concatenate(places)
+        if self.width <= rest:
+            due = (first + np.arange(self.width)) % self.period
+            begin, end = (-(-each * rest // self.period) for each in (due, due + 1))
+            left_over = begin[begin < end]
+        else:
+            each, (apart, more) = np.arange(rest), divmod(self.period, max(1, rest))
+            left_over = np.flatnonzero(
+                (each * apart + each * more // max(1, rest) - first) % self.period < self.width
+            )
+        places = (np.arange(0, whole, self.period)[:, None] + phases).ravel()
+        chosen = np.concatenate([places, whole + left_over])
         if isinstance(self.clients, range):
             return np.sort(self.clients.start + self.clients.step * chosen)
         return np.sort(np.asarray(self.clients, dtype=np.int64)[chosen])
