@@ -44,7 +44,8 @@ class DealtTurns:
         first = round_index * self.width % self.period
         # Without a loop over the width, which may be any number in what a server offers.
         phases = (first + np.arange(min(self.width, whole))) % self.period
-        if self.width <= rest:
+        # The first way is for small products, of which it makes few; a server may offer any period.
+        if self.width <= rest and self.period < 2**31:
             due = (first + np.arange(self.width)) % self.period
             begin, end = (-(-each * rest // self.period) for each in (due, due + 1))
             left_over = begin[begin < end]
