@@ -228,9 +228,9 @@ def epsilon_against_server(runs: Charges, delta: float) -> float:
 def composed_epsilon(runs: Sequence[Charges], delta: float, *, at_most: float) -> float:
     """Return epsilon at delta of several runs together; the cost of each run was fixed before it began.
 
-    One alone is accounted as by `epsilon_after`. Several are a Renyi filter up to `at_most`, or 0 without a
-    limit, which docs/privacy.md defines; inf with poisson sampling under replace_one among them, for which
-    there is no Renyi bound.
+    One alone is accounted as by `epsilon_after`. Several are a Renyi filter, which docs/privacy.md defines,
+    for the limit `at_most`, 0 where nobody has one. Poisson sampling under replace_one has no Renyi bound:
+    with it among them the result is inf.
     """
     if len(runs) == 1:
         return epsilon_after(runs[0], delta, at_most=at_most)
@@ -248,14 +248,14 @@ def composed_epsilon(runs: Sequence[Charges], delta: float, *, at_most: float) -
     curve = np.array(renyi_curve_of(releases, orders)).reshape(-1, 2)
     found = _bounded(releases, _filter_epsilon(curve, delta, at_most)) if at_most else 0.0
     if found <= at_most:
-        # It is allowed, or nobody has a limit; the figure is a small limit that allows it.
+        # The limit allows them, or there is none. Then the least limit that does is shown.
         start, _ = dp.rdp.compute_epsilon(curve[:, 0], curve[:, 1], delta)
         found = min(_least_limit(curve, delta, max(FILTER_LIMITS[0], start)), at_most or math.inf)
     return _bounded(releases, found)
 
 
 def _least_limit(curve: Vector, delta: float, start: float) -> float:
-    """Return a limit that allows the releases; from `start` up, none that is 2 % smaller was found to."""
+    """Return the first limit that allows the releases, from `start` up in steps of 2 %, and then exactly."""
     figure, step = start, start * FILTER_STEP
     while math.isfinite(figure) and _filter_epsilon(curve, delta, figure) > figure:
         step = figure * FILTER_STEP

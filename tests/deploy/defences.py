@@ -1168,7 +1168,7 @@ DEFENCES = (
         (
             (
                 "gdpfed/learning/data/query_file.py",
-                "    return text_column(values, name, place, exact=name in form.wanted)\n",
+                "    return column_of(values, names[at], form, place) if at else key_column(values)\n",
                 "    try:\n        return pa.array(values)\n    except pa.ArrowException:\n"
                 "        return pa.array(list(map(str, values)))\n",
             ),

@@ -41,7 +41,7 @@ def test_sampled_releases_cost_what_flower_says_and_replacing_one_twice_the_dist
             charged(LedgerAccountant(CONFIGS[kind])),
             charged(RdpAccountant(CONFIGS[kind]), times=times),
         )
-        # Flower takes the best of all orders, which is no filter where a release depends on those before it.
+        # Flower takes the best of all orders. That is not a filter: a release may depend on those before it.
         assert 1 < ours.get_epsilon(1e-5) / theirs.get_epsilon(1e-5) < 1.1
         assert 1 < ours.get_delta(0.4) / theirs.get_delta(0.4) < 3
         assert ours.get_epsilon(ours.get_delta(0.4)) == pytest.approx(0.4, rel=1e-6)

@@ -315,9 +315,11 @@ def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
             offered = terms.in_words(budget.max_participations)
             records = terms.unit == "record"
             payer = f"group {group} of this client's records" if records else "this client"
-            # What a group has paid up to now is only known beside the terms that make the groups.
-            paid = 0.0 if groups > 1 else ledger.epsilon(budget.delta, unit=terms.unit, limit=limit)
-            before = "to epsilon" if groups > 1 else f"from epsilon {paid:.4g} to"
+            before = "to epsilon"
+            # What one of several groups has paid is known only beside the terms that make the groups.
+            if groups == 1:
+                paid = ledger.epsilon(budget.delta, unit=terms.unit, limit=limit)
+                before = f"from epsilon {paid:.4g} to"
             return (
                 f"{offered} would take {payer} {before} {epsilon:.4g} at delta {budget.delta:g}, above its "
                 f"own budget of {limit:g} (the plan's delta is {terms.delta:.3g})"

@@ -55,8 +55,9 @@ def check_offered(terms: Terms, own_function: object | None) -> None:
         own_function: the train function of a user's app, which may keep something between rounds; or None.
 
     Raises:
-        BudgetRefusedError: an app's own function is asked for under a sampling that has no proof for it.
-        PrivacyError: the schedule has another form, names a client twice, or has turns after the run's end.
+        BudgetRefusedError: an app's own function is asked for under a sampling that has no proof for it, or
+            the schedule repeats itself only after the run's end.
+        PrivacyError: the schedule has another form, or names a client twice.
     """
     secret = {getattr(charge.event, "sampling", charge.event.kind) for charge in terms.charges}
     if own_function is not None and secret & NO_STATES:

@@ -18,7 +18,6 @@ LOOKED_AT = 11
 LOOKED_AT_BYTES = 2**20
 SEP = "sep="
 """How the first line begins where Excel is told the separator."""
-"""How the first row begins where R has written a running number; 1 without quotes may be a part of 1,5."""
 FEWEST = 3
 """Rows that show an index of another form."""
 SHOWN = 60
@@ -112,8 +111,8 @@ def all_names(
     """Return names for all fields of a row ("" for an unnamed one), and whether rows end in an empty field.
 
     A row may have one field more than there are names: an index before it, or nothing after a last separator.
-    The first rows say which, and two of them at least that there is no index: so no row alone makes an index
-    of what is a value. A row that is otherwise is refused.
+    The first rows say which. They end in a separator only if two of them begin with no index, so that one row
+    alone never decides. A row that is otherwise is refused.
 
     `below`: the first lines below the names. `reads`: from names to whether fields read as a row of them.
     `place`: what errors call the file.
@@ -143,12 +142,12 @@ def all_names(
         first = [row[0].strip() for row in rows]
         counts = any(first == [str(start + at) for at in range(len(rows))] for start in (0, 1))
         indexed = counts or (all(line.startswith('"') for line in below) and len({*first}) == len(rows))
-    if not indexed and ends_empty:
-        raise LearningError(
-            f"{place}: rows end in {separator!r} and the line of names does not: end it so, too, or take it "
-            "away from the rows"
-        )
     if not indexed:
+        if ends_empty:
+            raise LearningError(
+                f"{place}: rows end in {separator!r} and the line of names does not: end it so, too, or take "
+                "it away from the rows"
+            )
         return names, False
     if separator == "," and not below[0].startswith('"') and _may_have_decimal_commas(rows, reads(names)):
         raise LearningError(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import
-from gdpfed.learning.data.text_cells import EXACT, NOT_UTF8, OTHER_TYPE, TOO_LARGE
+from gdpfed.learning.data.table_file import TableForm
+from gdpfed.learning.data.text_cells import EXACT, NOT_UTF8, OTHER_TYPE, float_text
 from gdpfed.learning.data.written_dates import DAY
 
 if TYPE_CHECKING:
@@ -21,6 +22,13 @@ else:
     pa = late_import("pyarrow")
 
 NUMBERS = (bool, int, float, Decimal)
+
+
+def column_of(values: Sequence[Any], name: str, form: TableForm, place: str) -> "pa.Array":
+    """Make a column of numbers or of texts, as the form of the table says; only declared texts are exact."""
+    if name in form.numbers:
+        return number_column(values, name, place, form.decimal)
+    return text_column(values, name, place, exact=name in form.wanted)
 
 
 def number_column(values: Sequence[Any], name: str, place: str, decimal: str = ".") -> "pa.Array":
@@ -41,7 +49,8 @@ def number_column(values: Sequence[Any], name: str, place: str, decimal: str = "
 
     def text_of(value: Any) -> str | None:
         if isinstance(value, date):
-            return f"{DAY}{datetime(*value.timetuple()[:6]).date().isoformat()}"
+            day = value.date() if isinstance(value, datetime) else value
+            return f"{DAY}{day.isoformat()}"
         written = cell_text(value, name, place, exact=False)
         is_number = isinstance(value, float | Decimal)
         return written.replace(".", decimal) if written is not None and is_number else written
@@ -80,9 +89,7 @@ def cell_text(value: Any, name: str, place: str, *, exact: bool = True) -> str |
         except UnicodeDecodeError:
             raise LearningError(f"{place}: column '{name}' {NOT_UTF8}") from None
     if isinstance(value, float):
-        if exact and EXACT["double"] <= abs(value) < float("inf"):
-            raise LearningError(f"{place}: column '{name}' holds {value!r} {TOO_LARGE}")
-        return str(int(value)) if value.is_integer() else repr(value)
+        return float_text(value, EXACT["double"] if exact else math.inf, name, place)
     if isinstance(value, Decimal):
         # Without zeros at the end, so that 1.50 and 1.5 are one.
         text = f"{value:f}" if value.is_finite() else str(value)

@@ -20,7 +20,7 @@ from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import
 from gdpfed.learning.data.databases import Limits, database_of, quoted_name, readable
 from gdpfed.learning.data.file_form import Found
-from gdpfed.learning.data.object_cells import key_column, number_column, text_column
+from gdpfed.learning.data.object_cells import column_of, key_column
 from gdpfed.learning.data.table_file import Batch, TableFile, TableForm, Uneven, check_width
 
 if TYPE_CHECKING:
@@ -103,12 +103,7 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
 
 def _column(names: Sequence[str], form: TableForm, place: str, at: int, values: Sequence[Any]) -> "pa.Array":
     """Make the Arrow column at a place of the answer, of which the first tells rows apart."""
-    name = names[at]
-    if at == 0:
-        return key_column(values)
-    if name in form.numbers:
-        return number_column(values, name, place, form.decimal)
-    return text_column(values, name, place, exact=name in form.wanted)
+    return column_of(values, names[at], form, place) if at else key_column(values)
 
 
 def _wrapped(chosen: str, query: str, end: str) -> str:

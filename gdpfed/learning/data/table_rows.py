@@ -73,12 +73,11 @@ def open_declared(path: Path, columns: Columns, place: str) -> TableFile:
     Raises LearningError: ``files.yaml`` names a column that is not declared, or as in
     :func:`gdpfed.learning.data.table_file.open_table`.
     """
-    own = own_form(path)
+    own, known = own_form(path), tuple(columns.names())
     for name, _ in own.missing_in:
-        if name not in columns.names():
-            known = tuple(columns.names())
+        if name not in known:
             raise LearningError(not_known(f"{path.with_name(FILES_FILE)}: missing: column '{name}'", known))
-    # A row could have more of them than the line of names, if one counted that a table may lack.
+    # Not the column of parties: a node's table lacks it, so a row could name more than the line of names.
     wanted = tuple(columns.names(for_training=True))
     numbers = frozenset(name for name in wanted if columns.number(name) is not None)
     decimal, test = own.decimal or columns.decimal, row_test(columns)

@@ -29,10 +29,6 @@ EXACT = {"halffloat": 2**11, "float": 2**24, "double": 2**53}
 """Below which whole numbers of a type with fractions are told apart."""
 NOT_UTF8 = "holds bytes that are not a text in UTF-8: write it as text"
 OTHER_TYPE = "which is not a text, number or date: convert the column"
-TOO_LARGE = (
-    "as a floating-point number, which cannot express every whole number of this size: write the column as "
-    "text or whole numbers"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +92,7 @@ def texts_of(values: "pa.Array", name: str, place: str, *, exact: bool = True) -
         # As few digits as tell the numbers of this type apart: 0.1 of 32 bits is no 0.10000000149.
         shortest = {"halffloat": np.float16, "float": np.float32}.get(str(kind), float)
         texts = [
-            _float_text(value, EXACT[str(kind)] if exact else np.inf, name, place, shortest)
+            float_text(value, EXACT[str(kind)] if exact else np.inf, name, place, shortest)
             for value in found.to_pylist()
         ]
     else:
@@ -128,13 +124,22 @@ def is_bytes(kind: Any) -> bool:
     )
 
 
-def _float_text(
+def float_text(
     value: float | None, exact: float, name: str, place: str, shortest: Callable[[float], Any] = float
 ) -> str:
+    """Return a number as text, whole ones without a fraction, empty if it is missing.
+
+    `exact`: below which its type tells whole numbers apart; inf to allow all. `shortest`: of the type.
+
+    Raises LearningError: a number beyond `exact`.
+    """
     if value is None or np.isnan(value):
         return ""
     if np.isfinite(value) and abs(value) >= exact:
-        raise LearningError(f"{place}: column '{name}' holds {value!r} {TOO_LARGE}")
+        raise LearningError(
+            f"{place}: column '{name}' holds {value!r} as a floating-point number, which cannot "
+            "express every whole number of this size: write the column as text or whole numbers"
+        )
     return str(int(value)) if np.isfinite(value) and value == int(value) else str(shortest(value))
 
 

@@ -19,7 +19,7 @@ from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import, packages_needed
 from gdpfed.learning.data.csv_head import LOOKED_AT
 from gdpfed.learning.data.file_form import FILES_FILE, Found
-from gdpfed.learning.data.object_cells import cell_text, number_column, text_column
+from gdpfed.learning.data.object_cells import cell_text, column_of
 from gdpfed.learning.data.table_file import Batch, TableFile, TableForm, Uneven, check_width, listed, one_line
 from gdpfed.learning.data.unpacked import refuse_unpacked
 
@@ -76,12 +76,8 @@ def open_workbook(path: Path, place: str, form: TableForm) -> TableFile:
             filled = _padded_rows(_to_the_end(lines, place), len(names), uneven, place)
             while part := list(islice(filled, ROWS)):
                 numbers = np.array([line for line, _ in part], dtype=np.int64)
-                cells = {
-                    name: number_column(values, name, place, form.decimal)
-                    if name in form.numbers
-                    else text_column(values, name, place, exact=name in form.wanted)
-                    for name, values in ((names[at], [row[at] for _, row in part]) for at in wanted)
-                }
+                columns = ((names[at], [row[at] for _, row in part]) for at in wanted)
+                cells = {name: column_of(values, name, form, place) for name, values in columns}
                 yield Batch(cells, np.arange(count + 1, count + len(part) + 1), numbers)
                 count += len(part)
 

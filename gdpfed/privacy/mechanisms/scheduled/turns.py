@@ -44,18 +44,10 @@ class DealtTurns:
         first = round_index * self.width % self.period
         # Without a loop over the width, which may be any number in what a server offers.
         phases = (first + np.arange(min(self.width, whole))) % self.period
-        # The first way is for small products, of which it makes few; a server may offer any period.
-        if self.width <= rest and self.period < 2**31:
-            due = (first + np.arange(self.width)) % self.period
-            begin, end = (-(-each * rest // self.period) for each in (due, due + 1))
-            left_over = begin[begin < end]
-        else:
-            each, (apart, more) = np.arange(rest), divmod(self.period, max(1, rest))
-            left_over = np.flatnonzero(
-                (each * apart + each * more // max(1, rest) - first) % self.period < self.width
-            )
         places = (np.arange(0, whole, self.period)[:, None] + phases).ravel()
-        chosen = np.concatenate([places, whole + left_over])
+        # Of those left over, client i has the phase floor(i P / rest): the ones that are due are neighbours.
+        begin, end = (-(-phase * rest // self.period) for phase in (first, first + self.width))
+        chosen = np.concatenate([places, whole + np.arange(begin, end) % max(1, rest)])
         if isinstance(self.clients, range):
             return np.sort(self.clients.start + self.clients.step * chosen)
         return np.sort(np.asarray(self.clients, dtype=np.int64)[chosen])
