@@ -180,6 +180,12 @@ BENCHMARKS: dict[str, Tiny] = {
         )
     ),
     "overhead": Tiny(("--rounds=2", "dataset.num_clients=15", "privacy.sampling_rate=1"), alone=False),
+    "picture_readings": Tiny(
+        (
+            *("--methods", "fedavg", "--only", "two convolutions, rate 0.1", "--", *PICTURES),
+            *("run.num_rounds=1", "training.local_steps=1", "privacy.sampling_rate=1", ALONE),
+        )
+    ),
     "readings": Tiny(
         (
             *("--methods", "fedavg", "--only", "5x5, 32 and 64 channels, 512 units, a picture a class"),
@@ -263,7 +269,7 @@ BENCHMARKS: dict[str, Tiny] = {
     ),
     "worth": Tiny(("dataset.num_clients=8", "run.num_rounds=2")),
 }
-NO_BENCHMARKS = frozenset({"harness", "smoke", "table_sets", "vectors"})
+NO_BENCHMARKS = frozenset({"harness", "open_settings", "smoke", "table_sets", "vectors"})
 
 
 def run_tiny(name: str, folder: Path) -> int:

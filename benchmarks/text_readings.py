@@ -11,68 +11,43 @@ the roles of the file that dataset.path names.
 Budgets, rates and delta are the paper's.
 """
 
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+from benchmarks.open_settings import PaperSetting, show_readings
 
-from rich.progress import track
-
-import gdpfed
-from benchmarks.harness import CONSOLE, publish, read_options
-from benchmarks.readings import cell, readings_table
-from conf.load import load
-from gdpfed.privacy.planning.groups import paper_delta
-from gdpfed.report.finished_run import FinishedRun
-
-SETTING = ("dataset=shakespeare", "privacy.against=outsiders", "secagg=off")
-PRINTED = {
-    "fedavg": "60.62",
-    "dp_fedavg": "34.97",
-    "gdpfed": "37.63",
-    "pfa": "36.69",
-    "idp_fedavg_scale": "37.26",
-    "gdpfed_plus": "42.00",
-}
-METHODS = (*PRINTED, "gdpfed_star")
 SMALL = "dataset.model_options={hidden_units:32,num_layers:1}"
-READINGS = {
-    "two layers of 256, rate 0.1": ("training.learning_rate=0.1",),
-    "two layers of 256, rate 0.5": ("training.learning_rate=0.5",),
-    "two layers of 256, rate 1": ("training.learning_rate=1.0",),
-    "one layer of 256, rate 1": (
-        "training.learning_rate=1.0",
-        "dataset.model_options={hidden_units:256,num_layers:1}",
-    ),
-    "one layer of 32, rate 0.1": ("training.learning_rate=0.1", SMALL),
-    "one layer of 32, rate 0.5": ("training.learning_rate=0.5", SMALL),
-    "one layer of 32, rate 1": ("training.learning_rate=1.0", SMALL),
-    "one layer of 32, rate 0.5, 300 steps": ("training.learning_rate=0.5", SMALL, "training.local_steps=300"),
-}
-
-
-def trained(reading: Sequence[str], method: str, seed: int, words: Sequence[str]) -> FinishedRun:
-    """Train a method with one choice of the settings that the paper leaves open; return the finished run."""
-    settings = [*SETTING, f"method={method}", *reading, *words, f"run.seed={seed}"]
-    delta = paper_delta(load(settings).dataset.num_clients)
-    with tempfile.TemporaryDirectory() as folder:
-        return gdpfed.simulate(
-            *settings,
-            f"privacy.delta={delta!r}",
-            f"run.directory={Path(folder) / 'run'}",
-            observe=lambda record: None,
-        )
+PAPER = PaperSetting(
+    data="Shakespeare",
+    words=("dataset=shakespeare", "privacy.against=outsiders", "secagg=off"),
+    printed={
+        "fedavg": "60.62",
+        "dp_fedavg": "34.97",
+        "gdpfed": "37.63",
+        "pfa": "36.69",
+        "idp_fedavg_scale": "37.26",
+        "gdpfed_plus": "42.00",
+    },
+    readings={
+        "two layers of 256, rate 0.1": ("training.learning_rate=0.1",),
+        "two layers of 256, rate 0.5": ("training.learning_rate=0.5",),
+        "two layers of 256, rate 1": ("training.learning_rate=1.0",),
+        "one layer of 256, rate 1": (
+            "training.learning_rate=1.0",
+            "dataset.model_options={hidden_units:256,num_layers:1}",
+        ),
+        "one layer of 32, rate 0.1": ("training.learning_rate=0.1", SMALL),
+        "one layer of 32, rate 0.5": ("training.learning_rate=0.5", SMALL),
+        "one layer of 32, rate 1": ("training.learning_rate=1.0", SMALL),
+        "one layer of 32, rate 0.5, 300 steps": (
+            "training.learning_rate=0.5",
+            SMALL,
+            "training.local_steps=300",
+        ),
+    },
+)
 
 
 def main() -> None:
     """Train each method with each reading (possible settings of the GDPFed paper); show the accuracies."""
-    options = read_options(__doc__, overrides=True, seeds=1, only=tuple(READINGS), methods=METHODS)
-    cells = [(name, method) for name in options.only for method in options.methods]
-    found: dict[tuple[str, str], list[FinishedRun]] = {}
-    for name, method in track(cells, "cells", console=CONSOLE):
-        runs = [trained(READINGS[name], method, seed, options.overrides) for seed in range(options.seeds)]
-        found[name, method] = runs
-        CONSOLE.print(f"{name}, {method}: {cell(runs)} %", soft_wrap=True)
-    publish([readings_table("Shakespeare", PRINTED, found)], options.write)
+    show_readings(__doc__, PAPER)
 
 
 if __name__ == "__main__":
