@@ -66,6 +66,33 @@ def test_one_record_moves_what_is_encoded_by_the_square_root_of_two_at_most(clip
         assert clipping_norm < 20 or moved > 0.98 * math.sqrt(2)
 
 
+class Raises(torch.nn.Linear):
+    """A model that raises for one record, which is all zeros."""
+
+    def forward(self, x):
+        if not x.any():
+            raise ValueError("a record of zeros")
+        return super().forward(x)
+
+
+def test_a_record_for_which_the_model_raises_is_one_cell_and_one_bin(monkeypatch):
+    order, encoding = replace(ORDER, work="held_out_counts"), encoding_of(200.0)
+    data = TASK.held_out(0)
+    x = data.x.copy()
+    x[3] = 0
+    model = Raises(x.shape[1], 2)
+    monkeypatch.setattr("gdpfed.clients.works.held_out_counts.built_model", lambda task: model)
+
+    def sent(records):
+        return contribution_steps(
+            order, of_records(Job(order, flatten(model), encoding, 0), records), encoding
+        )
+
+    whole, places = replace(data, x=x), np.delete(np.arange(len(x)), 3)
+    moved = encoding.grid * np.linalg.norm(sent(whole) - sent(whole.take(places)))
+    assert 0 < moved <= math.sqrt(2)
+
+
 @pytest.mark.parametrize(
     ("work", "blocks"), [("held_out_counts", 1), ("held_out_counts", TASK.num_clients), ("held_out_rates", 1)]
 )

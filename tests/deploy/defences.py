@@ -1153,12 +1153,58 @@ DEFENCES = (
         "index-by-the-first-record",
         "learning/test_table_reader.py"
         "::test_no_record_changes_how_the_head_of_a_file_and_the_other_rows_are_read[index]",
+        (("gdpfed/learning/data/table_file.py", "if last_filled is None else", "if not last_filled else"),),
+    ),
+    Defence(
+        "running-number-or-separator",
+        "learning/test_table_reader.py::test_a_running_number_in_rows_that_end_in_a_separator_is_refused_unless_the"
+        "_site_says_what_it_is[1]",
+        (("gdpfed/learning/data/csv_head.py", "if (quoted or counts) and all(", "if quoted and all("),),
+    ),
+    Defence(
+        "names-in-part-of-a-line",
+        "learning/test_table_reader.py"
+        "::test_no_record_changes_how_the_head_of_a_file_and_the_other_rows_are_read[name of two lines]",
         (
             (
                 "gdpfed/learning/data/csv_head.py",
-                '    ends_empty = all(row and row[-1].strip() == "" for row in rows)\n'
-                "    if ends_empty and sum(map(_has_no_index, range(len(rows)), rows, below)) > 1:\n",
-                '    ends_empty = fields[-1].strip() == ""\n    if ends_empty:\n',
+                '(line.decode(errors="replace") for line',
+                "(line.decode(errors=\"replace\").replace('\"', '') for line",
+            ),
+        ),
+    ),
+    Defence(
+        "quoted-separators-in-a-hidden-row",
+        "learning/test_table_reader.py"
+        "::test_no_record_changes_how_the_head_of_a_file_and_the_other_rows_are_read[quoted separator]",
+        (
+            (
+                "gdpfed/learning/data/csv_records.py",
+                'fields = split(line.decode(errors="replace"), self._separator.decode())',
+                'fields = line.decode(errors="replace").split(self._separator.decode())',
+            ),
+        ),
+    ),
+    Defence(
+        "gradients-of-a-loss-that-raises",
+        "learning/test_record_training.py"
+        "::test_a_record_for_which_the_loss_raises_counts_as_zeros_and_changes_nothing_of_the_others[1]",
+        (
+            (
+                "gdpfed/learning/training/record_training.py",
+                "        except Exception:\n",
+                "        except MemoryError:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "answers-of-a-model-that-raises",
+        "client_app/test_held_out_counts.py::test_a_record_for_which_the_model_raises_is_one_cell_and_one_bin",
+        (
+            (
+                "gdpfed/learning/training/evaluate.py",
+                "            with suppress(Exception):\n",
+                "            with suppress(MemoryError):\n",
             ),
         ),
     ),

@@ -420,3 +420,37 @@ def test_how_many_rows_another_person_has_changes_no_bit_of_a_persons_gradient(m
         take = taken_from(split, torch.device("cpu"))
         sums.append(exact_sums(gradients, theta, [holder], take, bounds=[1.0], unit=unit_for(1.0))[0])
     assert np.array_equal(*sums)
+
+
+@pytest.mark.parametrize("together", [1, 2])
+def test_a_record_for_which_the_loss_raises_counts_as_zeros_and_changes_nothing_of_the_others(
+    small, together
+):
+    theta, _, x, y, _ = small
+
+    def loss(outputs, targets):
+        return -torch.distributions.Categorical(logits=outputs).log_prob(targets)
+
+    gradients = record_gradients(build_model("linear", (6,), CLASSES, seed=0), loss, x[:3], y[:3], device=CPU)
+    odd = x.clone()
+    odd[4] = torch.nan
+    everyone = replace(STEPS, batch_rates=(1.0,))
+
+    def sums(inputs, records):
+        def take(places):
+            where = torch.from_numpy(places)
+            return inputs[where], y[where]
+
+        holders = [holder(at, everyone, records=records) for at in range(together)]
+        return exact_sums(gradients, theta, holders, take, bounds=[1.0] * together, unit=2.0**-20)
+
+    without = sums(x, np.delete(np.arange(N), 4))
+    assert without.any()
+    with pytest.warns(UserWarning, match="counts as zeros: its loss raises ValueError"):
+        found = sums(odd, np.arange(N))
+    if together == 1:
+        np.testing.assert_array_equal(found, without)
+    else:
+        np.testing.assert_allclose(found, without, atol=N)
+    with pytest.warns(UserWarning, match="counts as zeros"):
+        assert not sums(odd, np.array([4])).any()

@@ -355,38 +355,74 @@ A_PARTY = (
 A_NOTE = 'label: {column: y, classes: ["0", "1"]}\nnumeric: {a: {range: [0, 10]}}\n'
 
 
+TWO_NOTES = "label: {column: y, range: [0, 10]}\nnumeric: {a: {range: [0, 10]}}\n"
+MEASURES = (
+    "label: {column: dia, range: [40, 200]}\nnumeric: {sys: {range: [40, 250]}, hr: {range: [40, 250]}}\n"
+)
+
+
 @pytest.mark.parametrize(
-    ("declared", "files", "head", "rows", "first"),
+    ("declared", "files", "head", "rows", "first", "read"),
     [
         (
             AN_INDEX,
             "",
             '"y";"a";"b"\n',
-            [f"{i};{i % 3};{9 - i};" for i in range(2, 9)],
-            ["1;1;3;4", "1;1;3;"],
+            [f"{i};{i % 3};{9 - i};{i}" for i in range(2, 9)],
+            ["1;1;3;4", "1;1;3;", "2;1;3;4"],
+            1,
         ),
         (
             AN_INDEX,
             "",
             '"y";"a";"b"\n',
-            [f'"{i}";{i % 3};4;' for i in range(2, 9)],
+            [f'"{i}";{i % 3};4;2' for i in range(2, 9)],
             ['"1";1;3;4', '"1";1;3;'],
+            1,
         ),
         (
             AN_INDEX,
             "",
             "y;a;b\n",
-            [f"{i + 3};{i % 3};4;" for i in range(2, 6)],
-            ["9;1;3;", '"1";1;3;', "1;2;3;4"],
+            [f"{2 * i};{i % 3};4;" for i in range(2, 6)],
+            ["9;1;3;", "1;1;3;", '"1";1;3;', "1;2;3;4"],
+            3,
         ),
-        (NO_NAMES, "t: {header: [a, c]}\n", "", [f"{i},5;u" for i in range(1, 6)], ["2;u", "2,0;u", "2,0"]),
-        (A_PARTY, "", "a,y,note\n", [f"{i},{i % 2},n" for i in range(8)], ["8,0,n", "y,a,site"]),
-        (A_NOTE, "", "a,y,note\n", ["5,1,5'10\"", "3,1,x"], ["4,0,tall", '4,0,"tall, thin']),
+        (
+            AN_INDEX,
+            "t: {unnamed: first}\n",
+            "y;a;b\n",
+            [f"{i};{i % 3};4;" for i in range(2, 6)],
+            ["1;1;3;", "7;2;3;4", "x;2;3;4"],
+            3,
+        ),
+        (
+            NO_NAMES,
+            "t: {header: [a, c]}\n",
+            "",
+            [f"{i},5;u" for i in range(1, 6)],
+            ["2;u", "2,0;u", "2,0", "sep=,", "sep=;"],
+            2,
+        ),
+        (A_PARTY, "", "a,y,note\n", [f"{i},{i % 2},n" for i in range(8)], ["8,0,n", "y,a,site"], 1),
+        (
+            TWO_NOTES,
+            "",
+            'y,"note\n(free)",a\n',
+            [f"{i},n,{9 - i}" for i in range(6)],
+            ["3,q,4", "y,q,a"],
+            1,
+        ),
+        (A_NOTE, "", "a,y,note\n", ["5,1,5'10\"", "3,1,x"], ["4,0,tall", '4,0,"tall, thin'], 1),
+        (TWO_NOTES, "", "a,y,n,m\n", ['5,1,z,", b"', "6,2,k,k"], ["4,0,z,x", '4,0,"x', '4,0,"x '], 1),
     ],
-    ids=["index", "quoted index", "ends in a separator", "no names", "names of a party", "stray quote"],
+    ids=[
+        *("index", "quoted index", "ends in a separator", "unnamed index", "no names", "names of a party"),
+        *("name of two lines", "stray quote", "quoted separator"),
+    ],
 )
 def test_no_record_changes_how_the_head_of_a_file_and_the_other_rows_are_read(
-    tmp_path, declared, files, head, rows, first
+    tmp_path, declared, files, head, rows, first, read
 ):
     (tmp_path / "columns.yaml").write_text(declared)
     if files:
@@ -401,6 +437,23 @@ def test_no_record_changes_how_the_head_of_a_file_and_the_other_rows_are_read(
         assert x is not None
         assert y is not None
         found.append((x[1:], y[1:]))
+    assert len(found) == read
     for x, y in found[1:]:
         assert np.array_equal(x, found[0][0])
         assert np.array_equal(y, found[0][1])
+
+
+@pytest.mark.parametrize("start", [1, 101])
+def test_a_running_number_in_rows_that_end_in_a_separator_is_refused_unless_the_site_says_what_it_is(
+    tmp_path, start
+):
+    (tmp_path / "columns.yaml").write_text(MEASURES)
+    rows = [f"{start + i};{70 + i};{120 + i};{60 + i};" for i in range(5)]
+    (tmp_path / "t.csv").write_text("\n".join(["id;dia;sys;hr", *rows, ""]))
+    with pytest.raises(LearningError, match="say which has no name, by unnamed: first or unnamed: last"):
+        read_own(tmp_path / "t.csv")
+    (tmp_path / "files.yaml").write_text("t: {unnamed: last}\n")
+    np.testing.assert_allclose(np.asarray(read_own(tmp_path / "t.csv")[1]), (np.arange(70, 75) - 120) / 80)
+    (tmp_path / "files.yaml").write_text("t: {unnamed: middle}\n")
+    with pytest.raises(LearningError, match="'first', 'last'"):
+        read_own(tmp_path / "t.csv")

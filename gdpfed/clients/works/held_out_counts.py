@@ -10,7 +10,7 @@ from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
 from gdpfed.clients.order_checks import built_model
 from gdpfed.clients.works import Job
 from gdpfed.learning.data import Split
-from gdpfed.learning.training.evaluate import BATCH_SIZE, model_outputs
+from gdpfed.learning.training.evaluate import each_output, model_outputs
 from gdpfed.learning.training.held_out_counts import (
     counts_dimension,
     held_out_counts,
@@ -57,10 +57,11 @@ def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.flo
     counts = np.zeros(counts_dimension(task.classes_counted, rates=rates))
     if not len(data):
         return counts
-    together = BATCH_SIZE if rates else 1
-    model, loss = built_model(task), task.make_loss()
-    outputs, _ = model_outputs(model, job.theta, data, loss, job.device, batch_size=together)
-    labels = data.y.astype(np.int64)
+    model, labels = built_model(task), data.y.astype(np.int64)
+    if rates:
+        outputs, _ = model_outputs(model, job.theta, data, task.make_loss(), job.device)
+    else:
+        outputs = each_output(model, job.theta, data, task.classes_counted, job.device)
     found = held_out_rates(outputs, labels) if rates else held_out_counts(outputs, labels, data.persons)
     return np.asarray(found, np.float64)
 

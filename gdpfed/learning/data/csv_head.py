@@ -5,12 +5,13 @@ They say nothing of a record: names of columns are public. So what is found here
 
 import csv
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from gdpfed.errors import LearningError
-from gdpfed.learning.data.csv_records import IsRow
-from gdpfed.learning.data.file_form import FILES_FILE, SEPARATORS, FileForm, Found
+from gdpfed.learning.data.csv_records import IsRow, split
+from gdpfed.learning.data.file_form import FILES_FILE, FIRST, LAST, SEPARATORS, FileForm, Found
 from gdpfed.learning.data.written_numbers import MARKED
 
 LOOKED_AT = 11
@@ -50,10 +51,10 @@ def look_at_head(
 
     Raises LearningError: Excel's line of the separator and the site say two.
     """
-    lines = data[:LOOKED_AT_BYTES].splitlines(keepends=True)[:LOOKED_AT]
-    number = next((at for at, line in enumerate(lines) if line.strip()), 0)
-    # In a first line such as sep=; Excel is told the separator.
-    line = lines[number] if lines else b""
+    lines = data[:LOOKED_AT_BYTES].splitlines(keepends=True)
+    number = next((at for at, line in enumerate(lines[:LOOKED_AT]) if line.strip()), 0)
+    # In a first line such as sep=; Excel is told the separator. Where the site gives the names, it is a row.
+    line = lines[number] if lines and not own.header else b""
     text = line.decode(errors="replace").strip("\r\n").strip().strip('"')
     if not text.lower().startswith(SEP):
         text = line.decode(errors="replace").strip("\r\n").strip('"')
@@ -72,12 +73,11 @@ def look_at_head(
     others = (each for each in SEPARATORS if each != likely)
     separators = (own.separator,) if own.separator else (likely, *others)
     scores = {
-        (at, separator): len(
-            {*wanted} & {*map(str.strip, _split(lines[at].decode(errors="replace"), separator))}
-        )
-        for at in range(number, len(lines))
+        (at, separator): len({*wanted} & {*map(str.strip, fields)})
         for separator in separators
+        for at, fields in _records(lines, number, separator)
     }
+    scores = dict(sorted(scores.items(), key=lambda each: each[0][0]))
     first = [key for key in scores if key[0] == number]
     at, separator = max(scores, key=lambda key: scores[key], default=(number, separators[0]))
     if own.header:
@@ -86,7 +86,7 @@ def look_at_head(
     elif not scores or not scores[at, separator]:
         # No name is known: the separator that the first line has most of.
         text = lines[number].decode(errors="replace") if number < len(lines) else ""
-        at, separator = number, max(separators, key=lambda each: len(_split(text, each)))
+        at, separator = number, max(separators, key=lambda each: len(split(text, each)))
     elif scores[at, separator] == max(scores[key] for key in first):
         at, separator = max(first, key=lambda key: scores[key])
     if at > number:
@@ -97,40 +97,58 @@ def look_at_head(
     return Head(separator, sum(map(len, lines[:at])), at + 1)
 
 
-def _split(line: str, separator: str) -> list[str]:
-    """Split a line of a CSV file into fields; an unclosed quote is treated as text."""
-    try:
-        return next(csv.reader([line.strip("\r\n")], delimiter=separator), [])
-    except csv.Error:
-        return line.split(separator)
+def _records(lines: Sequence[bytes], number: int, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line, from 0, and the fields of each record that begins in the first lines, from `number`."""
+    reader = csv.reader((line.decode(errors="replace") for line in lines[number:]), delimiter=separator)
+    at = number
+    with suppress(csv.Error):
+        while at < LOOKED_AT and (fields := next(reader, None)) is not None:
+            yield at, fields
+            at = number + reader.line_num
 
 
 def all_names(
-    names: Sequence[str], below: Sequence[str], separator: str, reads: RowTest, found: Found, place: str
-) -> tuple[list[str], bool]:
-    """Return names for all fields of a row ("" for an unnamed one), and whether rows end in an empty field.
+    names: Sequence[str],
+    below: Sequence[str],
+    separator: str,
+    own: FileForm,
+    reads: RowTest,
+    found: Found,
+    place: str,
+) -> tuple[list[str], bool | None]:
+    """Return names for all fields of a row ("" for an unnamed one), and whether the last is filled in each.
 
     A row may have one field more than there are names: an index before it, or nothing after a last separator.
-    The first rows say which. They end in a separator only if two of them begin with no index, so that one row
-    alone never decides. A row that is otherwise is refused.
+    The site says which, or the first rows show it. Then each row of the file must have a last field that is
+    filled or is empty, as theirs is: so no record changes which of the two the others have.
 
-    `below`: the first lines below the names. `reads`: from names to whether fields read as a row of them.
-    `place`: what errors call the file.
+    `below`: the first records. `own`: what the site says. `reads`: from names to whether fields read as a row
+    of them. `place`: what errors call the file.
 
-    Raises LearningError: what may be an index, or decimal commas without quotes.
+    Raises LearningError: what may be an index or not.
     """
-    rows, names = [_split(line, separator) for line in below], [name.strip() for name in names]
+    rows, names = [split(line, separator) for line in below], [name.strip() for name in names]
     fields = rows[0] if rows else []
+    if own.unnamed is not None:
+        return (["", *names], None) if own.unnamed == FIRST else ([*names, ""], False)
     if len(fields) == len(names) - 1 and names[-1] == "":
         found.head.append("the line of names ends in a separator, and rows do not")
-        return names[:-1], False
+        return names[:-1], None
     if len(fields) != len(names) + 1:
-        return names, False
-    ends_empty = all(row and row[-1].strip() == "" for row in rows)
-    if ends_empty and sum(map(_has_no_index, range(len(rows)), rows, below)) > 1:
+        return names, None
+    first, is_row = [row[0].strip() if row else "" for row in rows], reads(["", *names])
+    quoted = all(line.startswith('"') for line in below)
+    if all(row and row[-1].strip() == "" for row in rows):
+        start = int(first[0]) if re.fullmatch("[0-9]{1,18}", first[0]) else 0
+        counts = first == [str(start + at) for at in range(len(rows))]
+        if (quoted or counts) and all(map(is_row, rows)):
+            raise LearningError(
+                f"{place}: line 1 names {len(names)} columns, and rows have {len(fields)} values, of which "
+                "the first may be a running number, and the last is empty: say which has no name, by "
+                f"unnamed: {FIRST} or unnamed: {LAST} in {FILES_FILE}"
+            )
         found.head.append("rows end in a separator, and the line of names does not")
-        return [*names, ""], True
-    is_row = reads(["", *names])
+        return [*names, ""], False
     indexed = all(line.startswith(f'"{number}"') for number, line in enumerate(below, start=1))
     if (
         not indexed
@@ -139,29 +157,18 @@ def all_names(
     ):
         # A decimal comma in rows without an index makes a field more, too. But then no first field of several
         # rows counts 0, 1, 2, or 1, 2, 3, and what stands in quotes is seldom another text in each.
-        first = [row[0].strip() for row in rows]
         counts = any(first == [str(start + at) for at in range(len(rows))] for start in (0, 1))
-        indexed = counts or (all(line.startswith('"') for line in below) and len({*first}) == len(rows))
+        indexed = counts or (quoted and len({*first}) == len(rows))
     if not indexed:
-        if ends_empty:
-            raise LearningError(
-                f"{place}: rows end in {separator!r} and the line of names does not: end it so, too, or take "
-                "it away from the rows"
-            )
-        return names, False
+        return names, None
     if separator == "," and not below[0].startswith('"') and _may_have_decimal_commas(rows, reads(names)):
         raise LearningError(
             f"{place}: line 1 names {len(names)} columns, and rows have {len(fields)} values, as in "
-            f"{below[0][:SHOWN]}: a running number, or a decimal comma without quotes? Name the running "
-            "number in line 1, or write decimal points"
+            f"{below[0][:SHOWN]}: a running number, or a decimal comma without quotes? Say unnamed: {FIRST} "
+            f"in {FILES_FILE}, or write decimal points"
         )
     found.head.append("rows begin with an index that has no name")
-    return ["", *names], False
-
-
-def _has_no_index(at: int, row: list[str], line: str) -> bool:
-    """Whether a row, which is at this place below the names, does not begin as one with an index does."""
-    return not line.startswith('"') and row[0].strip() not in (str(at), str(at + 1))
+    return ["", *names], True
 
 
 def _may_have_decimal_commas(rows: Sequence[list[str]], is_row: IsRow) -> bool:

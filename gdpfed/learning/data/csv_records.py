@@ -5,9 +5,10 @@ them is part of a text. So a stray quote swallows rows, and no parser can tell. 
 looked at here: lines that read as rows of the table are rows that a quote has swallowed.
 """
 
+import csv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,6 @@ IsRow = Callable[[list[str]], bool]
 LARGEST_RECORD = 2**31 - 2**16
 """Bytes of a record; Arrow's texts end there."""
 QUOTE, LINE_FEED, RETURN = b'"'[0], b"\n"[0], b"\r"[0]
-LOOKED_AT = 2**20
 REMEDY = "close it, or double it where it belongs to a text"
 
 
@@ -92,10 +92,12 @@ class RecordReader:
         if not self._rest and not self._over:
             self._more()
 
-    def lines_below(self, most: int) -> list[str]:
-        """Return up to `most` of the next non-empty lines, without removing them from the buffer."""
-        lines = (line for line in self._rest[:LOOKED_AT].splitlines() if line.strip())
-        return [line.decode(errors="replace") for line in islice(lines, most)]
+    def records_below(self, most: int) -> list[str]:
+        """Return up to `most` of the next non-empty records, without removing them from the buffer."""
+        scan = self._scanned()
+        ends = pairwise([0, *(scan.record_ends + 1).tolist(), len(scan.data)])
+        records = (scan.data[begin:end].strip(b"\r\n").decode(errors="replace") for begin, end in ends)
+        return list(islice((record for record in records if record.strip()), most))
 
     def _taken(self, scan: _Scan, begin: int, end: int) -> Records:
         """Return the record from ``begin`` to ``end``; remove all bytes before ``end`` from the buffer."""
@@ -188,7 +190,7 @@ class RecordReader:
         first, last = np.searchsorted(scan.ends, opens), np.searchsorted(scan.ends, closes)
         separators = np.flatnonzero(np.frombuffer(scan.data, dtype=np.uint8) == self._separator[0])
         starts = np.concatenate([[0], scan.ends + 1, [len(scan.data)]])
-        whole = np.diff(np.searchsorted(separators, starts)) == len(self.header) - 1
+        whole = np.diff(np.searchsorted(separators, starts)) >= len(self.header) - 1
         for cell in np.flatnonzero((last > first) & (closes < cut)).tolist():
             begin, end = int(first[cell]), int(last[cell])
             after = scan.data[int(closes[cell]) + 1 : int(closes[cell]) + 2]
@@ -208,8 +210,8 @@ class RecordReader:
                 )
 
     def _reads_as_row(self, line: bytes) -> bool:
-        fields = line.decode(errors="replace").split(self._separator.decode())
-        return self._is_row([field.strip().strip('"').strip() for field in fields])
+        fields = split(line.decode(errors="replace"), self._separator.decode())
+        return len(fields) == len(self.header) and self._is_row([field.strip() for field in fields])
 
     def _place_of(self, scan: _Scan, opened: int) -> str:
         """Describe where a quote is, by line and column."""
@@ -221,6 +223,14 @@ class RecordReader:
         name = f"'{self.header[column]}'" if column < len(self.header) else str(column + 1)
         line = self._line + int(np.searchsorted(scan.ends, opened))
         return f"{self._place}: the quote in line {line}, column {name}"
+
+
+def split(line: str, separator: str) -> list[str]:
+    """Split a line of a CSV file into fields; an unclosed quote is treated as text."""
+    try:
+        return next(csv.reader([line.strip("\r\n")], delimiter=separator), [])
+    except csv.Error:
+        return line.split(separator)
 
 
 def _toggles(data: bytes, values: npt.NDArray[np.uint8], separator: int) -> Positions:

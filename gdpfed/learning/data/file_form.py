@@ -29,7 +29,11 @@ HIDDEN = (".", "~$")
 """How the names of files begin that systems put beside tables, as Excel does while one is open."""
 LIMITS = ("seconds", "mebibytes")
 MOST_OF_A_LIMIT = 10**6
-KEYS = ("separator", "encoding", "decimal", "dates", "missing", "header", "sheet", "database", *LIMITS)
+FIRST, LAST = "first", "last"
+KEYS = (
+    *("separator", "encoding", "decimal", "dates", "missing", "header", "unnamed", "sheet", "database"),
+    *LIMITS,
+)
 MARKS = frozenset(
     ("?", "-", "--", ".", "n/a", "N/A", "#N/A", "#NA", "<NA>", "NaT", "NULL", "null", "None", "(null)", "\\N")
 )
@@ -47,6 +51,7 @@ class FileForm:
         missing: texts that stand for a missing value in every column that does not have them as values.
         missing_in: columns, each with texts that stand for a missing value in it, whatever its values are.
         header: the names of the columns of a CSV file or a sheet without a line of them.
+        unnamed: which value of a CSV file's rows no name is for: the first, or the last, which is empty.
         sheet: of a workbook.
         database: of a query, what it asks: a file, a folder, or an address of PostgreSQL.
         seconds, mebibytes: that a query may take.
@@ -59,6 +64,7 @@ class FileForm:
     missing: tuple[str, ...] = ()
     missing_in: tuple[tuple[str, tuple[str, ...]], ...] = ()
     header: tuple[str, ...] = ()
+    unnamed: str | None = None
     sheet: str | None = None
     database: str | None = None
     seconds: int = 600
@@ -160,6 +166,7 @@ def own_form(path: Path) -> FileForm:
         ("sheet", form.sheet, WORKBOOKS, "a workbook"),
         ("separator", form.separator, TEXT_ENDINGS, "a CSV file"),
         ("encoding", form.encoding, TEXT_ENDINGS, "a CSV file"),
+        ("unnamed", form.unnamed, TEXT_ENDINGS, "a CSV file"),
     ):
         if said is not None and kind not in kinds:
             raise LearningError(f"{file}: {key} is for {what}, and {path.name} is not {what}: leave it out")
@@ -179,7 +186,12 @@ def _read_form(part: Part) -> FileForm:
     """Read what the data owner states of one table's file."""
     said = part.mapping(required=(), allowed=KEYS)
     given: dict[str, Any] = {}
-    for key, words in (("separator", SEPARATORS), ("encoding", ENCODINGS), ("decimal", DECIMALS)):
+    for key, words in (
+        ("separator", SEPARATORS),
+        ("encoding", ENCODINGS),
+        ("decimal", DECIMALS),
+        ("unnamed", (FIRST, LAST)),
+    ):
         if key in said:
             if said[key].values not in words:
                 raise said[key].wrong(f"one of {', '.join(map(repr, words))}")

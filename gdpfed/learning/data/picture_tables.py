@@ -82,7 +82,7 @@ def _places(names: list[str], known: tuple[str, ...]) -> npt.NDArray[np.int64]:
 def _listed_rows(folder: Path) -> Iterator[tuple[int, Path, str, str]]:
     """Yield each row's line number, picture, label, and data owner (or an empty text)."""
     file = folder / TABLE
-    table = open_table(file, str(file), TableForm(own_form(file), wanted=(PATH, LABEL, PARTY)))
+    table = open_table(file, str(file), TableForm(own_form(file), wanted=(PATH, LABEL)))
     wanted = [PATH, LABEL, *([PARTY] if PARTY in table.names else [])]
     count = 0
     for batch in table.batches(wanted):

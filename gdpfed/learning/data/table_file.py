@@ -23,6 +23,7 @@ from gdpfed.learning.data.csv_records import IsRow, RecordReader, Records
 from gdpfed.learning.data.file_form import (
     ENDINGS,
     FILES_FILE,
+    FIRST,
     QUERY,
     WORKBOOKS,
     FileForm,
@@ -205,24 +206,29 @@ def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
             raise LearningError(f"{place} cannot be read as a table: {one_line(error)}") from None
         names = [str(column[0].as_py()) for column in table.columns]
     check_width(place, len(names))
-    below = reader.lines_below(LOOKED_AT)
-    names, ends_empty = all_names(names, below, separator, form.row_test, found, place)
+    below = reader.records_below(LOOKED_AT)
+    names, last_filled = all_names(names, below, separator, own, form.row_test, found, place)
     reader.header = names
     tests.append(form.row_test(names))
 
     def read(wanted: Sequence[int], uneven: Uneven | None) -> Iterator[Batch]:
-        rows, last = 0, [len(names) - 1] if ends_empty else []
+        rows, last = 0, [] if last_filled is None else [len(names) - 1]
         read = [*dict.fromkeys([*wanted, *last])]
         for records in reader:
             batch = _parsed_batch(records, len(names), separator, read, place, uneven)
             if last:
                 filled = compute.not_equal(compute.utf8_trim_whitespace(batch.cells[str(last[0])]), "")
-                if len(odd := np.flatnonzero(filled.to_numpy(zero_copy_only=False))):
-                    raise LearningError(
-                        f"{place}: line {batch.lines[odd[0]]} has one value more than the header, and the "
-                        "rows above it end with a separator: if a text in it has a separator, put that text "
-                        "in quotation marks"
+                if len(odd := np.flatnonzero(filled.to_numpy(zero_copy_only=False) != last_filled)):
+                    cause = (
+                        "ends in an empty value, and rows begin with an index that has no name: say "
+                        f"unnamed: {FIRST} in {FILES_FILE}"
                     )
+                    if not last_filled:
+                        cause = (
+                            "has one value more than the header, and the rows above it end with a separator: "
+                            "if a text in it has a separator, put that text in quotation marks"
+                        )
+                    raise LearningError(f"{place}: line {batch.lines[odd[0]]} {cause}")
             cells = {names[at]: batch.cells[str(at)] for at in wanted}
             yield Batch(cells, rows + batch.rows, batch.lines)
             rows += len(batch.rows)

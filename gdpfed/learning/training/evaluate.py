@@ -1,6 +1,7 @@
 """Evaluates a model on test examples: metrics and loss on all of them, and metrics for each data owner."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,25 +77,35 @@ def model_outputs(
     data: Examples,
     loss: Loss,
     device: torch.device,
-    *,
-    batch_size: int = BATCH_SIZE,
 ) -> tuple[Outputs, float]:
     """Return the model's outputs for all examples, shape (N, ...), and their mean loss.
 
-    `batch_size`: how many examples are computed together. The last digits of an output depend on it; with 1,
-    an example's output depends on no other example.
+    The last digits of an output depend on the other examples: see :func:`each_output`.
     """
     model.to(device).eval()
     assign(model, torch.from_numpy(theta.copy()).to(device))
     outputs, total = [], 0.0
     with torch.no_grad(), SlicePooling():
-        for start in range(0, len(data), batch_size):
-            batch = data.take(np.arange(start, min(start + batch_size, len(data))))
+        for start in range(0, len(data), BATCH_SIZE):
+            batch = data.take(np.arange(start, min(start + BATCH_SIZE, len(data))))
             x, y = torch.from_numpy(batch.x).to(device), torch.from_numpy(batch.y).to(device)
             answers = said(model, x)
             total += float(loss(answers, y).sum())
             outputs.append(answers.double().cpu().numpy())
     return np.concatenate(outputs), total / len(data)
+
+
+def each_output(model: nn.Module, theta: Theta, data: Examples, width: int, device: torch.device) -> Outputs:
+    """Return outputs of shape (N, width), each computed of its example alone; NaN where the model raises."""
+    model.to(device).eval()
+    assign(model, torch.from_numpy(theta.copy()).to(device))
+    outputs = np.full((len(data), width), np.nan)
+    with torch.no_grad(), SlicePooling():
+        for at in range(len(data)):
+            with suppress(Exception):
+                x = torch.from_numpy(data.take(np.array([at])).x).to(device)
+                outputs[at] = said(model, x)[0].double().cpu().numpy()
+    return outputs
 
 
 def _judged(

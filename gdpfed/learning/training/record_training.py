@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from math import frexp, inf
 from typing import Literal, Protocol, TypeVar
+from warnings import warn
 
 import numpy as np
 import numpy.typing as npt
@@ -240,6 +242,12 @@ def _added_up(
         among: Rows = slice(None) if len(one[0]) == len(holders) else one[0]
         return among, sums_of(one, among)
 
+    def attempted(one: Pass) -> list[tuple[Rows, torch.Tensor]]:
+        try:
+            return [of_pass(one)]
+        except Exception:
+            return [of_pass(each) for each in _without_failing(one, of_pass)]
+
     batches = [holder.draw() for holder in holders]
     if len(holders) == 1 or gradients.most_clients == 1:
         # With a single client, the number of places in a pass does not depend on the batch, so that no record
@@ -256,9 +264,29 @@ def _added_up(
             for clients, places, present in _shared_passes(batches, at_once, gradients.most_clients)
         ]
 
-    for among, sums in _side_by_side(of_pass, passes, gradients.device):
+    for among, sums in chain.from_iterable(_side_by_side(attempted, passes, gradients.device)):
         total[among] += sums
     return total
+
+
+def _without_failing(one: Pass, of_pass: Callable[[Pass], object]) -> Iterator[Pass]:
+    """Yield a pass for each client, without records for which the loss or the model raises, each tried alone.
+
+    So their gradients count as zeros, and they change nothing of the others.
+    """
+    clients, places, present, rows = one
+
+    def raises(client: int, place: np.int64) -> bool:
+        try:
+            of_pass(([client], np.full_like(places[:1], place), np.ones_like(present[:1]), rows))
+        except Exception as error:
+            warn(f"a record's gradient counts as zeros: its loss raises {type(error).__name__}", stacklevel=2)
+            return True
+        return False
+
+    for client, own, there in zip(clients, places, present, strict=True):
+        if sound := [place for place in own[there] if not raises(client, place)]:
+            yield [client], np.resize(sound, own.shape)[None], np.arange(len(own))[None] < len(sound), rows
 
 
 def exact_sums(
