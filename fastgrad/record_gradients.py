@@ -31,7 +31,7 @@ SLACK = 1 - 2.0**-18
 EXACT_SLACK = 1 - 2.0**-30
 # In clipping norms: what is longer adds nothing, since float32 has too few bits for its factor or product.
 LONGEST = 2.0**90
-MEMORY_SHARE = 0.5
+MEMORY_SHARE = 1 / 8
 # A CPU gains nothing from more at once: the overhead of a call is spread, and caches overflow.
 CPU_BYTES = 32 * 2**20
 # A batch has at least about this many passes of a steady width, so that few places of the last one are empty.
@@ -268,11 +268,12 @@ class RecordGradients:
         return self.rows(theta, *(each.expand(1, width, *each.shape[2:]).contiguous() for each in (x, y)))
 
     def memory_budget(self) -> int:
-        """Return how many bytes to use at once: half of a GPU's free memory, or what fits a CPU's caches."""
+        """Return how many bytes to use at once: an eighth of a GPU's memory, or what fits a CPU's caches."""
         if self.device.type == "cpu":
             return int(CPU_BYTES)
-        free: int = torch.cuda.mem_get_info(self.device)[0]
-        return int(MEMORY_SHARE * free)
+        # Not of what is free: that depends on other records, and the width of a pass must not.
+        _, memory = torch.cuda.mem_get_info(self.device)
+        return int(MEMORY_SHARE * memory)
 
     def _float32(self) -> AbstractContextManager[None]:
         """Return a context in which torch computes in float32, also where a GPU would use less precision."""

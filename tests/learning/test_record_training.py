@@ -454,3 +454,13 @@ def test_a_record_for_which_the_loss_raises_counts_as_zeros_and_changes_nothing_
         np.testing.assert_allclose(found, without, atol=N)
     with pytest.warns(UserWarning, match="counts as zeros"):
         assert not sums(odd, np.array([4])).any()
+
+
+def test_how_much_of_a_gpu_other_records_leave_free_decides_no_width(small, monkeypatch):
+    gradients = small[1]
+    budgets = []
+    for free in (2**30, 2**33):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 2**34))
+        monkeypatch.setattr(gradients, "device", torch.device("cuda"))
+        budgets.append(gradients.memory_budget())
+    assert budgets == [2**31, 2**31]
