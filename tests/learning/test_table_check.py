@@ -80,6 +80,7 @@ def test_all_faults_come_at_once_by_line_with_likely_causes(tmp_path):
     [
         (TABLE.replace("stays", "other").replace("Age", "b"), "utf-8", "there is no column 'stays'"),
         ("a;b\n1;2\n", "utf-8", "there is no column 'stays'"),
+        ("PK;b\n1;2\n", "utf-8", "there is no column 'stays'"),
         ("PK\x03\x04", "latin-1", "(an Excel file or a ZIP archive? save it as CSV, or unpack it)"),
         (TABLE, "utf-32", "this text is in UTF-32, which is not read: save it in UTF-8"),
         *(

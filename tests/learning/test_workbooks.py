@@ -2,7 +2,7 @@
 
 import re
 import sys
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -103,6 +103,14 @@ FORMS = {
         None,
         ["30 dates"],
     ),
+    "durations": (
+        {
+            "Data": [(*NAMES, "stay"), *((*row, timedelta(hours=30)) for row in ROWS)],
+            "Legend": [(timedelta(1),)],
+        },
+        None,
+        ["read: stay", "of the sheets Data, Legend 'Data' is read"],
+    ),
     "further columns": (
         {"Data": [(*NAMES, "note"), *((*row, "x" * (at % 2)) for at, row in enumerate(ROWS))]},
         None,
@@ -166,6 +174,20 @@ def test_what_no_table_holds_is_one_line(tmp_path, sheets, change, words):
     path = workbook(tmp_path, sheets, change)
     with pytest.raises(LearningError, match=words):
         read_own(path)
+
+
+@pytest.mark.parametrize("first", ["M", "age"])
+def test_no_record_chooses_the_sheet(tmp_path, first):
+    """With `header` all rows are records; a record that holds the name of a column is one as well."""
+    rows = [(*ROWS[0][:2], first, *ROWS[0][3:]), *ROWS[1:]]
+    header = "header: [age, born, sex, smokes, y]"
+    sheets = {"Data": rows, "Legend": [("x is the age",)]}
+    path = workbook(tmp_path, sheets, files=f"bonn: {{{header}}}\n")
+    with pytest.raises(LearningError, match="has the sheets Data, Legend, of which none .*: set sheet in"):
+        read_own(path)
+    if first == "M":
+        (tmp_path / "files.yaml").write_text(f"bonn: {{{header}, sheet: Data}}\n")
+        assert len(read_own(path)[1]) == 30  # type: ignore[arg-type]
 
 
 def test_a_computed_formula_is_its_value(tmp_path):

@@ -20,7 +20,7 @@ MOST_TIMES = 1000
 SIGNS = (
     (b"\x28\xb5\x2f\xfd", "compressed by zstd: unpack it"),
     (b"\xd0\xcf\x11\xe0", "an old Excel file: save it as CSV"),
-    (b"PK", "an Excel file or a ZIP archive? save it as CSV, or unpack it"),
+    (b"PK\x03\x04", "an Excel file or a ZIP archive? save it as CSV, or unpack it"),
     (b"PAR1", "a Parquet file: let its name end in .parquet"),
 )
 """The first bytes of files that are not text, and what they are."""

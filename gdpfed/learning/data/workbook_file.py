@@ -8,6 +8,7 @@ computed, it is refused. What a filter hides is read: it is there.
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,8 +114,9 @@ def _chosen_sheet(book: Any, form: TableForm, found: Found, place: str) -> tuple
         for name in ([said] if said is not None else titles)
     }
     wanted = {*form.wanted}
+    # With names of the site's own all rows are records, and none of them chooses the sheet.
     scores = {
-        (name, at): len(wanted & {_name(each) for each in row})
+        (name, at): 0 if form.own.header else len(wanted & {_name(each) for each in row})
         for name, rows in heads.items()
         for at, row in enumerate(rows)
     }
@@ -130,8 +132,6 @@ def _chosen_sheet(book: Any, form: TableForm, found: Found, place: str) -> tuple
     at = (
         max((at for each, at in scores if each == name), key=lambda at: scores[name, at]) if having else first
     )
-    if form.own.header:
-        at = first
     if at > first:
         above = f"lines {first + 1} to {at} are" if at > first + 1 else f"line {at} is"
         found.head.append(f"{above} above the names of the columns, and passed over")
@@ -205,5 +205,6 @@ def _trimmed(row: Row) -> Row:
 
 
 def _name(value: Any) -> str:
-    """Return the name of a column that a cell holds."""
-    return (cell_text(value, "", "", exact=False) or "").strip()
+    """Return the name of a column that a cell holds; a duration is a name, too, that no declaration has."""
+    named = str(value) if isinstance(value, timedelta) else cell_text(value, "", "", exact=False)
+    return (named or "").strip()
