@@ -1214,7 +1214,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/learning/data/query_file.py",
-                "    return column_of(values, names[at], form, place) if at else key_column(values)\n",
+                "    return column_of(values, names[at], form, place) if at else "
+                "key_column(values, names[at], place)\n",
                 "    try:\n        return pa.array(values)\n    except pa.ArrowException:\n"
                 "        return pa.array(list(map(str, values)))\n",
             ),

@@ -1,16 +1,20 @@
 """Tests of columns of Python values: what a cell is read as follows from that cell alone."""
 
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from gdpfed.errors import LearningError
+from gdpfed.learning.data.cells import table_of
 from gdpfed.learning.data.columns import Columns, DatedAs, Numeric
 from gdpfed.learning.data.file_form import FileForm, Found
 from gdpfed.learning.data.number_cells import numbers_of
-from gdpfed.learning.data.object_cells import key_column, number_column, text_column
+from gdpfed.learning.data.object_cells import column_of, key_column, number_column, plain_column, text_column
+from gdpfed.learning.data.table_file import TableForm
 from gdpfed.learning.data.text_cells import texts_of
 
 COLUMNS = Columns("stays", (("no",), ("yes",)), ("no", "yes"), None, (), ())
@@ -65,25 +69,68 @@ def test_keys_of_any_kind_tell_rows_apart():
         7,
         7.0,
         datetime(2020, 1, 1, 0, 0, 0, 5),
+        "7",
+        b"7",
+        "37",
+        None,
     ]
-    column = key_column(keys).to_pylist()
-    assert column[:4] == ["ff00", "ff01", str(2**60), str(2**60 + 1)]
+    column = key_column(keys, "id", "t").to_pylist()
     assert column[4] == column[2]
     assert column[5] == column[6]
-    assert len({*column}) == 6
+    assert column[-1] is None
+    assert len({*column}) == 10
+    with pytest.raises(LearningError, match="t: column 'id' holds a list, which is not a text"):
+        key_column([1, [1]], "id", "t")
+
+
+def test_a_column_that_nobody_reads_may_hold_anything():
+    form = TableForm(wanted=("age",), numbers=frozenset({"age"}))
+    assert column_of([b"\xff", [1], 7.0], "note", form, "t").to_pylist() == ["b'\\xff'", "[1]", "7"]
+    with pytest.raises(LearningError, match="column 'age' holds a list"):
+        column_of([[1], "7"], "age", form, "t")
+
+
+def test_times_and_decimals_of_arrow_are_the_texts_that_other_databases_give():
+    times = [datetime(1950, 3, 4), datetime(1950, 3, 4, 5, 6), datetime(1950, 3, 4, 0, 0, 0, 70), None]
+    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+        zone = "" if kind.tz is None else "Z"
+        found = plain_column(pa.array(times, kind), "born", "t").to_pylist()
+        assert found == [
+            "1950-03-04",
+            f"1950-03-04 05:06:00{zone}",
+            f"1950-03-04 00:00:00.000070{zone}",
+            None,
+        ]
+    numbers = [Decimal("7.00"), Decimal("1.50"), Decimal("100.00"), None]
+    assert plain_column(pa.array(numbers), "dose", "t").to_pylist() == ["7", "1.5", "100", None]
+    assert plain_column(pa.array([7.5]), "dose", "t").to_pylist() == [7.5]
 
 
 @pytest.mark.parametrize("decimal", [".", ","])
 @pytest.mark.parametrize("beside", [3, 2.5, Decimal("2.500"), True, None, "", "NA", "12"])
 @pytest.mark.parametrize(
     ("value", "number"),
-    [(12, 12.0), (12.1, 12.1), (Decimal("1.500"), 1.5), (Decimal("0.1"), 0.1), (True, 1.0)],
+    [
+        (12, 12.0),
+        (12.1, 12.1),
+        (3.456, 3.456),
+        (Decimal("-3.456"), -3.456),
+        (Decimal("1.500"), 1.5),
+        (Decimal("0.1"), 0.1),
+        (True, 1.0),
+    ],
 )
 def test_a_number_is_the_same_beside_any_other_cell(value, number, beside, decimal):
     column = number_column([value, beside], "age", "t", decimal)
     read = numbers_of(column, Numeric("age", 0.0, 100.0), COLUMNS, FileForm(decimal=decimal), Found(), "t")
     assert read.numbers[0] == number
     assert not read.wrong.any()
+
+
+def test_no_decimal_comma_in_another_cell_makes_a_number_unclear():
+    column = number_column([3.456, "2,5"], "age", "t")
+    table = table_of({"age": column}, replace(COLUMNS, numeric=(Numeric("age", 0.0, 100.0),)), "t")
+    assert table["age"].numbers.tolist() == [3.456, 2.5]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("form", [None, "%d.%m.%Y", "%Y-%d-%m"])

@@ -231,6 +231,66 @@ def test_no_row_of_a_csv_file_changes_how_a_query_reads_the_others(tmp_path, row
 
 
 @pytest.mark.parametrize(
+    "head",
+    ["id;age;y", "id; age; y", "id ; age ; y", '"id"; "age"; "y"', "id; age (in years, whole ones); y"],
+)
+def test_the_separator_of_a_csv_file_may_stand_before_a_space(tmp_path, head):
+    (tmp_path / "ward.csv").write_text(f"{head}\n1;20;0\n")
+    assert databases._separator(tmp_path / "ward.csv") == ";"
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (
+            [*ROWS_OF_CSV, "60,\xe4,30,no"],
+            "CSV file ward.csv, line 62, which cannot be read: save it as UTF-8$",
+        ),
+        (
+            [*ROWS_OF_CSV, "60,C,30"],
+            "CSV file ward.csv which cannot be read: .*number of values in all lines",
+        ),
+        (ROWS_OF_CSV * 500 + ["60,C,30"], "ward.csv, line 30002, which cannot be .*number of values in all"),
+        ([*ROWS_OF_CSV, "60,C\r,30"], "CSV file ward.csv which cannot be read: save it as UTF-8, with"),
+    ],
+)
+def test_a_csv_file_of_a_query_that_cannot_be_read_says_why(tmp_path, rows, words):
+    (tmp_path / "omop").mkdir()
+    (tmp_path / "omop/ward.csv").write_bytes("\n".join(["id,ward,age,stays", *rows, ""]).encode("latin-1"))
+    refused(site(tmp_path, "omop", "SELECT id, ward, age, stays FROM ward"), words)
+
+
+def test_duckdb_names_a_person_as_the_other_databases_do(tmp_path):
+    query = (
+        "SELECT 1 AS id, CAST(7 AS DECIMAL(4, 2)) AS dose, TIMESTAMP '2020-03-01' AS day, "
+        "CAST(30.5 AS DECIMAL(4, 2)) AS age"
+    )
+    path = site(tmp_path, parquet_folder(tmp_path), query)
+    table = open_table(path, "t", TableForm(own_form(path), numbers=frozenset({"age"})))
+    (batch,) = table.batches(["dose", "day", "age"])
+    assert [batch.cells[name][0].as_py() for name in ("dose", "day")] == ["7", "2020-03-01"]
+    assert float(batch.cells["age"][0].as_py()) == 30.5
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("[id]", "the first column, 'id', holds list<.*>, which cannot be compared: rows"),
+        ("CAST('nan' AS DOUBLE) + id", "the first column, 'id', is empty in a row"),
+    ],
+)
+def test_a_key_of_duckdb_that_tells_no_rows_apart_is_one_line(tmp_path, key, words):
+    query = f"SELECT {key} AS id, age, stays FROM visit"  # noqa: S608
+    refused(site(tmp_path, parquet_folder(tmp_path), query), words)
+
+
+def test_keys_of_two_types_are_two(tmp_path):
+    rows = [(7, 20, "no", ""), ("7", 30, "no", ""), (6.5, 40, "no", ""), ("6.5", 50, "no", "")]
+    path = site(tmp_path, sqlite_file(tmp_path, rows, ""))
+    assert len(read_own(path)[1]) == 4  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
     ("other", "text"), [("B-10", "B-10"), (9.5, "9.5"), (None, ""), (2**60, str(2**60)), (b"x", "x")]
 )
 def test_no_row_of_a_database_changes_who_another_person_is(tmp_path, other, text):

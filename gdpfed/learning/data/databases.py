@@ -60,7 +60,8 @@ CSV_FORM = (
     "null_padding = false, ignore_errors = false, strict_mode = true"
 )
 """How DuckDB reads a CSV file, with its separator; of itself it takes these from the rows."""
-CSV_FAULT = re.compile(r"sniffing file|CSV Error on Line: ([0-9]+)")
+CSV_FAULT = re.compile(r"sniffing file|CSV Error on Line: (?P<line>[0-9]+)|CSV Parser")
+CSV_FILE = re.compile(r"(?:file \"|^  file = )(.+?)(?:\"\.)?$", re.MULTILINE)
 RAISE = {"sqlite3", "duckdb", "_duckdb", "psycopg", "pyarrow"}
 
 
@@ -176,15 +177,25 @@ def readable(place: str, limits: Limits) -> Iterator[None]:
                 f"needs more than {limits.mebibytes} MiB of memory: ask for less, or set more mebibytes in "
                 f"{FILES_FILE}"
             )
-        elif of_csv := CSV_FAULT.search(str(error)):
-            line = f" (line {of_csv[1]})" if of_csv[1] else ""
-            fault = (
-                f"asks for a CSV file that cannot be read{line}: its first line must be the names, with the "
-                "separator of all lines and no line above it, and a quote in a text must be doubled"
-            )
         else:
-            fault = f"cannot be answered: {' '.join(str(error).split())[:300]}"
+            fault = _csv_fault(str(error)) or f"cannot be answered: {' '.join(str(error).split())[:300]}"
         raise LearningError(f"{place} {fault}") from None
+
+
+def _csv_fault(said: str) -> str | None:
+    """Return where a CSV file cannot be read, and what its owner does about it; None for another error."""
+    fault = CSV_FAULT.search(said)
+    if fault is None:
+        return None
+    file = CSV_FILE.search(said)
+    where = (f" {Path(file[1]).name}" if file else "") + (f", line {fault['line']}," if fault["line"] else "")
+    remedy = "save it as UTF-8"
+    if "Invalid unicode" not in said:
+        remedy += (
+            ", with the names in its first line, that line's separator and number of values in all lines, "
+            "and quotes in texts doubled"
+        )
+    return f"asks for the CSV file{where} which cannot be read: {remedy}"
 
 
 def _timed(parts: Iterator[Sequence["pa.Array"]], limits: Limits) -> Iterator[Sequence["pa.Array"]]:
@@ -253,12 +264,15 @@ def _of_duckdb(source: Path, place: str, query: str, limits: Limits, make: MakeC
 def _separator(file: Path) -> str:
     """Return the separator of a CSV file: the one that is most often in its line of names.
 
-    Those in quotes and before a space do not count, as in a name like "age (in years, whole ones)".
+    Those in quotes do not count, and those before a space only where all are, as in a name like
+    "age (in years, whole ones)".
     """
     with closing(encoded_blocks(file, None, "utf-8", str(file), Found())) as blocks:
         names = re.split(r"[\r\n]", next(blocks, b"").decode(), maxsplit=1)[0]
     bare = re.sub(r'"[^"]*"', "", names)
-    return max(SEPARATORS, key=lambda each: len(re.findall(rf"{re.escape(each)}(?! )", bare)))
+    return max(
+        SEPARATORS, key=lambda each: (len(re.findall(rf"{re.escape(each)}(?! )", bare)), bare.count(each))
+    )
 
 
 def quoted_name(name: str) -> str:

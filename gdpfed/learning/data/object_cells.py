@@ -5,6 +5,7 @@ and a category the same one, beside any other rows.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -18,17 +19,21 @@ from gdpfed.learning.data.written_dates import DAY
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import compute
 else:
-    pa = late_import("pyarrow")
+    pa, compute = late_import("pyarrow"), late_import("pyarrow.compute")
 
 NUMBERS = (bool, int, float, Decimal)
+THREE_DIGITS = re.compile(r"\.[0-9]{3}$")
 
 
 def column_of(values: Sequence[Any], name: str, form: TableForm, place: str) -> "pa.Array":
-    """Make a column of numbers or of texts, as the form of the table says; only declared texts are exact."""
+    """Make a column of numbers or of texts, as the form of the table says; others may hold anything."""
     if name in form.numbers:
         return number_column(values, name, place, form.decimal)
-    return text_column(values, name, place, exact=name in form.wanted)
+    if name in form.wanted:
+        return text_column(values, name, place)
+    return pa.array([_any_text(each, name, place) for each in values], pa.string())
 
 
 def number_column(values: Sequence[Any], name: str, place: str, decimal: str = ".") -> "pa.Array":
@@ -52,16 +57,34 @@ def number_column(values: Sequence[Any], name: str, place: str, decimal: str = "
             day = value.date() if isinstance(value, datetime) else value
             return f"{DAY}{day.isoformat()}"
         written = cell_text(value, name, place, exact=False)
-        is_number = isinstance(value, float | Decimal)
-        return written.replace(".", decimal) if written is not None and is_number else written
+        if written is None or not isinstance(value, float | Decimal):
+            return written
+        # The mark of a number groups no thousands, whatever other cells hold.
+        return THREE_DIGITS.sub(r"\g<0>0", written).replace(".", decimal)
 
     return pa.array([text_of(each) for each in values], pa.string())
 
 
-def key_column(values: Sequence[Any]) -> "pa.Array":
-    """Make a column that tells rows apart, of texts: equal for equal values, bytes in hexadecimal."""
-    texts = (each.hex() if isinstance(each, bytes | memoryview) else each for each in values)
-    return text_column(list(texts), "", "", exact=False)
+def key_column(values: Sequence[Any], name: str, place: str) -> "pa.Array":
+    """Make a column that tells rows apart, of texts, which are equal for equal values of one kind alone."""
+
+    def key(value: Any) -> str | None:
+        if isinstance(value, bytes | memoryview):
+            return f"bytes {value.hex()}"
+        written = cell_text(value, name, place, exact=False)
+        return written if written is None else f"{'text' if isinstance(value, str) else 'value'} {written}"
+
+    return pa.array([key(each) for each in values], pa.string())
+
+
+def plain_column(values: "pa.Array", name: str, place: str) -> "pa.Array":
+    """Make texts of decimals and times of Arrow, as `cell_text` does; other columns stay as they are."""
+    if pa.types.is_decimal(values.type):
+        return text_column(values.to_pylist(), name, place)
+    if not pa.types.is_timestamp(values.type):
+        return values
+    texts = compute.replace_substring_regex(values.cast(pa.string()), r"\.0*([+-]\d+|Z)?$", r"\1")
+    return compute.replace_substring_regex(texts, r" 00:00:00([+-]\d+|Z)?$", "")
 
 
 def text_column(values: Sequence[Any], name: str, place: str, *, exact: bool = True) -> "pa.Array":
@@ -100,3 +123,11 @@ def cell_text(value: Any, name: str, place: str, *, exact: bool = True) -> str |
     if isinstance(value, list | tuple | dict | set | timedelta):
         raise LearningError(f"{place}: column '{name}' holds a {type(value).__name__}, {OTHER_TYPE}")
     return str(value)
+
+
+def _any_text(value: Any, name: str, place: str) -> str | None:
+    """Return the text of a cell that nobody reads, which may hold anything."""
+    try:
+        return cell_text(value, name, place, exact=False)
+    except LearningError:
+        return str(value)

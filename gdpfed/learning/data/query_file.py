@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import
 from gdpfed.learning.data.databases import Limits, database_of, quoted_name, readable
 from gdpfed.learning.data.file_form import Found
-from gdpfed.learning.data.object_cells import column_of, key_column
+from gdpfed.learning.data.object_cells import column_of, key_column, plain_column
 from gdpfed.learning.data.table_file import Batch, TableFile, TableForm, Uneven, check_width
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
     database, own = database_of(form.own, path.parent, place), form.own
     limits = Limits(own.seconds, own.mebibytes)
     none = _wrapped("*", query, "LIMIT 0")
-    with readable(place, limits), database.ask(none, limits, lambda _, values: key_column(values)) as answer:
+    with readable(place, limits), database.ask(none, limits, lambda *_: pa.nulls(0)) as answer:
         names = answer.names
     check_width(place, len(names))
     found = Found(head=[f"its rows are what {database.kind} answers, in the order of '{names[0]}'"])
@@ -94,7 +94,10 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
             for columns in answer.parts:
                 keys.check(columns[0], count)
                 numbers = np.arange(count + 1, count + len(columns[0]) + 1)
-                cells = dict(zip(chosen[1:], columns[1:], strict=True))
+                cells = {
+                    name: each if name in form.numbers else plain_column(each, name, place)
+                    for name, each in zip(chosen[1:], columns[1:], strict=True)
+                }
                 yield Batch(cells, numbers, numbers)
                 count += len(numbers)
 
@@ -103,7 +106,7 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
 
 def _column(names: Sequence[str], form: TableForm, place: str, at: int, values: Sequence[Any]) -> "pa.Array":
     """Make the Arrow column at a place of the answer, of which the first tells rows apart."""
-    return column_of(values, names[at], form, place) if at else key_column(values)
+    return column_of(values, names[at], form, place) if at else key_column(values, names[at], place)
 
 
 def _wrapped(chosen: str, query: str, end: str) -> str:
@@ -124,16 +127,19 @@ class _Keys:
 
         `before`: how many rows have been checked already.
         """
-        if keys.null_count:
+        if compute.any(compute.is_null(keys, nan_is_null=True)).as_py():
             self._refuse("is empty in a row")
-        same = compute.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+        try:
+            same = compute.equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+        except pa.ArrowNotImplementedError:
+            self._refuse(f"holds {keys.type}, which cannot be compared")
         if before and keys[0].as_py() == self.last:
             self._refuse(f"is the same in rows {before} and {before + 1}")
         if len(at := np.flatnonzero(same)):
             self._refuse(f"is the same in rows {before + at[0] + 1} and {before + at[0] + 2}")
         self.last = keys[-1].as_py()
 
-    def _refuse(self, fault: str) -> None:
+    def _refuse(self, fault: str) -> NoReturn:
         raise LearningError(
             f"{self.place}: the first column, '{self.name}', {fault}: rows are put in its order, so begin "
             "the query with what tells them apart, such as the number of a visit"
