@@ -18,12 +18,12 @@ from gdpfed.federation import log
 from gdpfed.federation.node.join_checks import DataRefusedError
 from gdpfed.federation.node.ledger_file import LedgerError
 from gdpfed.federation.node.node_config import NodeConfigError
+from gdpfed.federation.node.node_file import HEARD, JOURNAL, OLDER
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.federation.node.stand_ins import StandInError
 from gdpfed.files import open_regular, read_regular
 from secagg import EncodingError, SecAggError
 
-JOURNAL_SUFFIX, HEARD_SUFFIX = ".journal", ".heard"
 MOST_BYTES = 1 << 18
 BEGUN, ACCEPTED = "begun", "accepted"
 DATA, OTHER = "data", "other"
@@ -69,7 +69,7 @@ def cause_of(error: Exception) -> str:
 
 def note(settings: NodeSettings, entry: JournalEntry) -> None:
     """Add a line to the journal; if that fails, log a warning and continue."""
-    path = settings.kept_beside(JOURNAL_SUFFIX)
+    path = settings.kept_beside(JOURNAL)
     if path is None:
         return
     line = json.dumps(asdict(entry)).encode() + b"\n"
@@ -89,7 +89,7 @@ def note(settings: NodeSettings, entry: JournalEntry) -> None:
 
 def hear(settings: NodeSettings) -> None:
     """Record that the server asked this node now; it asks all nodes, so this does not reveal the sample."""
-    path = settings.kept_beside(HEARD_SUFFIX)
+    path = settings.kept_beside(HEARD)
     if path is None:
         return
     try:
@@ -107,7 +107,7 @@ def read_journal(ledger: Path) -> list[JournalEntry]:
 
     Raises NodeConfigError: the file cannot be read.
     """
-    path = ledger.with_name(ledger.name + JOURNAL_SUFFIX)
+    path = ledger.with_name(ledger.name + JOURNAL)
     entries = []
     for file in (_older(path), path):
         try:
@@ -129,7 +129,7 @@ def read_journal(ledger: Path) -> list[JournalEntry]:
 def heard_at(ledger: Path) -> float | None:
     """Return when the server last asked this node, in seconds since 1970, or None if it never did."""
     try:
-        return ledger.with_name(ledger.name + HEARD_SUFFIX).stat().st_mtime
+        return ledger.with_name(ledger.name + HEARD).stat().st_mtime
     except OSError:
         return None
 
@@ -140,4 +140,4 @@ def now() -> float:
 
 
 def _older(path: Path) -> Path:
-    return path.with_name(f"{path.name}.old")
+    return path.with_name(path.name + OLDER)

@@ -16,7 +16,7 @@ from gdpfed.federation import log
 from gdpfed.federation.node.budget import places_of
 from gdpfed.federation.node.join_checks import DataRefusedError, usable_data
 from gdpfed.federation.node.ledger_file import locked_ledger
-from gdpfed.federation.node.node_file import NodeFile
+from gdpfed.federation.node.node_file import DATA, NodeFile
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.learning.data.file_form import is_table
@@ -30,7 +30,6 @@ from gdpfed.privacy.ledgers.terms_options import num_budgets
 if TYPE_CHECKING:
     from gdpfed.clients.order import TrainingOrder
 
-SUFFIX = ".data"
 VERSION = 1
 MOST_RUNS = 100
 """That are not in the ledger; the newest of them are kept."""
@@ -45,7 +44,7 @@ def refuse_other_data(settings: NodeSettings, run: str) -> None:
     Raises:
         DataRefusedError: they are others, or cannot be read; how is in the node's log alone.
     """
-    own, path = settings.data, settings.kept_beside(SUFFIX)
+    own, path = settings.data, settings.kept_beside(DATA)
     if own is None or path is None or run not in (began := _runs_in(path)):
         return
     now = _name_of(own)
@@ -72,7 +71,7 @@ def keep_data(settings: NodeSettings, run: str) -> None:
     Raises:
         DataRefusedError: the examples cannot be read, or the file cannot be written.
     """
-    own, path = settings.data, settings.kept_beside(SUFFIX)
+    own, path = settings.data, settings.kept_beside(DATA)
     if own is None or path is None:
         return
     file = _file(path)

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from gdpfed.errors import PrivacyError
 from gdpfed.federation import log
 from gdpfed.federation.node.node_config import OWN_SETTINGS, NodeConfigError
-from gdpfed.federation.node.node_file import NodeFile
+from gdpfed.federation.node.node_file import DATA, HEARD, JOURNAL, LOCK, OLDER, ROSTER, SESSIONS, NodeFile
 from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.privacy.ledgers.charged_run import FILLED, SENT, TAKEN_BACK, filled_rounds
 from gdpfed.privacy.ledgers.client import FORMAT_VERSION, ClientLedger
@@ -29,7 +29,6 @@ from gdpfed.privacy.ledgers.terms import Terms
 
 COPY_FILE = "ledger.copy"
 FILES_WRITTEN = ("ledger", "ledger-copy", "session-file", "identity-file")
-BESIDE = (".lock", ".journal", ".heard")
 MARK_BYTES = 256
 ANEW = (
     "if there is none, remove {lock} and lower the budget by what is lost: the node then goes on from this "
@@ -49,8 +48,12 @@ def check_places(config: Mapping[str, Any]) -> None:
     given = {key: OWN_SETTINGS[key].read(config[key]) for key in FILES_WRITTEN if key in config}
     if "ledger-copy" in given:
         given["ledger-copy"] /= COPY_FILE
-    if "ledger" in given:
-        given |= {f"the ledger's {end}": Path(f"{given['ledger']}{end}") for end in BESIDE}
+    beside = [(key, LOCK) for key in ("ledger", "session-file") if key in given]
+    for owner, _ in beside[:1]:
+        locked = (ROSTER, DATA, *(() if "session-file" in given else (SESSIONS,)))
+        ends = (JOURNAL, JOURNAL + OLDER, HEARD, *locked, *(f"{end}{LOCK}" for end in locked))
+        beside += [(owner, end) for end in ends]
+    given |= {f"the {key}'s {end}": Path(f"{given[key]}{end}") for key, end in beside}
     places = {key: os.path.realpath(path) for key, path in given.items()}
     for (one, place), (other, same) in combinations(places.items(), 2):
         if place == same:
@@ -145,7 +148,7 @@ class LedgerFile:
         )
 
     def _lost(self, what: str) -> LedgerError:
-        lock = f"{self.path.name}.lock"
+        lock = self.path.name + LOCK
         return LedgerError(f"ledger={self.path} {what}put its newest copy back; {ANEW.format(lock=lock)}")
 
     def _body(self, data: bytes) -> Any:
@@ -180,7 +183,7 @@ class LedgerFile:
             if not known or not all(isinstance(each, str) for each in known):
                 raise ValueError(known)
         except WRONG_FORM:
-            lock = f"{self.path.name}.lock"
+            lock = self.path.name + LOCK
             raise LedgerError(
                 f"ledger={self.path} has a damaged lock, which says what was written last: put the newest "
                 f"copy back, remove {lock}, and lower the budget by what is lost"

@@ -14,6 +14,9 @@ from gdpfed.files import NoRegularFileError, open_regular, read_regular, write_w
 
 LOCK_SECONDS = 30.0
 POLL_SECONDS = 0.05
+LOCK, OLDER = ".lock", ".old"
+SESSIONS, ROSTER, DATA, JOURNAL, HEARD = ".sessions", ".roster", ".data", ".journal", ".heard"
+"""What is added to the name of a node's ledger, or else of its session file, for the files beside it."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class NodeFile:
         Raises:
             NodeConfigError: another process has it, or its directory does not exist.
         """
-        beside = self.path.with_name(f"{self.path.name}.lock")
+        beside = self.path.with_name(self.path.name + LOCK)
         try:
             lock = os.fdopen(open_regular(beside, os.O_RDWR | os.O_CREAT), "r+b")
         except NoRegularFileError as error:

@@ -13,6 +13,7 @@ from gdpfed.federation.node.node_config import (
     NodeConfigError,
     SumLimits,
 )
+from gdpfed.federation.node.node_file import SESSIONS
 from gdpfed.federation.node.own_budget import BUDGET_KEYS, Budget, Budgets, Player
 from gdpfed.federation.node.stand_ins import StandIn, stand_in_of
 from gdpfed.learning.data.own import OwnData
@@ -37,7 +38,6 @@ OF_EDGES: dict[str, Any] = {"minimum_cohort": 2, "minimum_bare_survivors": 2}
 # In a sum of three without noise, a lying server and one member learn the sum of only two updates.
 LEAST_BARE = 4
 DEFAULT_SESSION_SECONDS = 86400.0
-SESSIONS_SUFFIX = ".sessions"
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class NodeSettings:
     @property
     def session_file(self) -> Path | None:
         """The file with the keys of open secure-aggregation sessions: as configured, or beside the ledger."""
-        return self.given.session_file or self.kept_beside(SESSIONS_SUFFIX)
+        return self.given.session_file or self.kept_beside(SESSIONS)
 
     @property
     def session_seconds(self) -> float:

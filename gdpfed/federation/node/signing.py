@@ -19,7 +19,7 @@ from typing import Any
 
 from gdpfed.clients.messages import CHALLENGE, IDENTITY, ROSTER_DIGEST, SIGNATURE
 from gdpfed.federation.node.node_config import NodeConfigError
-from gdpfed.federation.node.node_file import NodeFile
+from gdpfed.federation.node.node_file import ROSTER, NodeFile
 from gdpfed.federation.node.node_settings import Node, NodeSettings
 from gdpfed.identities import IdentityError, public_key_of, read_identity, read_roster
 from gdpfed.json_files import WRONG_FORM, read_json
@@ -38,7 +38,6 @@ REMEDY = (
 # Names in the run's state, where a node without key or roster file stores its key and roster for one run.
 IDENTITY_KEY = "secagg-identity"
 ROSTER_KEY = "secagg-roster"
-ROSTER_SUFFIX = ".roster"
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def _keep_highest(settings: NodeSettings, roster: Roster) -> None:
 
     The consortium signed the older list as well, but a key in it may have been stolen since then.
     """
-    beside = settings.kept_beside(ROSTER_SUFFIX)
+    beside = settings.kept_beside(ROSTER)
     if beside is None:
         return
     file = NodeFile(beside, "roster-file", NodeConfigError)

@@ -11,8 +11,8 @@ from flwr.app import ConfigRecord, RecordDict
 
 from client_app.carried import settings_of
 from gdpfed.clients.messages import CLIENT_RECORD, DATA, JOIN, REFUSAL, ROUND, RUN
-from gdpfed.federation.node.journal import HEARD_SUFFIX, JOURNAL_SUFFIX
 from gdpfed.federation.node.node_config import NodeConfigError, SumLimits, check_settings
+from gdpfed.federation.node.node_file import HEARD, JOURNAL
 from gdpfed.federation.node.node_settings import NodeSettings
 from gdpfed.federation.node.stand_ins import settings_in
 from secagg import RemoteProtocolError, SumParameters
@@ -140,7 +140,7 @@ def test_what_every_round_would_fail_of_is_found_when_the_node_joins(tmp_path, a
     np.savez(data, **fitting | arrays)
     (refusal,) = ask(f"query.{JOIN}", question, make_context(0, own | settings)).values()
     assert words in str(refusal["reason"])
-    noted = {f"{ledger.name}{suffix}" for suffix in (JOURNAL_SUFFIX, HEARD_SUFFIX)}
+    noted = {f"{ledger.name}{suffix}" for suffix in (JOURNAL, HEARD)}
     assert {path.name for path in tmp_path.iterdir()} - noted == {data.name}
 
 
@@ -184,6 +184,29 @@ def test_no_file_of_a_node_takes_the_place_of_another(places):
     """A session file is begun anew where it is damaged, and would forget what a ledger has spent."""
     with pytest.raises(NodeConfigError, match="^[a-z-]+ and [a-z-]+ are one file, /.*: give each a file of"):
         check_settings({"epsilon": 3.0, **places})
+
+
+@pytest.mark.parametrize(
+    ("places", "words"),
+    [
+        *(
+            ({"ledger": "/s/l", "session-file": f"/s/l{end}"}, f"session-file and the ledger's {end} are")
+            for end in (".lock", ".journal", ".journal.old", ".heard", ".roster", ".data", ".data.lock")
+        ),
+        (
+            {"ledger": "/s/l", "identity-file": "/s/l.sessions"},
+            "identity-file and the ledger's .sessions are",
+        ),
+        ({"ledger": "/s/s.lock", "session-file": "/s/s"}, "ledger and the session-file's .lock are"),
+        ({"session-file": "/s/s", "identity-file": "/s/s.roster"}, "and the session-file's .roster are"),
+        ({"ledger": "/s/l", "session-file": "/s/l.sessions"}, None),
+        ({"ledger": "/s/l", "session-file": "/s/l.lock.x", "identity-file": "/s/l.key"}, None),
+    ],
+)
+def test_no_file_of_a_node_takes_the_place_of_one_beside_another(places, words):
+    budget = {"epsilon": 3.0} if "ledger" in places else {}
+    with pytest.raises(NodeConfigError, match=words) if words else nullcontext():
+        check_settings({**budget, **places})
 
 
 @pytest.mark.parametrize(
