@@ -120,7 +120,8 @@ class LedgerAccountant:
         require_delta(delta)
         if self._is_exact:
             return compose_against_server(charges, delta)
-        return compose(charges, delta, schedule="adaptive", limit=limit).epsilon
+        # All noise here is continuous.
+        return compose(charges, delta, schedule="adaptive", limit=limit, reserve=0.0).epsilon
 
     def _charge(self, event: GaussianPrivacyEvent, count: int) -> Charge:
         if event.population_size != self._config.population_size:

@@ -6,7 +6,7 @@ from numbers import Integral, Real
 
 from gdpfed.errors import PrivacyError, not_known
 
-SMALLEST_RATE = 1e-9
+SMALLEST_RATE, SMALLEST_DELTA = 1e-9, 1e-100
 
 
 def require_number(name: str, value: object) -> float:
@@ -39,10 +39,10 @@ def require_rate(name: str, value: object) -> float:
 
 
 def require_delta(value: object) -> float:
-    """Return `value` as a float; raise PrivacyError if it is not within (0, 1)."""
+    """Return `value` as a float; raise PrivacyError if it is not in (0, 1), or too small to account for."""
     number = require_number("delta", value)
-    if not 0.0 < number < 1.0:
-        raise PrivacyError(f"delta is {value}; it must lie in (0, 1), for instance 1e-5")
+    if not SMALLEST_DELTA <= number < 1.0:
+        raise PrivacyError(f"delta is {value}; it must lie in (0, 1) and above 1e-100, for instance 1e-5")
     return number
 
 

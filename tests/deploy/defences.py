@@ -1115,8 +1115,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/privacy/accountants/composition.py",
-                'filter_epsilon(_renyi_total(merged, "fine"), delta - reserve, limit)',
-                'epsilon_of_renyi(_renyi_total(merged, "fine"), delta - reserve)',
+                'filter_epsilon(_renyi_total(merged, "fine"), left, limit)',
+                'epsilon_of_renyi(_renyi_total(merged, "fine"), left)',
             ),
         ),
     ),

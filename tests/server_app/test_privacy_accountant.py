@@ -65,6 +65,17 @@ def test_releases_without_sampling_cost_their_exact_figure_which_is_less_than_fl
     assert ours.get_delta(100.0) == 1e-15
 
 
+def test_a_smaller_delta_never_costs_less_and_one_that_is_too_small_is_one_line():
+    ours = charged(LedgerAccountant(CONFIGS["poisson"]))
+    deltas = [1e-100, 1e-15, 5e-9, 1e-8, 1.0000001e-8, 2e-8, 1e-5]
+    found = [ours.get_epsilon(delta) for delta in deltas]
+    assert found == sorted(found, reverse=True)
+    assert ours.get_delta(found[2]) == pytest.approx(5e-9, rel=1e-3)
+    for delta in (5e-324, 1e-101, 0.0, 1.0):
+        with pytest.raises(PrivacyError, match=r"delta is .*; it must lie in \(0, 1\) and above 1e-100"):
+            ours.get_epsilon(delta)
+
+
 def test_a_state_goes_on_where_it_was_and_no_other_is_taken():
     ours = charged(LedgerAccountant(CONFIGS["poisson"]))
     state = json.loads(json.dumps(ours.state_dict()))

@@ -53,15 +53,16 @@ def compose(
     schedule: Schedule,
     accountant: Accountant | None = None,
     limit: float | None = None,
+    reserve: float = DELTA_RESERVE,
 ) -> Bound:
     """Return the joint epsilon at delta of all releases; 0 without releases, inf if one has no noise.
 
     The sampling of an event reduces its cost. So epsilon holds against those who know neither who is in a
     sample nor how many are; for others use `compose_against_server`. With `accountant` None, a fixed schedule
     has the least epsilon of all proofs that cover it; an adaptive schedule always uses the Renyi filter, for
-    the epsilon `limit` up to which releases are allowed. A bound under replace_one also holds under zero_out,
-    so events of both may be in one list. Raises PrivacyError if charges have different units, or no proof
-    covers an event.
+    the epsilon `limit` up to which releases are allowed, with `reserve` of delta for later discrete noise.
+    A bound under replace_one also holds under zero_out, so events of both may be in one list. Raises
+    PrivacyError if charges have different units, or no proof covers an event.
     """
     require_delta(delta)
     _refuse_mixed_units(charges)
@@ -74,9 +75,8 @@ def compose(
         discrete = _discrete_releases(merged)
         if discrete:
             effective_delta(delta, num_rounds=discrete)
-        # Later releases may have discrete noise although those up to now have none.
-        reserve = DELTA_RESERVE if delta > DELTA_RESERVE else 0.0
-        filtered = filter_epsilon(_renyi_total(merged, "fine"), delta - reserve, limit)
+        left = delta - reserve if delta > reserve else delta
+        filtered = filter_epsilon(_renyi_total(merged, "fine"), left, limit)
         return Bound(_bounded(filtered, discrete), "renyi filter")
     if accountant is not None:
         return Bound(_fixed_epsilon(merged, delta, accountant), accountant.name)
