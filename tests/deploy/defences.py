@@ -1084,7 +1084,13 @@ DEFENCES = (
         "counts-in-batches",
         "client_app/test_hostile_models.py"
         "::test_what_a_model_says_of_a_record_does_not_follow_from_how_many_others_there_are",
-        (("gdpfed/clients/works/held_out_counts.py", "BATCH_SIZE if rates else 1", "BATCH_SIZE"),),
+        (
+            (
+                "gdpfed/clients/works/held_out_counts.py",
+                "    if rates:\n        outputs",
+                "    if True:\n        outputs",
+            ),
+        ),
     ),
     Defence(
         "features-in-batches",

@@ -17,8 +17,7 @@ from gdpfed.learning.data.written_numbers import MARKED
 LOOKED_AT = 11
 """Lines, of which one may have the names."""
 LOOKED_AT_BYTES = 2**20
-SEP = "sep="
-"""How the first line begins where Excel is told the separator."""
+SEP = re.compile(rb'\s*"?sep=([,;|\t])"?\s*$', re.IGNORECASE)
 FEWEST = 3
 """Rows that show an index of another form."""
 SHOWN = 60
@@ -54,22 +53,18 @@ def look_at_head(
     lines = data[:LOOKED_AT_BYTES].splitlines(keepends=True)
     number = next((at for at, line in enumerate(lines[:LOOKED_AT]) if line.strip()), 0)
     # In a first line such as sep=; Excel is told the separator. Where the site gives the names, it is a row.
-    line = lines[number] if lines and not own.header else b""
-    text = line.decode(errors="replace").strip("\r\n").strip().strip('"')
-    if not text.lower().startswith(SEP):
-        text = line.decode(errors="replace").strip("\r\n").strip('"')
-    told = text[len(SEP) :] if text.lower().startswith(SEP) else ""
-    told = told or ("\t" if line.rstrip(b"\r\n").endswith(b"\t") and text.lower() == SEP else "")
-    if told in SEPARATORS:
+    excel = None if own.header or not lines else SEP.match(lines[number])
+    told = excel[1].decode() if excel else ""
+    if told:
         if own.separator not in (None, told):
             raise LearningError(
-                f"{place}: line {number + 1} is Excel's {SEP}{told}, and {FILES_FILE} says separator: "
+                f"{place}: line {number + 1} is Excel's sep={told}, and {FILES_FILE} says separator: "
                 f"'{own.separator}': leave one out"
             )
-        found.head.append(f"line {number + 1} is Excel's {SEP}{told}: it is passed over")
+        found.head.append(f"line {number + 1} is Excel's sep={told}: it is passed over")
         number += 1
 
-    likely = told if told in SEPARATORS else declared
+    likely = told or declared
     others = (each for each in SEPARATORS if each != likely)
     separators = (own.separator,) if own.separator else (likely, *others)
     scores = {
