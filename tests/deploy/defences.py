@@ -1208,7 +1208,7 @@ DEFENCES = (
         "client_app/test_held_out_counts.py::test_a_record_for_which_the_model_raises_is_one_cell_and_one_bin",
         (
             (
-                "gdpfed/learning/training/evaluate.py",
+                "gdpfed/clients/works/held_out_counts.py",
                 "            with suppress(Exception):\n",
                 "            with suppress(MemoryError):\n",
             ),

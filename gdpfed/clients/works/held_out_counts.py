@@ -1,16 +1,21 @@
 """What clients compute as held_out_counts: counts of right answers on records that they never train on."""
 
+from contextlib import suppress
 from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
+from fastgrad.modules import SlicePooling
 from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
 from gdpfed.clients.order_checks import built_model
 from gdpfed.clients.works import Job
 from gdpfed.learning.data import Split
-from gdpfed.learning.training.evaluate import each_output, model_outputs
+from gdpfed.learning.labels import Outputs
+from gdpfed.learning.models import assign, said
+from gdpfed.learning.training.evaluate import model_outputs
 from gdpfed.learning.training.held_out_counts import (
     counts_dimension,
     held_out_counts,
@@ -61,9 +66,24 @@ def counted(job: Job, data: Split, *, rates: bool = False) -> npt.NDArray[np.flo
     if rates:
         outputs, _ = model_outputs(model, job.theta, data, task.make_loss(), job.device)
     else:
-        outputs = each_output(model, job.theta, data, task.classes_counted, job.device)
+        outputs = _each_output(model, job.theta, data, task.classes_counted, job.device)
     found = held_out_rates(outputs, labels) if rates else held_out_counts(outputs, labels, data.persons)
     return np.asarray(found, np.float64)
+
+
+def _each_output(
+    model: nn.Module, theta: npt.NDArray[np.float32], data: Split, width: int, device: torch.device
+) -> Outputs:
+    """Return outputs of shape (N, width), each computed of its example alone; NaN where the model raises."""
+    model.to(device).eval()
+    assign(model, torch.from_numpy(theta.copy()).to(device))
+    outputs = np.full((len(data), width), np.nan)
+    with torch.no_grad(), SlicePooling():
+        for at in range(len(data)):
+            with suppress(Exception):
+                x = torch.from_numpy(data.take(np.array([at])).x).to(device)
+                outputs[at] = said(model, x)[0].double().cpu().numpy()
+    return outputs
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:

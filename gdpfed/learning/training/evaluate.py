@@ -1,7 +1,6 @@
 """Evaluates a model on test examples: metrics and loss on all of them, and metrics for each data owner."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -80,7 +79,7 @@ def model_outputs(
 ) -> tuple[Outputs, float]:
     """Return the model's outputs for all examples, shape (N, ...), and their mean loss.
 
-    The last digits of an output depend on the other examples: see :func:`each_output`.
+    The last digits of an output depend on the examples that are computed with it.
     """
     model.to(device).eval()
     assign(model, torch.from_numpy(theta.copy()).to(device))
@@ -93,19 +92,6 @@ def model_outputs(
             total += float(loss(answers, y).sum())
             outputs.append(answers.double().cpu().numpy())
     return np.concatenate(outputs), total / len(data)
-
-
-def each_output(model: nn.Module, theta: Theta, data: Examples, width: int, device: torch.device) -> Outputs:
-    """Return outputs of shape (N, width), each computed of its example alone; NaN where the model raises."""
-    model.to(device).eval()
-    assign(model, torch.from_numpy(theta.copy()).to(device))
-    outputs = np.full((len(data), width), np.nan)
-    with torch.no_grad(), SlicePooling():
-        for at in range(len(data)):
-            with suppress(Exception):
-                x = torch.from_numpy(data.take(np.array([at])).x).to(device)
-                outputs[at] = said(model, x)[0].double().cpu().numpy()
-    return outputs
 
 
 def _judged(
