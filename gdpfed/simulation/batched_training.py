@@ -129,7 +129,8 @@ class BatchedTraining:
     """Trains many clients at once, each with its own parameters, for a given number of local steps.
 
     `model`: the architecture; written in operations that ``torch.func.vmap`` knows. `device`: where to train.
-    `precision`: float32, tf32 or bf16, in products and convolutions. `loss`: one figure a record.
+    `precision`: float32, tf32 or bf16, in products and convolutions. `loss`: one figure a record. `apart`:
+    whether the loss is given each client's records by themselves, as on a node, so that it can couple none.
 
     `draws`: whether layers of the model draw by keys. `keeps_casts`: whether copies in bf16 may
     be used again within a step.
@@ -138,11 +139,17 @@ class BatchedTraining:
     keeps_casts = True
 
     def __init__(
-        self, model: nn.Module, device: torch.device, precision: str = "float32", loss: Loss = cross_entropy
+        self,
+        model: nn.Module,
+        device: torch.device,
+        precision: str = "float32",
+        loss: Loss = cross_entropy,
+        *,
+        apart: bool = False,
     ) -> None:
         self.device = device
         self.precision = precision
-        self._loss = loss
+        self._loss, self._apart = loss, apart
         self._model = model.to(device).train()
         if device.type == "cuda":
             fuse_recurrences(self._model, device)
@@ -189,8 +196,9 @@ class BatchedTraining:
         leaf = thetas.detach().requires_grad_()
         with self._products():
             with self._forward():
-                logits = self.logits(leaf, x, keys)
-            losses = self._loss(logits.float().flatten(0, 1), y.flatten(0, 1))
+                logits = self.logits(leaf, x, keys).float()
+            parts = zip(logits, y, strict=True) if self._apart else [(logits.flatten(0, 1), y.flatten(0, 1))]
+            losses = torch.cat([self._loss(*part) for part in parts])
             (gradient,) = torch.autograd.grad((losses * weights.flatten()).sum(), leaf)
         return gradient
 

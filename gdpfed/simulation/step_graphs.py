@@ -73,16 +73,23 @@ class GraphedTraining(BatchedTraining):
     rounds twice where the sign stands apart from eta, as in addcmul with value -1.
 
     Args:
-        model, device, precision, loss: as of `BatchedTraining`.
+        model, device, precision, loss, apart: as of `BatchedTraining`.
         record: what records a step.
     """
 
     keeps_casts = False
 
     def __init__(
-        self, model: nn.Module, device: torch.device, precision: str, loss: Loss, record: Record
+        self,
+        model: nn.Module,
+        device: torch.device,
+        precision: str,
+        loss: Loss,
+        record: Record,
+        *,
+        apart: bool = False,
     ) -> None:
-        super().__init__(model, device, precision, loss)
+        super().__init__(model, device, precision, loss, apart=apart)
         self._record = record
         self._steps: OrderedDict[Shape, RecordedStep] = OrderedDict()
         self._given_up = False

@@ -6,11 +6,13 @@ import torch
 from fastgrad.fitting import UncompiledError, fitted
 from fastgrad.lowered import NotLoweredError
 from gdpfed.clients.order import TrainingOrder
+from gdpfed.learning.labels import LOSSES
 from gdpfed.learning.models import flatten, trainable
 from gdpfed.learning.models.build import DropoutKeys
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.step_recording import CudaGraphs, Record
 from gdpfed.methods.base import Theta
+from gdpfed.registry import is_ours
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
 from gdpfed.simulation.step_graphs import GraphedTraining
 
@@ -37,16 +39,22 @@ def choose_training(
             pass
     if graphs and device.type == "cuda":
         return _graphed(task, device, precision, CudaGraphs(device))
-    return BatchedTraining(task.build_model(), device, precision, task.make_loss()), words
+    return BatchedTraining(task.build_model(), device, precision, task.make_loss(), apart=_apart(task)), words
+
+
+def _apart(task: Task) -> bool:
+    """Whether a package's code computes the loss: it may look at all records that it is given."""
+    return not (is_ours(LOSSES.get(task.loss)) and is_ours(type(task.known_form.labels)))
 
 
 def _graphed(task: Task, device: torch.device, precision: str, record: Record) -> tuple[BatchedTraining, str]:
     """Return a trainer, with CUDA graphs unless recording them fails, and a text that names the case."""
-    model, loss = task.build_model(), task.make_loss()
-    training = GraphedTraining(model, device, precision, loss, record)
+    model, loss, apart = task.build_model(), task.make_loss(), _apart(task)
+    training = GraphedTraining(model, device, precision, loss, record, apart=apart)
     x, y = (each.to(device) for each in task.drawn(TRIED_RECORDS))
     if refusal := training.tried(torch.from_numpy(flatten(model)), x, y, momentum=0.0):
-        return BatchedTraining(task.build_model(), device, precision, loss), f", without graphs ({refusal})"
+        plain = BatchedTraining(task.build_model(), device, precision, loss, apart=apart)
+        return plain, f", without graphs ({refusal})"
     return training, ", a graph a step"
 
 

@@ -1855,6 +1855,29 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "optimizer-of-many-clients",
+        "learning/test_optimizers.py::"
+        "test_no_optimizer_of_a_package_moves_one_client_by_the_gradient_of_another",
+        (
+            (
+                "gdpfed/learning/training/optimizers.py",
+                "            together = is_ours(OPTIMIZERS.get(training.optimizer))\n",
+                "            together = True\n",
+            ),
+        ),
+    ),
+    Defence(
+        "loss-of-many-clients",
+        "simulation/test_batched.py::test_a_loss_of_a_package_sees_the_records_of_one_client_at_a_time",
+        (
+            (
+                "gdpfed/simulation/training_choice.py",
+                "    return not (is_ours(LOSSES.get(task.loss)) and is_ours(type(task.known_form.labels)))\n",
+                "    return False\n",
+            ),
+        ),
+    ),
+    Defence(
         "model-that-couples-seldom",
         "learning/test_coupled_records.py::test_a_model_of_ones_own_code_gets_records_one_by_one",
         (

@@ -118,13 +118,12 @@ class Spy(torch.optim.Optimizer):
                 row.fill_(self.to)
 
 
-class Coupled(Spy):
-    """An optimizer that changes all clients' parameters, even those of clients without a gradient."""
+class Coupled(torch.optim.SGD):
+    """SGD along gradients that are clipped together with all other gradients that it is given."""
 
-    @torch.no_grad()
     def step(self, closure=None):
-        for row in self.param_groups[0]["params"]:
-            row.fill_(self.to)
+        torch.nn.utils.clip_grad_norm_(self.param_groups[0]["params"], 1.0)
+        return super().step(closure)
 
 
 class Closed(Spy):
@@ -150,6 +149,22 @@ def test_what_comes_back_from_a_plug_in_is_clipped_or_zero(to, norm):
     steps = update_steps(Job(order, theta_of(order), encoding, 3))
     assert np.linalg.norm(steps * encoding.grid) == pytest.approx(norm, abs=1e-3)
     assert np.linalg.norm(steps * encoding.grid) <= 1.0
+
+
+@pytest.mark.usefixtures("plugged")
+@pytest.mark.parametrize("among", [slice(None), [0, 2]])
+def test_no_optimizer_of_a_package_moves_one_client_by_the_gradient_of_another(among):
+    ends, moved = [], torch.zeros(3, 1)
+    moved[among] = 1.0
+    for size in (1.0, 1e4):
+        ours = torch.zeros(3, 2)
+        descent = Descent(ours, replace(SGD, optimizer="coupled"))
+        gradient = torch.tensor([[size, 0.0], [0.3, 0.4], [0.6, 0.0]])
+        for _ in range(2):
+            descent.step(gradient[among], among)
+        ends.append(ours)
+    torch.testing.assert_close(ends[1], torch.tensor([[-1.0, 0.0], [-0.3, -0.4], [-0.6, 0.0]]) * moved)
+    assert torch.equal(ends[0][1:], ends[1][1:])
 
 
 def noised(gradients: RecordGradients, order: TrainingOrder, training: LocalTraining):
@@ -191,7 +206,6 @@ def test_of_records_an_optimizer_is_given_noised_gradients_alone():
         ({"optimizer": "adam", "momentum": 0.9}, "adam does not take momentum=0.9 .*training.momentum=0"),
         ({"optimizer": "adam", "optimizer_options": '{"beta3": 1}'}, "adam does not take beta3=1 "),
         ({"optimizer": "adamw", "optimizer_options": '{"beta1": 2}'}, "adamw does not take beta1=2 "),
-        ({"optimizer": "coupled"}, "coupled moves one client by another's gradient"),
         ({"optimizer": "closed"}, "closed cannot step along a given gradient"),
     ],
 )

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from fastgrad.lowered import NotLoweredError
+from fastgrad.modules import cross_entropy
 from gdpfed.clients.order import ClientPart
+from gdpfed.learning.labels import LOSSES
+from gdpfed.simulation import training_choice
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples
 from gdpfed.simulation.engine import SequentialEngine
@@ -46,6 +50,28 @@ def test_the_sum_is_the_same_bit_for_bit_whatever_the_chunk(model, momentum):
     assert {each.num_updates for each in sums} == {23}
     assert sums[0].total.any()
     assert all(np.array_equal(each.total, sums[0].total) for each in sums[1:])
+
+
+def not_fitted(*model):
+    raise NotLoweredError("no compiled loops in this test")
+
+
+def scaled(outputs, targets):
+    """Return the losses, divided by the largest of all records that are given at once."""
+    losses = cross_entropy(outputs, targets)
+    return losses / losses.detach().max()
+
+
+def test_a_loss_of_a_package_sees_the_records_of_one_client_at_a_time(monkeypatch):
+    monkeypatch.setitem(LOSSES._items, "scaled", scaled)
+    monkeypatch.setattr(training_choice, "fitted", not_fitted)
+    order = order_of()
+    order = replace(order, task=replace(order.task, loss="scaled"))
+    cohort = cohort_of(order)
+    alone, together = (
+        updates_by(BatchedEngine(order.task, CPU, chunk_clients=size), order, cohort) for size in (1, 20)
+    )
+    assert all(np.array_equal(together[client_id], steps) for client_id, steps in alone.items())
 
 
 def test_the_sum_is_that_of_the_updates():
