@@ -63,8 +63,9 @@ class DeviceExamples:
 class Batches:
     """The training batches of some clients, one for each local step.
 
-    A client with fewer examples than a batch holds takes all of them; the rest of its batch is any example
-    with weight 0. A client without examples has weights of 0 alone. `positions`: in the training split, shape
+    A client with fewer examples than a batch holds takes all of them; the rest of its batch is one of its own
+    with weight 0, since 0 times what is not finite is no 0. A client without examples has weights of 0 alone,
+    and its gradients are 0, whatever its places hold. `positions`: in the training split, shape
     (steps, clients, batch size), int64; a batch has no more places than the largest client could fill.
     `weights`: of every example in its client's loss; a step's weights add up to 1 or are all 0. `keys`: by
     which dropout draws, shape (steps, clients), int64; 0 where it does not.
@@ -90,6 +91,7 @@ class Batches:
             drawn = draw_batches(len(own), order.training, rng)
             if with_keys:
                 keys[:, column] = draw_keys(order.training.local_steps, rng)
+            positions[:, column] = own[0]
             positions[:, column, :size] = own[drawn]
             weights[:, column, :size] = 1 / size
         return cls(positions, weights, keys)
@@ -200,7 +202,7 @@ class BatchedTraining:
             parts = zip(logits, y, strict=True) if self._apart else [(logits.flatten(0, 1), y.flatten(0, 1))]
             losses = torch.cat([self._loss(*part) for part in parts])
             (gradient,) = torch.autograd.grad((losses * weights.flatten()).sum(), leaf)
-        return gradient
+        return gradient.masked_fill_(~weights.any(dim=1, keepdim=True), 0.0)
 
     def logits(self, thetas: torch.Tensor, x: torch.Tensor, keys: torch.Tensor | None = None) -> torch.Tensor:
         """Return outputs of each client's model, shape (clients, batch, ...), for parameters (clients, d)."""
@@ -290,8 +292,9 @@ class ProgrammedTraining:
                 descent = Descent(self._parameters, training, own)
                 x, y = examples.take(batches.positions[:, k])
                 for step in range(len(weights)):
-                    key = int(batches.keys[step, k])
-                    descent.step(self.gradient(x[step], y[step], weights[step, k], key))
+                    key, own_weights = int(batches.keys[step, k]), weights[step, k]
+                    found = self.gradient(x[step], y[step], own_weights, key)
+                    descent.step(found if own_weights.any() else torch.zeros_like(found))
                 torch.index_select(self._parameters, 0, self._inverse, out=end)
         return ends.double() - start.double()
 

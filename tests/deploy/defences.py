@@ -1878,6 +1878,17 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "batches-filled-by-others",
+        "simulation/test_batched.py::test_no_example_of_another_client_fills_a_batch_up",
+        (
+            (
+                "gdpfed/simulation/batched_training.py",
+                "            positions[:, column] = own[0]\n",
+                "            positions[:, column] = 0\n",
+            ),
+        ),
+    ),
+    Defence(
         "model-that-couples-seldom",
         "learning/test_coupled_records.py::test_a_model_of_ones_own_code_gets_records_one_by_one",
         (

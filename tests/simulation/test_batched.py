@@ -9,10 +9,12 @@ import torch
 from fastgrad.lowered import NotLoweredError
 from fastgrad.modules import cross_entropy
 from gdpfed.clients.order import ClientPart
+from gdpfed.learning.data import Split
 from gdpfed.learning.labels import LOSSES
+from gdpfed.learning.task import Task
 from gdpfed.simulation import training_choice
 from gdpfed.simulation.batched import BatchedEngine
-from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples
+from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
 from gdpfed.simulation.engine import SequentialEngine
 from gdpfed.simulation.training_choice import CPU_BYTES, clients_at_once, kept_bytes
 from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
@@ -72,6 +74,27 @@ def test_a_loss_of_a_package_sees_the_records_of_one_client_at_a_time(monkeypatc
         updates_by(BatchedEngine(order.task, CPU, chunk_clients=size), order, cohort) for size in (1, 20)
     )
     assert all(np.array_equal(together[client_id], steps) for client_id, steps in alone.items())
+
+
+@pytest.mark.parametrize(("model", "kind"), [("mlp", BatchedTraining), ("cnn3", ProgrammedTraining)])
+def test_no_example_of_another_client_fills_a_batch_up(model, kind, monkeypatch):
+    order = order_of(model, batch_size=50)
+    assert isinstance(BatchedEngine(order.task, CPU)._training, kind)
+    cohort, found = cohort_of(order), []
+    assert 0 not in np.concatenate([order.task.client_indices(client_id) for client_id in cohort.clients])
+    # A client without examples is in the sum, too.
+    empty = {client_id: order.task.client_indices(client_id) for client_id in range(400)} | {
+        9: np.zeros(0, int)
+    }
+    monkeypatch.setattr(Task, "client_indices", lambda task, client_id: empty[client_id])
+    data = order.task.load()
+    for size in (1.0, 3e38):
+        x = data.train.x.copy()
+        x[0] = size * np.sign(x[0] - 0.5)
+        changed = replace(data, train=Split(x, data.train.y))
+        monkeypatch.setattr(Task, "load", lambda task, changed=changed: changed)
+        found.append(updates_by(BatchedEngine(order.task, CPU), order, cohort))
+    assert all(np.array_equal(steps, found[1][client_id]) for client_id, steps in found[0].items())
 
 
 def test_the_sum_is_that_of_the_updates():
