@@ -4,7 +4,8 @@ A file is named by client and round. Which of them count is for the run to say: 
 was never completed is not read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,8 +14,9 @@ import numpy.typing as npt
 
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.errors import RunError
-from gdpfed.learning.training.client_states import CLIENT_STATES, Floats, KeptState
+from gdpfed.learning.training.client_states import CLIENT_STATES, Floats, KeptState, Updates
 from gdpfed.learning.training.optimizers import LocalTraining
+from gdpfed.registry import is_ours
 
 
 def state_file(folder: Path, client_id: int, round_index: int) -> Path:
@@ -42,7 +44,11 @@ class KeptStates:
 
     def added(self, clients: Sequence[int], training: LocalTraining) -> Floats:
         """Return the correction that each client's kept state adds to its gradients: float32[clients, d]."""
-        return np.array(self._kind.added(self._kept(clients), self.told, training), np.float32)
+
+        def of(kind: KeptState, kept: Floats) -> Floats:
+            return kind.added(kept, self.told.copy(), training)
+
+        return self._row_by_row(of, self._kept(clients))
 
     def keep(
         self, clients: Sequence[int], steps: npt.NDArray[np.int64], grid: float, order: TrainingOrder
@@ -52,8 +58,12 @@ class KeptStates:
         Raises RunError: the file system refused, as when it is full.
         """
         sent = steps[:, : len(self.told)].astype(np.float64) * (order.norm_factor * grid)
-        kept = self._kind.kept(self._kept(clients), self.told, sent, order.training)
-        for client_id, own in zip(clients, kept.astype(np.float32, copy=False), strict=True):
+
+        def of(kind: KeptState, kept: Floats, sent: Updates) -> Floats:
+            return kind.kept(kept, self.told.copy(), sent, order.training)
+
+        kept = self._row_by_row(of, self._kept(clients), sent)
+        for client_id, own in zip(clients, kept, strict=True):
             path = state_file(self.folder, client_id, self.round_index)
             try:
                 np.save(path, own)
@@ -65,6 +75,14 @@ class KeptStates:
     @property
     def _kind(self) -> KeptState:
         return CLIENT_STATES.get(self.kind)
+
+    def _row_by_row(self, function: Callable[..., Floats], *given: Updates | Floats) -> Floats:
+        """Call a function of rows of clients; a package's state sees one row, and keeps nothing of it."""
+        kind, count = self._kind, len(given[0])
+        if is_ours(type(kind)) or not count:
+            return np.array(function(kind, *given), np.float32)
+        rows = ([each[k : k + 1] for each in given] for k in range(count))
+        return np.concatenate([np.array(function(deepcopy(kind), *row), np.float32) for row in rows])
 
     def _kept(self, clients: Sequence[int]) -> Floats:
         """Read the kept states of clients, float32[clients, size]; zeros for a client that has none yet."""

@@ -1889,6 +1889,17 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "states-of-many-clients",
+        "rounds/test_client_states.py::test_no_state_of_a_package_carries_one_clients_vector_to_another",
+        (
+            (
+                "gdpfed/clients/kept_states.py",
+                "        if is_ours(type(kind)) or not count:\n",
+                "        if True:\n",
+            ),
+        ),
+    ),
+    Defence(
         "model-that-couples-seldom",
         "learning/test_coupled_records.py::test_a_model_of_ones_own_code_gets_records_one_by_one",
         (

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from conf.load import load
+from gdpfed.clients.kept_states import KeptStates, state_file
 from gdpfed.clients.works.update import batch_generator
 from gdpfed.errors import ConfigError, LearningError, PrivacyError, RunError
 from gdpfed.learning.models import flatten
@@ -102,6 +103,39 @@ def test_it_is_algorithm_1_written_out(tmp_path, sampling):
     np.testing.assert_allclose(told_in(tmp_path / "run"), c, atol=2e-5)
     np.testing.assert_allclose(states_in(tmp_path / "run"), own, atol=1e-4)
     assert np.abs(own).max() > 0.1
+
+
+class Careless(KeptState):
+    """A state that scales by the norm of all rows, changes what it is given, and keeps a maximum."""
+
+    def __init__(self):
+        self.largest = 0.0
+
+    def added(self, kept, told, training):
+        self.largest = max(self.largest, float(np.abs(kept).max()))
+        told += kept.sum()
+        return kept / np.linalg.norm(kept) + told + self.largest
+
+    def kept(self, kept, told, sent, training):
+        return self.added(np.asarray(sent, np.float32), told, training)
+
+
+def test_no_state_of_a_package_carries_one_clients_vector_to_another(tmp_path, monkeypatch):
+    monkeypatch.setitem(CLIENT_STATES._items, "careless", Careless())
+    order, ends = order_of(), []
+    for size in (1, 1000):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        for client in range(2):
+            np.save(state_file(folder, client, 0), np.full(3, size if client == 0 else 2, np.float32))
+        states = KeptStates("careless", np.zeros(3, np.float32), folder, 1, {0: 0, 1: 0})
+        added = states.added([0, 1], order.training)
+        states.keep([0, 1], np.array([[size] * 3, [4] * 3]), 0.5, order)
+        ends.append((added[1], np.load(state_file(folder, 1, 1))))
+        assert not states.told.any()
+    for found, value in zip(ends[1], (2, 2), strict=True):
+        np.testing.assert_allclose(found, 3**-0.5 + 3 * value + value, rtol=1e-6)
+    np.testing.assert_array_equal(ends[0], ends[1])
 
 
 UNDER_PRIVACY = {
