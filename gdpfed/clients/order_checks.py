@@ -5,11 +5,13 @@ an error that depends on its examples would therefore tell of them. So all error
 examples are found here, before the charge.
 """
 
+from copy import deepcopy
 from functools import lru_cache
 from math import inf, isinf
 
 import numpy as np
 import numpy.typing as npt
+from torch import nn
 
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.works import NO_FORM, function_of
@@ -20,12 +22,20 @@ from gdpfed.record_steps import PLAIN
 from secagg import Encoding
 
 # A process that answers many messages, as in simulation, builds the model only once.
-built_model = lru_cache(maxsize=1)(Task.build_model)
+_built = lru_cache(maxsize=1)(Task.build_model)
 
 ROWS_OF_PERSONS = (
     "the columns declare persons, and the server asks for single rows, so rows of one person would not be "
     "clipped together: declare persons in the server's columns, too"
 )
+
+
+def built_model(task: Task) -> nn.Module:
+    """Return a fresh copy of the task's model: what one client's work leaves in it, no other work meets."""
+    try:
+        return deepcopy(_built(task))
+    except (RuntimeError, TypeError):  # Some layers cannot be copied.
+        return task.build_model()
 
 
 def check_order(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -152,14 +153,15 @@ class BatchedTraining:
         self.device = device
         self.precision = precision
         self._loss, self._apart = loss, apart
-        self._model = model.to(device).train()
+        self._built = model.to(device).train()
         if device.type == "cuda":
-            fuse_recurrences(self._model, device)
-        self._dropout = DropoutKeys(self._model)
+            fuse_recurrences(model, device)
+        self._dropout = DropoutKeys(model)
         self.draws = bool(self._dropout)
         self._names, parameters = zip(*trainable(model).items(), strict=True)
         self._shapes = [parameter.shape for parameter in parameters]
         self._sizes = [parameter.numel() for parameter in parameters]
+        self._model = deepcopy(self._built)
 
     def updates(
         self,
@@ -174,6 +176,7 @@ class BatchedTraining:
         ``theta`` is what all start from, shape (d,), or each of them, shape (clients, d). ``added`` goes to
         every gradient of each, shape (clients, d), on the device.
         """
+        self._model = deepcopy(self._built)  # What clients leave in a model, later ones do not meet.
         start = torch.from_numpy(theta).to(self.device)
         ours = start.expand(batches.positions.shape[1], -1).clone()
         descent = Descent(ours, training, added)

@@ -170,9 +170,9 @@ def _is_batched(
         obstacle = "" if form.stacks else f"its gradients go {form.form}"
     else:
         model = task.build_model()
-        training = BatchedTraining(model, torch.device("cpu"))
         example = torch.from_numpy(task.load().train.take(np.zeros(2, dtype=np.int64)).x)
         try:
+            training = BatchedTraining(model, torch.device("cpu"))
             with torch.no_grad():
                 thetas = torch.from_numpy(flatten(model)).repeat(2, 1)
                 training.logits(thetas, torch.stack([example, example]), torch.zeros(2, dtype=torch.int64))

@@ -1900,6 +1900,28 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "model-of-many-clients",
+        "simulation/test_batched.py::test_what_a_model_keeps_of_one_client_no_other_client_meets",
+        (
+            (
+                "gdpfed/clients/order_checks.py",
+                "        return deepcopy(_built(task))\n",
+                "        return _built(task)\n",
+            ),
+        ),
+    ),
+    Defence(
+        "model-of-many-chunks",
+        "simulation/test_batched.py::test_what_a_model_keeps_of_one_client_no_other_client_meets",
+        (
+            (
+                "gdpfed/simulation/batched_training.py",
+                "        self._model = deepcopy(self._built)  # What clients leave",
+                "        # What clients leave",
+            ),
+        ),
+    ),
+    Defence(
         "model-that-couples-seldom",
         "learning/test_coupled_records.py::test_a_model_of_ones_own_code_gets_records_one_by_one",
         (

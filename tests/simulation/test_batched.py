@@ -1,21 +1,26 @@
 """Tests of the batched engine: clients trained at once get the updates that each gets alone."""
 
 from dataclasses import replace
+from threading import Lock
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from conf.schema import SimulationConfig
 from fastgrad.lowered import NotLoweredError
 from fastgrad.modules import cross_entropy
 from gdpfed.clients.order import ClientPart
 from gdpfed.learning.data import Split
 from gdpfed.learning.labels import LOSSES
+from gdpfed.learning.models import MODELS
 from gdpfed.learning.task import Task
 from gdpfed.simulation import training_choice
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
 from gdpfed.simulation.engine import SequentialEngine
+from gdpfed.simulation.engine_choice import choose_engine
 from gdpfed.simulation.training_choice import CPU_BYTES, clients_at_once, kept_bytes
 from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
 
@@ -74,6 +79,41 @@ def test_a_loss_of_a_package_sees_the_records_of_one_client_at_a_time(monkeypatc
         updates_by(BatchedEngine(order.task, CPU, chunk_clients=size), order, cohort) for size in (1, 20)
     )
     assert all(np.array_equal(together[client_id], steps) for client_id, steps in alone.items())
+
+
+class Remembering(nn.Module):
+    """A model that divides by the sum of all inputs that it has seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.seen = nn.Linear(64, 10), torch.zeros(())
+
+    def forward(self, x):
+        self.seen = self.seen + x.detach().sum()
+        return self.last(x.flatten(1) / self.seen)
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_what_a_model_keeps_of_one_client_no_other_client_meets(batched, monkeypatch):
+    monkeypatch.setitem(MODELS._items, "remembering", lambda shape, classes: Remembering())
+    order = order_of("remembering")
+    engine = BatchedEngine(order.task, CPU, chunk_clients=2) if batched else SequentialEngine()
+    cohort = cohort_of(order)
+    there = updates_by(engine, order, cohort)
+    back = updates_by(engine, order, replace(cohort, clients=cohort.clients[::-1]))
+    assert all(np.array_equal(back[client_id], steps) for client_id, steps in there.items())
+
+
+def test_a_model_that_cannot_be_copied_is_built_for_every_client(monkeypatch):
+    def locked(shape, classes):
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        model.lock = Lock()
+        return model
+
+    monkeypatch.setitem(MODELS._items, "locked", locked)
+    order = order_of("locked")
+    assert choose_engine(SimulationConfig(workers=1), order.task, "cpu")[1].startswith("one client after")
+    assert any(steps.any() for steps in updates_by(SequentialEngine(), order, cohort_of(order, 3)).values())
 
 
 @pytest.mark.parametrize(("model", "kind"), [("mlp", BatchedTraining), ("cnn3", ProgrammedTraining)])
