@@ -11,14 +11,14 @@ import torch
 from conf.load import load
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.cli import main
-from gdpfed.clients.configured import order_of, record_counts, task_of
+from gdpfed.clients.configured import order_of, record_counts, source_of, task_of
 from gdpfed.clients.order import ClientPart, OrderError
 from gdpfed.clients.record_forms import gradients_of
 from gdpfed.clients.record_work import taken_from
 from gdpfed.clients.update import update_steps
 from gdpfed.clients.works import Job
 from gdpfed.errors import ConfigError, LearningError
-from gdpfed.learning.data import DataSource, Split, load_dataset
+from gdpfed.learning.data import DATASETS, DataSource, Split, load_dataset, register
 from gdpfed.learning.data.cut import Cut
 from gdpfed.learning.data.declaration import read_columns, to_yaml
 from gdpfed.learning.data.persons import grouped, persons_held_out, rows_to_take
@@ -219,6 +219,23 @@ def test_what_does_not_keep_persons_together_is_refused(settings, tmp_path):
     (other / "data.csv").write_text("\n".join([*lines, "south,no,3,90,three", ""]))
     with pytest.raises(LearningError, match="1 persons have rows to train on and rows for testing"):
         load_dataset(DataSource("csv", str(other / "data.csv")))
+
+
+def returning(data):
+    return lambda source: data
+
+
+def test_a_loader_of_a_package_declares_no_persons(settings, monkeypatch):
+    table = load_dataset(source_of(load(settings)))
+    monkeypatch.setattr(DATASETS, "_items", dict(DATASETS._items))
+    plain = Split(table.train.take(np.arange(9)).x, table.train.y[:9])
+    for name, data in (
+        ("registry", replace(table, train=plain, owners=None)),
+        ("rows", replace(table, columns=None)),
+    ):
+        register(name, returning(data))
+        with pytest.raises(LearningError, match=f"^dataset={name}: .* persons .*dataset=csv"):
+            load_dataset(DataSource(name))
 
 
 def test_a_column_of_persons_that_repeat_and_is_not_declared_is_a_warning(settings, tmp_path):

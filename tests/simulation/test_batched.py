@@ -107,7 +107,7 @@ def test_what_a_model_keeps_of_one_client_no_other_client_meets(batched, monkeyp
 def test_a_model_that_cannot_be_copied_is_built_for_every_client(monkeypatch):
     def locked(shape, classes):
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-        model.lock = Lock()
+        vars(model)["lock"] = Lock()
         return model
 
     monkeypatch.setitem(MODELS._items, "locked", locked)

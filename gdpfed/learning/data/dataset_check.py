@@ -16,11 +16,18 @@ if TYPE_CHECKING:
 def loaded(loader: "Callable[[DataSource], Dataset]", source: "DataSource") -> Dataset:
     """Call a loader, and check its data set unless the loader is this project's.
 
-    Raises LearningError: the parts of the data set contradict each other.
+    Raises LearningError: the parts of the data set contradict each other, or it declares persons.
     """
     data = loader(source)
     if not is_ours(loader):
         check_dataset(data, f"dataset={source.name}")
+        person = None if data.columns is None else data.columns.person
+        if person is not None or getattr(data.train, "persons", None) is not None:
+            raise LearningError(
+                f"dataset={source.name}: its loader declares persons ({person or 'of train'}), and of a "
+                "package's loader only rows can be protected: declare persons with dataset=csv, or return "
+                "rows without persons, each of which is then a record"
+            )
     return data
 
 
