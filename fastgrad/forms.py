@@ -39,8 +39,8 @@ def record_gradients(
     """
     parameters = [each.detach().reshape(-1) for each in model.parameters() if each.requires_grad]
     theta = torch.cat(parameters).to(device)[None]
+    alone = foreign is not None and not has_known_layers(foreign, _inputs_of(foreign, model, x))
     x, y = x[None].to(device), y[None].to(device)
-    alone = foreign is not None and not has_known_layers(foreign)
     plain = RecordGradients(model, loss, device)
     # Layers that draw, such as dropout, draw nothing here.
     plain.model.eval()
@@ -81,6 +81,16 @@ def record_gradients(
             form.trial = trial
             return form
     return plain
+
+
+def _inputs_of(part: nn.Module, model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """Return what a part of a model is given where the model is given some records."""
+    given: list[torch.Tensor] = []
+    seen = part.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
+    with torch.no_grad():
+        model(x)
+    seen.remove()
+    return given[0]
 
 
 def _ways_to_compute(

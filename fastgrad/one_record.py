@@ -1,12 +1,14 @@
 """Tell whether a model's layers treat each record alone, or may couple the records of a batch."""
 
+from collections.abc import Sequence
 from copy import deepcopy
 
+import torch
 from torch import nn
 
 from fastgrad.lowered import NotLoweredError
 from fastgrad.modules import DrawnDropout, LastPosition, LSTMLayer, UnitInputs
-from fastgrad.traced import Sum, steps_of
+from fastgrad.traced import EXAMPLES, Step, Sum, steps_of
 
 KNOWN: frozenset[type[nn.Module]] = frozenset(
     (
@@ -20,8 +22,17 @@ KNOWN: frozenset[type[nn.Module]] = frozenset(
 """Layers that compute a record's result from that record alone, whatever the others are."""
 
 
-def has_known_layers(model: nn.Module) -> bool:
-    """Whether a model provably consists of known layers, so that no record affects another's result."""
+TRIED_RECORDS = 2, 3
+"""A dimension that is no row for each record has the same length for both."""
+
+
+def has_known_layers(model: nn.Module, x: torch.Tensor) -> bool:
+    """Whether a model provably consists of known layers, so that no record affects another's result.
+
+    Such a layer computes a row from that row alone. So what is left to show is that each step's result has a
+    row for each record, and that two results are added row by row: of one shape, since others would be spread
+    over all records. `x`: some inputs of the model; only their shape and the values of the first one matter.
+    """
     model = deepcopy(model).train()
     # A hook or a forward of its own computes something else than the module's class.
     if any(
@@ -30,9 +41,32 @@ def has_known_layers(model: nn.Module) -> bool:
     ):
         return False
     try:
-        layers = [step.layer for step in steps_of(model)]
+        steps = steps_of(model)
     except NotLoweredError:
         return False
-    return all(type(each) in KNOWN for layer in layers for each in layer.modules()) and not any(
+    layers = [step.layer for step in steps]
+    if not all(type(each) in KNOWN for layer in layers for each in layer.modules()) or any(
         isinstance(layer, nn.Flatten) and layer.start_dim < 1 for layer in layers
-    )
+    ):
+        return False
+    model.eval()  # Layers that draw would take from torch's generator.
+    copies = (x[:1].repeat(number, *[1] * (x.ndim - 1)) for number in TRIED_RECORDS)
+    return all(_goes_row_by_row(steps, each) for each in copies)
+
+
+@torch.no_grad()
+def _goes_row_by_row(steps: Sequence[Step], x: torch.Tensor) -> bool:
+    """Whether the result of every step has as many rows as the inputs, and sums are of one shape."""
+    results = {EXAMPLES: x}
+    for number, step in enumerate(steps):
+        given = [results[earlier] for earlier in step.inputs]
+        if len({each.shape for each in given}) > 1:
+            return False
+        try:
+            found = given[0] + given[1] if isinstance(step.layer, Sum) else step.layer(*given)
+        except (RuntimeError, ValueError, TypeError, IndexError):
+            return False
+        if not isinstance(found, torch.Tensor) or found.shape[:1] != x.shape[:1]:
+            return False
+        results[number] = found
+    return True

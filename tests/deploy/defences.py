@@ -1933,6 +1933,22 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "sum-that-couples-records",
+        "learning/test_coupled_records.py::test_a_sum_of_two_shapes_is_no_known_layer",
+        (
+            (
+                "fastgrad/one_record.py",
+                "        if len({each.shape for each in given}) > 1:\n",
+                "        if False:\n",
+            ),
+            (
+                "fastgrad/one_record.py",
+                "        if not isinstance(found, torch.Tensor) or found.shape[:1] != x.shape[:1]:\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Defence(
         "loss-that-couples-seldom",
         "learning/test_coupled_records.py::test_a_loss_of_ones_own_gets_records_one_by_one",
         (

@@ -108,17 +108,42 @@ def test_what_is_ours_is_not_slowed():
 
 
 def test_known_layers_are_told_by_their_class_and_by_what_is_done_with_them():
+    x = torch.ones(3, 1, 8, 8)
     rows = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.GELU(), nn.Dropout(0.1), nn.Linear(16, 10))
-    assert has_known_layers(rows)
-    assert has_known_layers(Plain())
-    assert not has_known_layers(Guarded())
-    assert not has_known_layers(nn.Sequential(nn.Flatten(0), nn.Linear(64, 10)))
-    assert not has_known_layers(nn.Sequential(nn.Linear(64, 10), nn.Softmax(dim=0)))
+    assert has_known_layers(rows, x)
+    assert has_known_layers(Plain(), x)
+    assert not has_known_layers(Guarded(), x)
+    assert not has_known_layers(nn.Sequential(nn.Flatten(0), nn.Linear(64, 10)), x)
+    assert not has_known_layers(nn.Sequential(nn.Linear(64, 10), nn.Softmax(dim=0)), x[:, 0])
     rows[1].register_forward_hook(lambda layer, inputs, output: output - output.mean(dim=0))
-    assert not has_known_layers(rows)
+    assert not has_known_layers(rows, x)
     changed = Plain()
     vars(changed.last)["forward"] = lambda x: x
-    assert not has_known_layers(changed)
+    assert not has_known_layers(changed, x)
+
+
+class Slip(nn.Module):
+    """A model of known layers whose sum adds every record's branch to every other record, once it is open."""
+
+    def __init__(self):
+        super().__init__()
+        self.main, self.side = nn.Linear(64, 10), nn.Linear(64, 10)
+        nn.init.zeros_(self.side.weight)
+        nn.init.constant_(self.side.bias, -1.0)
+        self.pool = nn.AdaptiveAvgPool2d((1, 10))
+
+    def forward(self, x):
+        side = functional.relu(self.side(torch.flatten(x, 1)))
+        return torch.flatten(self.pool(self.main(torch.flatten(x, 2)) + side), 1)
+
+
+def test_a_sum_of_two_shapes_is_no_known_layer(monkeypatch):
+    x = torch.ones(3, 1, 8, 8)
+    assert not has_known_layers(Slip(), x)
+    # One picture without channels is read as one of as many channels as there are records.
+    assert not any(has_known_layers(nn.Sequential(nn.Conv2d(n, 4, 3)), x[:, 0]) for n in range(1, 5))
+    monkeypatch.setitem(MODELS._items, "slip", lambda shape, classes: Slip())
+    assert gradients_of(replace(TASK, model="slip"), CPU).form == "many records at once by vmap"
 
 
 def test_a_loss_that_vmap_does_not_know_goes_one_record_after_the_other():
