@@ -20,7 +20,7 @@ from gdpfed.clients.record_forms import built_gradients, built_graphs
 from gdpfed.clients.works import Job
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.client_partition import record_groups
-from gdpfed.learning.labels import Labels
+from gdpfed.learning.labels import LabelKind, Labels
 from gdpfed.learning.models.networks import ConvexBounds
 from gdpfed.learning.task import choose_device
 from gdpfed.learning.training.record_graphs import RecordGraphs
@@ -34,6 +34,7 @@ from gdpfed.learning.training.record_training import (
 )
 from gdpfed.learning.training.secret_draws import PoissonBatches
 from gdpfed.record_steps import RecordSteps, record_move
+from gdpfed.registry import is_ours
 from secagg import Encoding
 
 
@@ -186,13 +187,19 @@ def check_convex_steps(order: TrainingOrder, num_records: int, bounds: ConvexBou
 def check_convex(order: TrainingOrder, bounds: ConvexBounds | None) -> ConvexBounds:
     """Return bounds on the gradient and smoothness of a convex loss, which hold for any records.
 
-    Raises OrderError: a model whose loss is not known to be convex, or a bound that is not its own.
+    Raises OrderError: a model whose loss is not known to be convex, labels that are not one class, or a bound
+    that is not its own.
     """
-    steps = checked_steps(order)
+    steps, labels = checked_steps(order), order.task.known_form.labels
     if bounds is None or order.task.loss != "cross_entropy" or order.task.class_weights:
         raise OrderError(
             f"the server asks for convex_steps of {order.task.model} with loss {order.task.loss}: only "
             "softmax with cross_entropy and without class weights is known to be convex and bounded"
+        )
+    if not one_class(labels):
+        raise OrderError(
+            f"the server asks for convex_steps on labels that are {labels.words}: their bound holds for "
+            "labels that are one class, since others, such as shares of classes, have longer gradients"
         )
     if not steps.clipping_norm >= bounds.gradient_norm * (1 - 1e-6):
         raise OrderError(
@@ -200,6 +207,11 @@ def check_convex(order: TrainingOrder, bounds: ConvexBounds | None) -> ConvexBou
             f"{bounds.gradient_norm:.6g}: use a larger clipping norm"
         )
     return bounds
+
+
+def one_class(labels: LabelKind) -> bool:
+    """Whether a label is the number of one class, by this project's code, as the convex bounds assume."""
+    return is_ours(type(labels)) and labels.is_one_class and not labels.shape
 
 
 def check_rounding(order: TrainingOrder, theta: npt.NDArray[np.float32], expected_batch: float) -> None:

@@ -1949,6 +1949,27 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "convex-for-other-labels",
+        "extras/h2fdp/test_h2fdp.py::test_steps_are_convex_for_labels_that_are_one_class_alone",
+        (("gdpfed/extras/h2fdp/subnet_mechanisms.py", "        one_class(labels),\n", "        True,\n"),),
+    ),
+    Defence(
+        "convex-for-other-labels-at-a-node",
+        "extras/h2fdp/test_h2fdp.py::test_steps_are_convex_for_labels_that_are_one_class_alone",
+        (("gdpfed/clients/record_work.py", "    if not one_class(labels):\n", "    if False:\n"),),
+    ),
+    Defence(
+        "convex-for-labels-of-a-package",
+        "extras/h2fdp/test_h2fdp.py::test_steps_are_convex_for_labels_that_are_one_class_alone",
+        (
+            (
+                "gdpfed/clients/record_work.py",
+                "    return is_ours(type(labels)) and labels",
+                "    return labels",
+            ),
+        ),
+    ),
+    Defence(
         "loss-that-couples-seldom",
         "learning/test_coupled_records.py::test_a_loss_of_ones_own_gets_records_one_by_one",
         (

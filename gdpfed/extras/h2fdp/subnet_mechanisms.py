@@ -4,6 +4,7 @@ The proofs are in docs/h2fdp.md.
 """
 
 import math
+from collections import Counter
 from typing import Literal, cast
 
 from conf.schema import Config, SecAggConfig, require
@@ -89,15 +90,16 @@ def windows_of(config: Config, mechanism: Mechanism) -> Windows:
 def record_norm(config: Config, mechanism: Mechanism) -> float:
     """Return the bound on a record's gradient: that of a convex model, else the clipping norm.
 
-    Raises ConfigError: a model or a loss that is not known to be convex.
+    Raises ConfigError: a model or a loss that is not known to be convex, or labels that are not one class.
     """
     if mechanism != "convex":
         return float(config.privacy.clipping_norm)
     from gdpfed.clients.configured import task_of
+    from gdpfed.clients.record_work import one_class
     from gdpfed.learning.models.networks import convex_bounds
 
-    data = config.dataset
-    bounds = convex_bounds(task_of(config).build_model())
+    data, task = config.dataset, task_of(config)
+    bounds = convex_bounds(task.build_model())
     require(
         bounds is not None,
         f"method.mechanism=convex needs a convex loss with bounded gradients, and dataset.model={data.model} "
@@ -108,6 +110,12 @@ def record_norm(config: Config, mechanism: Mechanism) -> float:
         f"method.mechanism=convex is proved for dataset.loss=cross_entropy without weights, not "
         f"{data.loss} with dataset.class_weights={data.class_weights}: use method.mechanism=step_sum",
     )
+    labels = task.known_form.labels
+    require(
+        one_class(labels),
+        f"method.mechanism=convex is proved for labels that are one class, and those of dataset={data.name} "
+        f"are {labels.words}: use method.mechanism=step_sum",
+    )
     return 0.0 if bounds is None else bounds.gradient_norm
 
 
@@ -117,21 +125,25 @@ def reserved_delta(config: Config) -> float:
     Only the steps of a record's own device matter to it. Raises PrivacyError: more than `MOST_RESERVED` of
     delta.
     """
-    from gdpfed.clients.configured import task_of
+    from gdpfed.clients.configured import learning_rate_of, task_of
     from gdpfed.learning.models.networks import convex_bounds
 
     bounds = convex_bounds(task_of(config).build_model())
     if bounds is None:
         return 0.0
-    rate, eta = config.privacy.batch_rate, config.training.learning_rate
-    steps = config.run.num_rounds * config.training.local_steps
-    counts = {int(count) for count in configured_records(config)}
-    reserved = steps * max(bounds.chance_of_long_step(eta, rate, count) for count in counts)
+    rate, counts = config.privacy.batch_rate, {int(count) for count in configured_records(config)}
+    rounds = Counter(learning_rate_of(config, index) for index in range(config.run.num_rounds))
+    # Of each count by itself, since a record has one device.
+    reserved = config.training.local_steps * max(
+        sum(times * bounds.chance_of_long_step(eta, rate, count) for eta, times in rounds.items())
+        for count in counts
+    )
     if not reserved <= MOST_RESERVED * configured_delta(config):
         safe = 2 * rate / bounds.smoothness
         raise PrivacyError(
-            f"training.learning_rate={eta:g} is too large for method.mechanism=convex: with a chance of "
-            f"{reserved:.2g} a batch breaks its privacy bound. Any rate up to {safe:.3g} is small enough at "
+            f"training.learning_rate={config.training.learning_rate:g} is too large for "
+            f"method.mechanism=convex, as it reaches {max(rounds):.4g}: with a chance of {reserved:.2g} a "
+            f"batch breaks its privacy bound. Any rate up to {safe:.3g} is small enough at "
             f"privacy.batch_rate={rate:g}, and larger ones are at larger batches"
         )
     return reserved

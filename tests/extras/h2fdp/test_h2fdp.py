@@ -9,10 +9,17 @@ import pytest
 
 from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
+from gdpfed.clients.order import OrderError
+from gdpfed.clients.record_work import check_convex
 from gdpfed.errors import ConfigError, PrivacyError, RunError
+from gdpfed.extras.h2fdp.subnet_mechanisms import reserved_delta
 from gdpfed.extras.h2fdp.subnet_tables import observers
+from gdpfed.learning.labels import LABEL_KINDS
+from gdpfed.learning.labels.classes import Classes
 from gdpfed.learning.models import flatten
+from gdpfed.learning.models.networks import convex_bounds
 from gdpfed.learning.task import choose_device
+from gdpfed.learning.training.optimizers import SCHEDULES
 from gdpfed.methods import make_method
 from gdpfed.methods.base import ClientSum
 from gdpfed.privacy.mechanisms.records.mechanism import records_of
@@ -129,6 +136,49 @@ def test_bad_input_is_one_line(overrides, line):
 def test_a_step_that_could_expand_distances_is_refused_with_one_that_cannot():
     with pytest.raises(PrivacyError, match=r"training.learning_rate=3 is too large .* Any rate up to 0.792"):
         made(*CONVEX, "training.learning_rate=3")
+
+
+def test_a_step_of_any_round_must_expand_no_distances(monkeypatch):
+    monkeypatch.setitem(SCHEDULES._items, "late", lambda index, rounds: 10.0 if index == rounds - 1 else 1.0)
+    assert reserved_delta(configured(*CONVEX, "training.learning_rate=0.3")) == 0.0
+    with pytest.raises(PrivacyError, match=r"training.learning_rate=0.3 is too large .* as it reaches 3:"):
+        made(
+            *CONVEX, "training.learning_rate=0.3", "training.learning_rate_decay=1", "training.schedule=late"
+        )
+
+
+TIMES = """\
+label: {time: days, event: {column: status, censored: alive, happened: dead}, intervals: 2, horizon: 60}
+numeric: {age: [0, 100]}
+party: {column: ward, values: [a, b, c]}
+"""
+
+
+def test_steps_are_convex_for_labels_that_are_one_class_alone(tmp_path, monkeypatch):
+    rows = [f"{k},{k + 1},{('dead', 'alive')[k % 2]},{'abc'[k % 3]}" for k in range(60)]
+    (tmp_path / "data.csv").write_text("\n".join(["age,days,status,ward", *rows, ""]))
+    (tmp_path / "columns.yaml").write_text(TIMES)
+    table = (f"dataset.path={tmp_path / 'data.csv'}", "dataset.num_clients=3", "method.num_subnets=1")
+    words = [
+        "dataset=csv",
+        *RECORDS[2:],
+        *CONVEX,
+        "dataset.loss=cross_entropy",
+        "training.momentum=0",
+        *table,
+    ]
+    with pytest.raises(ConfigError, match=r"proved for labels that are one class, and those of dataset=csv"):
+        make_method(load(words))
+    monkeypatch.setitem(LABEL_KINDS._items, "shares", type("Shares", (Classes,), {"dtype": "float32"}))
+    method, task = made(*CONVEX), task_of(configured(*CONVEX)).described()
+    records = method.requests(np.zeros(650, np.float32), 0, cohorts_of(method.plan))[0].records[0]
+    order = replace(order_of(configured(*CONVEX), task), work="convex_steps", records=records)
+    bounds = convex_bounds(task.build_model())
+    assert check_convex(order, bounds) == bounds
+    for kind in ("times_to_event", "shares"):
+        other = replace(task, form=replace(task.known_form, label_kind=kind))
+        with pytest.raises(OrderError, match="bound holds for labels that are one class"):
+            check_convex(replace(order, task=other), bounds)
 
 
 def test_clients_are_protected_by_sums_of_updates():
