@@ -21,7 +21,6 @@ from gdpfed.learning.training.optimizers import check_training
 from gdpfed.record_steps import PLAIN
 from secagg import Encoding
 
-# A process that answers many messages, as in simulation, builds the model only once.
 _built = lru_cache(maxsize=1)(Task.build_model)
 
 ROWS_OF_PERSONS = (
@@ -31,7 +30,7 @@ ROWS_OF_PERSONS = (
 
 
 def built_model(task: Task) -> nn.Module:
-    """Return a fresh copy of the task's model: what one client's work leaves in it, no other work meets."""
+    """Return a copy of the task's model, which is built once: what a work leaves in it, no other meets."""
     try:
         return deepcopy(_built(task))
     except (RuntimeError, TypeError):  # Some layers cannot be copied.

@@ -21,7 +21,6 @@ from gdpfed.errors import LearningError
 from gdpfed.registry import Registry, is_ours
 
 Rows = slice | list[int]
-Vectors = Sequence[torch.Tensor]
 OPTIMIZERS: Registry[Callable[..., torch.optim.Optimizer]] = Registry(
     "optimizer", "gdpfed.optimizers", error=LearningError
 )
@@ -107,10 +106,10 @@ class Descent:
             self._optimizers[k].step()
 
 
-def make_optimizer(rows: Vectors, training: LocalTraining) -> torch.optim.Optimizer:
+def make_optimizer(rows: Sequence[torch.Tensor], training: LocalTraining) -> torch.optim.Optimizer:
     """Make the optimizer that the settings name, for parameter vectors of shape (d,), one for each client.
 
-    Raises LearningError: no optimizer has that name, or it does not take these options.
+    Raises LearningError: it does not take these options.
     """
     options = json.loads(training.optimizer_options or "{}")
     if training.momentum:
@@ -118,8 +117,6 @@ def make_optimizer(rows: Vectors, training: LocalTraining) -> torch.optim.Optimi
     try:
         return OPTIMIZERS.get(training.optimizer)(rows, lr=training.learning_rate, **options)
     except (TypeError, ValueError) as error:
-        if isinstance(error, LearningError):
-            raise
         given = ", ".join(f"{name}={value:g}" for name, value in options.items()) or "no options"
         raise LearningError(
             f"training.optimizer={training.optimizer} does not take {given} "
@@ -140,7 +137,7 @@ def check_training(training: LocalTraining) -> None:
         ) from error
 
 
-def sgd(parameters: Vectors, lr: float, **options: Any) -> torch.optim.Optimizer:
+def sgd(parameters: Sequence[torch.Tensor], lr: float, **options: Any) -> torch.optim.Optimizer:
     """torch.optim.SGD, with its options: weight_decay, dampening, nesterov."""
     return torch.optim.SGD(parameters, lr=lr, **options)
 
