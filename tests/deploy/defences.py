@@ -51,6 +51,18 @@ ERRORS_TOLERATED = (
 )
 DEFENCES = (
     Defence(
+        "copies-only-with-blank-examples",
+        "server_app/test_own_data.py::"
+        "test_no_label_decides_how_much_memory_examples_take_nor_how_they_lie_in_it",
+        (
+            (
+                "gdpfed/learning/data/own.py",
+                "    own = replace(own, x=own.x.copy(), y=own.y.copy())\n",
+                "    if blank.any():\n        own = replace(own, x=own.x.copy(), y=own.y.copy())\n",
+            ),
+        ),
+    ),
+    Defence(
         "app-without-training",
         "flower/test_private_client.py::test_arguments_of_another_kind_are_refused_in_one_line",
         (

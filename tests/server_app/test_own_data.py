@@ -1,5 +1,6 @@
 """Tests of nodes that have examples in files of their own, and no part of the data set."""
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -141,6 +142,22 @@ def test_no_number_of_classes_asks_a_question_about_one_label(tmp_path, form, x,
     np.testing.assert_array_equal(split.x, x * kept[:, None])
     np.testing.assert_array_equal(split.y, y * kept)
     assert f"{(~kept).sum()} of 4 examples do not fit, and count as blank" in caplog.text
+
+
+def test_no_label_decides_how_much_memory_examples_take_nor_how_they_lie_in_it(tmp_path):
+    """Memory that is too small for a copy would answer, after the charge, whether an example is blank."""
+    x, peaks, in_rows = np.asfortranarray(np.ones((50_000, 8), np.float32)), [], []
+    form = ExampleForm((8,), "float32", 3)
+    for label in (2, 3, 2, 3):
+        np.savez(tmp_path / "own.npz", x_train=x, y_train=np.r_[np.zeros(len(x) - 1, np.int64), label])
+        tracemalloc.start()
+        split = own_split(tmp_path / "own.npz", form)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        in_rows.append(split.x.flags.c_contiguous)
+        assert split.y[-1] == label % 3
+    assert max(peaks[1:]) - min(peaks[1:]) < x.nbytes / 100
+    assert all(in_rows)
 
 
 RECORD_STEPS: dict[str, Any] = {"num_steps": 1, "batch_rates": (0.5, 0.5), "clipping_norm": 0.5}

@@ -178,9 +178,9 @@ def _as_taken(
         blank |= ((own.x < 0) | (own.x >= form.num_tokens)).any(axis=of_one)
     if blank.any():
         logger.error("data=%s: %d of %d examples do not fit, and count as blank", path, blank.sum(), len(own))
-        # What a reader has handed over may be its own.
-        own = replace(own, x=own.x.copy(), y=own.y.copy())
-        own.x[blank], own.y[blank] = 0, 0
+    # Copied whatever is blank, as a reader's may be its own: no example decides how much memory that takes.
+    own = replace(own, x=own.x.copy(), y=own.y.copy())
+    own.x[blank], own.y[blank] = 0, 0
     if form.features is None:
         return own
     return replace(own, x=_transformed(own.x, form))
