@@ -21,6 +21,7 @@ from gdpfed.clients.works import Job
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.client_partition import record_groups
 from gdpfed.learning.labels import LabelKind, Labels
+from gdpfed.learning.data.persons import rows_to_take
 from gdpfed.learning.models.networks import ConvexBounds
 from gdpfed.learning.task import choose_device
 from gdpfed.learning.training.record_graphs import RecordGraphs
@@ -89,7 +90,7 @@ def holder_of(
     records: Positions,
     load: Callable[[], Split],
     bits: BitsOf,
-    labels: Labels | None = None,
+    rows: Positions | None = None,
 ) -> RecordHolder:
     """Return a client's data for DP-SGD steps: record positions, step parameters, batches and random bits.
 
@@ -99,7 +100,7 @@ def holder_of(
         records: where its records lie among the examples that its batches are taken from.
         load: loads them; called where they are of several groups.
         bits: the source of its secret bits.
-        labels: of all examples, if a record is a person; else None.
+        rows: how many to take of each person among all examples; None where a record is a row.
 
     Raises LearningError: a record of a group without a rate, or no shares to form groups by.
     """
@@ -108,7 +109,7 @@ def holder_of(
         groups = np.zeros(len(records), dtype=np.int64)
     else:
         groups = record_groups(load(), num_groups, task.record_shares, task.seed, client_id)
-    return RecordHolder(records, steps, PoissonBatches(steps.batch_rates, groups), bits(client_id), labels)
+    return RecordHolder(records, steps, PoissonBatches(steps.batch_rates, groups), bits(client_id), rows)
 
 
 def checked_steps(order: TrainingOrder) -> RecordSteps:
@@ -260,11 +261,12 @@ def alone(job: Job, updates: Updates) -> torch.Tensor:
     order = job.dealt(job.order)
     if data.persons is not None:
         raise OrderError(ROWS_OF_PERSONS)
-    labels = data.y if order.task.by_person else None
-    holder = holder_of(order, job.client_id, np.arange(len(data)), lambda: data, job.bits, labels)
+    rows = rows_to_take(data) if order.task.by_person else None
+    holder = holder_of(order, job.client_id, np.arange(len(data)), lambda: data, job.bits, rows)
     gradients = built_gradients(order.task, job.device)
     taken = taken_from(data, job.device)
-    graphs = built_graphs(order.task, job.device)
+    # A graph has one shape for all, so the person with the most rows would decide how all are computed.
+    graphs = None if order.task.by_person else built_graphs(order.task, job.device)
     return updates(RecordJobs([order], job.theta, gradients, [holder], taken, job.encoding.grid, graphs))[0]
 
 

@@ -19,6 +19,7 @@ from gdpfed.clients.works import Job, function_of
 from gdpfed.clients.works.noised_update import with_own_noise
 from gdpfed.clients.works.norm_histogram import histograms
 from gdpfed.learning.data import Split
+from gdpfed.learning.data.persons import rows_to_take
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import with_indicator
 from gdpfed.learning.training.record_graphs import RecordGraphs
@@ -71,7 +72,7 @@ class BatchedRecords:
         """
         orders = [cohort.order_of(client_id, order) for client_id in clients]
         data = order.task.load().train if order.task.by_person else None
-        labels = data.y if isinstance(data, Split) else None
+        rows = rows_to_take(data) if isinstance(data, Split) else None
         holders = [
             holder_of(
                 own,
@@ -79,7 +80,7 @@ class BatchedRecords:
                 order.task.client_indices(client_id),
                 partial(order.task.client_data, client_id),
                 self._bits,
-                labels,
+                rows,
             )
             for own, client_id in zip(orders, clients, strict=True)
         ]

@@ -51,6 +51,22 @@ ERRORS_TOLERATED = (
 )
 DEFENCES = (
     Defence(
+        "memory-of-persons-after-the-charge",
+        "learning/test_persons.py::test_no_person_decides_how_much_memory_the_others_take",
+        (("gdpfed/learning/data/own.py", "        _by_person(train, own.path)\n", "        pass\n"),),
+    ),
+    Defence(
+        "memory-of-the-largest-person",
+        "learning/test_persons.py::test_no_person_decides_how_much_memory_the_others_take",
+        (
+            (
+                "gdpfed/learning/data/own.py",
+                "    return _by_person(every, path)\n",
+                "    every = _by_person(every, path)\n    return every.take(np.arange(len(every)))\n",
+            ),
+        ),
+    ),
+    Defence(
         "copies-only-with-blank-examples",
         "server_app/test_own_data.py::"
         "test_no_label_decides_how_much_memory_examples_take_nor_how_they_lie_in_it",

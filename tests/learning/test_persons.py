@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -20,9 +21,12 @@ from gdpfed.clients.works import Job
 from gdpfed.errors import ConfigError, LearningError
 from gdpfed.learning.data import DATASETS, DataSource, Split, load_dataset, register
 from gdpfed.learning.data.cut import Cut
+from gdpfed.learning.data.dataset import ExampleForm
 from gdpfed.learning.data.declaration import read_columns, to_yaml
+from gdpfed.learning.data.own import OwnData, check_own, own_split
 from gdpfed.learning.data.persons import grouped, persons_held_out, rows_to_take
 from gdpfed.learning.data.table_check import check_table
+from gdpfed.learning.data.tabular import own_columns
 from gdpfed.learning.data_warnings import data_warnings
 from gdpfed.learning.models import flatten
 from gdpfed.learning.training.held_out_counts import held_out_counts
@@ -74,7 +78,7 @@ def test_rows_of_a_person_become_one_record():
         np.array([1, 0, 2, 0, 1]),
         np.array([7, 3, 7, 7, 5]),
     )
-    persons: Any = grouped(split)
+    persons: Any = grouped(split).take(np.arange(3))
     # Three rows are kept in four.
     assert persons.y.tolist() == [[0, 0, 1, -1], [1, -1, -1, -1], [1, -1, -1, -1]]
     assert persons.x[0].tolist() == [[0, 1], [4, 5], [6, 7], [0, 0]]
@@ -92,16 +96,37 @@ def test_how_many_rows_are_taken_follows_from_a_person_alone(counts, width):
     rows = Split(
         np.arange(len(persons), dtype=np.float32)[:, None], np.zeros(len(persons), np.int64), None, persons
     )
-    together: Any = grouped(rows, most_rows=20)
+    persons_apart = grouped(rows, most_rows=20)
+    together: Any = persons_apart.take(np.arange(3))
     assert together.x.shape == (3, width, 1)
-    taken = rows_to_take(together.y)
+    taken = rows_to_take(together)
+    assert taken.tolist() == rows_to_take(persons_apart).tolist()
     for person, count in enumerate(counts):
         alone = grouped(rows.take(np.flatnonzero(persons == person)), most_rows=20)
-        assert taken[person] == rows_to_take(alone.y)[0] >= min(count, 20)
+        assert taken[person] == rows_to_take(alone)[0] >= min(count, 20)
+        assert persons_apart.take(np.array([person])).x.shape == (1, taken[person], 1)
         kept = together.x[person, : min(count, 20), 0]
         # The first ones, as they stand in the table.
         assert kept.tolist() == np.flatnonzero(persons == person)[:20].tolist()
-    assert rows_to_take(together.y[:0]).tolist() == [], "a Poisson draw may hold nobody"
+    nobody = persons_apart.take(np.zeros(0, np.int64))
+    assert rows_to_take(nobody).tolist() == [], "a Poisson draw may hold nobody"
+
+
+def test_no_person_decides_how_much_memory_the_others_take(tmp_path):
+    """Rows take what they take, in the check before a charge as in the round that follows it."""
+    (tmp_path / "columns.yaml").write_text(DECLARATION)
+    own, taken = OwnData(tmp_path / "data.csv"), []
+    form = ExampleForm((2,), "float32", 2, own_columns(own.path).digest, by_person=True)
+    for rows_of_one in (1, 5000):
+        lines = "".join(f"east,no,30,90,{max(0, row - 5000)}\n" for row in range(5001 - rows_of_one, 5400))
+        own.path.write_text(f"clinic,ill,age,pressure,patient\n{lines}")
+        split = own_split(own.path, form)
+        assert len(split) == 400
+        assert split.take(np.arange(1, 400)).x.shape == (399, 1, 2)
+        taken.append(split.x.nbytes + split.y.nbytes)
+    assert taken[1] - taken[0] == 63 * (2 * 4 + 8)
+    with patch("gdpfed.learning.data.own.grouped", side_effect=MemoryError), pytest.raises(MemoryError):
+        check_own(own)
 
 
 def test_a_person_with_very_many_rows_changes_no_gradient_of_another(settings):
@@ -113,12 +138,12 @@ def test_a_person_with_very_many_rows_changes_no_gradient_of_another(settings):
     x = generator.normal(size=(len(persons), 2)).astype(np.float32)
     rows = Split(x, generator.integers(2, size=len(persons)), persons=persons)
 
-    def summed(chosen):
-        data = grouped(rows.take(np.flatnonzero(chosen)))
+    def summed(chosen, of=lambda persons: persons):
+        data = of(grouped(rows.take(np.flatnonzero(chosen))))
         batches = PoissonBatches((1.0,), np.zeros(len(data), np.int64))
         holder = RecordHolder(
             *(np.arange(len(data)), steps, batches, generator.bytes),
-            data.y,
+            rows_to_take(data),
         )
         take = taken_from(data, torch.device("cpu"))
         return exact_sums(
@@ -128,6 +153,8 @@ def test_a_person_with_very_many_rows_changes_no_gradient_of_another(settings):
     alone = summed(persons == 0)
     assert alone.any()
     np.testing.assert_array_equal(summed(persons >= 0), summed(persons > 0) + alone)
+    in_one_array = summed(persons >= 0, lambda every: every.take(np.arange(len(every))))
+    np.testing.assert_array_equal(in_one_array, summed(persons >= 0))
 
 
 def test_a_plan_counts_persons_and_none_is_in_both_splits(settings):

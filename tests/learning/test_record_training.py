@@ -14,7 +14,7 @@ from gdpfed.clients.record_work import taken_from
 from gdpfed.errors import LearningError
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.client_partition import record_groups
-from gdpfed.learning.data.persons import NO_ROW
+from gdpfed.learning.data.persons import NO_ROW, rows_to_take
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.learning.training.record_training import RecordHolder, exact_sums, noised_updates, unit_for
@@ -416,7 +416,7 @@ def test_how_many_rows_another_person_has_changes_no_bit_of_a_persons_gradient(m
         split = Split(each_x, each_y)
         steps = RecordSteps(num_steps=1, batch_rates=(1.0,), clipping_norm=1.0, noise_multiplier=0.0)
         batches = PoissonBatches((1.0,), np.zeros(count, np.int64))
-        holder = RecordHolder(np.arange(count), steps, batches, lambda size: bytes(size), each_y)
+        holder = RecordHolder(np.arange(count), steps, batches, lambda size: bytes(size), rows_to_take(split))
         take = taken_from(split, torch.device("cpu"))
         sums.append(exact_sums(gradients, theta, [holder], take, bounds=[1.0], unit=unit_for(1.0))[0])
     assert np.array_equal(*sums)

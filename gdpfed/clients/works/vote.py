@@ -22,6 +22,7 @@ from gdpfed.clients.record_forms import built_gradients
 from gdpfed.clients.record_work import taken_from
 from gdpfed.clients.works import Job
 from gdpfed.learning.data import Split
+from gdpfed.learning.data.persons import rows_to_take
 from gdpfed.learning.data.text import one_label
 from gdpfed.learning.task import choose_device
 from gdpfed.learning.training.evaluate import evaluate
@@ -196,9 +197,9 @@ class Trial:
         def holder(rest: Ints) -> RecordHolder:
             own = replace(steps, noise_multiplier=steps.noise_multiplier * len(rest) / len(data))
             batches = PoissonBatches(own.batch_rates, np.zeros(len(rest), dtype=np.int64))
-            return RecordHolder(rest, own, batches, self.random_bytes, labels)
+            return RecordHolder(rest, own, batches, self.random_bytes, rows)
 
-        labels = data.y if order.task.by_person else None
+        rows = rows_to_take(data) if order.task.by_person else None
         holders, taken = [holder(rest) for rest in rests], taken_from(data, self.device)
         moved = noised_updates(self.gradients(), theta, training, holders, taken)
         return np.asarray(moved.cpu().numpy())

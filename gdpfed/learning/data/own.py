@@ -100,6 +100,9 @@ def check_own(own: OwnData) -> tuple[Split, ...]:
     for path, part in ((own.path, every), *((elsewhere, test) for test in held_out)):
         for name, values in (("x_train", part.x), ("y_train", part.y)):
             as_numbers(values, np.float32, f"data={path}: {name}", copy=False)
+    if train.persons is not None:
+        # As in a round, so that a lack of memory shows before anything is charged.
+        _by_person(train, own.path)
     return (train, *held_out)
 
 
@@ -152,7 +155,11 @@ def own_split(path: Path, form: ExampleForm, held_out_share: float = 0.0) -> Spl
     # Where nobody says whose rows are, each is one's own.
     if every.persons is None:
         every = replace(every, persons=np.arange(len(every)))
-    return grouped(every, most_rows=own_columns(path).person_rows if is_table(path) else PERSON_ROWS)
+    return _by_person(every, path)
+
+
+def _by_person(rows: Split, path: Path) -> Split:
+    return grouped(rows, most_rows=own_columns(path).person_rows if is_table(path) else PERSON_ROWS)
 
 
 def _as_taken(

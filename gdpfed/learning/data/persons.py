@@ -6,7 +6,7 @@ gradient is clipped as a whole, and its influence is what a budget is for.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -33,13 +33,49 @@ REPEATED_PERSONS = (
 )
 
 
-def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None, most_rows: int = PERSON_ROWS) -> Split:
-    """Combine the rows of each person into one record: arrays x and y of shape (persons, rows, ...).
+@dataclass(frozen=True)
+class Persons(Split):
+    """Persons, each of whom is one record. One person's rows take no memory for others.
+
+    Attributes:
+        x, y: all persons' rows, those of one beside each other: shape (rows, ...).
+        groups: of each person.
+        counts, starts: of each person, how many rows it has and where they begin.
+        rows: of each person, as :func:`rows_to_take` has them.
+    """
+
+    _: KW_ONLY
+    counts: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Split:
+        """Return the persons at these positions as arrays x and y of shape (persons, rows, ...).
+
+        There are as many rows as are to take of any of them. Who has fewer is filled up by rows without
+        influence.
+        """
+        own = np.arange(self.rows[indices].max(initial=1))
+        there = own < self.counts[indices][:, None]
+        at = (self.starts[indices][:, None] + own)[there]
+        nothing = NO_ROW if self.y.dtype.kind == "i" else np.nan
+        x = np.zeros((*there.shape, *self.x.shape[1:]), self.x.dtype)
+        y: Labels = np.full((*there.shape, *self.y.shape[1:]), nothing, self.y.dtype)
+        x[there], y[there] = self.x[at], self.y[at]
+        return Split(x, y, None if self.groups is None else self.groups[indices])
+
+
+def grouped(
+    split: Split, owners: npt.NDArray[np.int64] | None = None, most_rows: int = PERSON_ROWS
+) -> Persons:
+    """Put the rows of each person together, who becomes one record.
 
     Of a person with more than `most_rows` rows the first ones are kept, so that no person decides how much
-    memory the others take. R is the largest number of rows, rounded up as in :func:`rows_to_take`; a person
-    with fewer is filled up by rows without influence. Persons are in the order of their first rows. One whose
-    rows are of several groups of records is in the first.
+    memory the others take. Persons are in the order of their first rows. One whose rows are of several groups
+    of records is in the first.
 
     `split`: rows, each with its person. `owners`: of each row; a person of two owners is two persons. None
     where nobody says whose rows are.
@@ -48,25 +84,24 @@ def grouped(split: Split, owners: npt.NDArray[np.int64] | None = None, most_rows
     counts = np.bincount(row_of, minlength=len(first))
     order = np.argsort(row_of, kind="stable")
     place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    order, place = order[place < most_rows], place[place < most_rows]
-    width = int(_rounded_up(counts, most_rows).max(initial=1))
-    x = np.zeros((len(first), width, *split.x.shape[1:]), split.x.dtype)
-    nothing = NO_ROW if split.y.dtype.kind == "i" else np.nan
-    y: Labels = np.full((len(first), width, *split.y.shape[1:]), nothing, split.y.dtype)
-    x[row_of[order], place], y[row_of[order], place] = split.x[order], split.y[order]
+    order, counts = order[place < most_rows], np.minimum(counts, most_rows)
     groups = None
     if split.groups is not None:
         groups = np.full(len(first), np.iinfo(np.int64).max)
         np.minimum.at(groups, row_of, split.groups)
-    return Split(x, y, groups)
+    starts, rows = np.cumsum(counts) - counts, _rounded_up(counts, most_rows)
+    return Persons(split.x[order], split.y[order], groups, counts=counts, starts=starts, rows=rows)
 
 
-def rows_to_take(y: Labels) -> npt.NDArray[np.int64]:
-    """Return each person's number of rows, rounded up to a power of 2; y: (P persons, at most R rows, ...).
+def rows_to_take(persons: Split) -> npt.NDArray[np.int64]:
+    """Return each person's number of rows, rounded up to a power of two, and as many as are kept at most.
 
-    It is the person's own number of rows, rounded up to a power of two, and R at most. So it follows from the
-    person's own rows alone, whoever else is there, and few shapes need buffers.
+    So it follows from the person's own rows alone, whoever else is there, and few shapes need buffers.
+    `persons`: as :func:`grouped` returns them, or their `take`.
     """
+    if isinstance(persons, Persons):
+        return persons.rows
+    y = persons.y
     there = ~np.isnan(y) if y.dtype.kind == "f" else y != NO_ROW
     counts = there.any(axis=tuple(range(2, y.ndim))).sum(axis=1)
     return _rounded_up(counts, y.shape[1])
@@ -104,7 +139,8 @@ def persons_of(data: Dataset) -> Dataset:
     _, first, _ = _persons(data.train, data.owners)
     owners = None if data.owners is None else data.owners[first]
     most_rows = _most_rows(data.columns)
-    train = grouped(data.train, data.owners, most_rows)
+    every = grouped(data.train, data.owners, most_rows)
+    train = every.take(np.arange(len(every)))
     beyond = 0 if data.train.persons is None else rows_beyond(data.train.persons, data.owners, most_rows)
     return replace(data, train=train, owners=owners, by_person=True, beyond_person_rows=beyond)
 
@@ -117,7 +153,8 @@ def persons_held_out(
     `columns`: the declaration, which says how many rows of a person are kept.
     """
     _, first, _ = _persons(test, owners)
-    return grouped(test, owners, _most_rows(columns)), None if owners is None else owners[first]
+    every = grouped(test, owners, _most_rows(columns))
+    return every.take(np.arange(len(every))), None if owners is None else owners[first]
 
 
 def _most_rows(columns: Columns | None) -> int:

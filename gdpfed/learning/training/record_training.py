@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
+from functools import lru_cache, partial
 from math import frexp, inf
 from typing import Literal, Protocol, TypeVar
 from warnings import warn
@@ -27,8 +28,6 @@ import torch
 from torch import nn
 
 from fastgrad.modules import Loss
-from gdpfed.learning.data.persons import rows_to_take
-from gdpfed.learning.labels import Labels
 from gdpfed.learning.training.local_update import clip
 from gdpfed.learning.training.optimizers import Descent, LocalTraining, Rows
 from gdpfed.learning.training.secret_draws import PoissonBatches, RandomBytes, gaussian_noise
@@ -112,15 +111,15 @@ class RecordHolder:
     """A client that takes part in DP-SGD: its records, its steps, and its secret random bits.
 
     `records`: where its records lie among the examples, shape (n,). `steps`: what it is told. `batches`:
-    draws from its records. `random_bytes`: its secret source of batches and noise. `labels`: of all
-    examples, if a record is a person, of whom as many rows are taken as have one; else None.
+    draws from its records. `random_bytes`: its secret source of batches and noise. `rows`: how many
+    to take of each person among the examples; None where a record is a row.
     """
 
     records: Positions
     steps: RecordSteps
     batches: PoissonBatches
     random_bytes: RandomBytes
-    labels: Labels | None = None
+    rows: Positions | None = None
 
     def draw(self) -> Positions:
         """Draw the client's next batch, as positions in its examples."""
@@ -340,13 +339,14 @@ def _taken(take: Take, places: Positions, rows: int) -> tuple[torch.Tensor, torc
     x, y = take(places)
     if not rows:
         return x, y
-    # Copied: how far apart persons lie, which the largest one decides, must not show in the last bits.
-    return x[:, :, :rows].contiguous(), y[:, :, :rows].contiguous()
+    # Copied: how persons lie in memory, which other persons may decide, must not show in the last bits.
+    copied = partial(torch.clone, memory_format=torch.contiguous_format)
+    return copied(x[:, :, :rows]), copied(y[:, :, :rows])
 
 
 def _rows_of(holder: RecordHolder, places: Positions) -> npt.NDArray[np.int64]:
     """Return how many rows of each person to process; return zeros if every record is a single row."""
-    return np.zeros(len(places), np.int64) if holder.labels is None else rows_to_take(holder.labels[places])
+    return np.zeros(len(places), np.int64) if holder.rows is None else holder.rows[places]
 
 
 def _steady_passes(
