@@ -51,6 +51,17 @@ ERRORS_TOLERATED = (
 )
 DEFENCES = (
     Defence(
+        "kind-of-a-data-error",
+        "federation/node/test_data_at_nodes.py::test_a_server_learns_of_no_kind_of_error",
+        (
+            (
+                "gdpfed/federation/node/known_data.py",
+                "    except Exception as error:",
+                "    except OSError as error:",
+            ),
+        ),
+    ),
+    Defence(
         "memory-of-persons-after-the-charge",
         "learning/test_persons.py::test_no_person_decides_how_much_memory_the_others_take",
         (("gdpfed/learning/data/own.py", "        _by_person(train, own.path)\n", "        pass\n"),),

@@ -11,7 +11,6 @@ from logging import ERROR, WARNING
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdpfed.errors import LearningError
 from gdpfed.federation import log
 from gdpfed.federation.node.budget import places_of
 from gdpfed.federation.node.join_checks import DataRefusedError, usable_data
@@ -139,10 +138,10 @@ def _name_of(own: OwnData) -> str:
             read.append(read_own(own.held_out_path, for_testing=True))
         elif is_table(own.path):
             read.append(read_own(own.path, for_testing=True))
-    except LearningError as error:
+        return fingerprint(read, own.held_out_share)
+    except Exception as error:  # Of whatever kind: the server would read it, and it might tell of the data.
         log(ERROR, "%s", error)
         raise DataRefusedError(UNUSABLE) from None
-    return fingerprint(read, own.held_out_share)
 
 
 def _runs_in(path: Path) -> dict[str, str]:

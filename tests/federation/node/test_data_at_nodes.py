@@ -1,12 +1,19 @@
 """Tests of nodes whose examples changed during a run: such a node sends nothing and charges nothing."""
 
+import json
 import shutil
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from gdpfed.clients.configured import task_of
-from gdpfed.federation.node.known_data import UNUSABLE
+from gdpfed.errors import LearningError
+from gdpfed.federation.node.join_checks import DataRefusedError
+from gdpfed.federation.node.known_data import UNUSABLE, refuse_other_data
+from gdpfed.learning.data.own import OwnData
 from testing.local_grid import FIRST_NODE_ID, refusals
 from testing.small_runs import NUM_CLIENTS, grid_of_owners, ledger_of, run, small_config
 
@@ -81,3 +88,16 @@ def test_a_damaged_file_keeps_the_node_out(begun, tmp_path, caplog):
     records = run(tmp_path / "run", [], grid=grid(begun), resume=True)
     assert [sum(each.survivors) for each in records] == [12, 11]
     assert "5.json.data, which says what runs began with, is damaged" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [LearningError, TypeError, MemoryError])
+def test_a_server_learns_of_no_kind_of_error(tmp_path, kind):
+    kept = tmp_path / "kept.data"
+    kept.write_text(json.dumps({"version": 1, "runs": {"run": "0" * 64}}))
+    kept.chmod(0o600)
+    node: Any = SimpleNamespace(data=OwnData(tmp_path / "own.npz"), kept_beside=lambda suffix: kept)
+    with (
+        patch("gdpfed.federation.node.known_data.read_own", side_effect=kind("of a record")),
+        pytest.raises(DataRefusedError, match=f"^{UNUSABLE}$"),
+    ):
+        refuse_other_data(node, "run")
