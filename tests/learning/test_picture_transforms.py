@@ -1,6 +1,7 @@
 """Tests of the transforms that pictures.yaml lists, against torchvision's transforms of the same files."""
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -163,4 +164,25 @@ def test_what_is_not_in_the_list_is_named(tmp_path, said, words):
 def test_a_shape_and_a_spacing_exclude_each_other(tmp_path):
     root = folder(tmp_path, "window: [0, 255]\nspacing: [1, 1]\ntransforms: [{center_crop: 8}]\n", 1)
     with pytest.raises(LearningError, match=r"it must be without a shape: spacing says how a scan"):
+        read_own(root)
+
+
+@pytest.mark.parametrize(
+    ("size", "transforms"),
+    [
+        ((100, 1), "transforms: [{resize: 12}, {center_crop: 8}]\n"),
+        ((1, 900), "transforms: [{resize: [8, 8]}]\n"),
+        ((200, 1), "transforms: [{center_crop: 32}, {resize: 8}]\n"),
+        ((1, 900), "transforms: [{pad: 10}, {center_crop: 8}]\n"),
+        ((1, 900), ""),
+    ],
+)
+def test_a_thin_picture_that_a_transform_makes_huge_is_one_line(tmp_path, size, transforms):
+    """A file of some hundred bytes would take gigabytes; here the limit is 4,000 pixels."""
+    root = folder(tmp_path, transforms, count=1)
+    Image.new("RGB", size).save(root / "benign" / "thin.png")
+    with (
+        patch("gdpfed.learning.data.picture_files.MOST_PIXELS", 4000),
+        pytest.raises(LearningError, match=r"thin.png cannot be read as a picture: it would be made of"),
+    ):
         read_own(root)

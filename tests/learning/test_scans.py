@@ -1,8 +1,10 @@
 """Tests of DICOM and NIfTI scans: pixels are read as declared, and fields about the patient are not read."""
 
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from gdpfed.late_import import late_import
 from gdpfed.learning.data import scan_files
 from gdpfed.learning.data.own_files import read_own
 from gdpfed.learning.data.picture_form import PictureForm, read_picture_form
-from gdpfed.learning.data.scan_files import read_scan
+from gdpfed.learning.data.scan_files import _Slice, read_scan
 
 VALUES = np.arange(-500, 460, 20, dtype=np.int16).reshape(6, 8)
 FORM = PictureForm(("a", "b"), None, 1, (-500, 440))
@@ -135,6 +137,49 @@ def test_a_scan_that_cannot_be_read_is_one_line(tmp_path, fields, form, words):
     (tmp_path / "b.dcm").write_bytes(b"no scan")
     with pytest.raises(LearningError, match=r"b.dcm cannot be read as a scan"):
         read_scan(str(tmp_path / "b.dcm"), FORM)
+
+
+@pytest.mark.parametrize("spacing", [[np.nan, 1.0], [1.0, np.inf], [1e300, 1e300]])
+def test_no_spacing_of_a_scan_is_another_kind_of_error(tmp_path, spacing):
+    form = PictureForm(("a", "b"), 8, 1, (0, 1), (1, 1))
+    path = dicom(tmp_path / "a.dcm")
+    with patch.object(scan_files, "_slice_of_dicom", lambda *given: _Slice(VALUES, tuple(spacing))):
+        with pytest.raises(LearningError, match="has no spacing of its pixels|at the declared spacing"):
+            read_scan(str(path), form)
+        # Thin as well as wide: the square around it counts.
+        square = PictureForm(("a", "b"), None, 1, (0, 1), (1e-300, 1))
+        with pytest.raises(LearningError, match="has no spacing of its pixels|at the declared spacing"):
+            read_scan(str(path), square)
+
+
+def test_a_volume_in_colour_is_one_line(tmp_path):
+    nibabel = pytest.importorskip("nibabel")
+    colours = np.zeros((8, 8, 1), [(name, "u1") for name in "RGB"])
+    nibabel.save(nibabel.Nifti1Image(colours, np.eye(4)), tmp_path / "a.nii")
+    with pytest.raises(LearningError, match=r"a.nii cannot be read as a scan: "):
+        read_scan(str(tmp_path / "a.nii"), FORM)
+
+
+def test_no_scan_is_unpacked_whole_for_one_slice(tmp_path):
+    """A file of a few kilobytes may hold gigabytes."""
+    pydicom, nibabel = (pytest.importorskip(name) for name in ("pydicom", "nibabel"))
+    read = pydicom.dcmread(dicom(tmp_path / "a.dcm"))
+    read.file_meta.TransferSyntaxUID = pydicom.uid.DeflatedExplicitVRLittleEndian
+    read.save_as(tmp_path / "b.dcm", enforce_file_format=True)
+    with pytest.raises(LearningError, match="b.dcm is deflated as a whole: write it without"):
+        read_scan(str(tmp_path / "b.dcm"), FORM)
+    volume = np.zeros((128, 128, 400), np.uint8)
+    nibabel.save(nibabel.Nifti1Image(volume, np.diag([1, -1, 1, 1])), tmp_path / "a.nii.gz")
+    tracemalloc.start()
+    read_scan(str(tmp_path / "a.nii.gz"), PictureForm(("a", "b"), None, 1, (0, 1), None, 0.5))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < volume.nbytes / 4
+    with (
+        patch.object(scan_files, "MOST_VALUES", volume.size - 1),
+        pytest.raises(LearningError, match="has 6553600 values, more than"),
+    ):
+        read_scan(str(tmp_path / "a.nii.gz"), FORM)
 
 
 def test_no_field_of_the_patient_is_taken(tmp_path, monkeypatch):

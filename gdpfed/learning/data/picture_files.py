@@ -74,17 +74,31 @@ def read_picture(
                 white = Image.new("RGBA", ink.size, "white")
                 upright = Image.alpha_composite(white, ink).convert("RGB")
             picture = upright.convert(MODES[channels])
-            picture = picture if shaped is None else shaped(picture)
+            if shaped is not None:
+                picture = shaped(picture)
+            elif image_size is not None and picture.size != (image_size, image_size):
+                picture = resized(picture, (image_size, image_size))
     except (OSError, ValueError, SyntaxError, RuntimeError, Image.DecompressionBombError) as error:
         if isinstance(error, LearningError):
             raise
         raise LearningError(
             f"{path} cannot be read as a picture: {' '.join(str(error).split())}; save it again"
         ) from None
-    if shaped is None and image_size is not None and picture.size != (image_size, image_size):
-        picture = picture.resize((image_size, image_size), Image.Resampling.BILINEAR)
     values = np.asarray(picture, dtype=np.uint8)
     return values.reshape(*values.shape[:2], -1).transpose(2, 0, 1)
+
+
+def resized(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """Resize a picture to this width and height; raise ValueError if it would be too large."""
+    # Pillow resizes rows first, and then columns.
+    refuse_large(size[0], max(size[1], picture.height))
+    return picture.resize(size, Image.Resampling.BILINEAR)
+
+
+def refuse_large(width: float, height: float) -> None:
+    """Raise ValueError if a picture to be made has more pixels than any may have."""
+    if not width * height <= MOST_PIXELS:
+        raise ValueError(f"it would be made of {width:.0f} x {height:.0f} pixels, more than {MOST_PIXELS}")
 
 
 def _in_window(path: str, file: Image.Image, bits: int, window: tuple[float, float]) -> Image.Image:

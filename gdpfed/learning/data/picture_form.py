@@ -15,6 +15,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import
 from gdpfed.learning.data.dataset import Pictures
+from gdpfed.learning.data.picture_files import resized
 from gdpfed.learning.data.picture_transforms import (
     MOST_PIXELS_AN_EDGE,
     NormalizedPictures,
@@ -69,14 +70,14 @@ class PictureForm:
     def shaped(self, picture: "Image.Image") -> "Image.Image":
         """Apply the declared transforms to a picture; if there are none, resize it to the declared square.
 
-        Raises ValueError: one that is too small for a transform.
+        Raises ValueError: one that is too small for a transform, or would be too large after it.
         """
         if self.transforms:
             return transformed(picture, self.transforms)
         edge = self.image_size
         if edge is None or picture.size == (edge, edge):
             return picture
-        return picture.resize((edge, edge), Image.Resampling.BILINEAR)
+        return resized(picture, (edge, edge))
 
     def pictures(self, pixels: npt.NDArray[np.uint8], y: npt.NDArray[np.int64]) -> Pictures:
         """Make a data set's examples from pixels (N, channels, height, width) and classes, shape (N,)."""

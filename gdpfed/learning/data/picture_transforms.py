@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from gdpfed.late_import import late_import
 from gdpfed.learning.data.dataset import Pictures, Split
+from gdpfed.learning.data.picture_files import refuse_large, resized
 from gdpfed.learning.data.yaml_parts import Part
 
 if TYPE_CHECKING:
@@ -105,26 +106,35 @@ def declared_transforms(
 
 
 def transformed(picture: Image.Image, transforms: Sequence[Transform]) -> Image.Image:
-    """Apply declared transforms to a picture; the pixels equal those that torchvision computes."""
+    """Apply declared transforms to a picture; the pixels equal those that torchvision computes.
+
+    Raises ValueError: a picture that would be too large after one of them.
+    """
     for each in transforms:
         if each.name == RESIZE:
             if len(each.pixels) > 1:
                 width, height = each.pixels[1], each.pixels[0]
             else:
                 width, height = (int(each.pixels[0] * side / min(picture.size)) for side in picture.size)
-            picture = picture.resize((width, height), Image.Resampling.BILINEAR)
+            picture = resized(picture, (width, height))
         elif each.name == CENTER_CROP:
             # The central square; a picture that is smaller is padded with black before.
             edge = each.pixels[0]
             lacking = [max(0, edge - side) for side in picture.size]
             first, last = [side // 2 for side in lacking], [(side + 1) // 2 for side in lacking]
             if any(lacking):
-                picture = ImageOps.expand(picture, (*first, *last), fill=0)
+                picture = _expanded(picture, (*first, *last))
             left, top = (round((side - edge) / 2) for side in picture.size)
             picture = picture.crop((left, top, left + edge, top + edge))
         else:
-            picture = ImageOps.expand(picture, each.pixels[0], fill=0)
+            picture = _expanded(picture, each.pixels * 4)
     return picture
+
+
+def _expanded(picture: Image.Image, more: Sequence[int]) -> Image.Image:
+    left, top, right, bottom = more
+    refuse_large(picture.width + left + right, picture.height + top + bottom)
+    return ImageOps.expand(picture, (left, top, right, bottom), fill=0)
 
 
 def _final_size(shapes: Sequence[Transform]) -> tuple[int, int] | None:

@@ -6,6 +6,7 @@ declared, so a scan becomes the same numbers whatever its own header recommends.
 """
 
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.late_import import late_import, packages_needed
-from gdpfed.learning.data.picture_files import MODES, MOST_PIXELS, bytes_in
+from gdpfed.learning.data.picture_files import MODES, MOST_PIXELS, bytes_in, resized
 from gdpfed.learning.data.picture_form import PictureForm
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ PIXELS = (
 """What the pixels of a DICOM file are written by."""
 SPACING = "PixelSpacing"
 WHITE_IS_LOW = "MONOCHROME1"
+DEFLATED = "1.2.840.10008.1.2.1.99"
+MOST_VALUES = 4 * MOST_PIXELS
+"""Of one file, all slices together."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +59,18 @@ def read_scan(path: str, form: PictureForm) -> npt.NDArray[np.uint8]:
         InputError: the package pydicom or nibabel is not installed.
     """
     with packages_needed():
-        read = _slice_of_dicom if path.lower().endswith(DICOM) else _slice_of_nifti
         try:
-            found = read(path, form)
+            return _read_scan(path, form)
         except (LearningError, ModuleNotFoundError):
             raise
         except Exception as error:  # Of a damaged file the packages raise what their parsers do.
             raise LearningError(
                 f"{path} cannot be read as a scan: {' '.join(str(error).split())}; save it again"
             ) from None
+
+
+def _read_scan(path: str, form: PictureForm) -> npt.NDArray[np.uint8]:
+    found = (_slice_of_dicom if path.lower().endswith(DICOM) else _slice_of_nifti)(path, form)
     if form.window is None:
         raise LearningError(f"{path} is a scan: declare the window of its values in pictures.yaml")
     shown = bytes_in(form.window, found.values)
@@ -73,17 +80,19 @@ def read_scan(path: str, form: PictureForm) -> npt.NDArray[np.uint8]:
     else:
         # To the declared millimetres per pixel, in the middle of a black square.
         own = found.spacing
-        if own is None or min(own) <= 0:
+        if own is None or not all(0 < each < inf for each in own):
             raise LearningError(
                 f"{path} has no spacing of its pixels, and pictures.yaml declares one: leave it out there"
             )
         rows, columns = (each / wanted for each, wanted in zip(own, form.spacing, strict=True))
-        size = (max(1, round(picture.width * columns)), max(1, round(picture.height * rows)))
-        if size[0] * size[1] > MOST_PIXELS:
+        wide, high = max(1.0, picture.width * columns), max(1.0, picture.height * rows)
+        square = form.image_size or max(wide, high)
+        if not max(wide * max(high, picture.height), square**2) <= MOST_PIXELS:
             raise LearningError(
-                f"{path} has {size[0]} x {size[1]} pixels at the declared spacing: declare a wider spacing"
+                f"{path} has {wide:.0f} x {high:.0f} pixels at the declared spacing: declare a wider spacing"
             )
-        scaled, edge = picture.resize(size, Image.Resampling.BILINEAR), form.image_size or max(size)
+        size = (round(wide), round(high))
+        scaled, edge = resized(picture, size), form.image_size or max(size)
         picture = Image.new("L", (edge, edge))
         picture.paste(scaled, ((edge - size[0]) // 2, (edge - size[1]) // 2))
     values = np.asarray(picture.convert(MODES[form.channels]), dtype=np.uint8)
@@ -104,6 +113,9 @@ def _chosen(path: str, count: int, form: PictureForm) -> int:
 
 
 def _slice_of_dicom(path: str, form: PictureForm) -> _Slice:
+    if pydicom.filereader.read_file_meta_info(path).get("TransferSyntaxUID") == DEFLATED:
+        # Unpacked whole, however large it becomes.
+        raise LearningError(f"{path} is deflated as a whole: write it without that compression")
     tags = [*PIXELS, *([SPACING] if form.spacing is not None else [])]
     read = pydicom.dcmread(path, specific_tags=tags)
     rows, columns, frames = int(read.Rows), int(read.Columns), int(read.get("NumberOfFrames") or 1)
@@ -120,19 +132,28 @@ def _slice_of_dicom(path: str, form: PictureForm) -> _Slice:
 
 
 def _slice_of_nifti(path: str, form: PictureForm) -> _Slice:
-    volume = nibabel.as_closest_canonical(nibabel.load(Path(path)))
+    volume = nibabel.load(Path(path))
     shape = tuple(volume.shape)
     _refuse_large(path, int(np.prod(shape)))
     if len([each for each in shape if each > 1]) > 3 or len(shape) < 2:
         raise LearningError(f"{path} has the shape {shape}: a scan has two or three axes; save one volume")
-    flat = (*shape, 1)[:3]
-    at = _chosen(path, flat[2], form)
-    values = np.asarray(volume.dataobj).reshape(flat)[:, :, at]
-    across, along = (float(each) for each in volume.header.get_zooms()[:2])
+    # Turned to the patient without its values, of which one slice is read.
+    empty = type(volume)(np.broadcast_to(np.uint8(0), shape), volume.affine, volume.header)
+    across, along = (float(each) for each in nibabel.as_closest_canonical(empty).header.get_zooms()[:2])
+    if len(shape) > 2:
+        turns = nibabel.io_orientation(volume.affine)
+        axis = int(np.flatnonzero(turns[:, 0] == 2)[0])
+        at = _chosen(path, shape[axis], form)
+        at = at if turns[axis, 1] > 0 else shape[axis] - 1 - at
+        one = tuple(slice(at, at + 1) if each == axis else slice(None) for each in range(3))
+        values = nibabel.apply_orientation(volume.dataobj[one], turns)
+    else:
+        values = np.asarray(volume.dataobj)
+    values = values.reshape((*values.shape, 1)[:3])[:, :, 0]
     # From left to right and from front to back, as a slice is shown.
     return _Slice(values[:, ::-1].T, (along, across))
 
 
 def _refuse_large(path: str, values: int) -> None:
-    if values > 8 * MOST_PIXELS:
-        raise LearningError(f"{path} has {values} values, more than {8 * MOST_PIXELS}: scale it down")
+    if values > MOST_VALUES:
+        raise LearningError(f"{path} has {values} values, more than {MOST_VALUES}: scale it down")
