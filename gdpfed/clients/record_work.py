@@ -20,8 +20,8 @@ from gdpfed.clients.record_forms import built_gradients, built_graphs
 from gdpfed.clients.works import Job
 from gdpfed.learning.data import Split
 from gdpfed.learning.data.client_partition import record_groups
-from gdpfed.learning.labels import LabelKind, Labels
 from gdpfed.learning.data.persons import rows_to_take
+from gdpfed.learning.labels import LabelKind
 from gdpfed.learning.models.networks import ConvexBounds
 from gdpfed.learning.task import choose_device
 from gdpfed.learning.training.record_graphs import RecordGraphs

@@ -15,9 +15,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import chain
 from functools import lru_cache, partial
+from itertools import chain
 from math import frexp, inf
 from typing import Literal, Protocol, TypeVar
 from warnings import warn
