@@ -1183,7 +1183,7 @@ DEFENCES = (
         (
             (
                 "gdpfed/learning/training/record_training.py",
-                "return x[:, :, :rows].contiguous(), y[:, :, :rows].contiguous()",
+                "return copied(x[:, :, :rows]), copied(y[:, :, :rows])",
                 "return x[:, :, :rows], y[:, :, :rows]",
             ),
         ),
