@@ -450,7 +450,9 @@ def test_a_running_number_in_rows_that_end_in_a_separator_is_refused_unless_the_
     (tmp_path / "columns.yaml").write_text(MEASURES)
     rows = [f"{start + i};{70 + i};{120 + i};{60 + i};" for i in range(5)]
     (tmp_path / "t.csv").write_text("\n".join(["id;dia;sys;hr", *rows, ""]))
-    with pytest.raises(LearningError, match="say which has no name, by unnamed: first or unnamed: last"):
+    with pytest.raises(
+        LearningError, match="say in files.yaml which has no name, as in t: {unnamed: last}, or first"
+    ):
         read_own(tmp_path / "t.csv")
     (tmp_path / "files.yaml").write_text("t: {unnamed: last}\n")
     np.testing.assert_allclose(np.asarray(read_own(tmp_path / "t.csv")[1]), (np.arange(70, 75) - 120) / 80)

@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.csv_records import IsRow, split
-from gdpfed.learning.data.file_form import FILES_FILE, FIRST, LAST, SEPARATORS, FileForm, Found
+from gdpfed.learning.data.file_form import FILES_FILE, FIRST, LAST, SEPARATORS, FileForm, Found, table_name
 from gdpfed.learning.data.written_numbers import MARKED
 
 LOOKED_AT = 11
@@ -139,8 +140,8 @@ def all_names(
         if (quoted or counts) and all(map(is_row, rows)):
             raise LearningError(
                 f"{place}: line 1 names {len(names)} columns, and rows have {len(fields)} values, of which "
-                "the first may be a running number, and the last is empty: say which has no name, by "
-                f"unnamed: {FIRST} or unnamed: {LAST} in {FILES_FILE}"
+                f"the first may be a running number, and the last is empty: say in {FILES_FILE} which has no "
+                f"name, as in {table_name(Path(place))}: {{unnamed: {LAST}}}, or {FIRST}"
             )
         found.head.append("rows end in a separator, and the line of names does not")
         return [*names, ""], False
