@@ -238,6 +238,10 @@ class RecordGradients:
             while width > 1 and not self._is_steady(theta, x, y, width):
                 width //= 2
             return width
+        except (MemoryError, torch.cuda.OutOfMemoryError):
+            raise
+        except Exception:  # A loss that raises for a drawn record, which says nothing of any other.
+            return 1
         finally:
             torch.set_num_threads(threads)
             self.model.train()

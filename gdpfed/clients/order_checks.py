@@ -5,7 +5,6 @@ an error that depends on its examples would therefore tell of them. So all error
 examples are found here, before the charge.
 """
 
-from copy import deepcopy
 from functools import lru_cache
 from math import inf, isinf
 
@@ -16,9 +15,11 @@ from torch import nn
 from gdpfed.clients.order import OrderError, TrainingOrder
 from gdpfed.clients.works import NO_FORM, function_of
 from gdpfed.learning.data.own import OwnData
+from gdpfed.learning.models.build import MODELS
 from gdpfed.learning.task import Task, choose_device
 from gdpfed.learning.training.optimizers import check_training
 from gdpfed.record_steps import PLAIN
+from gdpfed.registry import is_ours
 from secagg import Encoding
 
 _built = lru_cache(maxsize=1)(Task.build_model)
@@ -30,11 +31,8 @@ ROWS_OF_PERSONS = (
 
 
 def built_model(task: Task) -> nn.Module:
-    """Return a copy of the task's model, which is built once: what a work leaves in it, no other meets."""
-    try:
-        return deepcopy(_built(task))
-    except (RuntimeError, TypeError):  # Some layers cannot be copied.
-        return task.build_model()
+    """Return the task's model; a package's is built anew, so that no work meets what another left in it."""
+    return _built(task) if is_ours(MODELS.get(task.model)) else task.build_model()
 
 
 def check_order(

@@ -42,7 +42,9 @@ def require_delta(value: object) -> float:
     """Return `value` as a float; raise PrivacyError if it is not in (0, 1), or too small to account for."""
     number = require_number("delta", value)
     if not SMALLEST_DELTA <= number < 1.0:
-        raise PrivacyError(f"delta is {value}; it must lie in (0, 1) and above 1e-100, for instance 1e-5")
+        raise PrivacyError(
+            f"delta is {value}; it must lie in (0, 1) and be at least 1e-100, for instance 1e-5"
+        )
     return number
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +133,7 @@ class BatchedTraining:
     `model`: the architecture; written in operations that ``torch.func.vmap`` knows. `device`: where to train.
     `precision`: float32, tf32 or bf16, in products and convolutions. `loss`: one figure a record. `apart`:
     whether the loss is given each client's records by themselves, as on a node, so that it can couple none.
+    `renew`: builds the model again for each call of `updates`, if clients may leave something in it.
 
     `draws`: whether layers of the model draw by keys. `keeps_casts`: whether copies in bf16 may
     be used again within a step.
@@ -149,19 +149,23 @@ class BatchedTraining:
         loss: Loss = cross_entropy,
         *,
         apart: bool = False,
+        renew: Callable[[], nn.Module] | None = None,
     ) -> None:
         self.device = device
         self.precision = precision
-        self._loss, self._apart = loss, apart
-        self._built = model.to(device).train()
-        if device.type == "cuda":
-            fuse_recurrences(model, device)
-        self._dropout = DropoutKeys(model)
+        self._loss, self._apart, self._renew = loss, apart, renew
+        self._model = self._prepared(model)
         self.draws = bool(self._dropout)
         self._names, parameters = zip(*trainable(model).items(), strict=True)
         self._shapes = [parameter.shape for parameter in parameters]
         self._sizes = [parameter.numel() for parameter in parameters]
-        self._model = deepcopy(self._built)
+
+    def _prepared(self, model: nn.Module) -> nn.Module:
+        model.to(self.device).train()
+        if self.device.type == "cuda":
+            fuse_recurrences(model, self.device)
+        self._dropout = DropoutKeys(model)
+        return model
 
     def updates(
         self,
@@ -176,7 +180,8 @@ class BatchedTraining:
         ``theta`` is what all start from, shape (d,), or each of them, shape (clients, d). ``added`` goes to
         every gradient of each, shape (clients, d), on the device.
         """
-        self._model = deepcopy(self._built)  # What clients leave in a model, later ones do not meet.
+        if self._renew is not None:
+            self._model = self._prepared(self._renew())
         start = torch.from_numpy(theta).to(self.device)
         ours = start.expand(batches.positions.shape[1], -1).clone()
         descent = Descent(ours, training, added)

@@ -1,14 +1,17 @@
 """Chooses how simulated clients are trained (by compiled code, or many at once) and how many at a time."""
 
+from collections.abc import Callable
+
 import psutil
 import torch
+from torch import nn
 
 from fastgrad.fitting import UncompiledError, fitted
 from fastgrad.lowered import NotLoweredError
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.learning.labels import LOSSES
 from gdpfed.learning.models import flatten, trainable
-from gdpfed.learning.models.build import DropoutKeys
+from gdpfed.learning.models.build import MODELS, DropoutKeys
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.step_recording import CudaGraphs, Record
 from gdpfed.methods.base import Theta
@@ -39,7 +42,17 @@ def choose_training(
             pass
     if graphs and device.type == "cuda":
         return _graphed(task, device, precision, CudaGraphs(device))
-    return BatchedTraining(task.build_model(), device, precision, task.make_loss(), apart=_apart(task)), words
+    return _plain(task, device, precision), words
+
+
+def _plain(task: Task, device: torch.device, precision: str) -> BatchedTraining:
+    loss, apart, renew = task.make_loss(), _apart(task), _renew(task)
+    return BatchedTraining(task.build_model(), device, precision, loss, apart=apart, renew=renew)
+
+
+def _renew(task: Task) -> Callable[[], nn.Module] | None:
+    """Return what builds a package's model again, which may keep something of a client."""
+    return None if is_ours(MODELS.get(task.model)) else task.build_model
 
 
 def _apart(task: Task) -> bool:
@@ -50,11 +63,10 @@ def _apart(task: Task) -> bool:
 def _graphed(task: Task, device: torch.device, precision: str, record: Record) -> tuple[BatchedTraining, str]:
     """Return a trainer, with CUDA graphs unless recording them fails, and a text that names the case."""
     model, loss, apart = task.build_model(), task.make_loss(), _apart(task)
-    training = GraphedTraining(model, device, precision, loss, record, apart=apart)
+    training = GraphedTraining(model, device, precision, loss, record, apart=apart, renew=_renew(task))
     x, y = (each.to(device) for each in task.drawn(TRIED_RECORDS))
     if refusal := training.tried(torch.from_numpy(flatten(model)), x, y, momentum=0.0):
-        plain = BatchedTraining(task.build_model(), device, precision, loss, apart=apart)
-        return plain, f", without graphs ({refusal})"
+        return _plain(task, device, precision), f", without graphs ({refusal})"
     return training, ", a graph a step"
 
 

@@ -110,7 +110,7 @@ def order_for(work):
 
 def said(order, theta, encoding, read):
     """Return an answer's shape, or the node's refusal, and the errors that the node hides from the server."""
-    failed: list[Exception] = []
+    failed: list[BaseException] = []
     own = OwnData(Path(__file__).with_suffix(".npz"), None, 0.4 * order.kind.held_out)
     with patch.object(Path, "exists", lambda path: True), patch.object(READERS, "get", lambda kind: read):
         node = Contributor(0, "run", own, unusable=failed.append)
@@ -222,7 +222,7 @@ def test_no_model_moves_a_step_by_more_than_the_clipping_norm_of_a_record():
     record = np.random.default_rng(0).uniform(-1, 1, FEATURES).astype(np.float32)
     parameters = replace(parameters, dimension=task.dimension, clipping_norm=1000.0)
     encoding = parameters.encoding(4)
-    theta, failed = with_long_inputs(record.astype(np.float64)), list[Exception]()
+    theta, failed = with_long_inputs(record.astype(np.float64)), list[BaseException]()
     node = Contributor(0, "run", OwnData(Path(__file__).with_suffix(".npz")), unusable=failed.append)
     with (
         patch.object(Path, "exists", lambda path: True),

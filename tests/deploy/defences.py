@@ -1237,8 +1237,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/learning/training/record_training.py",
-                "        except Exception:\n",
-                "        except MemoryError:\n",
+                "            return [of_pass(each) for each in _without_failing(one, of_pass)]\n",
+                "            raise\n",
             ),
         ),
     ),
@@ -1248,8 +1248,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/clients/works/held_out_counts.py",
-                "            with suppress(Exception):\n",
-                "            with suppress(MemoryError):\n",
+                "                failed += 1\n",
+                "                raise\n",
             ),
         ),
     ),
@@ -1381,7 +1381,7 @@ DEFENCES = (
         (
             (
                 "gdpfed/federation/node/contribution.py",
-                "        except StandInError:\n",
+                "        except (StandInError, KeyboardInterrupt, SystemExit):\n",
                 "        except (StandInError, Exception):\n",
             ),
         ),
@@ -1944,8 +1944,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/clients/order_checks.py",
-                "        return deepcopy(_built(task))\n",
-                "        return _built(task)\n",
+                " if is_ours(MODELS.get(task.model)) else task.build_model()\n",
+                "\n",
             ),
         ),
     ),
@@ -1955,8 +1955,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/simulation/batched_training.py",
-                "        self._model = deepcopy(self._built)  # What clients leave",
-                "        # What clients leave",
+                "        if self._renew is not None:\n",
+                "        if False:\n",
             ),
         ),
     ),

@@ -424,7 +424,7 @@ def test_how_many_rows_another_person_has_changes_no_bit_of_a_persons_gradient(m
 
 @pytest.mark.parametrize("together", [1, 2])
 def test_a_record_for_which_the_loss_raises_counts_as_zeros_and_changes_nothing_of_the_others(
-    small, together
+    small, together, caplog
 ):
     theta, _, x, y, _ = small
 
@@ -446,14 +446,37 @@ def test_a_record_for_which_the_loss_raises_counts_as_zeros_and_changes_nothing_
 
     without = sums(x, np.delete(np.arange(N), 4))
     assert without.any()
-    with pytest.warns(UserWarning, match="counts as zeros: its loss raises ValueError"):
-        found = sums(odd, np.arange(N))
+    found = sums(odd, np.arange(N))
+    assert f"the gradients of {together} records count as zeros: their loss raises ValueError" in caplog.text
     if together == 1:
         np.testing.assert_array_equal(found, without)
     else:
         np.testing.assert_allclose(found, without, atol=N)
-    with pytest.warns(UserWarning, match="counts as zeros"):
-        assert not sums(odd, np.array([4])).any()
+    assert not sums(odd, np.array([4])).any()
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_what_is_due_to_no_record_ends_the_sum(small, monkeypatch, error):
+    theta, gradients, *_, take = small
+
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr(gradients, "truncated_sums", fails)
+    with pytest.raises(error):
+        exact_sums(gradients, theta, [holder()], take, bounds=[1.0], unit=2.0**-20)
+
+
+def test_a_loss_that_raises_for_drawn_records_has_a_width_of_one_whatever_the_rows_of_a_person(small):
+    _, _, x, y, _ = small
+
+    def loss(outputs, targets):
+        if outputs.detach().abs().max() > 12:
+            raise ValueError("large scores")
+        return cross_entropy(outputs, targets)
+
+    gradients = record_gradients(build_model("linear", (6,), CLASSES, seed=0), loss, x[:3], y[:3], device=CPU)
+    assert gradients.steady_width(100.0) == 1
 
 
 def test_how_much_of_a_gpu_other_records_leave_free_decides_no_width(small, monkeypatch):

@@ -404,6 +404,14 @@ MEASURES = (
             ["2;u", "2,0;u", "2,0", "sep=,", "sep=;"],
             2,
         ),
+        (
+            NO_NAMES,
+            "t: {header: [a, c]}\n",
+            "",
+            ["\ufeff1;u", "2;u"],
+            ["\ufeff3;u", "3;u"],
+            0,
+        ),
         (A_PARTY, "", "a,y,note\n", [f"{i},{i % 2},n" for i in range(8)], ["8,0,n", "y,a,site"], 1),
         (
             TWO_NOTES,
@@ -417,7 +425,8 @@ MEASURES = (
         (TWO_NOTES, "", "a,y,n,m\n", ['5,1,z,", b"', "6,2,k,k"], ["4,0,z,x", '4,0,"x', '4,0,"x '], 1),
     ],
     ids=[
-        *("index", "quoted index", "ends in a separator", "unnamed index", "no names", "names of a party"),
+        *("index", "quoted index", "ends in a separator", "unnamed index", "no names"),
+        *("byte order mark", "names of a party"),
         *("name of two lines", "stray quote", "quoted separator"),
     ],
 )

@@ -72,7 +72,9 @@ def test_a_smaller_delta_never_costs_less_and_one_that_is_too_small_is_one_line(
     assert found == sorted(found, reverse=True)
     assert ours.get_delta(found[2]) == pytest.approx(5e-9, rel=1e-3)
     for delta in (5e-324, 1e-101, 0.0, 1.0):
-        with pytest.raises(PrivacyError, match=r"delta is .*; it must lie in \(0, 1\) and above 1e-100"):
+        with pytest.raises(
+            PrivacyError, match=r"delta is .*; it must lie in \(0, 1\) and be at least 1e-100"
+        ):
             ours.get_epsilon(delta)
 
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from conf.schema import SimulationConfig
 from fastgrad.lowered import NotLoweredError
 from fastgrad.modules import cross_entropy
 from gdpfed.clients.order import ClientPart
@@ -20,7 +19,6 @@ from gdpfed.simulation import training_choice
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
 from gdpfed.simulation.engine import SequentialEngine
-from gdpfed.simulation.engine_choice import choose_engine
 from gdpfed.simulation.training_choice import CPU_BYTES, clients_at_once, kept_bytes
 from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
 
@@ -104,16 +102,18 @@ def test_what_a_model_keeps_of_one_client_no_other_client_meets(batched, monkeyp
     assert all(np.array_equal(back[client_id], steps) for client_id, steps in there.items())
 
 
-def test_a_model_that_cannot_be_copied_is_built_for_every_client(monkeypatch):
-    def locked(shape, classes):
-        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+def test_a_model_that_no_copy_stands_for_is_trained_by_both_engines(monkeypatch):
+    def closed(shape, classes):
+        model = Remembering()
+        last = model.last
+        vars(model)["forward"] = lambda x: last(x.flatten(1))
         vars(model)["lock"] = Lock()
         return model
 
-    monkeypatch.setitem(MODELS._items, "locked", locked)
-    order = order_of("locked")
-    assert choose_engine(SimulationConfig(workers=1), order.task, "cpu")[1].startswith("one client after")
-    assert any(steps.any() for steps in updates_by(SequentialEngine(), order, cohort_of(order, 3)).values())
+    monkeypatch.setitem(MODELS._items, "closed", closed)
+    order = order_of("closed")
+    for engine in (BatchedEngine(order.task, CPU, chunk_clients=2), SequentialEngine()):
+        assert all(steps.any() for steps in updates_by(engine, order, cohort_of(order, 4)).values())
 
 
 @pytest.mark.parametrize(("model", "kind"), [("mlp", BatchedTraining), ("cnn3", ProgrammedTraining)])

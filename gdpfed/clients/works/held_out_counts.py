@@ -1,6 +1,6 @@
 """What clients compute as held_out_counts: counts of right answers on records that they never train on."""
 
-from contextlib import suppress
+import logging
 from math import sqrt
 
 import numpy as np
@@ -21,10 +21,12 @@ from gdpfed.learning.training.held_out_counts import (
     held_out_counts,
     held_out_rates,
 )
+from gdpfed.learning.training.record_training import of_a_record
 from gdpfed.privacy.sums_once import RECORD_MOVES
 from secagg import Encoding
 
 FLOAT_SLACK = 1 - 2.0**-30
+logger = logging.getLogger(__name__)
 
 
 def work(job: Job) -> torch.Tensor:
@@ -77,12 +79,20 @@ def _each_output(
     """Return outputs of shape (N, width), each computed of its example alone; NaN where the model raises."""
     model.to(device).eval()
     assign(model, torch.from_numpy(theta.copy()).to(device))
-    outputs = np.full((len(data), width), np.nan)
+    outputs, failed = np.full((len(data), width), np.nan), 0
     with torch.no_grad(), SlicePooling():
         for at in range(len(data)):
-            with suppress(Exception):
-                x = torch.from_numpy(data.take(np.array([at])).x).to(device)
-                outputs[at] = said(model, x)[0].double().cpu().numpy()
+            x = torch.from_numpy(data.take(np.array([at])).x).to(device)
+            try:
+                outputs[at] = said(model, x).double().view(width).cpu().numpy()
+            except BaseException as error:
+                if not of_a_record(error):
+                    raise
+                failed += 1
+    if failed:
+        logger.error(
+            "the model gives no %d scores for %d held-out records: they count as zeros", width, failed
+        )
     return outputs
 
 

@@ -92,7 +92,7 @@ class Contributor:
     run: str
     own_data: "OwnData | None" = None
     stand_in: StandIn | None = None
-    unusable: Callable[[Exception], None] = lambda error: None
+    unusable: Callable[[BaseException], None] = lambda error: None
     records: int = 1
     dealt: "Callable[[TrainingOrder], TrainingOrder]" = lambda order: order
 
@@ -155,9 +155,9 @@ class Contributor:
             if not update.isfinite().all():
                 raise LearningError("the update holds NaN or infinity: train with a smaller learning rate")
             return steps_of(order, update, encoding)
-        except StandInError:
+        except (StandInError, KeyboardInterrupt, SystemExit):
             raise
-        except Exception as error:
+        except BaseException as error:
             log(ERROR, "%s: zeros are sent in place of this client's own update", one_line(str(error)))
             self.unusable(error)
             return steps_of(order, update_without_examples(job), encoding)

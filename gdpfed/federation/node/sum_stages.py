@@ -242,7 +242,7 @@ def keep_number(node: Node, records: int) -> int:
 def _contributor(request: StageRequest, node: Node, stage: str) -> Contributor:
     own, run = node.settings, request.round_of_run.run
 
-    def unusable(error: Exception) -> None:
+    def unusable(error: BaseException) -> None:
         said = f"{type(error).__name__}: zeros were sent, under the noise of any other"
         journal.note(own, JournalEntry(journal.now(), stage, one_line(run), node.run, journal.ZEROS, said))
 

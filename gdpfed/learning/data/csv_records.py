@@ -21,6 +21,7 @@ IsRow = Callable[[list[str]], bool]
 LARGEST_RECORD = 2**31 - 2**16
 """Bytes of a record; Arrow's texts end there."""
 QUOTE, LINE_FEED, RETURN = b'"'[0], b"\n"[0], b"\r"[0]
+MARK = "\ufeff".encode()
 REMEDY = "close it, or double it where it belongs to a text"
 
 
@@ -128,6 +129,7 @@ class RecordReader:
                 # Of an empty line there is nothing, or the first half of its end.
                 alone = (stops == starts + 1) & (values[np.minimum(starts, len(values) - 1)] == RETURN)
                 filled = (stops > starts) & ~alone
+                self._refuse_mark(scan.data[:cut], starts, lines)
                 self._line += int(np.searchsorted(scan.ends, cut))
                 self._rest = scan.data[cut:]
                 if filled.any():
@@ -166,6 +168,15 @@ class RecordReader:
         toggles = _toggles(data, values, self._separator[0]) if b'"' in data else np.zeros(0, np.int64)
         inside = np.searchsorted(toggles, ends) % 2 == 1
         return _Scan(data, ends, toggles, inside)
+
+    def _refuse_mark(self, data: bytes, starts: Positions, lines: Positions) -> None:
+        """Raise LearningError if a record begins with a byte order mark, which the first of a file loses."""
+        if MARK in data:
+            for start, line in zip(starts.tolist(), lines.tolist(), strict=True):
+                if data.startswith(MARK, start):
+                    raise LearningError(
+                        f"{self._place}: line {line} begins with a byte order mark (U+FEFF): take it out"
+                    )
 
     def _refuse_open(self, scan: _Scan, cut: int) -> None:
         """Raise LearningError if a quote is not closed before the end of the file."""

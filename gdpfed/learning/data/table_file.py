@@ -225,8 +225,8 @@ def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
                     )
                     if not last_filled:
                         cause = (
-                            "has one value more than the header, and the rows above it end with a separator: "
-                            "if a text in it has a separator, put that text in quotation marks"
+                            "has one value more than the header, and other rows end with a separator: if a "
+                            "text in it has a separator, put that text in quotation marks"
                         )
                     raise LearningError(f"{place}: line {batch.lines[odd[0]]} {cause}")
             cells = {names[at]: batch.cells[str(at)] for at in wanted}
@@ -276,9 +276,10 @@ def _parsed_batch(
     present = np.ones(len(lines), dtype=np.bool_)
     for at, values in odd:
         if uneven is None:
+            more = f", or say unnamed: {FIRST} in {FILES_FILE} if each begins with a number of its own"
             raise LearningError(
                 f"{place}: line {lines[at]} has {values} values, and the header has {width}: give the "
-                "line as many"
+                f"line as many{more if values == width + 1 else ''}"
             )
         uneven(int(lines[at]), values)
         present[at] = False

@@ -3,8 +3,8 @@
 A kind of state says how many numbers a client keeps, what is added to every gradient of a round, and what is
 kept when the round is over. The server may tell all clients one vector more beside the model, which it makes
 of released sums alone. Another package adds a kind as an entry point of the group ``gdpfed.client_states``,
-or for one process with ``register``. Its vectors have one row a client; a package's
-kind is called for one client at a time.
+or for one process with ``register``. Its vectors have one row a client; a package's kind is called for one
+client at a time.
 """
 
 from abc import ABC, abstractmethod

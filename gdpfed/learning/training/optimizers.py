@@ -127,10 +127,11 @@ def make_optimizer(rows: Sequence[torch.Tensor], training: LocalTraining) -> tor
 
 def check_training(training: LocalTraining) -> None:
     """Raise LearningError if the optimizer is unknown, or fails in a step."""
-    descent = Descent(torch.ones(1, 3), training)
     try:
-        descent.step(torch.ones(1, 3))
-    except (TypeError, RuntimeError, ValueError) as error:
+        Descent(torch.ones(1, 3), training).step(torch.ones(1, 3))
+    except LearningError:
+        raise
+    except Exception as error:
         raise LearningError(
             f"training.optimizer={training.optimizer} cannot step along a given gradient "
             f"({' '.join(str(error).split())}): choose another one"

@@ -11,6 +11,7 @@ float32 rounds what it has so far, so one record could move it by many times C. 
 the proximal term take what has been noised, so they are post-processing.
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,6 @@ from functools import lru_cache, partial
 from itertools import chain
 from math import frexp, inf
 from typing import Literal, Protocol, TypeVar
-from warnings import warn
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,8 @@ from gdpfed.learning.training.local_update import clip
 from gdpfed.learning.training.optimizers import Descent, LocalTraining, Rows
 from gdpfed.learning.training.secret_draws import PoissonBatches, RandomBytes, gaussian_noise
 from gdpfed.record_steps import RecordSteps
+
+logger = logging.getLogger(__name__)
 
 Positions = npt.NDArray[np.int64]
 Take = Callable[[Positions], tuple[torch.Tensor, torch.Tensor]]
@@ -243,7 +245,9 @@ def _added_up(
     def attempted(one: Pass) -> list[tuple[Rows, torch.Tensor]]:
         try:
             return [of_pass(one)]
-        except Exception:
+        except BaseException as error:
+            if not of_a_record(error):
+                raise
             return [of_pass(each) for each in _without_failing(one, of_pass)]
 
     batches = [holder.draw() for holder in holders]
@@ -267,24 +271,41 @@ def _added_up(
     return total
 
 
+def of_a_record(error: BaseException) -> bool:
+    """Whether an error may be due to a single record, and not to a lack of memory or the end of a process."""
+    if "DefaultCPUAllocator" in str(error):
+        return False
+    others = MemoryError | torch.cuda.OutOfMemoryError | KeyboardInterrupt | SystemExit | GeneratorExit
+    return not isinstance(error, others)
+
+
 def _without_failing(one: Pass, of_pass: Callable[[Pass], object]) -> Iterator[Pass]:
     """Yield a pass for each client, without records for which the loss or the model raises, each tried alone.
 
     So their gradients count as zeros, and they change nothing of the others.
     """
     clients, places, present, rows = one
+    errors = list[str]()
 
     def raises(client: int, place: np.int64) -> bool:
+        # Two, since a loss may drop a dimension of size 1.
+        alike = np.full_like(places[:1, :2], place)
         try:
-            of_pass(([client], np.full_like(places[:1], place), np.ones_like(present[:1]), rows))
-        except Exception as error:
-            warn(f"a record's gradient counts as zeros: its loss raises {type(error).__name__}", stacklevel=2)
+            of_pass(([client], alike, np.ones_like(alike, dtype=np.bool_), rows))
+        except BaseException as error:
+            if not of_a_record(error):
+                raise
+            errors.append(type(error).__name__)
             return True
         return False
 
     for client, own, there in zip(clients, places, present, strict=True):
         if sound := [place for place in own[there] if not raises(client, place)]:
             yield [client], np.resize(sound, own.shape)[None], np.arange(len(own))[None] < len(sound), rows
+    if errors:
+        logger.error(
+            "the gradients of %d records count as zeros: their loss raises %s", len(errors), errors[0]
+        )
 
 
 def exact_sums(

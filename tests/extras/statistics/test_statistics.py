@@ -266,7 +266,7 @@ def test_a_table_that_cannot_be_used_is_not_seen_in_a_round(table, unit, lines, 
     own = own_table(table, lines or [])
     if lines is None:
         own.unlink()
-    failed: list[Exception] = []
+    failed: list[BaseException] = []
     node = Contributor(0, "run", OwnData(own, None, 0.0), unusable=failed.append)
     theta = np.zeros(order.task.dimension, np.float32)
     node.check(order, theta, encoding)

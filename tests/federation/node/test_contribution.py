@@ -111,7 +111,7 @@ def test_a_diverged_update_is_sent_as_zero_under_its_noise(learning_rate):
 
 
 def test_a_node_says_in_its_own_log_that_its_update_diverged(caplog):
-    order, told = replace(ORDER, training=LocalTraining(5, 4, 3e38, 0.0)), list[Exception]()
+    order, told = replace(ORDER, training=LocalTraining(5, 4, 3e38, 0.0)), list[BaseException]()
     steps = Contributor(0, "run", unusable=told.append).steps(order, THETA, parameters().encoding(10))
     assert not steps.any()
     assert [str(each) for each in told] == [
