@@ -240,8 +240,10 @@ class RecordGradients:
             return width
         except (MemoryError, torch.cuda.OutOfMemoryError):
             raise
-        except Exception:  # A loss that raises for a drawn record, which says nothing of any other.
-            return 1
+        except Exception as error:
+            if "DefaultCPUAllocator" in repr(error):
+                raise
+            return 1  # The loss raises for a drawn record, which says nothing of any other.
         finally:
             torch.set_num_threads(threads)
             self.model.train()

@@ -81,16 +81,17 @@ class KeptStates:
         kind, count = self._kind, len(given[0])
         if is_ours(type(kind)) or not count:
             return np.array(function(kind, *given), np.float32)
+        rows = ([each[k : k + 1] for each in given] for k in range(count))
+        return np.concatenate([np.array(function(self._copy(), *row), np.float32) for row in rows])
+
+    def _copy(self) -> KeptState:
         try:
-            copies = [deepcopy(kind) for _ in range(count)]
+            return deepcopy(self._kind)
         except Exception as error:
             raise LearningError(
                 f"training.client_state={self.kind} cannot be copied for each client ({error}): keep no lock "
                 "and no open file in it"
             ) from error
-        rows = ([each[k : k + 1] for each in given] for k in range(count))
-        found = [function(copy, *row) for copy, row in zip(copies, rows, strict=True)]
-        return np.concatenate([np.array(each, np.float32) for each in found])
 
     def _kept(self, clients: Sequence[int]) -> Floats:
         """Read the kept states of clients, float32[clients, size]; zeros for a client that has none yet."""

@@ -5,6 +5,7 @@ an error that depends on its examples would therefore tell of them. So all error
 examples are found here, before the charge.
 """
 
+from copy import deepcopy
 from functools import lru_cache
 from math import inf, isinf
 
@@ -32,7 +33,7 @@ ROWS_OF_PERSONS = (
 
 def built_model(task: Task) -> nn.Module:
     """Return the task's model; a package's is built anew, so that no work meets what another left in it."""
-    return _built(task) if is_ours(MODELS.get(task.model)) else task.build_model()
+    return deepcopy(_built(task)) if is_ours(MODELS.get(task.model)) else task.build_model()
 
 
 def check_order(

@@ -6,7 +6,6 @@ dropout and, once a round, parameters and the learning rate.
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -74,7 +73,7 @@ class GraphedTraining(BatchedTraining):
     rounds twice where the sign stands apart from eta, as in addcmul with value -1.
 
     Args:
-        model, device, precision, loss, apart, renew: as of `BatchedTraining`.
+        model, device, precision, loss, apart: as of `BatchedTraining`.
         record: what records a step.
     """
 
@@ -89,9 +88,8 @@ class GraphedTraining(BatchedTraining):
         record: Record,
         *,
         apart: bool = False,
-        renew: Callable[[], nn.Module] | None = None,
     ) -> None:
-        super().__init__(model, device, precision, loss, apart=apart, renew=renew)
+        super().__init__(model, device, precision, loss, apart=apart)
         self._record = record
         self._steps: OrderedDict[Shape, RecordedStep] = OrderedDict()
         self._given_up = False
@@ -105,7 +103,6 @@ class GraphedTraining(BatchedTraining):
         added: torch.Tensor | None = None,
     ) -> torch.Tensor:
         if not training.is_sgd or self._given_up:
-            self.forget()  # They hold the model, which may be built again.
             return super().updates(theta, training, examples, batches, added)
         clients = batches.positions.shape[1]
         start = torch.from_numpy(theta).to(self.device)

@@ -40,7 +40,7 @@ def choose_training(
             words = f", without compiled loops ({error})"
         except NotLoweredError:
             pass
-    if graphs and device.type == "cuda":
+    if graphs and device.type == "cuda" and _renew(task) is None:
         return _graphed(task, device, precision, CudaGraphs(device))
     return _plain(task, device, precision), words
 
@@ -63,7 +63,7 @@ def _apart(task: Task) -> bool:
 def _graphed(task: Task, device: torch.device, precision: str, record: Record) -> tuple[BatchedTraining, str]:
     """Return a trainer, with CUDA graphs unless recording them fails, and a text that names the case."""
     model, loss, apart = task.build_model(), task.make_loss(), _apart(task)
-    training = GraphedTraining(model, device, precision, loss, record, apart=apart, renew=_renew(task))
+    training = GraphedTraining(model, device, precision, loss, record, apart=apart)
     x, y = (each.to(device) for each in task.drawn(TRIED_RECORDS))
     if refusal := training.tried(torch.from_numpy(flatten(model)), x, y, momentum=0.0):
         return _plain(task, device, precision), f", without graphs ({refusal})"

@@ -1233,7 +1233,7 @@ DEFENCES = (
     Defence(
         "gradients-of-a-loss-that-raises",
         "learning/test_record_training.py"
-        "::test_a_record_for_which_the_loss_raises_counts_as_zeros_and_changes_nothing_of_the_others[1]",
+        "::test_a_record_for_which_the_loss_raises_counts_as_zeros_and_changes_nothing_of_the_others[1-ValueError]",
         (
             (
                 "gdpfed/learning/training/record_training.py",
@@ -1944,8 +1944,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/clients/order_checks.py",
-                " if is_ours(MODELS.get(task.model)) else task.build_model()\n",
-                "\n",
+                "    return deepcopy(_built(task)) if is_ours(MODELS.get(task.model)) else ",
+                "    return _built(task) if task else ",
             ),
         ),
     ),

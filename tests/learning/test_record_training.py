@@ -422,14 +422,25 @@ def test_how_many_rows_another_person_has_changes_no_bit_of_a_persons_gradient(m
     assert np.array_equal(*sums)
 
 
-@pytest.mark.parametrize("together", [1, 2])
+class Odd(BaseException):
+    """An error that says nothing of itself."""
+
+    def __str__(self):
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("together", "error"), [(1, ValueError), (2, ValueError), (1, MemoryError), (1, Odd)]
+)
 def test_a_record_for_which_the_loss_raises_counts_as_zeros_and_changes_nothing_of_the_others(
-    small, together, caplog
+    small, together, error, caplog
 ):
     theta, _, x, y, _ = small
 
     def loss(outputs, targets):
-        return -torch.distributions.Categorical(logits=outputs).log_prob(targets)
+        if outputs.isnan().any():
+            raise error
+        return cross_entropy(outputs, targets)
 
     gradients = record_gradients(build_model("linear", (6,), CLASSES, seed=0), loss, x[:3], y[:3], device=CPU)
     odd = x.clone()
@@ -447,7 +458,7 @@ def test_a_record_for_which_the_loss_raises_counts_as_zeros_and_changes_nothing_
     without = sums(x, np.delete(np.arange(N), 4))
     assert without.any()
     found = sums(odd, np.arange(N))
-    assert f"the gradients of {together} records count as zeros: their loss raises ValueError" in caplog.text
+    assert f"since their loss or model raises {error.__name__}: {together}" in caplog.text
     if together == 1:
         np.testing.assert_array_equal(found, without)
     else:
@@ -455,7 +466,7 @@ def test_a_record_for_which_the_loss_raises_counts_as_zeros_and_changes_nothing_
     assert not sums(odd, np.array([4])).any()
 
 
-@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
 def test_what_is_due_to_no_record_ends_the_sum(small, monkeypatch, error):
     theta, gradients, *_, take = small
 

@@ -21,7 +21,7 @@ from gdpfed.learning.training.held_out_counts import (
     held_out_counts,
     held_out_rates,
 )
-from gdpfed.learning.training.record_training import of_a_record
+from gdpfed.learning.training.record_training import ENDS
 from gdpfed.privacy.sums_once import RECORD_MOVES
 from secagg import Encoding
 
@@ -85,13 +85,13 @@ def _each_output(
             x = torch.from_numpy(data.take(np.array([at])).x).to(device)
             try:
                 outputs[at] = said(model, x).double().view(width).cpu().numpy()
-            except BaseException as error:
-                if not of_a_record(error):
-                    raise
+            except ENDS:
+                raise
+            except BaseException:
                 failed += 1
     if failed:
         logger.error(
-            "the model gives no %d scores for %d held-out records: they count as zeros", width, failed
+            "held-out records that count as zeros, since the model gives no %d scores: %d", width, failed
         )
     return outputs
 

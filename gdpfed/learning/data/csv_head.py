@@ -141,7 +141,7 @@ def all_names(
             raise LearningError(
                 f"{place}: line 1 names {len(names)} columns, and rows have {len(fields)} values, of which "
                 f"the first may be a running number, and the last is empty: say in {FILES_FILE} which has no "
-                f"name, as in {table_name(Path(place))}: {{unnamed: {LAST}}}, or {FIRST}"
+                f"name, as in {table_name(Path(place.rpartition('=')[2]))}: {{unnamed: {LAST}}}, or {FIRST}"
             )
         found.head.append("rows end in a separator, and the line of names does not")
         return [*names, ""], False

@@ -129,7 +129,7 @@ class RecordReader:
                 # Of an empty line there is nothing, or the first half of its end.
                 alone = (stops == starts + 1) & (values[np.minimum(starts, len(values) - 1)] == RETURN)
                 filled = (stops > starts) & ~alone
-                self._refuse_mark(scan.data[:cut], starts, lines)
+                self._refuse_mark(scan.data, cut, starts, lines)
                 self._line += int(np.searchsorted(scan.ends, cut))
                 self._rest = scan.data[cut:]
                 if filled.any():
@@ -169,9 +169,9 @@ class RecordReader:
         inside = np.searchsorted(toggles, ends) % 2 == 1
         return _Scan(data, ends, toggles, inside)
 
-    def _refuse_mark(self, data: bytes, starts: Positions, lines: Positions) -> None:
+    def _refuse_mark(self, data: bytes, cut: int, starts: Positions, lines: Positions) -> None:
         """Raise LearningError if a record begins with a byte order mark, which the first of a file loses."""
-        if MARK in data:
+        if data.find(MARK, 0, cut) >= 0:
             for start, line in zip(starts.tolist(), lines.tolist(), strict=True):
                 if data.startswith(MARK, start):
                     raise LearningError(

@@ -24,6 +24,7 @@ from gdpfed.learning.data.file_form import (
     ENDINGS,
     FILES_FILE,
     FIRST,
+    LAST,
     QUERY,
     WORKBOOKS,
     FileForm,
@@ -215,7 +216,7 @@ def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
         rows, last = 0, [] if last_filled is None else [len(names) - 1]
         read = [*dict.fromkeys([*wanted, *last])]
         for records in reader:
-            batch = _parsed_batch(records, len(names), separator, read, place, uneven)
+            batch = _parsed_batch(records, len(names), separator, read, place, uneven, own.unnamed)
             if last:
                 filled = compute.not_equal(compute.utf8_trim_whitespace(batch.cells[str(last[0])]), "")
                 if len(odd := np.flatnonzero(filled.to_numpy(zero_copy_only=False) != last_filled)):
@@ -251,10 +252,18 @@ def _read(data: bytes, separator: str, read: Any, convert: dict[str, Any], skip:
 
 
 def _parsed_batch(
-    records: Records, width: int, separator: str, wanted: Sequence[int], place: str, uneven: Uneven | None
+    records: Records,
+    width: int,
+    separator: str,
+    wanted: Sequence[int],
+    place: str,
+    uneven: Uneven | None,
+    unnamed: str | None,
 ) -> Batch:
     """Parse CSV records into text columns; raise LearningError if Arrow finds more or fewer records."""
     odd: list[tuple[int, int]] = []
+    counted = f", with unnamed: {unnamed} of {FILES_FILE}" if unnamed else ""
+    more = "" if unnamed else f", or say in {FILES_FILE} unnamed: {FIRST} or {LAST} if each has one more"
 
     def skip(row: Any) -> str:
         odd.append((row.number - 1, row.actual_columns))
@@ -276,10 +285,9 @@ def _parsed_batch(
     present = np.ones(len(lines), dtype=np.bool_)
     for at, values in odd:
         if uneven is None:
-            more = f", or say unnamed: {FIRST} in {FILES_FILE} if each begins with a number of its own"
             raise LearningError(
-                f"{place}: line {lines[at]} has {values} values, and the header has {width}: give the "
-                f"line as many{more if values == width + 1 else ''}"
+                f"{place}: line {lines[at]} has {values} values, and the header has {width}{counted}: give "
+                f"the line as many{more if values == width + 1 else ''}"
             )
         uneven(int(lines[at]), values)
         present[at] = False

@@ -105,6 +105,8 @@ MOST_EMPTY = 0.5
 # Written out in float32, and in float64 with as much again in between.
 EXACT_BYTES = 4 + 2 * 8
 UNIT_BITS = 30
+ENDS = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""What ends a process, and is due to no record."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,9 +247,9 @@ def _added_up(
     def attempted(one: Pass) -> list[tuple[Rows, torch.Tensor]]:
         try:
             return [of_pass(one)]
-        except BaseException as error:
-            if not of_a_record(error):
-                raise
+        except ENDS:
+            raise
+        except BaseException:
             return [of_pass(each) for each in _without_failing(one, of_pass)]
 
     batches = [holder.draw() for holder in holders]
@@ -271,14 +273,6 @@ def _added_up(
     return total
 
 
-def of_a_record(error: BaseException) -> bool:
-    """Whether an error may be due to a single record, and not to a lack of memory or the end of a process."""
-    if "DefaultCPUAllocator" in str(error):
-        return False
-    others = MemoryError | torch.cuda.OutOfMemoryError | KeyboardInterrupt | SystemExit | GeneratorExit
-    return not isinstance(error, others)
-
-
 def _without_failing(one: Pass, of_pass: Callable[[Pass], object]) -> Iterator[Pass]:
     """Yield a pass for each client, without records for which the loss or the model raises, each tried alone.
 
@@ -292,9 +286,9 @@ def _without_failing(one: Pass, of_pass: Callable[[Pass], object]) -> Iterator[P
         alike = np.full_like(places[:1, :2], place)
         try:
             of_pass(([client], alike, np.ones_like(alike, dtype=np.bool_), rows))
+        except ENDS:
+            raise
         except BaseException as error:
-            if not of_a_record(error):
-                raise
             errors.append(type(error).__name__)
             return True
         return False
@@ -303,9 +297,8 @@ def _without_failing(one: Pass, of_pass: Callable[[Pass], object]) -> Iterator[P
         if sound := [place for place in own[there] if not raises(client, place)]:
             yield [client], np.resize(sound, own.shape)[None], np.arange(len(own))[None] < len(sound), rows
     if errors:
-        logger.error(
-            "the gradients of %d records count as zeros: their loss raises %s", len(errors), errors[0]
-        )
+        said = "records whose gradients count as zeros, since their loss or model raises %s: %d"
+        logger.error(said, errors[0], len(errors))
 
 
 def exact_sums(
