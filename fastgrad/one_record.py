@@ -23,7 +23,7 @@ KNOWN: frozenset[type[nn.Module]] = frozenset(
 
 
 TRIED_RECORDS = 2, 3
-"""A dimension that is no row for each record has the same length for both."""
+"""How many records are tried. A result with the same first dimension for both has not one row a record."""
 
 
 def has_known_layers(model: nn.Module, x: torch.Tensor) -> bool:

@@ -238,10 +238,9 @@ class RecordGradients:
             while width > 1 and not self._is_steady(theta, x, y, width):
                 width //= 2
             return width
-        except (MemoryError, torch.cuda.OutOfMemoryError):
-            raise
         except Exception as error:
-            if "DefaultCPUAllocator" in repr(error):
+            no_memory = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError)
+            if no_memory or "DefaultCPUAllocator" in repr(error):
                 raise
             return 1  # The loss raises for a drawn record, which says nothing of any other.
         finally:

@@ -229,8 +229,8 @@ def composed_epsilon(runs: Sequence[Charges], delta: float, *, at_most: float) -
     """Return epsilon at delta of several runs together; the cost of each run was fixed before it began.
 
     One alone is accounted as by `epsilon_after`. Several are a Renyi filter, which docs/privacy.md defines,
-    for the limit `at_most`, 0 where nobody has one. Poisson sampling under replace_one has no Renyi bound:
-    with it among them the result is inf.
+    with the limit `at_most`; 0 means that there is none. Poisson sampling under replace_one has no Renyi
+    bound, so runs that have it cost inf.
     """
     if len(runs) == 1:
         return epsilon_after(runs[0], delta, at_most=at_most)

@@ -63,9 +63,10 @@ class DeviceExamples:
 class Batches:
     """The training batches of some clients, one for each local step.
 
-    A client with fewer examples than a batch holds takes all of them; the rest of its batch is one of its own
-    with weight 0, since 0 times what is not finite is no 0. A client without examples has weights of 0 alone,
-    and its gradients are 0, whatever its places hold. `positions`: in the training split, shape
+    A client with fewer examples than a batch holds takes all of them. One of its own, with weight 0, fills
+    the rest of its batch: 0 times infinity is NaN, so another client's example could count in spite of its
+    weight. A client without examples has only weights of 0, and its gradients are 0. `positions`: in the
+    training split, shape
     (steps, clients, batch size), int64; a batch has no more places than the largest client could fill.
     `weights`: of every example in its client's loss; a step's weights add up to 1 or are all 0. `keys`: by
     which dropout draws, shape (steps, clients), int64; 0 where it does not.

@@ -320,7 +320,7 @@ def test_what_parquet_holds_that_is_no_value_is_one_line(tmp_path):
             read_own(path)
 
 
-def test_a_column_that_nobody_reads_may_hold_anything(tmp_path):
+def test_an_undeclared_column_may_hold_anything(tmp_path):
     columns = dict(zip(NAMES, map(list, zip(*ROWS, strict=True)), strict=True))
     path = written(tmp_path, b"", "t.parquet")
     others = {

@@ -83,7 +83,7 @@ def test_keys_of_any_kind_tell_rows_apart():
         key_column([1, [1]], "id", "t")
 
 
-def test_a_column_that_nobody_reads_may_hold_anything():
+def test_an_undeclared_column_may_hold_anything():
     form = TableForm(wanted=("age",), numbers=frozenset({"age"}))
     assert column_of([b"\xff", [1], 7.0], "note", form, "t").to_pylist() == ["b'\\xff'", "[1]", "7"]
     with pytest.raises(LearningError, match="column 'age' holds a list"):

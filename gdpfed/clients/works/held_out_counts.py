@@ -87,7 +87,7 @@ def _each_output(
                 outputs[at] = said(model, x).double().view(width).cpu().numpy()
             except ENDS:
                 raise
-            except BaseException:
+            except BaseException:  # A package may raise anything; no record decides for others.
                 failed += 1
     if failed:
         logger.error(

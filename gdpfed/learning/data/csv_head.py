@@ -136,8 +136,7 @@ def all_names(
     quoted = all(line.startswith('"') for line in below)
     if all(row and row[-1].strip() == "" for row in rows):
         start = int(first[0]) if re.fullmatch("[0-9]{1,18}", first[0]) else 0
-        counts = first == [str(start + at) for at in range(len(rows))]
-        if (quoted or counts) and all(map(is_row, rows)):
+        if (quoted or _count_from(start, first)) and all(map(is_row, rows)):
             raise LearningError(
                 f"{place}: line 1 names {len(names)} columns, and rows have {len(fields)} values, of which "
                 f"the first may be a running number, and the last is empty: say in {FILES_FILE} which has no "
@@ -153,7 +152,7 @@ def all_names(
     ):
         # A decimal comma in rows without an index makes a field more, too. But then no first field of several
         # rows counts 0, 1, 2, or 1, 2, 3, and what stands in quotes is seldom another text in each.
-        counts = any(first == [str(start + at) for at in range(len(rows))] for start in (0, 1))
+        counts = _count_from(0, first) or _count_from(1, first)
         indexed = counts or (quoted and len({*first}) == len(rows))
     if not indexed:
         return names, None
@@ -165,6 +164,10 @@ def all_names(
         )
     found.head.append("rows begin with an index that has no name")
     return ["", *names], True
+
+
+def _count_from(start: int, texts: Sequence[str]) -> bool:
+    return list(texts) == [str(start + at) for at in range(len(texts))]
 
 
 def _may_have_decimal_commas(rows: Sequence[list[str]], is_row: IsRow) -> bool:

@@ -126,7 +126,7 @@ def cell_text(value: Any, name: str, place: str, *, exact: bool = True) -> str |
 
 
 def _any_text(value: Any, name: str, place: str) -> str | None:
-    """Return the text of a cell that nobody reads, which may hold anything."""
+    """Return the text of a cell of an undeclared column. Such a cell may hold anything."""
     try:
         return cell_text(value, name, place, exact=False)
     except LearningError:

@@ -67,6 +67,10 @@ class Persons(Split):
         x[there], y[there] = self.x[at], self.y[at]
         return Split(x, y, None if self.groups is None else self.groups[indices])
 
+    def padded(self) -> Split:
+        """Return all persons as :meth:`take` does."""
+        return self.take(np.arange(len(self)))
+
 
 def grouped(
     split: Split, owners: npt.NDArray[np.int64] | None = None, most_rows: int = PERSON_ROWS
@@ -96,7 +100,7 @@ def grouped(
 def rows_to_take(persons: Split) -> npt.NDArray[np.int64]:
     """Return each person's number of rows, rounded up to a power of two, and as many as are kept at most.
 
-    So it follows from the person's own rows alone, whoever else is there, and few shapes need buffers.
+    So the number follows from the person's own rows alone, and few shapes need buffers.
     `persons`: as :func:`grouped` returns them, or their `take`.
     """
     if isinstance(persons, Persons):
@@ -139,8 +143,7 @@ def persons_of(data: Dataset) -> Dataset:
     _, first, _ = _persons(data.train, data.owners)
     owners = None if data.owners is None else data.owners[first]
     most_rows = _most_rows(data.columns)
-    every = grouped(data.train, data.owners, most_rows)
-    train = every.take(np.arange(len(every)))
+    train = grouped(data.train, data.owners, most_rows).padded()
     beyond = 0 if data.train.persons is None else rows_beyond(data.train.persons, data.owners, most_rows)
     return replace(data, train=train, owners=owners, by_person=True, beyond_person_rows=beyond)
 
@@ -153,8 +156,8 @@ def persons_held_out(
     `columns`: the declaration, which says how many rows of a person are kept.
     """
     _, first, _ = _persons(test, owners)
-    every = grouped(test, owners, _most_rows(columns))
-    return every.take(np.arange(len(every))), None if owners is None else owners[first]
+    held_out = grouped(test, owners, _most_rows(columns)).padded()
+    return held_out, None if owners is None else owners[first]
 
 
 def _most_rows(columns: Columns | None) -> int:

@@ -76,7 +76,7 @@ def read_picture(
             picture = upright.convert(MODES[channels])
             if shaped is not None:
                 picture = shaped(picture)
-            elif image_size is not None and picture.size != (image_size, image_size):
+            elif image_size is not None:
                 picture = resized(picture, (image_size, image_size))
     except (OSError, ValueError, SyntaxError, RuntimeError, Image.DecompressionBombError) as error:
         if isinstance(error, LearningError):
@@ -89,7 +89,9 @@ def read_picture(
 
 
 def resized(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """Resize a picture to this width and height; raise ValueError if it would be too large."""
+    """Resize a picture that has another width and height; raise ValueError if it would be too large."""
+    if picture.size == size:
+        return picture
     # Pillow resizes rows first, and then columns.
     refuse_large(size[0], max(size[1], picture.height))
     return picture.resize(size, Image.Resampling.BILINEAR)

@@ -75,9 +75,7 @@ class PictureForm:
         if self.transforms:
             return transformed(picture, self.transforms)
         edge = self.image_size
-        if edge is None or picture.size == (edge, edge):
-            return picture
-        return resized(picture, (edge, edge))
+        return picture if edge is None else resized(picture, (edge, edge))
 
     def pictures(self, pixels: npt.NDArray[np.uint8], y: npt.NDArray[np.int64]) -> Pictures:
         """Make a data set's examples from pixels (N, channels, height, width) and classes, shape (N,)."""

@@ -249,7 +249,7 @@ def _added_up(
             return [of_pass(one)]
         except ENDS:
             raise
-        except BaseException:
+        except BaseException:  # A package may raise anything; no record decides for others.
             return [of_pass(each) for each in _without_failing(one, of_pass)]
 
     batches = [holder.draw() for holder in holders]
