@@ -243,7 +243,8 @@ class _Reader:
 
     def _entries(self, parameter: torch.Tensor) -> npt.NDArray[np.int64]:
         """Return a parameter's positions in the model's parameter vector, in the shape of the parameter."""
-        begin = self._begins[id(parameter)]
+        if (begin := self._begins.get(id(parameter))) is None:
+            raise NotLoweredError("no compiled program exists for a weight that is computed from others")
         return np.arange(begin, begin + parameter.numel()).reshape(tuple(parameter.shape))
 
     def _add(self, entries: npt.NDArray[np.int64]) -> int:

@@ -530,6 +530,17 @@ def test_a_layer_that_is_met_twice_is_not_lowered():
         lower(nn.Sequential(layer, nn.ReLU(), layer), (4,))
 
 
+def test_a_weight_that_is_made_of_others_is_not_lowered():
+    layer = nn.Linear(4, 4)
+    weight = layer.weight.detach()
+    del layer.weight
+    layer.weight = (
+        weight  # As the older torch.nn.utils.weight_norm leaves it, and computes it before each use.
+    )
+    with pytest.raises(NotLoweredError, match="computed from others"):
+        lower(nn.Sequential(layer), (4,))
+
+
 def test_programs_are_for_models_that_gain_by_them(monkeypatch):
     small = build_model("mlp", (1, 8, 8), CLASSES, seed=0)
     with pytest.raises(NotLoweredError, match="fewer than 10,000 parameters"):

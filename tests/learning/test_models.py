@@ -177,6 +177,15 @@ def test_running_statistics_are_refused_and_restored():
     assert all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
 
 
+@pytest.mark.parametrize(
+    ("option", "named"), [({"max_norm": 1.0}, "max_norm=1.0"), ({"sparse": True}, "sparse=True")]
+)
+@pytest.mark.parametrize("layer", [nn.Embedding, nn.EmbeddingBag])
+def test_embeddings_that_no_clipping_covers_are_refused(layer, option, named):
+    with pytest.raises(LearningError, match=rf"layer 0 has .*{named}"):
+        refuse_changing_buffers(nn.Sequential(layer(6, 4, **option)), torch.tensor([[1, 2]]))
+
+
 def test_buffers_that_stay_are_accepted():
     model = nn.Sequential(nn.Linear(6, 4), nn.GroupNorm(2, 4))
     model.register_buffer("positions", torch.arange(6.0))

@@ -296,13 +296,19 @@ def _in_words(options: Options) -> str:
 
 
 def refuse_changing_buffers(model: nn.Module, example: torch.Tensor) -> None:
-    """Raise LearningError if training changes buffers of a model, such as BatchNorm's running statistics.
+    """Raise LearningError if using a model changes what it holds, such as BatchNorm's running statistics.
 
-    Buffers are not trainable parameters, so clipping and noise do not cover them. A client that sent them
-    would break the privacy guarantee; without them, another model is trained than the one that is evaluated.
+    Clipping and noise cover the gradients of trainable parameters, and no other change. Without it, another
+    model is trained than the one that is evaluated. An embedding's `max_norm` changes parameters.
 
     `model`: any module; its buffers are restored afterwards. `example`: a small batch to run through it.
     """
+    for name, layer in model.named_modules():
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and (layer.max_norm or layer.sparse):
+            raise LearningError(
+                f"the model's layer {name} has max_norm={layer.max_norm}, sparse={layer.sparse}: leave both "
+                "out, since clipping and noise cover neither a change of weights in use nor sparse gradients"
+            )
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     if not before:
         return
