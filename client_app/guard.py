@@ -139,7 +139,7 @@ class Guard:
             return to_bytes(app(message, context))
         except Exception as error:
             # Its text may tell of the data.
-            log(ERROR, "%s: %s", _kind(error), one_line(str(error)))
+            log(ERROR, "%s: %s", _kind(error), one_line(error))
             raise GuardError(f"the guard cannot answer this message: {_kind(error)}, see its log") from None
 
     def _context(self, message: Message, run_config: Mapping[str, Any]) -> Context:

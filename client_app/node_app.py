@@ -110,9 +110,9 @@ def _refusal(asked: str, error: Exception, context: Context, run: str) -> Record
 
 def _refused(asked: str, error: Exception, context: Context, run: str) -> str:
     """Log an error; return what the server may read: the error's text if public, else the error's type."""
-    log(ERROR, "refused %s: %s", one_line(asked), one_line(str(error)))
+    log(ERROR, "refused %s: %s", one_line(asked), one_line(error))
     public = isinstance(error, PUBLIC_ERRORS) and not isinstance(error, SECRET_ERRORS)
-    reason = one_line(str(error)) if public else f"{type(error).__name__}, see the log of the client"
+    reason = one_line(error) if public else f"{type(error).__name__}, see the log of the client"
     _note(context, asked, run, journal.cause_of(error), reason)
     return reason
 

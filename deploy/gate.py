@@ -148,10 +148,12 @@ class Gate:
     async def _exchange(self, request: Request, path: str, key: bytes, share: Share, send: Send) -> None:
         """Stream a request to the SuperLink without holding it whole in memory, and send the answer back."""
         client, answer, status = self._ready_client, None, UNAVAILABLE
+        headers = _of_message(request.headers.raw)
+        if "transfer-encoding" in request.headers:
+            # A body in chunks ends with the last of them, whatever length is stated as well.
+            headers = [(name, value) for name, value in headers if name.lower() != b"content-length"]
         try:
-            asked = client.build_request(
-                "POST", path, headers=_of_message(request.headers.items()), content=_body(request, share)
-            )
+            asked = client.build_request("POST", path, headers=headers, content=_body(request, share))
             answer = await client.send(asked, stream=True)
         except httpx.TransportError as error:
             self._tell(f"the SuperLink does not answer ({type(error).__name__})")
@@ -173,10 +175,7 @@ class Gate:
     async def _send_back(self, answer: httpx.Response, request: Request, share: Share, send: Send) -> None:
         """Send the SuperLink's answer back to the node that asked, in pieces."""
         response = StreamingResponse(answer.aiter_raw(), answer.status_code)
-        response.raw_headers = [
-            (name.encode("latin-1"), value.encode("latin-1"))
-            for name, value in _of_message(answer.headers.multi_items())
-        ]
+        response.raw_headers = _of_message(answer.headers.raw)
         try:
             async with asyncio.timeout(share.answer_seconds):
                 await response(request.scope, request.receive, send)
@@ -280,8 +279,8 @@ async def _body(request: Request, share: Share) -> AsyncIterator[bytes]:
         yield piece
 
 
-def _of_message(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in headers if name.lower() not in OF_CONNECTIONS]
+def _of_message(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    return [(name, value) for name, value in headers if name.lower().decode("latin-1") not in OF_CONNECTIONS]
 
 
 def server_of(gate: Gate, host: str, port: int, certificate: Path, key: Path) -> PatientServer:

@@ -238,11 +238,10 @@ class RecordGradients:
             while width > 1 and not self._is_steady(theta, x, y, width):
                 width //= 2
             return width
-        except Exception as error:
-            no_memory = isinstance(error, MemoryError | torch.cuda.OutOfMemoryError)
-            if no_memory or "DefaultCPUAllocator" in repr(error):
-                raise
-            return 1  # The loss raises for a drawn record, which says nothing of any other.
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:
+            return 1  # The loss raises, or memory ends, for a drawn record, which says nothing of any other.
         finally:
             torch.set_num_threads(threads)
             self.model.train()

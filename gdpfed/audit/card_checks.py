@@ -156,7 +156,12 @@ def _steps_text(files: RunFiles) -> str:
         steps += [own.get("steps", {"num_steps": 1})["num_steps"] for own in chosen]
     if not steps:
         return "1 local step" if local == 1 else f"{local} local steps"
-    paid = [sum(charge["count"] for charge in group["charges"]) for group in groups if group["charges"]]
+    # Where clients are drawn, a record's allowance ends by chance, and each round is planned with all steps.
+    paid = [
+        sum(charge["count"] for charge in group["charges"])
+        for group in groups
+        if group["charges"] and group["sampling_rate"] == 1.0
+    ]
     least = 0 if min(paid, default=math.inf) < files.plan["num_rounds"] else steps[0]
     if least == steps[-1]:
         return "1 step" if least == 1 else f"{least} steps"

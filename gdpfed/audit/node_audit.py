@@ -26,6 +26,7 @@ SENT = {"vote": "voted", "norm_histogram": "norm_counted"}
 """The ledger field that says whether the client contributed to a one-time sum, by the sum's name."""
 SENT_WORDS = {"vote": "a vote", "norm_histogram": "a norm"}
 MOST_READS = 20
+LEDGER_VERSIONS = (1, 2, 3, 4)
 """Of a ledger that its node writes meanwhile."""
 
 
@@ -273,7 +274,8 @@ def audit_node_ledger(path: Path, client: int | None = None, directories: Sequen
         known = {entry.terms["run"] for entry in entries}
         for directory in directories:
             files = RunFiles.read(directory)
-            rounds = sum(int(group.get(str(client), 0)) for group in files.ledger["participations"])
+            counts = [counted for group in files.ledger["participations"] for counted in group.items()]
+            rounds = sum(int(count) for name, count in counts if int(name) == client)
             if rounds and files.name not in known:
                 findings.append(
                     f"run {files.name} in {directory} has drawn client {client} for {rounds} rounds, and "
@@ -358,6 +360,10 @@ def _entries(data: Any) -> tuple[bool, list[NodeEntry]]:
     if not isinstance(data, dict) or not {"ledger", "sha256"} <= data.keys():
         raise ValueError("it holds no ledger with its checksum")
     body = data["ledger"]
+    if body["version"] not in LEDGER_VERSIONS:
+        raise ValueError(
+            f"it has version {body['version']!r}, and this audit reads 1 to {LEDGER_VERSIONS[-1]}"
+        )
     canonical = json.dumps(body, sort_keys=True).encode()
     intact = data["sha256"] == hashlib.sha256(canonical).hexdigest()
     return intact, [node_entry(run) for run in body["runs"]]

@@ -52,6 +52,9 @@ def check_plan(files: RunFiles) -> Iterator[str]:
         if isinstance(budgets, list) and stated not in (budgets, [min(budgets)] * len(stated)):
             yield f"plan.json has groups with budgets of {stated}, the configuration {budgets}"
     # The plan's privacy costs against its other numbers, and the ledger's costs against the plan.
+    if len(files.ledger["charges"]) != len(plan["groups"]):
+        yield f"the ledger has charges of {len(files.ledger['charges'])} groups of {len(plan['groups'])}"
+        return
     for index, group in enumerate(plan["groups"]):
         charges = [*group["charges"], *files.ledger["charges"][index]]
         for name in sorted({charge["unit"] for charge in charges} - {plan["unit"]}):
@@ -81,6 +84,8 @@ def _check_configuration(files: RunFiles) -> Iterator[str]:
     for group in WHOLE_GROUPS:
         if group not in settings:
             yield f"plan.json does not say with which settings of {group} it was made"
+    if "seed" not in settings.get("run", {}):
+        yield "plan.json does not say with which run.seed it was made"
 
 
 def default_delta(files: RunFiles) -> float:

@@ -87,6 +87,9 @@ def _check_participations(files: RunFiles, rule: AuditRule) -> Iterator[str]:
         ids = np.asarray([int(client) for client in counts], dtype=np.int64)
         for stranger in np.setdiff1d(ids, files.members(index))[:1]:
             yield f"the ledger counts client {stranger} in group {index}, which it is not in"
+        for client in counts:
+            if client != str(int(client)):
+                yield f"the ledger names client {int(client)} {client!r}, and its only name is its number"
         for client, count in counts.items():
             if not 1 <= count <= charged:
                 yield f"the ledger counts client {client} in {count} of {charged} charged rounds"
@@ -185,15 +188,26 @@ def check_figures(files: RunFiles) -> Iterator[str]:
     indices = range(len(plan["groups"]))
     for index in indices if plan["private"] else ():
         yield from rule.check_figures(index)
+    yield from _check_lengths(files)
     for index in indices:
         yield from _check_falls(files, index)
         if plan["private"]:
             yield from rule.check_log(index)
 
 
+def _check_lengths(files: RunFiles) -> Iterator[str]:
+    """Check that every round states epsilon of each group, and of no others."""
+    num_groups = len(files.plan["groups"])
+    for key in FIGURES:
+        for record in files.rounds:
+            if (stated := len(record[key])) != num_groups:
+                yield f"round {record['round']} has {key} of {stated} groups, and there are {num_groups}"
+                break
+
+
 def _check_falls(files: RunFiles, index: int) -> Iterator[str]:
     """Check that epsilon never falls from round to round."""
-    for key in ("spent_epsilon", "epsilon_against_server"):
+    for key in FIGURES:
         figures = [or_infinite(each[key][index]) for each in files.rounds]
         for number, (before, after) in enumerate(pairwise(figures), start=1):
             if after < before * (1 - SAME_FIGURE):
@@ -215,6 +229,7 @@ def check_budgets(files: RunFiles, groups: tuple[GroupAudit, ...]) -> Iterator[s
             yield from rule_of(files).check_recorded(group)
 
 
+FIGURES = "spent_epsilon", "epsilon_against_server"
 AGREES_WITHIN = 1e-6
 
 

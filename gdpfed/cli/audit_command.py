@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 gdpfed audit runs/20260101-120000-digits-gdpfed_plus
 gdpfed audit --node-ledger /state/ledger.json   a client's own, over all runs
-gdpfed audit --node-ledger ledger.json --client 3 runs/*   is a round missing?
+gdpfed audit --node-ledger ledger.json --client 3 runs/*   is a run missing?
 gdpfed audit --canaries method=gdpfed           epsilon measured by simulation
 gdpfed audit --canaries --loop train:LOOP       of a training loop of your own
 gdpfed audit --attack runs/heart    what its model reveals of single records

@@ -41,6 +41,8 @@ def verdict(audit: RunAudit | NodeAudit) -> str:
         return "The statement does NOT hold."
     if isinstance(audit, RunAudit) and not audit.private:
         return "The files agree. Nothing was promised: this run had no clipping and no noise."
+    if not isinstance(audit, RunAudit) and not audit.runs:
+        return "This ledger has no runs: there was nothing to compute."
     return "Every budget held, and the files agree."
 
 

@@ -71,7 +71,7 @@ def private_client(
     for kind in public:
         if kind.partition(".")[0] not in FLOWERS:
             raise LearningError(not_known(f"public={kind}", FLOWERS[1:]))
-    if bad := sorted(OURS.intersection(public) | {"train"}.intersection(public)):
+    if bad := sorted((OURS | {"train", WHOLE_UPDATE}).intersection(public)):
         raise LearningError(
             f"public={bad[0]}: this answer is charged to budgets, so it is not public: leave it out"
         )
@@ -144,7 +144,10 @@ class OwnFunction:
 
         Raises LearningError: the function fails, for which zeros are sent under the noise of any other.
         """
+        import torch
+
         layout, told = _asked_of(order)
+        device = torch.get_default_device()
         try:
             arrays = self._trained(layout, theta, {**told, SERVER_ROUND: order.round_index + 1})
             return (layout.vector(arrays) - theta).astype(np.float32)
@@ -155,8 +158,11 @@ class OwnFunction:
             ]
             own = [each for each in frames if "site-packages" not in each.filename] or frames
             place = f" in {own[-1].filename}, line {own[-1].lineno}" if own else ""
-            said = f"{place} ({type(error).__name__}: {error})"
+            said = f"{place} ({type(error).__name__}: {one_line(error)})"
             raise LearningError(f"the app's train function failed{said}: correct it") from error
+        finally:
+            # What comes after, such as the noise, is computed where it would be without the app.
+            torch.set_default_device(None if device.type == "cpu" else device)
 
     def end(self, run: str) -> None:
         """Do nothing when a run ends, since the app's function keeps nothing open."""
@@ -193,4 +199,4 @@ def _asked_of(order: "TrainingOrder") -> "tuple[Layout, dict[str, Any]]":
         ConfigRecord(told)
         return Layout.from_json(str(options.get("layout"))), told
     except (ValueError, TypeError, LearningError) as error:
-        raise StandInError(f"the server does not say what is trained: {one_line(str(error))}") from None
+        raise StandInError(f"the server does not say what is trained: {one_line(error)}") from None

@@ -66,10 +66,9 @@ class Batches:
     A client with fewer examples than a batch holds takes all of them. One of its own, with weight 0, fills
     the rest of its batch: 0 times infinity is NaN, so another client's example could count in spite of its
     weight. A client without examples has only weights of 0, and its gradients are 0. `positions`: in the
-    training split, shape
-    (steps, clients, batch size), int64; a batch has no more places than the largest client could fill.
-    `weights`: of every example in its client's loss; a step's weights add up to 1 or are all 0. `keys`: by
-    which dropout draws, shape (steps, clients), int64; 0 where it does not.
+    training split, shape (steps, clients, batch size), int64; a batch has no more places than the largest
+    client could fill. `weights`: of every example in its client's loss; a step's weights add up to 1 or are
+    all 0. `keys`: by which dropout draws, shape (steps, clients), int64; 0 where it does not.
     """
 
     positions: npt.NDArray[np.int64]

@@ -172,6 +172,19 @@ def test_a_ledger_without_its_lock_is_said_to_be_of_unknown_age(ledger, capsys):
         assert "not computed: whether " in capsys.readouterr().out
 
 
+def test_a_ledger_of_a_version_that_no_program_wrote_is_refused(ledger):
+    rewritten(ledger, lambda body: body.update(version=99))
+    with pytest.raises(AuditError, match="version 99, and this audit reads 1 to 4"):
+        audit_node_ledger(ledger)
+
+
+def test_a_ledger_without_runs_is_said_to_have_none(tmp_path, capsys):
+    with locked_ledger(tmp_path / "ledger.json") as file:
+        file.save()
+    assert main(["audit", "--node-ledger", str(tmp_path / "ledger.json")]) == 0
+    assert "This ledger has no runs: there was nothing to compute." in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"ledger": {"runs": [{}]}, "sha256": ""}'])
 def test_no_ledger_is_one_line(tmp_path, text, capsys):
     (tmp_path / "ledger.json").write_text(text)

@@ -34,6 +34,11 @@ RUNS = {
         *("run.num_rounds=2", "privacy.batch_rate=1", "run.evaluation=nodes", "privacy.sampling_rate=1"),
         *("training.vote={learning_rate:[0.1,1]}", "privacy.adjacency=zero_out"),
     ],
+    # Clients are drawn, and a record's allowance ends before the last round.
+    "drawn": [
+        *("dataset=breast_cancer", "method=dp_sum", "privacy=record_level", "privacy.budgets=[3]"),
+        *("run.num_rounds=8", "privacy.sampling_rate=0.5", "secagg.minimum_cohort=2"),
+    ],
     "chosen": [
         *("method=fedpcs", "privacy=record_level", "run.num_rounds=2", "method.budget_scale=0.001"),
         "privacy.sampling_rate=1",
@@ -80,6 +85,12 @@ def in_two_sums(rounds):
     for key in ("noise_stddevs", "groups_in_sums", "noise_shares", "upload_bytes"):
         first[key] = first[key] * 2
     first["survivors"] = [first["survivors"][0] // 2] * 2
+
+
+def under_another_name(ledger):
+    """Name a client by its number in another spelling, so that one who adds up names would not find it."""
+    (counts, *_) = ledger["participations"]
+    counts["+0"] = counts.pop("0")
 
 
 def at_a_third_of_the_norms(plan):
@@ -178,6 +189,10 @@ IN_FILES = [
     ("sampled", "plan.json", at("groups", 0, "clipping_norm", to=0.7), "0.7, and its method one of"),
     ("sampled", "plan.json", at_a_tenth_of_the_norm_later, "is charged at clipping norms"),
     ("sampled", "plan.json", at_half_of_the_rate, "asks for 6 clients a round, and the rates of its groups"),
+    ("sampled", "ledger.json", under_another_name, "names client 0 '+0', and its only name is its number"),
+    ("sampled", "ledger.json", lambda ledger: ledger["charges"].append([]), "has charges of 2 groups of 1"),
+    ("sampled", "rounds.jsonl", lambda rounds: rounds[0]["spent_epsilon"].append(9.0), "spent_epsilon of 2"),
+    ("sampled", "plan.json", lambda plan: plan["settings"].pop("run"), "does not say with which run.seed"),
     ("turns", "plan.json", at("groups", 0, "epsilon", to=3.0), "budgets of [3.0, 3.0], the configuration [1"),
     ("turns", "plan.json", at_a_third_of_the_norms, "norms of groups with a mean of"),
     ("records", "plan.json", at_a_tenth_of_the_batches, "a mean batch rate of 0.1, the configuration at 1"),

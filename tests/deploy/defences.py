@@ -1243,8 +1243,57 @@ DEFENCES = (
         (
             (
                 "gdpfed/learning/training/record_training.py",
-                "            return [of_pass(each) for each in _without_failing(one, of_pass)]\n",
-                "            raise\n",
+                "        for copies in (0, 2):\n",
+                "        return [of_pass(one)]\n        for copies in (0, 2):\n",
+            ),
+        ),
+    ),
+    Defence(
+        "memory-of-a-pass-that-failed",
+        "learning/test_record_training.py::test_a_record_for_which_memory_ends_takes_none_of_the_others_along[10]",
+        (
+            (
+                "gdpfed/learning/training/record_training.py",
+                "_without_failing(one, of_pass, one[1].shape[1])]",
+                "_without_failing(one, of_pass, 2)]",
+            ),
+        ),
+    ),
+    Defence(
+        "trial-of-a-persons-rows",
+        "learning/test_record_training.py::test_a_person_whose_rows_cannot_be_tried_has_a_width_of_one[MemoryError]",
+        (
+            (
+                "fastgrad/record_gradients.py",
+                "        except (KeyboardInterrupt, SystemExit):\n",
+                "        except (KeyboardInterrupt, SystemExit, MemoryError):\n",
+            ),
+        ),
+    ),
+    Defence(
+        "error-without-a-text",
+        "flower/test_private_client.py::test_a_function_that_fails_tells_the_server_nothing[says nothing]",
+        (
+            (
+                "gdpfed/clients/messages.py",
+                "        except BaseException:\n            said = type(said).__name__\n",
+                "        finally:\n            pass\n",
+            ),
+        ),
+    ),
+    Defence(
+        "whole-update-called-public",
+        "flower/test_private_client.py::test_what_no_budget_pays_for_is_refused_unless_it_is_called_public",
+        (("gdpfed/flower/client.py", '(OURS | {"train", WHOLE_UPDATE})', '(OURS | {"train"})'),),
+    ),
+    Defence(
+        "client-under-two-names",
+        "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
+        (
+            (
+                "gdpfed/audit/round_checks.py",
+                "            if client != str(int(client)):\n",
+                "            if False:\n",
             ),
         ),
     ),

@@ -16,6 +16,8 @@ import httpx
 import pytest
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.common.constant import TIMESTAMP_HEADER
 from flwr.proto.fleet_pb2 import PullMessagesRequest
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
@@ -180,11 +182,27 @@ def test_only_what_a_key_has_signed_now_reaches_the_superlink(gate):
     hour = timedelta(hours=1)
     forged = signed(ACCEPTED) | {FLEET_HTTP_PUBLIC_KEY_HEADER: signed(OTHER)[FLEET_HTTP_PUBLIC_KEY_HEADER]}
     broken = signed(ACCEPTED) | {FLEET_HTTP_SIGNATURE_HEADER: "?"}
-    for headers in (signed(ACCEPTED, now() - hour), signed(ACCEPTED, now() + hour), forged, broken):
+    # A key for agreements, which cannot verify anything.
+    public = X25519PrivateKey.generate().public_key()
+    pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    odd = signed(ACCEPTED) | {FLEET_HTTP_PUBLIC_KEY_HEADER: b64encode(pem).decode()}
+    for headers in (signed(ACCEPTED, now() - hour), signed(ACCEPTED, now() + hour), forged, broken, odd):
         assert gate.status(headers=headers) == 401
     assert gate.status() == 401
     assert gate.superlink.got == []
     assert (gate.status(ACCEPTED), gate.status(OTHER), gate.status(ACCEPTED, method="GET")) == (200, 401, 405)
+    assert gate.superlink.got == [3, 3]
+
+
+def test_a_body_in_chunks_ends_with_the_last_whatever_length_is_stated(gate):
+    """Neither two lengths nor bytes beyond ASCII in a header end in an error of the gate's."""
+    for odd in (b"Content-Length: 9", b"X-A: \xe9"):
+        connection = gate.connect()
+        own = "".join(f"{name}: {value}\r\n" for name, value in signed(ACCEPTED).items()).encode()
+        connection.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\n%s%s" % (FLEET.encode(), own, odd))
+        connection.sendall(b"\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+        connection.close()
     assert gate.superlink.got == [3, 3]
 
 

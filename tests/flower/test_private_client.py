@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -230,8 +231,14 @@ def test_a_run_goes_on_with_its_directory_alone(tmp_path):
     assert audit_run(directory).passed
 
 
+class SpeechlessError(Exception):
+    def __str__(self):
+        raise SpeechlessError
+
+
 @pytest.mark.parametrize(
-    "failure", ["raises", "exits", "other arrays", "no arrays", "nothing", "not finite", "an error"]
+    "failure",
+    ["raises", "exits", "says nothing", "other arrays", "no arrays", "nothing", "not finite", "an error"],
 )
 def test_a_function_that_fails_tells_the_server_nothing(tmp_path, failure, caplog):
     def train(message, context):
@@ -239,6 +246,10 @@ def test_a_function_that_fails_tells_the_server_nothing(tmp_path, failure, caplo
             return moved_by(0.025)(message, context)
         if failure == "raises":
             raise ValueError("record 17 is a secret")
+        # Neither the error's text nor a device that is left behind decides whether the client answers.
+        torch.set_default_device("meta")
+        if failure == "says nothing":
+            raise SpeechlessError
         if failure == "exits":
             raise SystemExit(17)
         if failure == "nothing":
@@ -278,7 +289,7 @@ def test_what_no_budget_pays_for_is_refused_unless_it_is_called_public():
     asked = Message(RecordDict(), FIRST_NODE_ID, "evaluate")
     answer = private_client(own_app(moved_by(1.0)), public=["evaluate"])(asked, context)
     assert answer.content["metrics"]["secret"] == 7
-    for kind in ("train", "train.mask", "query.join"):
+    for kind in ("train", "train.default", "train.mask", "query.join"):
         with pytest.raises(LearningError, match=f"^public={kind}: this answer is charged to budgets"):
             private_client(own_app(moved_by(1.0)), public=[kind])
 

@@ -1,6 +1,8 @@
 """Tests of DP-SGD steps on records: updates by the formula, random batches and noise, and budget groups."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -430,7 +432,7 @@ class Odd(BaseException):
 
 
 @pytest.mark.parametrize(
-    ("together", "error"), [(1, ValueError), (2, ValueError), (1, MemoryError), (1, Odd)]
+    ("together", "error"), [(1, ValueError), (2, ValueError), (1, MemoryError), (1, GeneratorExit), (1, Odd)]
 )
 def test_a_record_for_which_the_loss_raises_counts_as_zeros_and_changes_nothing_of_the_others(
     small, together, error, caplog
@@ -488,6 +490,71 @@ def test_a_loss_that_raises_for_drawn_records_has_a_width_of_one_whatever_the_ro
 
     gradients = record_gradients(build_model("linear", (6,), CLASSES, seed=0), loss, x[:3], y[:3], device=CPU)
     assert gradients.steady_width(100.0) == 1
+
+
+@pytest.mark.parametrize("error", [MemoryError, torch.cuda.OutOfMemoryError, Odd])
+def test_a_person_whose_rows_cannot_be_tried_has_a_width_of_one(small, monkeypatch, error):
+    _, gradients, x, y, _ = small
+
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr(gradients, "_widths", {})
+    monkeypatch.setattr(gradients, "trial", (torch.zeros(1, 28), x[None, :1, None], y[None, :1, None]))
+    monkeypatch.setattr(gradients, "_rows_of_copies", fails)
+    assert gradients.steady_width(1000.0, rows=32) == 1
+
+
+@dataclass(frozen=True, eq=False)
+class Room:
+    size: int
+
+
+class Allocating:
+    """Gradients of 1 for a record, computed in a memory that has room for 20 records' places.
+
+    Record 4 needs `more`. What a pass has taken is given back when its memory is collected.
+    """
+
+    def __init__(self, more):
+        self.device, self.most_clients, self.more = CPU, None, more
+        self.held: WeakSet[Room] = WeakSet()
+
+    def steady_width(self, *_, **__):
+        return 16
+
+    def records_at_once(self, **_):
+        return 16
+
+    def truncated_sums(self, thetas, x, y, present, bounds, unit):
+        taken = []
+        for size in (present.numel(), self.more if (x == 4).any() else 0):
+            if sum(each.size for each in self.held) + size > 20:
+                raise torch.cuda.OutOfMemoryError
+            taken.append(Room(size))
+            self.held.add(taken[-1])
+        return present.sum(dim=1, keepdim=True).expand(-1, thetas.shape[1]).long()
+
+
+@pytest.mark.parametrize("more", [10, 19])
+def test_a_record_for_which_memory_ends_takes_none_of_the_others_along(small, more):
+    """Neither what its pass had taken nor a trial in a smaller pass decides for the others."""
+
+    def take(places):
+        return torch.from_numpy(places).float(), torch.zeros(places.shape)
+
+    def sums(clients, more):
+        everyone = replace(STEPS, batch_rates=(1.0,))
+        holders = [holder(at, everyone, records=np.arange(4, 20)) for at in range(clients)]
+        gradients: Any = Allocating(more)
+        bounds = [1.0] * clients
+        return exact_sums(gradients, np.zeros(3, np.float32), holders, take, bounds=bounds, unit=1.0)
+
+    assert sums(1, 0)[0, 0] == 16
+    assert sums(1, more)[0, 0] == 15
+    # A simulation trains fewer clients at once.
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        sums(2, more)
 
 
 def test_how_much_of_a_gpu_other_records_leave_free_decides_no_width(small, monkeypatch):

@@ -158,7 +158,7 @@ class Contributor:
         except (StandInError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            log(ERROR, "%s: zeros are sent in place of this client's own update", one_line(str(error)))
+            log(ERROR, "%s: zeros are sent in place of this client's own update", one_line(error))
             self.unusable(error)
             return steps_of(order, update_without_examples(job), encoding)
 

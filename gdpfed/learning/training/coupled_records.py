@@ -119,5 +119,12 @@ def record_by_record(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -
 
 def _losses(model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     # Layers that draw random numbers, such as dropout, make the same draws in each trial.
-    with draws_by(0):
-        return loss(model(x), y)
+    try:
+        with draws_by(0):
+            return loss(model(x), y)
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise LearningError(
+            f"the loss or the model fails on drawn records, which show whether records are coupled ({said}): "
+            "let it return a figure for each record, which may be NaN or infinite"
+        ) from error

@@ -105,7 +105,7 @@ MOST_EMPTY = 0.5
 # Written out in float32, and in float64 with as much again in between.
 EXACT_BYTES = 4 + 2 * 8
 UNIT_BITS = 30
-ENDS = (KeyboardInterrupt, SystemExit, GeneratorExit)
+ENDS = (KeyboardInterrupt, SystemExit)
 """What ends a process, and is due to no record."""
 
 
@@ -245,12 +245,19 @@ def _added_up(
         return among, sums_of(one, among)
 
     def attempted(one: Pass) -> list[tuple[Rows, torch.Tensor]]:
-        try:
-            return [of_pass(one)]
-        except ENDS:
-            raise
-        except BaseException:  # A package may raise anything; no record decides for others.
-            return [of_pass(each) for each in _without_failing(one, of_pass)]
+        # A package may raise anything, and no record decides for others. Each is tried by two copies, since a
+        # loss may drop a dimension of size 1. A pass that fails even so lacks memory, and all its places do.
+        for copies in (0, 2):
+            try:
+                return [of_pass(each) for each in _without_failing(one, of_pass, copies)]
+            except ENDS:
+                raise
+            except BaseException as error:
+                # A simulation trains fewer clients at once.
+                if len(one[0]) > 1 and isinstance(error, torch.cuda.OutOfMemoryError):
+                    raise
+            # Here, since the error would keep what the failed pass has allocated.
+        return [of_pass(each) for each in _without_failing(one, of_pass, one[1].shape[1])]
 
     batches = [holder.draw() for holder in holders]
     if len(holders) == 1 or gradients.most_clients == 1:
@@ -273,17 +280,20 @@ def _added_up(
     return total
 
 
-def _without_failing(one: Pass, of_pass: Callable[[Pass], object]) -> Iterator[Pass]:
-    """Yield a pass for each client, without records for which the loss or the model raises, each tried alone.
+def _without_failing(one: Pass, of_pass: Callable[[Pass], object], copies: int) -> Iterator[Pass]:
+    """Yield a pass for each client, without records for which the loss or the model raises.
 
-    So their gradients count as zeros, and they change nothing of the others.
+    So their gradients count as zeros, and they change nothing of the others. Each is tried in a pass of so
+    many `copies` of it alone. Without any, nothing is tried, and the pass itself is yielded.
     """
+    if not copies:
+        yield one
+        return
     clients, places, present, rows = one
     errors = list[str]()
 
     def raises(client: int, place: np.int64) -> bool:
-        # Two, since a loss may drop a dimension of size 1.
-        alike = np.full_like(places[:1, :2], place)
+        alike = np.full_like(places[:1, :copies], place)
         try:
             of_pass(([client], alike, np.ones_like(alike, dtype=np.bool_), rows))
         except ENDS:

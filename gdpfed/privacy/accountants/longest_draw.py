@@ -38,8 +38,8 @@ def require_drawable(charges: Iterable[Charge], delta: float, epsilon: float) ->
     chance = math.fsum(charge.count * _chance_beyond(charge.event) for charge in charges)
     if epsilon <= MOST_EPSILON and chance > SHARE_OF_DELTA * delta:
         raise PrivacyError(
-            f"noise this weak would show who takes part with probability {chance:.2g}, since no draw is "
-            f"longer than {LONGEST_DRAW:.1f} standard deviations, and delta {delta:g} does not cover that: "
+            f"noise this weak would show who takes part with probability {chance:.2g}, more than a hundredth "
+            f"of delta {delta:g}, since no draw is longer than {LONGEST_DRAW:.1f} standard deviations: "
             "choose smaller budgets (epsilon), more rounds or a larger privacy.delta"
         )
 
