@@ -124,8 +124,8 @@ class ClientPolicy:
     def _noise_broken(self, parameters: SumParameters) -> str:
         sigma = parameters.noise_multiplier
         if not sigma and parameters.fewest_in_sum < self.minimum_bare_survivors:
-            fewest = parameters.fewest_in_sum
-            return f"fewest_in_sum {fewest} without noise is below {self.minimum_bare_survivors}"
+            least = f"{self.minimum_bare_survivors} (minimum_bare_survivors)"
+            return f"fewest_in_sum {parameters.fewest_in_sum} without noise is below {least}"
         if not sigma >= self.minimum_noise_multiplier:
             return f"noise_multiplier {sigma:g} is below {self.minimum_noise_multiplier:g}"
         own = parameters.client_noise_multiplier(parameters.num_updates)
