@@ -69,6 +69,7 @@ def record_gradients(
             NotOnTapeError,
             RuntimeError,
             NotImplementedError,
+            IndexError,
             ValueError,
             TypeError,
             UserWarning,

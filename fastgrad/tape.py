@@ -231,7 +231,7 @@ class RecordTape(TorchFunctionMode):
                 "gradients of single records are not known for a group normalisation with a weight or a "
                 "bias alone"
             )
-        factor = normal.flatten(2).transpose(1, 2)
+        factor = normal.reshape(*normal.shape[:2], -1).transpose(1, 2)
         output = self._watched(torch.addcmul(self._spread(bias), factor, self._spread(weight)))
         self.notes.append(Addition(self._named(weight), output, factor.detach()))
         self.notes.append(Addition(self._named(bias), output))

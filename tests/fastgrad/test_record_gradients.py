@@ -174,6 +174,58 @@ def test_any_other_model_takes_the_first_form_that_is_right(make, form):
         torch.testing.assert_close(both[k].double(), alone, rtol=1e-4, atol=1e-6)
 
 
+class Normed(nn.Module):
+    """A model with group normalisation of inputs of any shape, and a function between it and its layers."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape = shape
+        self.inner = nn.Linear(16, 16)
+        self.norm = nn.GroupNorm(2, shape[0])
+        self.layer = nn.Linear(16, CLASSES)
+        nn.init.uniform_(self.norm.weight, 0.5, 1.5)
+        nn.init.uniform_(self.norm.bias, -0.5, 0.5)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        states = self.norm(self.inner(x).view(-1, *self.shape)).sin()
+        return self.layer(states.flatten(1))
+
+
+@pytest.mark.parametrize("shape", [(16,), (4, 4), (4, 2, 2), (4, 1, 2, 2)])
+def test_group_normalisation_has_the_gradients_of_single_records_at_any_rank(shape):
+    torch.manual_seed(0)
+    model = Normed(shape)
+    x, y = records(((16,), np.float32), 6)
+    expected = one_at_a_time(model, x, y)
+    gradients = chosen(model, x, y)
+    assert gradients.form == "many records at once by one pass"
+    thetas = torch.stack([theta_of(model), 2 * theta_of(model)])
+    rows = gradients.rows(thetas[:1], x[None], y[None])[0]
+    torch.testing.assert_close(rows.double(), expected, rtol=1e-4, atol=1e-6)
+    both = gradients.rows(thetas, x.view(2, 3, 16), y.view(2, 3))
+    torch.testing.assert_close(both[0], rows[:3], rtol=1e-4, atol=1e-6)
+    nn.utils.vector_to_parameters(thetas[1], model.parameters())
+    torch.testing.assert_close(both[1].double(), one_at_a_time(model, x, y)[3:], rtol=1e-4, atol=1e-6)
+
+
+def test_flat_group_normalisation_in_a_sequence_has_the_gradients_of_single_records():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), nn.GroupNorm(4, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    x, y = records(((16,), np.float32), 6)
+    expected = clipped_sum(one_at_a_time(model, x, y), 1.0)
+    found = ours(chosen(model, x, y), theta_of(model), x, y, 1.0)
+    assert (found - expected).norm() <= 1e-5 * expected.norm()
+
+
+def test_a_form_that_fails_with_an_index_error_gives_way_to_the_next(monkeypatch):
+    def failing(*given: Any) -> torch.Tensor:
+        raise IndexError("Dimension out of range")
+
+    monkeypatch.setattr(TapedGradients, "rows", failing)
+    x, y = records(((16,), np.float32), 6)
+    assert chosen(Normed((16,)), x, y).form == "many records at once by vmap"
+
+
 def test_a_loss_of_ones_own_is_clipped_with_its_weights():
     weights = torch.linspace(0.1, 3.0, CLASSES)
 
