@@ -1,5 +1,7 @@
 """Tests of `gdpfed check`: it lists all faults of a table, or proposes the columns.yaml of a new table."""
 
+from datetime import datetime
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -263,6 +265,95 @@ def test_a_first_declaration_takes_no_range_from_the_rows_unless_asked(tmp_path,
     path.write_text("71,3,1\n64,5,0\n")
     assert main(["columns", str(path), "--label", "1", "--output", str(tmp_path / "none.yaml")]) == 2
     assert "has numbers in place of names: write one above it" in " ".join(capsys.readouterr().err.split())
+
+
+def drafted(path, *words):
+    """Return the lines of the declaration that gdpfed columns drafts for a table."""
+    output = path.with_suffix(".yaml")
+    output.unlink(missing_ok=True)
+    assert main(["columns", str(path), "--output", str(output), *words]) == 0
+    return output.read_text().splitlines()
+
+
+def of_columns(folder, **columns):
+    path = folder / "drafted.csv"
+    rows = zip(*columns.values(), strict=True)
+    path.write_text("\n".join([",".join(columns), *(",".join(map(str, row)) for row in rows), ""]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("days", "form"),
+    [
+        (["2024-03-05 13:45:10", "2024-03-06 00:00:00"], ""),
+        (["2024-03-05T08:00", "2024-03-06"], ""),
+        (["5 Mar 2024", "6 Mar 2024"], ""),
+        (["2024/03/05", "2024/03/06 10:00"], ""),
+        (["5.3.2024 13:45", "6.3.2024 13:46"], ""),
+        (["31/12/2024 08:00", "05/03/2024 08:00"], '"%d/%m/%Y %H:%M"'),
+        (["05.03.2024", "31.12.2024"], '"%d.%m.%Y"'),
+        (["05/03/2024", "31/12/2024"], '"%d/%m/%Y"'),
+        (["12/31/2024", "03/05/2024"], '"%m/%d/%Y"'),
+        (["31-12-2024", "05-03-2024"], '"%d-%m-%Y"'),
+    ],
+)
+def test_a_draft_takes_for_a_day_what_is_read_as_one(tmp_path, days, form):
+    path = of_columns(tmp_path, stays=["no", "yes"] * 20, at=days * 20)
+    lines = drafted(path, "--label", "stays")
+    said = f", format: {form}" if form else ""
+    assert f"  at: {{range: [LOW, HIGH], age_on: DAY{said}}}" in lines
+    assert not any("Not declared" in line for line in lines)
+    text = "\n".join(lines).replace("VALUE, VALUE", "'no', 'yes'").replace("LOW, HIGH", "0, 100")
+    columns = path.with_suffix(".yaml")
+    columns.write_text(text.replace("DAY", "2025-01-01"))
+    rows, found = check_table(path, read_columns(columns))
+    assert (rows, [each.words for each in found if each.refused]) == (40, [])
+
+
+def test_a_draft_heeds_what_the_site_says_of_dates(tmp_path):
+    path = of_columns(tmp_path, stays=["no", "yes"] * 20, at=["5|3|24", "6|3|24"] * 20)
+    assert "  at: [VALUE, VALUE]" in drafted(path)
+    (tmp_path / "files.yaml").write_text("drafted: {dates: '%d|%m|%y'}")
+    assert "  at: {range: [LOW, HIGH], age_on: DAY}" in drafted(path)
+
+
+def test_a_draft_finds_days_in_parquet(tmp_path):
+    days = [datetime(2024, 3, day, hour) for day in range(1, 29) for hour in (0, 13)]
+    table = pa.table(
+        {
+            "pandas": pa.array(days, pa.timestamp("ns")),
+            "zone": pa.array(days, pa.timestamp("us", tz="Europe/Berlin")),
+            "date": pa.array(days, pa.timestamp("s")).cast(pa.date32()),
+            "named": pa.array(days, pa.timestamp("ns")).dictionary_encode(),
+            "stays": [0, 1] * 28,
+        }
+    )
+    parquet.write_table(table, tmp_path / "days.parquet")
+    lines = drafted(tmp_path / "days.parquet", "--label", "stays")
+    for name in table.column_names[:-1]:
+        assert f"  {name}: {{range: [LOW, HIGH], age_on: DAY}}" in lines
+
+
+def test_a_draft_says_why_a_column_is_not_declared(tmp_path):
+    places = range(300)
+    columns = {
+        "stays": ["no", "yes"] * 150,
+        "ward": [f"ward {place % 25}" for place in places],
+        "left": [""] * 300,
+        "Patienten-ID": [f"Kim {place % 240}" for place in places],
+        "number": [1000 + place for place in places],
+        "mrn": [500_000 + place % 100 for place in places],
+        "told": [f"text {place % 290}" for place in places],
+    }
+    lines = drafted(of_columns(tmp_path, **columns), "--label", "stays")
+    assert [line for line in lines if "Not declared" in line] == [
+        "# Not declared, with more than 20 different values: ward, mrn. If it says whose row it is: "
+        "person: mrn",
+        "# Not declared, empty: left",
+        "# Not declared, mostly different from row to row: Patienten-ID, number, told. If it says whose row "
+        "it is: person: Patienten-ID or person: number",
+    ]
+    assert not any("Kim" in line or "ward 1" in line for line in lines)
 
 
 def test_a_table_that_is_wide_or_packed_without_measure_is_one_line(tmp_path, monkeypatch):

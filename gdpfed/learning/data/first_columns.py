@@ -5,26 +5,49 @@ to the patients in them: the highest age is one patient's, and no budget covers 
 """
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from gdpfed.decimal_numbers import decimal_number, has_other_digits
+from gdpfed.decimal_numbers import decimal_number
 from gdpfed.errors import LearningError
-from gdpfed.learning.data.columns import ALWAYS_MISSING
-from gdpfed.learning.data.file_form import own_form
+from gdpfed.learning.data.columns import ALWAYS_MISSING, DAYS_SINCE, DatedAs
+from gdpfed.learning.data.file_form import FileForm, own_form
+from gdpfed.learning.data.number_cells import has_days
+from gdpfed.learning.data.persons import PERSON
+from gdpfed.learning.data.repeats import CODE, MOST_ROWS
 from gdpfed.learning.data.table_file import TableForm, open_table
 from gdpfed.learning.data.text_cells import texts_of
+from gdpfed.learning.data.written_dates import written_date
 
 MOST_VALUES = 20
 """A column of more texts than these is none of categories."""
 ENOUGH = 0.8
 """Of the values of a column, to tell its kind: the others are faults, which gdpfed check lists."""
 MARKS = ("?", "-", ".", "n/a", "N/A", "null", "NULL")
-DATE_FORMS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y")
+ISO = ""
+"""Stands for dates that need no declared form."""
+DATE_FORMS = (
+    *(ISO, "%d.%m.%Y"),
+    *(
+        f"{day}{time}"
+        for time in ("", " %H:%M", " %H:%M:%S")
+        for day in ("%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y")
+    ),
+)
+"""Forms of dates, in the order in which they are tried."""
+ANY_DAY = date(2000, 1, 1)
+EMPTY, OWN, MANY = (
+    "empty",
+    "mostly different from row to row",
+    f"with more than {MOST_VALUES} different values",
+)
+"""Why a column is not declared."""
 TO_DO = """\
 # A first declaration of {name}, made by gdpfed columns. Complete it:
 # LOW, HIGH, VALUE and DAY are to be replaced, and nothing is trained before they are. Take ranges and values
@@ -45,11 +68,20 @@ FROM_DATA = """\
 
 @dataclass(frozen=True)
 class _Table:
-    """A table as texts by column, read in a format that was guessed; a missing value is an empty text."""
+    """A table as texts by column, each with how often it is there, read in a format that was guessed.
 
-    columns: dict[str, list[str]]
-    decimal: str = "."
-    missing: tuple[str, ...] = ()
+    Attributes:
+        columns: without missing values.
+        days: columns whose type in the file is one of dates, or of dates with times.
+        dates: the form that the site says of dates.
+        missing: texts that stand for a missing value.
+    """
+
+    columns: dict[str, Counter[str]]
+    days: frozenset[str]
+    decimal: str
+    dates: str | None
+    missing: tuple[str, ...]
 
 
 def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: bool = False) -> str:
@@ -72,15 +104,17 @@ def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: boo
         )
     if label is not None and label not in table.columns:
         raise LearningError(f"{path} has no column '{label}'; it has {', '.join(table.columns)}")
-    found, others = dict[str, dict[str, str]](numeric={}, categorical={}), list[str]()
-    for name, texts in table.columns.items():
-        kind, text = _declared([each for each in texts if each], table.decimal, from_data=from_data)
-        if name != label:
-            found.get(kind, {})[name] = text.replace(OPEN, COARSE) if coarse else text
-            others += [name] * (kind not in found)
+    found = dict[str, dict[str, str]](numeric={}, categorical={})
+    reasons = dict[str, list[str]]()
+    for name in (each for each in names if each != label):
+        kind, text = _declared(name, table, from_data=from_data)
+        if kind in found:
+            found[kind][name] = text.replace(OPEN, COARSE) if coarse else text
+        else:
+            reasons.setdefault(text, []).append(name)
     head = FROM_DATA if from_data else COARSE_TO_DO if coarse else TO_DO
-    labels = [text for text in table.columns.get(label or "", ()) if text]
-    if len(set(labels)) > MOST_VALUES and _kind(labels, table.decimal) == "number":
+    labels = table.columns.get(label or "", Counter())
+    if len(labels) > MOST_VALUES and _kind(label or "", table) == "number":
         classes = f"range: {_range(labels, table.decimal, from_data=from_data)}"
     else:
         classes = f"classes: {_values(labels, from_data=from_data)}"
@@ -91,22 +125,39 @@ def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: boo
         lines += [f"{key}:"] * bool(columns) + [
             f"  {_quoted(name)}: {text}" for name, text in columns.items()
         ]
-    if others:
-        lines.append(f"# Not declared, as each row has a text or a number of its own: {', '.join(others)}")
+    lines += _left_out(reasons, table)
     if table.missing and from_data:
         lines.append(f"missing: [{', '.join(map(_quoted, table.missing))}]")
     return "\n".join([*lines, ""])
 
 
-def _declared(present: Sequence[str], decimal: str, *, from_data: bool) -> tuple[str, str]:
-    """Return a column's YAML section (numeric or categorical) and entry; both are empty for free text."""
-    kind = _kind(present, decimal)
+def _declared(name: str, table: _Table, *, from_data: bool) -> tuple[str, str]:
+    """Return a column's YAML section (numeric or categorical) and entry, or "" and why it has none."""
+    kind, present = _kind(name, table), table.columns[name]
     if kind == "number":
-        return "numeric", _range(present, decimal, from_data=from_data)
+        return "numeric", _range(present, table.decimal, from_data=from_data)
     if kind == "categories":
         return "categorical", _values(present, from_data=from_data)
-    form = "" if kind == DATE_FORMS[0] else f', format: "{kind}"'
-    return ("", "") if kind == "text" else ("numeric", f"{{range: {OPEN}, age_on: DAY{form}}}")
+    if kind in (EMPTY, OWN, MANY):
+        return "", kind
+    form = "" if kind == ISO else f', format: "{kind}"'
+    return "numeric", f"{{range: {OPEN}, age_on: DAY{form}}}"
+
+
+def _left_out(reasons: Mapping[str, list[str]], table: _Table) -> Iterator[str]:
+    """Yield a comment for each reason why columns are not declared, and the ones that may name persons."""
+    for reason in (each for each in (MANY, EMPTY, OWN) if each in reasons):
+        persons = [name for name in reasons[reason] if _may_name_persons(name, table.columns[name])]
+        said = " or ".join(f"person: {_in_comment(name)}" for name in persons)
+        names = ", ".join(map(_in_comment, reasons[reason]))
+        yield f"# Not declared, {reason}: {names}{said and f'. If it says whose row it is: {said}'}"
+
+
+def _may_name_persons(name: str, present: Counter[str]) -> bool:
+    """Whether a column may say which person a row is about, by its name or by its values, as P00012."""
+    if not present or PERSON.fullmatch(name):
+        return bool(present)
+    return all(map(CODE.fullmatch, present)) and present.total() <= MOST_ROWS * len(present)
 
 
 def _read_table(path: Path) -> _Table:
@@ -119,39 +170,72 @@ def _read_table(path: Path) -> _Table:
     twice = [name for name in file.names if file.names.count(name) > 1]
     if twice:
         raise LearningError(f"{path} has the column '{twice[0]}' twice: rename one")
-    found: dict[str, list[str]] = {name: [] for name in file.names}
+    found = {name: Counter[str]() for name in file.names}
+    days = set[str]()
     for batch in file.batches(file.names, lambda line, values: None):
         for name, texts in found.items():
-            texts += texts_of(batch.cells[name], name, str(path), exact=False).texts.tolist()
+            texts.update(texts_of(batch.cells[name], name, str(path), exact=False).texts.tolist())
+            days |= {name} if _holds_days(batch.cells[name].type) else set()
     if not any(found.values()):
         raise LearningError(f"{path} has no rows, so nothing can be said of its columns: give it some")
     marks = tuple(mark for mark in MARKS if any(mark in texts for texts in found.values()))
-    gone = {*marks, *ALWAYS_MISSING}
-    kept = {name: ["" if text in gone else text for text in texts] for name, texts in found.items()}
-    commas = [
-        [text for text in texts if text] for texts in kept.values() if any("," in text for text in texts)
-    ]
-    decimal = "," if any(_kind(texts, ",") == "number" for texts in commas) else "."
-    return _Table(kept, file.own.decimal or decimal, marks)
+    for texts in found.values():
+        for gone in (*marks, *ALWAYS_MISSING):
+            del texts[gone]
+    commas = [texts for texts in found.values() if any("," in text for text in texts)]
+    decimal = "," if any(_are_numbers(texts, ",") for texts in commas) else "."
+    own: FileForm = file.own
+    return _Table(found, frozenset(days), own.decimal or decimal, own.dates, marks)
 
 
-def _kind(present: Sequence[str], decimal: str) -> str:
-    """Return the kind of a column: ``number``, a form of dates, ``categories``, or free ``text``."""
-    distinct = len(set(present))
+def _holds_days(kind: Any) -> bool:
+    """Whether an Arrow type, or the type of the values of a dictionary, is one of dates."""
+    return has_days(getattr(kind, "value_type", kind))
+
+
+def _kind(name: str, table: _Table) -> str:
+    """Return the kind of a column: ``number``, a form of dates, ``categories``, or why it has none."""
+    present = table.columns[name]
+    distinct, count = len(present), present.total()
     if not distinct:
-        return "text"
-    enough = ENOUGH * len(present)
-    form = next(
-        (each for each in DATE_FORMS if sum(_is_date(text, each) for text in present) >= enough), None
-    )
+        return EMPTY
+    form = ISO if name in table.days else _form_of_dates(present, table.dates)
     if form is not None:
         return form
-    if sum(_is_number(text, decimal) for text in present) >= enough:
-        numbered = distinct == len(present) > MOST_VALUES and all(
-            re.fullmatch("[0-9]+", each) for each in present
-        )
-        return "text" if numbered else "number"
-    return "categories" if distinct <= MOST_VALUES and distinct < len(present) else "text"
+    numbered = distinct > MOST_VALUES and all(re.fullmatch("[0-9]+", each) for each in present)
+    names_rows = numbered and (distinct == count or bool(PERSON.fullmatch(name)))
+    if _are_numbers(present, table.decimal) and not names_rows:
+        return "number"
+    if distinct <= MOST_VALUES and distinct < count:
+        return "categories"
+    return OWN if 2 * distinct > count else MANY
+
+
+def _form_of_dates(present: Counter[str], own: str | None) -> str | None:
+    """Return the form of a column's dates, ISO for what needs no form; None where the cells are no dates.
+
+    A cell is a date if the reader of tables takes it for one. `own`: the form that the site says.
+    """
+    enough = ENOUGH * present.total()
+    for form in DATE_FORMS:
+        as_said = {text for text in present if _read_as(text, form, own) in ("", "ISO 8601")}
+        if sum(present[text] for text in as_said) >= enough:
+            return form
+    dates = {text for text in present if _read_as(text, ISO, own) is not None}
+    return ISO if sum(present[text] for text in dates) >= enough else None
+
+
+def _read_as(text: str, form: str, own: str | None) -> str | None:
+    """Return the notation in which a date is read, "" for a form that was said; None if it is no date."""
+    try:
+        return written_date(text, DatedAs(DAYS_SINCE, ANY_DAY, form or None), own)[1]
+    except (ValueError, OverflowError):
+        return None
+
+
+def _are_numbers(present: Counter[str], decimal: str) -> bool:
+    numbers = sum(count for text, count in present.items() if _is_number(text, decimal))
+    return numbers >= ENOUGH * present.total()
 
 
 def _is_number(text: str, decimal: str) -> bool:
@@ -162,23 +246,21 @@ def _is_number(text: str, decimal: str) -> bool:
     return True
 
 
-def _is_date(text: str, form: str) -> bool:
-    try:
-        return not has_other_digits(text) and bool(datetime.strptime(text, form))
-    except ValueError:
-        return False
-
-
-def _range(present: Sequence[str], decimal: str, *, from_data: bool) -> str:
+def _range(present: Counter[str], decimal: str, *, from_data: bool) -> str:
     if not from_data:
         return OPEN
     numbers = [float(text.replace(decimal, ".")) for text in present if _is_number(text, decimal)]
     return f"[{min(numbers):g}, {max(numbers):g}]"
 
 
-def _values(present: Sequence[str], *, from_data: bool) -> str:
-    found = sorted(set(present)) if from_data else ["VALUE", "VALUE"]
+def _values(present: Counter[str], *, from_data: bool) -> str:
+    found = sorted(present) if from_data else ["VALUE", "VALUE"]
     return f"[{', '.join(map(_quoted, found))}]"
+
+
+def _in_comment(name: str) -> str:
+    """Write a column's name in YAML on one line, whatever it holds."""
+    return " ".join(_quoted(name).split())
 
 
 def _quoted(text: str) -> str:

@@ -22,8 +22,9 @@ from gdpfed.learning.labels import Labels
 NO_ROW = -1
 """The label where a person has fewer rows than others, if labels are classes; NaN if they are numbers."""
 PERSON = re.compile(
-    r"(unique[ _.-]?)?(patient|person|subject|participant|pat|subj|usubj|client|member|resident)s?"
-    r"([ _.-]?(id|no|nr|num|number|code|key|pseudonym))?|unique_?pid|p(at)?id|mrn|pseudonym|(person_)?key|id",
+    r"(unique[ _.-]?)?(patient|person|subject|participant|pat|subj|usubj|client|member|resident)(s|en)?"
+    r"([ _.-]?(id|no|nr|num|number|nummer|code|key|pseudonym))?|unique_?pid|p(at)?id|mrn|pseudonym|"
+    r"(person_)?key|id",
     re.IGNORECASE,
 )
 """Names of columns that say which person a row is about."""
