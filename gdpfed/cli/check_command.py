@@ -46,7 +46,7 @@ def _execute(options: argparse.Namespace) -> int:
     for table in tables_in(path):
         with busy(printable(f"reading {table} ...")):
             rows, found = check_table(table, columns, persons)
-        refused = sum(each.refused for each in found)
+        refused = sum(each.is_fault for each in found)
         faults += refused
         _say(f"{table}: {rows} rows, {refused or 'no'} fault{'s' if refused > 1 else ''}")
         for each in found:
@@ -66,7 +66,7 @@ def _say(line: str) -> None:
 def _place_in_table(finding: "Finding") -> str:
     lines = [str(line) for line in finding.lines]
     if not lines:
-        return "" if finding.refused else "note: "
+        return "" if finding.is_fault else "note: "
     more = f" and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
     return f"line{'s' if len(lines) > 1 else ''} {', '.join(lines[:MOST_LINES])}{more}: "
 

@@ -50,7 +50,7 @@ def written(folder, data, name="bonn.csv", files=None, columns=COLUMNS):
 
 def notes(path):
     rows, found = check_table(path, read_columns(path.with_name("columns.yaml")))
-    assert not [each.words for each in found if each.refused]
+    assert not [each.words for each in found if each.is_fault]
     return rows, [each.words for each in found]
 
 

@@ -380,7 +380,7 @@ def test_rows_without_a_person_are_not_those_of_one(text, settings, tmp_path):
     with pytest.raises(LearningError, match=words):
         task_of(load(settings)).load()
     _, found = check_table(table, read_columns(tmp_path / "columns.yaml"))
-    assert [each.words for each in found if each.refused] == [
+    assert [each.words for each in found if each.is_fault] == [
         f"column 'patient' {held}, so the row's person is not known: fill it in"
     ]
     assert not [each.words for each in found if "beyond the first" in each.words]

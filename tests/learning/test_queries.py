@@ -97,7 +97,7 @@ def test_a_query_is_a_table_wherever_one_is(tmp_path):
     data = load_dataset(DataSource("csv", str(path)))
     assert len(data.train) + len(data.test) == 10
     rows, findings = check_table(path, read_columns(path.with_name("columns.yaml")))
-    assert (rows, [each.words for each in findings if each.refused]) == (10, [])
+    assert (rows, [each.words for each in findings if each.is_fault]) == (10, [])
     assert "its rows are what SQLite answers, in the order of 'id'" in [each.words for each in findings]
     (path.parent / "ulm.csv").write_text("stays,age\nno,30\nyes,40\nno,50\nyes,60\nno,70\n")
     both = load_dataset(DataSource("csv", str(path.parent)))
@@ -191,7 +191,7 @@ def test_csv_in_a_folder_is_text(tmp_path):
     path = site(tmp_path, parquet_folder(tmp_path), query)
     rows, findings = check_table(path, read_columns(path.with_name("columns.yaml")))
     assert rows == 2
-    assert not [each for each in findings if each.refused]
+    assert not [each for each in findings if each.is_fault]
     (tmp_path / "omop/visit.csv").write_text("id\n")
     refused(path, "omop has two files of the table visit: leave one out")
     shutil.rmtree(tmp_path / "omop")

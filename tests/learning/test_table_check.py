@@ -41,15 +41,19 @@ def found_in(folder, table=TABLE, columns=COLUMNS, encoding="utf-8"):
     rows, found = check_table(folder / "table.csv", read_columns(folder / "columns.yaml"))
     return (
         rows,
-        [(each.lines, each.words) for each in found if each.refused],
-        [each.words for each in found if not each.refused],
+        [(each.lines, each.words) for each in found if each.is_fault],
+        [each.words for each in found if not each.is_fault],
     )
 
 
 def test_all_faults_come_at_once_by_line_with_likely_causes(tmp_path):
     rows, faults, notes = found_in(tmp_path)
     expected = [
-        ((1,), "there is no column 'age' (did you mean 'Age'?)"),
+        (
+            (1,),
+            "there is no column 'age' (did you mean 'Age'? rename it in the file if it is the same quantity "
+            "in the same unit)",
+        ),
         ((5,), "'pressure' holds '1.2.2001', which is not a number (a date? declare age_on or days_since)"),
         ((5,), "for all that is not declared (did you mean 'walk'?)"),
         ((5,), "holds 'Yes', which is not one of no, yes: correct it, or declare it (did you mean 'yes'?)"),
@@ -163,6 +167,35 @@ def test_what_is_odd_is_said_and_no_fault(tmp_path):
         "all labels are of the class 'no': of one class nothing is learnt",
         "column 'age': 3 of 4 lie beyond 0 to 100, and count as its end",
     ]
+
+
+@pytest.mark.parametrize(
+    ("ages", "fault"),
+    [
+        ([900] * 61, "all 61 numbers lie beyond 0 to 100, so the column says nothing here: is it in another"),
+        ([900] * 9 + [50], "9 of 10 numbers lie beyond 0 to 100, so the column says almost nothing here: is"),
+        ([900] * 9 + ["", 50, 50], None),
+        ([900] * 9, None),
+        ([900] * 80 + [50] * 20, None),
+    ],
+)
+def test_a_column_of_another_unit_is_a_fault(tmp_path, capsys, ages, fault):
+    rows = "".join(f"no;{age};1;walk;1955-01-01\nyes;;1;walk;1955-01-01\n" for age in ages)
+    table = f"stays;age;pressure;arrival;born\n{rows}"
+    _, faults, notes = found_in(tmp_path, table)
+    assert [lines for lines, _ in faults] == [()] * (fault is not None)
+    assert all(words.startswith(f"column 'age': {fault}") for _, words in faults)
+    assert any("and count as its end" in note for note in notes) == (fault is None)
+    assert main(["check", str(tmp_path / "table.csv")]) == (fault is not None)
+    assert (", 1 fault\n  column 'age'" in capsys.readouterr().out) == (fault is not None)
+    # No training refuses it.
+    assert len(load_dataset(DataSource("csv", path=str(tmp_path / "table.csv"))).train)
+
+
+def test_days_that_all_lie_beyond_their_range_are_a_fault(tmp_path):
+    table = "stays;age;pressure;arrival;born\n" + "no;12;1;walk;2030-01-01\nyes;13;2;walk;2030-01-01\n" * 5
+    (fault,) = found_in(tmp_path, table)[1]
+    assert fault[1].endswith("says nothing here: is age_on: 2026-01-01 wrong, or the range?")
 
 
 def test_a_column_that_makes_no_record_one_for_testing_is_told(tmp_path):
@@ -307,7 +340,7 @@ def test_a_draft_takes_for_a_day_what_is_read_as_one(tmp_path, days, form):
     columns = path.with_suffix(".yaml")
     columns.write_text(text.replace("DAY", "2025-01-01"))
     rows, found = check_table(path, read_columns(columns))
-    assert (rows, [each.words for each in found if each.refused]) == (40, [])
+    assert (rows, [each.words for each in found if each.is_fault]) == (40, [])
 
 
 def test_a_draft_heeds_what_the_site_says_of_dates(tmp_path):

@@ -64,8 +64,8 @@ def notes(path):
     rows, found = check_table(path, read_columns(path.with_name("columns.yaml")))
     return (
         rows,
-        [each.words for each in found if each.refused],
-        [each.words for each in found if not each.refused],
+        [each.words for each in found if each.is_fault],
+        [each.words for each in found if not each.is_fault],
     )
 
 

@@ -36,11 +36,14 @@ MOST_TEXTS = 50
 """Of the different wrong values of a column, that are shown; of others their number is said."""
 NARROWEST = 0.01
 """Of a range: what all values of a column lie within, where the range is surely too wide."""
+NEARLY_ALL, ENOUGH_NUMBERS = 0.9, 10
+"""Of a column's numbers beyond its range, to be a fault; of fewer numbers than these it is none."""
 MARKS = frozenset(
     ("?", "-", "--", ".", "n/a", "null", "none", "missing", "unknown", "-9", "999", "9999", "#n/a")
 )
 """Texts that often mean that a value is missing."""
 DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}", re.ASCII)
+RENAME = "rename it in the file if it is the same quantity in the same unit"
 
 SERIAL = re.compile(r"[1-9]\d{4}(\.\d+)?", re.ASCII)
 """How Excel counts days: 45000 is in the year 2023."""
@@ -53,12 +56,12 @@ class Finding:
     Attributes:
         lines: of the file, from 1; none where it is about the whole file.
         words: what it is.
-        refused: whether a training refuses the table for it.
+        is_fault: whether a training refuses the table for it, or learns nothing of a column.
     """
 
     lines: tuple[int, ...]
     words: str
-    refused: bool = True
+    is_fault: bool = True
 
 
 def check_table(
@@ -114,16 +117,16 @@ def _rows_and_findings(
     if not check.rows:
         found += [*check.found, Finding((), "there are no rows with data")]
         return 0, sorted(found, key=_faults_first)
-    found += [Finding((), words, refused=False) for words in file.found.notes()]
-    found += [*check.found, *check.grouped(file.own.dates), *check.odd()]
+    found += [Finding((), words, is_fault=False) for words in file.found.notes()]
+    found += [*check.found, *check.grouped(file.own.dates), *check.beyond(), *check.odd()]
     if check.left_out:
         words = f"{check.left_out} of {check.rows} rows are left out, as declared"
-        found.append(Finding((), words, refused=False))
+        found.append(Finding((), words, is_fault=False))
     return check.rows, sorted(found, key=_faults_first)
 
 
 def _faults_first(finding: Finding) -> tuple[bool, tuple[int, ...]]:
-    return not finding.refused, finding.lines[:1]
+    return not finding.is_fault, finding.lines[:1]
 
 
 @dataclass
@@ -132,12 +135,14 @@ class _Seen:
 
     Attributes:
         filled: how many cells are not missing.
+        numbers: how many of them are numbers or days.
         beyond: how many numbers lie beyond the range.
         least, most: of its numbers.
         texts: the different texts of a column without numbers, if it has declared values.
     """
 
     filled: int = 0
+    numbers: int = 0
     beyond: int = 0
     least: float = np.inf
     most: float = -np.inf
@@ -203,6 +208,7 @@ class _Check:
                 continue
             finite = taken.numbers[np.isfinite(taken.numbers)]
             if column is not None and finite.size:
+                seen.numbers += finite.size
                 seen.beyond += beyond_range(finite, column)
                 seen.least = min(seen.least, float(finite.min()))
                 seen.most = max(seen.most, float(finite.max()))
@@ -228,12 +234,29 @@ class _Check:
         for (column, words), lines in self._more.items():
             yield Finding(tuple(lines), f"column '{column}' holds {len(lines)} more values, each of {words}")
 
+    def beyond(self) -> Iterator[Finding]:
+        """Yield a finding for each column whose numbers lie beyond its range, all or nearly all of them."""
+        for seen, column in self._measured():
+            if _is_mostly_beyond(seen):
+                yield Finding((), _beyond_words(seen, column))
+
+    def _measured(self) -> Iterator[tuple[_Seen, Numeric]]:
+        """Yield the columns of numbers or days that are not missing in all rows."""
+        for name, seen in self._seen.items():
+            column = self.columns.number(name)
+            if (
+                column is not None
+                and seen.filled
+                and not (self.columns.times and name == self.columns.times.time)
+            ):
+                yield seen, column
+
     def odd(self) -> Iterator[Finding]:
         """Yield findings on what may be a mistake in the table, although training accepts it."""
         untested = self.columns.test if self.rows > self.left_out and not self.for_testing else None
         tests = () if untested is None else (without_tests(untested),)
         for words in (*tests, *self._odd_words(), *self.repeats.notes()):
-            yield Finding((), words, refused=False)
+            yield Finding((), words, is_fault=False)
 
     def _odd_words(self) -> Iterator[str]:
         columns = self.columns
@@ -254,10 +277,8 @@ class _Check:
             name = columns.class_names[columns.classes.index(classes[0])]
             yield f"all labels are of the class '{name}': of one class nothing is learnt"
         yield from mark_warnings(columns)
-        for name, seen in self._seen.items():
-            column = columns.number(name)
-            if column is not None and seen.filled and not (columns.times and name == columns.times.time):
-                yield from _odd_range(seen, column)
+        for seen, column in self._measured():
+            yield from _odd_range(seen, column)
 
 
 def mark_warnings(columns: Columns) -> Iterator[str]:
@@ -278,18 +299,18 @@ def _wrong_columns(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
         if name in names:
             continue
         near = folded.get(name.casefold()) or next(iter(get_close_matches(name, others, n=1)), None)
-        hint = f" (did you mean '{near}'?)" if near else ""
+        hint = f" (did you mean '{near}'? {RENAME})" if near else ""
         if near and (hidden := invisible(near)):
             shown = "".join(each for each in near if each.isprintable())
             hint = f" (there is '{shown}' {hidden}: take it out of the name)"
         if name == party:
             only = "; a node's own table needs none, one that is shared out does"
-            yield Finding((1,), f"there is no column '{name}'{hint or only}", refused=False)
+            yield Finding((1,), f"there is no column '{name}'{hint or only}", is_fault=False)
         else:
             yield Finding((1,), f"there is no column '{name}'{hint}")
     if others:
         shown = ", ".join(name or "one without a name" for name in others)
-        yield Finding((), f"not declared, and not read: {shown}", refused=False)
+        yield Finding((), f"not declared, and not read: {shown}", is_fault=False)
 
 
 def _cause(name: str, text: str, words: str, columns: Columns, said: str | None) -> str:
@@ -322,9 +343,30 @@ def _cause(name: str, text: str, words: str, columns: Columns, said: str | None)
     return ""
 
 
+def _is_mostly_beyond(seen: _Seen) -> bool:
+    return seen.numbers >= ENOUGH_NUMBERS and seen.beyond >= NEARLY_ALL * seen.numbers
+
+
+def _beyond_words(seen: _Seen, column: Numeric) -> str:
+    count, little = f"all {seen.numbers}", "nothing"
+    if seen.beyond < seen.numbers:
+        count, little = f"{seen.beyond} of {seen.numbers}", "almost nothing"
+    cause = "is it in another unit, or is the range wrong?"
+    if column.dated is not None:
+        cause = f"is {column.dated.unit}: {column.dated.day} wrong, or the range?"
+    return (
+        f"column '{column.name}': {count} numbers lie beyond {_bounds(column)}, so the column says {little} "
+        f"here: {cause}"
+    )
+
+
+def _bounds(column: Numeric) -> str:
+    return f"{column.low:g} to {column.high:g}"
+
+
 def _odd_range(seen: _Seen, column: Numeric) -> Iterator[str]:
-    bounds = f"{column.low:g} to {column.high:g}"
-    if seen.beyond:
+    bounds = _bounds(column)
+    if seen.beyond and not _is_mostly_beyond(seen):
         words = f"{seen.beyond} of {seen.filled} lie beyond {bounds}, and count as its end"
         yield f"column '{column.name}': {words}"
     if 0 < seen.most - seen.least < NARROWEST * (column.high - column.low):

@@ -105,7 +105,7 @@ def test_a_declaration_that_is_none_is_one_line(label, line):
 def test_each_time_and_event_that_is_none_is_named_by_its_line(tmp_path):
     path = table(tmp_path, FAULTS, LABEL)
     columns = read_columns(path.with_name("columns.yaml"))
-    found = {each.words: each.lines for each in check_table(path, columns)[1] if each.refused}
+    found = {each.words: each.lines for each in check_table(path, columns)[1] if each.is_fault}
     assert len(found) == 7
     for words, lines in (
         ("column 'days' holds '-1', which is below 0, and a time begins at 0", (2,)),
