@@ -1,5 +1,6 @@
 """Tests of runs with Python objects: data, models, losses, metrics, partitions, extensions, and errors."""
 
+import json
 import shlex
 import sys
 from datetime import date
@@ -17,7 +18,7 @@ import gdpfed
 from conf import option_files
 from conf.load import load
 from gdpfed.cli import main
-from gdpfed.errors import TrainingOver
+from gdpfed.errors import LearningError, TrainingOver
 from gdpfed.learning.data.dataset import Split
 from gdpfed.learning.data.in_memory import dataset_of
 from gdpfed.learning.data.named_partitions import PARTITIONS
@@ -212,6 +213,23 @@ def test_a_data_frame_is_read_by_its_declaration_wherever_it_comes_from():
     assert one.owner_names == tuple(np.unique(OWNERS))
 
 
+def test_a_data_frame_has_owners_whether_columns_is_a_mapping_or_a_path(tmp_path):
+    path = tmp_path / "columns.yaml"
+    path.write_text(json.dumps(COLUMNS))
+    expected = dataset_of(FRAME, columns=COLUMNS, owners="at")
+    for given in (path, str(path)):
+        found = dataset_of(FRAME, columns=given, owners="at")
+        assert (found.fingerprints, found.owner_names) == (expected.fingerprints, expected.owner_names)
+    run = gdpfed.simulate(*PLAIN, "method=fedavg", data=FRAME, columns=str(path), owners="at", rounds=1)
+    assert run.settings["dataset"]["num_clients"] == 12
+    path.write_text(json.dumps(COLUMNS | {"party": {"column": "at", "values": ["h00"]}}))
+    with pytest.raises(LearningError, match=r"owners=at, and .*columns.yaml declares party, which .* leave"):
+        dataset_of(FRAME, columns=path, owners="at")
+    path.write_text("[label]")
+    with pytest.raises(LearningError, match=r"columns.yaml: the file is \['label'\]; it must be keys"):
+        dataset_of(FRAME, columns=path, owners="at")
+
+
 def test_persons_of_a_data_frame_are_protected_as_persons():
     frame = FRAME.assign(patient=np.arange(60) // 2)
     settings = ("privacy=record_level", "method=dp_sum", "dataset.num_clients=4")
@@ -321,6 +339,18 @@ WRONG = {
     "no owners": ({"owners": "at"}, "owners is 'at': give a name or a number for each training example"),
     "frame": ({"data": FRAME, "owners": "at"}, "data is a data frame without columns="),
     "column": ({"data": FRAME, "columns": COLUMNS, "owners": "by"}, "owners=by is not a column of the data"),
+    "array": (
+        {"data": FRAME, "columns": COLUMNS, "owners": OWNERS},
+        "owners is a .*, and data is a data frame: give the name of the column .*; it has age, sex, ill, at",
+    ),
+    "owned twice": (
+        {"data": FRAME, "columns": COLUMNS | {"party": {"column": "at"}}, "owners": "at"},
+        "owners=at, and columns declares party, which says whose each row is, too: leave out one of them",
+    ),
+    "no columns": (
+        {"data": FRAME, "columns": [COLUMNS], "owners": "at"},
+        "columns is a list: give the declaration as a mapping, or the path of its file",
+    ),
     "declared": ({"data": FRAME, "columns": {"label": "ill"}, "owners": "at"}, "columns: label is 'ill'"),
     "value": (
         {"data": FRAME, "columns": COLUMNS | {"categorical": {"sex": ["f"]}}, "owners": "at"},

@@ -45,15 +45,23 @@ def read_columns(path: Path) -> Columns:
 
     Raises LearningError: no such file or name, no YAML, or no declaration; one line that names what is wrong.
     """
+    return columns_of(*read_declaration(path))
+
+
+def read_declaration(path: Path) -> tuple[Any, str]:
+    """Read the mappings, lists and texts of a declaration, and what errors call it, as `columns_of` has them.
+
+    Raises LearningError: no such file or name, or no YAML.
+    """
     if not str(path).startswith(PUBLISHED):
-        return columns_of(read_parts(path, "declare the columns").values, str(path))
+        return read_parts(path, "declare the columns").values, str(path)
     name = str(path).removeprefix(PUBLISHED)
     with as_file(files("conf") / "dataset" / "columns") as folder:
         known = sorted(each.stem for each in folder.glob("*.yaml"))
         if name not in known:
             words = f"the declaration {PUBLISHED}{name}"
             raise LearningError(not_known(words, [f"{PUBLISHED}{each}" for each in known]))
-        return read_columns(folder / f"{name}.yaml")
+        return read_declaration(folder / f"{name}.yaml")
 
 
 def columns_of(values: Any, place: str) -> Columns:

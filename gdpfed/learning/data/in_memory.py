@@ -17,7 +17,7 @@ from gdpfed.learning.data.arrays import NPZ_KEYS, dataset_of_arrays
 from gdpfed.learning.data.cells import arrow_table
 from gdpfed.learning.data.dataset import Dataset
 from gdpfed.learning.data.dataset_check import check_dataset
-from gdpfed.learning.data.declaration import columns_of, read_columns
+from gdpfed.learning.data.declaration import columns_of, read_declaration
 from gdpfed.learning.data.file_form import FileForm, Found
 from gdpfed.learning.data.source import DataSource
 from gdpfed.learning.data.table_file import Batch, TableFile
@@ -126,22 +126,21 @@ def _dataset_of_frame(
         )
     table = arrow_table(frame, PLACE)
     names = table.column_names
-    if owners is not None:
-        if not isinstance(declared, Mapping) or not isinstance(owners, str) or "party" in declared:
-            raise LearningError(
-                "owners= of a data frame must be the name of a column, and columns= a mapping without party: "
-                "or leave owners= out, and declare party in columns="
-            )
-        if owners not in names:
-            raise LearningError(
-                f"owners={owners} is not a column of the data frame; it has {', '.join(names)}"
-            )
-        parties = sorted({str(each) for each in table.column(owners).to_pylist() if each is not None})
-        declared = {**declared, "party": {"column": owners, "values": parties}}
     if isinstance(declared, Mapping):
-        columns = columns_of(read_yaml(yaml.safe_dump(_plain(declared)), as_texts=True), "columns")
+        values, place = read_yaml(yaml.safe_dump(_plain(declared)), as_texts=True), "columns"
+    elif not isinstance(declared, str | Path):
+        raise LearningError(
+            f"columns is a {type(declared).__name__}: give the declaration as a mapping, or the path of its "
+            "file"
+        )
     else:
-        columns = read_columns(Path(declared).expanduser())
+        values, place = read_declaration(Path(declared).expanduser())
+    if owners is not None:
+        _check_owners(owners, values, names, place)
+        parties = sorted({str(each) for each in table.column(owners).to_pylist() if each is not None})
+        if isinstance(values, Mapping):
+            values = {**values, "party": {"column": owners, "values": parties}}
+    columns = columns_of(values, place)
     rows = np.arange(1, table.num_rows + 1)
 
     def read(wanted: Sequence[int], uneven: Any) -> Any:
@@ -149,6 +148,27 @@ def _dataset_of_frame(
 
     as_file = TableFile(PLACE, names, FileForm(), Found(), read, of_lines=False)
     return dataset_of_table(as_file, columns, test_fraction)
+
+
+def _check_owners(owners: Any, values: Any, names: Sequence[str], place: str) -> None:
+    """Raise LearningError if owners is no column of a data frame, or its declaration has parties already.
+
+    `values`: of the declaration, by key. `names`: of the frame's columns. `place`: what errors call the
+    declaration.
+    """
+    has = f"it has {', '.join(names)}"
+    if not isinstance(owners, str):
+        raise LearningError(
+            f"owners is a {type(owners).__name__}, and {PLACE} is a data frame: give the name of the column "
+            f"that says whose each row is; {has}"
+        )
+    if owners not in names:
+        raise LearningError(f"owners={owners} is not a column of the data frame; {has}")
+    if isinstance(values, Mapping) and "party" in values:
+        raise LearningError(
+            f"owners={owners}, and {place} declares party, which says whose each row is, too: leave out one "
+            "of them"
+        )
 
 
 def _plain(value: Any) -> Any:
