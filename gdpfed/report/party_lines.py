@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from conf.schema import Config
+from gdpfed.errors import LearningError
 from gdpfed.privacy.plan import PrivacyPlan
 
 if TYPE_CHECKING:
@@ -36,6 +37,30 @@ def party_names(config: Config) -> tuple[str, ...]:
 
         return task_of(config).client_names
     return ()
+
+
+def has_every_party(config: Config) -> bool:
+    """Whether the clients are all of the data's owners, as far as is known without reading a large table.
+
+    They are if as many parties have names as there are clients: those that a table's declaration names, those
+    of a folder's files, or those of small public data.
+    """
+    data = config.dataset
+    if data.partition != "natural" or (data.path is None and data.name not in BUNDLED):
+        return False
+    try:
+        if data.name == "csv":
+            from gdpfed.learning.data.tabular import declared_parties
+
+            return len(declared_parties(_source(config))) == data.num_clients
+        if data.name in SMALL:
+            from gdpfed.clients.configured import task_of
+
+            return len(task_of(config).load().owner_names) == data.num_clients
+    except LearningError:
+        # Files that were there at the start may be gone by the time a card is written.
+        return False
+    return False
 
 
 def _source(config: Config) -> "DataSource":

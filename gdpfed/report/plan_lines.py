@@ -15,6 +15,7 @@ from gdpfed.privacy.sums_once import NormHistogram
 from gdpfed.registry import OF_PYTHON
 from gdpfed.report.facts import Fact
 from gdpfed.report.mechanism_reports import report_of
+from gdpfed.report.party_lines import has_every_party
 from gdpfed.report.trust_lines import (
     lying_server_lines,
     own_share_lines,
@@ -293,7 +294,7 @@ def chosen_by_data_lines(config: Config) -> Iterator[str]:
             "(dataset.min_characters) are left out, with fewer clients than roles those that say least, and "
             "no epsilon covers that"
         )
-    elif config.dataset.partition == "natural":
+    elif config.dataset.partition == "natural" and not has_every_party(config):
         yield (
             "if the data has more owners than clients, those with the most examples are the clients: their "
             "data decide that, and no epsilon covers it"

@@ -9,7 +9,7 @@ from gdpfed.errors import PrivacyError
 from gdpfed.methods import make_method
 from gdpfed.privacy.sampling.cohort_sizes import refuse_skipped, skipped_fractions, small_fractions
 from gdpfed.privacy.sampling.cohorts import fills_cohorts
-from gdpfed.report.plan_lines import plan_details, plan_warnings
+from gdpfed.report.plan_lines import chosen_by_data_lines, plan_details, plan_warnings
 
 ROLES = ("dataset=shakespeare", "dataset.num_clients=247", "privacy.accountant=rdp")
 SIX = ("dataset.num_clients=6", "privacy.accountant=rdp")
@@ -34,6 +34,37 @@ def test_clients_that_their_data_chooses_are_named():
     assert "roles with fewer than 70 characters (dataset.min_characters) are left out" in said[0]
     other = load(["dataset=digits"])
     assert not any("no epsilon covers" in each for each in plan_warnings(make_method(other).plan, other))
+
+
+OWNERS = "if the data has more owners than clients, those with the most examples are the clients"
+TABLE = "stays,age,ward\nno,71,east\nyes,64,west\n"
+DECLARED = "label: {column: stays, classes: ['no', 'yes']}\nnumeric: {age: [0, 100]}\n"
+
+
+def is_told_of_owners(*overrides):
+    said = [line.startswith(OWNERS) for line in chosen_by_data_lines(load(overrides))]
+    return said == [True]
+
+
+def test_owners_are_no_matter_where_as_many_parties_have_names_as_there_are_clients(tmp_path):
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all" / "stays.csv").write_text(TABLE)
+    declared = f"{DECLARED}party: {{column: ward, values: [east, west]}}\n"
+    (tmp_path / "all" / "columns.yaml").write_text(declared)
+    (tmp_path / "each").mkdir()
+    for name in ("east", "west"):
+        (tmp_path / "each" / f"{name}.csv").write_text(TABLE)
+    (tmp_path / "each" / "columns.yaml").write_text(DECLARED)
+    for path in (tmp_path / "all" / "stays.csv", tmp_path / "each"):
+        table = ("dataset=csv", f"dataset.path={path}")
+        assert not is_told_of_owners(*table, "dataset.num_clients=2")
+        assert is_told_of_owners(*table, "dataset.num_clients=1")
+    assert not is_told_of_owners("dataset=breast_cancer")
+    assert is_told_of_owners("dataset=breast_cancer", "dataset.num_clients=5")
+    gone = tmp_path / "gone.csv"
+    config = load(["dataset=csv", "dataset.num_clients=2", f"dataset.path={tmp_path / 'each'}"])
+    config.dataset.path = str(gone)
+    assert [line.startswith(OWNERS) for line in chosen_by_data_lines(config)] == [True]
 
 
 def below(least, *groups):

@@ -53,6 +53,18 @@ def regression(stays, directory, *overrides):
     return simulate(directory, "dataset=csv", f"dataset.path={stays}", "dataset.num_clients=3", *overrides)
 
 
+@pytest.mark.parametrize("wards", ["east, north, west", "east, north, west, south"])
+def test_a_card_tells_of_owners_where_some_are_no_clients_and_is_read_either_way(stays, tmp_path, wards):
+    table = tmp_path / "stays.csv"
+    more = "50,0.5,12,south\n" * 5 if "south" in wards else ""
+    table.write_text(stays.read_text() + more)
+    (tmp_path / "columns.yaml").write_text(DECLARATION.replace("east, north, west", wards))
+    run = regression(table, tmp_path / "run", "dataset.loss=squared_error")
+    card = (run / "model_card.md").read_text(encoding="utf-8")
+    assert ("* if the data has more owners than clients" in card) == ("south" in wards)
+    assert list(check_card(RunFiles.read(run))) == []
+
+
 def last_round(run: Path) -> Any:
     return read_rounds(run)[-1]
 
