@@ -292,7 +292,14 @@ def test_parties_without_records_are_named(tmp_path):
         ({"numeric": {"age": [100, 0]}}, r"numeric.age is .* two numbers, the lower first, as in \[0, 100\]"),
         ({"numeric": {"age": ["a", 3]}}, "numeric.age is 'a'; it must be a number"),
         ({"numeric": {"age": {"missing": 3}}}, "lacks the key 'numeric.age.range'"),
-        ({"numeric": {"age": "big"}}, "numeric.age is 'big'; it must be keys with values: range, missing"),
+        (
+            {"numeric": {"age": "0-100"}},
+            r"numeric.age is '0-100'; it must be \[0, 100\], or keys with values: range, missing, age_on",
+        ),
+        (
+            {"categorical": {"sex": "f"}},
+            r"categorical.sex is 'f'; it must be \[a, b\], or keys with values: values, other, missing",
+        ),
         ({"categorical": {"ward": ["a", "a"]}}, "categorical.ward is .* no value occurs twice"),
         (
             {"categorical": {"ward": {"values": ["a"], "other": "z"}}},

@@ -182,7 +182,9 @@ def _numeric(item: tuple[str, Part]) -> Numeric:
     name, reader = item
     if isinstance(reader.values, list):
         return Numeric(name, *reader.range())
-    found = reader.mapping(required=("range",), allowed=("missing", AGE_ON, DAYS_SINCE, "format", MARKS))
+    found = reader.mapping(
+        required=("range",), allowed=("missing", AGE_ON, DAYS_SINCE, "format", MARKS), usual="[0, 100]"
+    )
     missing = found["missing"].number() if "missing" in found else None
     low, high = found["range"].range()
     units = [key for key in (AGE_ON, DAYS_SINCE) if key in found]
@@ -204,7 +206,7 @@ def _categorical(item: tuple[str, Part]) -> Categorical:
     name, reader = item
     if isinstance(reader.values, list):
         return Categorical(name, reader.values_once())
-    found = reader.mapping(required=("values",), allowed=("other", "missing", MARKS))
+    found = reader.mapping(required=("values",), allowed=("other", "missing", MARKS), usual="[a, b]")
     values = found["values"].values_once()
     stand_ins = {key: found[key].text() for key in ("other", "missing") if key in found}
     for key, value in stand_ins.items():

@@ -44,11 +44,17 @@ class Part:
         shown = f"'{self.values}'" if isinstance(self.values, str) else repr(self.values)
         return LearningError(f"{self.place}: {self.key or 'the file'} is {shown[:80]}; it must be {wanted}")
 
-    def mapping(self, *, required: Sequence[str], allowed: Sequence[str]) -> dict[str, "Part"]:
-        """Check that this part is a mapping with these keys, and return the part of each key."""
+    def mapping(
+        self, *, required: Sequence[str], allowed: Sequence[str], usual: str = ""
+    ) -> dict[str, "Part"]:
+        """Check that this part is a mapping with these keys, and return the part of each key.
+
+        `usual`: what is written in place of a mapping, for an error; "" where nothing is.
+        """
         known = (*required, *allowed)
         if not isinstance(self.values, Mapping):
-            raise self.wrong(f"keys with values: {', '.join(known)}")
+            keys = f"keys with values: {', '.join(known)}"
+            raise self.wrong(f"{usual}, or {keys}" if usual else keys)
         for key in self.values:
             if key not in known:
                 raise LearningError(not_known(f"{self.place}: key '{joined_key(self.key, key)}'", known))
