@@ -30,7 +30,7 @@ _BLOCK = re.compile(
     re.MULTILINE,
 )
 _HEADING = re.compile(r"^## (.*)$", re.MULTILINE)
-_FILE = re.compile(r"`([\w/.]+\.(?:py|csv|sql|yaml))`")
+_FILE = re.compile(r"`([\w/.]+\.(?:py|csv|sql|toml|yaml))`")
 
 
 @dataclass(frozen=True)

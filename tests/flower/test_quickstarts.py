@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +25,8 @@ from gdpfed.learning.models.build import draws_by
 from gdpfed.runs.round_log import read_rounds
 from testing.flower_traces import FlowerTraces
 from testing.local_grid import LocalGrid, as_grid
-from testing.page_examples import examples_of
+from testing.page_examples import blocks_of, examples_of
+from testing.project import DOCS
 from testing.small_runs import nothing_drawn
 
 BIN = Path(sys.executable).parent
@@ -119,6 +121,28 @@ def test_a_quickstart_learns_under_a_plan(name, tmp_path):
         assert {key: value.tolist() for key, value in saved.items()} == {
             key: value.tolist() for key, value in state.items()
         }
+
+
+def test_the_whole_app_of_the_page_learns_within_its_budgets(tmp_path, monkeypatch):
+    text = (DOCS / "library.md").read_text("utf-8").partition("### A whole app")[2].partition("\n## ")[0]
+    files = {block.name: block.text for block in blocks_of(text) if block.kind == "file"}
+    assert [*files] == ["pyproject.toml", "client.py", "server.py"]
+    components = tomllib.loads(files["pyproject.toml"])["tool"]["flwr"]["app"]["components"]
+    modules = {key: ModuleType(place.removesuffix(":app")) for key, place in components.items()}
+    for module in modules.values():
+        exec(files[f"{module.__name__}.py"], module.__dict__)  # noqa: S102
+    assert ("--num-supernodes 40 " in text, "num_clients=40," in files["server.py"]) == (True, True)
+    monkeypatch.chdir(tmp_path)
+    grid = LocalGrid(40)
+    grid.app = modules["clientapp"].app
+    with nothing_drawn():
+        modules["serverapp"].app(as_grid(grid), Context(1, 0, {}, RecordDict(), {}))
+    (run,) = (tmp_path / "runs").glob("[0-9]*")
+    assert audit_run(run).findings == ()
+    # Some 80 % of the digits, with new noise each time.
+    accuracy = read_rounds(run)[-1].accuracy
+    assert accuracy is not None
+    assert accuracy > 0.6
 
 
 def test_a_quickstart_in_flowers_simulation(tmp_path, traces):
