@@ -189,10 +189,11 @@ def _versioned(path: Path, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _declared_parties(path: Path) -> int:
+    """Return at how many parties columns.yaml says that a person may be: 1 by default, 0 without persons."""
     person = _mapping(path).get("person")
     try:
-        return int(person["parties"]) if isinstance(person, dict) else int(person is not None)
-    except (LookupError, TypeError, ValueError) as error:
+        return int(person.get("parties", 1)) if isinstance(person, dict) else int(person is not None)
+    except (TypeError, ValueError) as error:
         raise AuditError(
             f"{path} does not say at how many parties a person may be: {error}; restore it from a copy"
         ) from None

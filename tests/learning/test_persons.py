@@ -11,6 +11,7 @@ import torch
 
 from conf.load import load
 from gdpfed.audit.run_audit import audit_run
+from gdpfed.audit.run_files import RunFiles
 from gdpfed.cli import main
 from gdpfed.clients.configured import order_of, record_counts, source_of, task_of
 from gdpfed.clients.order import ClientPart, OrderError
@@ -225,6 +226,17 @@ def test_a_run_of_persons_says_so_in_its_card_and_passes_its_audit(settings, tmp
     card = (path / "model_card.md").read_text()
     assert "Take any one person of any client" in card
     assert "a patient with several records" not in card
+
+
+def test_a_run_that_declares_rows_of_a_person_alone_passes_its_audit(settings, tmp_path):
+    """A run's columns.yaml leaves out `parties` where it is 1, and the audit reads it so."""
+    declared = DECLARATION.replace("patient", "{column: patient, parties: 1, rows: 3}")
+    (tmp_path / "columns.yaml").write_text(declared)
+    told = ["method=dp_sum", "run.num_rounds=1", f"run.directory={tmp_path / 'run'}"]
+    path = simulate(load([*settings, *told]), make_observers=lambda run, announce: [ModelCard(run)])
+    assert "parties" not in (path / "model" / "columns.yaml").read_text()
+    assert RunFiles.read(path).declared_parties == 1
+    assert audit_run(path).passed
 
 
 def test_held_out_persons_count_as_one_each():
