@@ -9,8 +9,9 @@ import numpy.typing as npt
 from scipy.special import softmax
 from scipy.stats import rankdata
 
+from gdpfed.learning.labels import METRICS
 from gdpfed.learning.labels.classes import DEFAULT, auc
-from gdpfed.learning.labels.intervals import NORMAL_QUANTILE, area_interval, share_interval
+from gdpfed.learning.labels.intervals import NORMAL_QUANTILE, interval_of, share_interval
 
 Scores = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -71,15 +72,13 @@ def accuracy(scores: Scores, labels: Labels) -> Figure:
 def area(scores: Scores, labels: Labels) -> Figure:
     """Return the area under the ROC curve, with an interval by Hanley and McNeil (1982).
 
-    Of several classes it is the mean over each class against the rest, without an interval.
+    Of several classes it is the mean over each class against the rest, with an interval from rows that are
+    drawn again; with so few rows that most draws have one class alone, the interval is all of [0, 1].
     """
     found = auc(scores, labels)
     if found is None:
         return NOT_DEFINED
-    if scores.shape[1] > 2:
-        return Figure(found, found, found)
-    ones = int((labels == 1).sum())
-    return Figure(found, *area_interval(found, ones, len(labels) - ones))
+    return Figure(found, *(interval_of("auc", METRICS.get("auc"), scores, labels) or (0.0, 1.0)))
 
 
 def balanced_accuracy(scores: Scores, labels: Labels) -> Figure:

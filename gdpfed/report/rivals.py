@@ -28,7 +28,7 @@ from gdpfed.learning.training.local_update import local_update
 from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.methods import METHODS
 from gdpfed.report.chance import UNEVEN
-from gdpfed.report.class_figures import AREA, Scores, accuracy, area, figures_of, row_terms
+from gdpfed.report.class_figures import AREA, Scores, figures_of, row_terms
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.worth import EVERYWHERE, MOST_COLUMNS, Judged, Worth
 from gdpfed.runs.file_formats import PERSONAL_FILE, PERSONAL_KEY
@@ -225,23 +225,26 @@ def worth_of(path: Path, overrides: Sequence[str], pull: float | None) -> Worth:
     # AUC is shown first if it is configured, or if one class dominates.
     first = (config.dataset.metrics or [""])[0]
     by_area = first == "auc" or np.bincount(labels).max(initial=0) >= UNEVEN * len(labels)
+    figures = {
+        each.name: {name: figures_of(each.scores[mask], labels[mask]) for name, mask in shown.items()}
+        for each in found
+    }
     judged = {}
     for each in found:
-        terms = row_terms(each.scores, labels)
-        computed = {DEFAULT: accuracy(each.scores, labels), AREA: area(each.scores, labels)}
-        judged[each.name] = {
-            name: Judged(np.array([figure.value]), terms[name]) for name, figure in computed.items()
-        }
+        terms, computed = row_terms(each.scores, labels), figures[each.name][EVERYWHERE]
+        judged[each.name] = {name: Judged(np.array([computed[name].value]), terms[name]) for name in terms}
+    several = parties.data.num_classes > 2
+    named = int(np.bincount(labels, minlength=2).argmax()) if several else 1
     return Worth(
         title=f"{config.method.name} on {config.dataset.name}",
-        positive=columns.class_names[1] if columns else "class 1",
+        positive=columns.class_names[named] if columns else f"class {named}",
         rows=rows,
-        prevalence={name: float(np.mean(labels[mask] == 1)) for name, mask in masks.items() if mask.any()},
-        figures={
-            each.name: {name: figures_of(each.scores[mask], labels[mask]) for name, mask in shown.items()}
-            for each in found
+        prevalence={
+            name: float(np.mean(labels[mask] == named)) for name, mask in masks.items() if mask.any()
         },
+        figures=figures,
         privacy={each.name: each.privacy for each in found},
+        several=several,
         leading=AREA if by_area else DEFAULT,
         judged=judged,
         persons=parties.data.test.persons if isinstance(parties.data.test, Split) else None,

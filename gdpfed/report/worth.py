@@ -54,11 +54,12 @@ class Worth:
 
     Attributes:
         title: what was compared.
-        positive: what class 1 is called.
+        positive: what class 1 is called; of several classes, what the most frequent one is called.
         rows: test rows by party, and of all.
-        prevalence: share of class 1, by party and of all.
+        prevalence: share of that class, by party and of all.
         figures: by model, then by party or `EVERYWHERE`, then by words.
         privacy: by model.
+        several: whether there are more than two classes.
         leading: the figure that the answer is about, accuracy or AUC.
         judged: by model, then accuracy and AUC on all test rows.
         persons: whom each test row is about, shape (N,); None where rows are taken as independent.
@@ -70,6 +71,7 @@ class Worth:
     prevalence: Mapping[str, float]
     figures: Mapping[str, Mapping[str, Mapping[str, Figure]]]
     privacy: Mapping[str, str]
+    several: bool = False
     leading: str = DEFAULT
     judged: Mapping[str, Mapping[str, Judged]] = field(default_factory=dict)
     persons: npt.NDArray[np.int64] | None = None

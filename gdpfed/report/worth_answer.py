@@ -29,6 +29,11 @@ RARE = (
     "model. So the AUC is shown, the probability that a row of '{positive}' is ranked above one of the "
     "others. Its intervals are as wide as {few} rows of the rarer class leave them."
 )
+OF_SEVERAL = (
+    "Of {rows} test rows {share:.1f} % are of '{positive}': to answer it always is right as often, without "
+    "any model. So the AUC is shown, the mean over classes of the probability that a row of the class is "
+    "ranked above one of the others."
+)
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,5 @@ def answer_lines(compared: Sequence[tuple[Line, Worth]]) -> Iterator[str]:
     shown, rows_in_all = worth.prevalence.get(EVERYWHERE, 0.5), worth.rows[EVERYWHERE]
     if figure == AREA and worth.judged:
         few = round(min(shown, 1 - shown) * rows_in_all)
-        yield RARE.format(
-            rows=rows_in_all, share=100 * max(shown, 1 - shown), positive=worth.positive, few=few
-        )
+        sentence, share = (OF_SEVERAL, shown) if worth.several else (RARE, max(shown, 1 - shown))
+        yield sentence.format(rows=rows_in_all, share=100 * share, positive=worth.positive, few=few)

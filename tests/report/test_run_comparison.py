@@ -85,6 +85,20 @@ def test_figures_and_their_intervals_are_those_of_the_sources():
     assert np.isnan([alone[name].value for name in ("AUC", "specificity", "balanced accuracy")]).all()
 
 
+def test_an_area_of_several_classes_has_the_interval_that_its_spread_shows():
+    """The interval of a mean AUC of three classes is as wide as the error that the rows' terms give it."""
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, 3, 200)
+    scores = rng.normal(size=(200, 3))
+    scores[np.arange(200), labels] += 1.0
+    found, terms = figures_of(scores, labels)["AUC"], row_terms(scores, labels)[AREA]
+    half = 1.959963984540054 * sqrt(terms @ terms)
+    assert found.value - found.low == pytest.approx(half, rel=0.25)
+    assert found.high - found.value == pytest.approx(half, rel=0.25)
+    few = area(scores[:2], np.array([0, 2]))
+    assert (few.low, few.high) == (0.0, 1.0)
+
+
 def test_parameters_that_stay_at_a_party_are_not_in_theta(path):
     config = load([*RUN, "method=dp_sum", OWN_BIAS])
     task = task_of(config)
@@ -175,6 +189,30 @@ def test_a_party_adapts_a_model_to_its_rows(path, tmp_path, capsys):
     # At the middle of all ranges the inputs are 0: the bias alone says three to one.
     assert after["linear.bias"][0] - after["linear.bias"][1] == pytest.approx(np.log(3), abs=1e-3)
     assert main(words) == 2
+
+
+def test_of_several_classes_the_most_frequent_is_named(tmp_path, capsys):
+    rows = [f"{'abc'[k % 3]},{k % 7},{('mild', 'strong', 'strong', 'none')[k % 4]}" for k in range(120)]
+    (tmp_path / "data.csv").write_text("\n".join(["clinic,dose,course", *rows, ""]))
+    (tmp_path / "columns.yaml").write_text(
+        "label: {column: course, classes: [none, mild, strong]}\nnumeric: {dose: [0, 6]}\n"
+        "party: {column: clinic, values: [a, b, c]}\n"
+    )
+    words = ["dataset=csv", f"dataset.path={tmp_path / 'data.csv'}", "dataset.num_clients=3", "method=fedavg"]
+    words += ["dataset.metrics=[auc]", "secagg=off", *RUN[4:]]
+    simulate(load([*words, f"run.directory={tmp_path / 'r'}"]))
+    assert main(["compare", str(tmp_path / "r"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    tested, rows_in_all = found["prevalence"]["all"], found["rows"]["all"]
+    assert (found["positive"], found["leading"]) == ("strong", AREA)
+    assert 0.3 < tested < 0.7
+    assert found["answer"] == [
+        f"Of {rows_in_all} test rows {100 * tested:.1f} % are of 'strong': to answer it always is right as "
+        "often, without any model. So the AUC is shown, the mean over classes of the probability that a row "
+        "of the class is ranked above one of the others."
+    ]
+    value, low, high = found["figures"]["each party alone"]["all"]["AUC"]
+    assert low < value < high
 
 
 def worth(value, privacy="epsilon 1, by record", model="DP-Sum", rows=20):
