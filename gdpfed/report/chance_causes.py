@@ -4,13 +4,15 @@ What is said follows from what the server holds already: its own test examples, 
 charged and, where only clients test, noised counts that were released.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from math import sqrt
 
 import numpy as np
 
 from gdpfed.learning.labels.intervals import area_interval, share_interval
+from gdpfed.learning.training.evaluate import central_evaluation
+from gdpfed.methods.base import Theta
 from gdpfed.report.chance import UNEVEN, AtChance
 from gdpfed.report.model_card import base_rate
 from gdpfed.report.plan_lines import unspent
@@ -19,7 +21,6 @@ from gdpfed.rounds.loop import Announce
 from gdpfed.rounds.observers import Observer, RunConcluded
 from gdpfed.rounds.run import PreparedRun
 from gdpfed.runs.file_formats import AT_CHANCE_FILE, save_result
-from gdpfed.runs.round_log import RoundLogEntry
 from gdpfed.runs.run_end import RunEnd
 
 SCALED = 4.0
@@ -48,10 +49,10 @@ def at_chance(run: PreparedRun, concluded: RunConcluded) -> AtChance | None:
     """Return the finding that accuracy is at chance level; None if accuracy or AUC is above it, or unknown.
 
     It is at chance where its 95 % interval reaches down to the share of the most frequent class, unless an
-    area under the curve of two classes is above a half: scores may tell classes apart that answers do not.
+    area under the curve is above a half by its interval: scores may tell classes apart that answers do not.
     """
     nodes_alone = run.config.run.evaluation == "nodes"
-    found = _judged_at_clients(run) if nodes_alone else _judged_on_server(run, concluded.records)
+    found = _judged_at_clients(run) if nodes_alone else _judged_on_server(run, concluded)
     if found is None or found.low > found.share:
         return None
     named: list[str] = []
@@ -65,21 +66,32 @@ def at_chance(run: PreparedRun, concluded: RunConcluded) -> AtChance | None:
     return AtChance(**(vars(found) | {"causes": named}))
 
 
-def _judged_on_server(run: PreparedRun, records: Sequence[RoundLogEntry]) -> AtChance | None:
-    if not records:
+def _judged_on_server(run: PreparedRun, concluded: RunConcluded) -> AtChance | None:
+    """Return accuracy and base rate on test examples; None if not measured, or if AUC is above chance."""
+    if not concluded.records:
         return None
-    judged = RunEnd.read(run.path).judged(records[-1])
+    judged = RunEnd.read(run.path).judged(concluded.records[-1])
     most_frequent, accuracy = base_rate(run.task), judged.accuracy
     if most_frequent is None or accuracy is None:
         return None
-    data, area = run.task.load(), judged.metrics.get("auc")
-    if area is not None and data.num_classes == 2:
-        others, members = data.labels.counts(data.test.y).tolist()
-        if area_interval(area, members, others)[0] > 0.5:
-            return None
-    number = len(data.test)
+    number = len(run.task.load().test)
     low, high = share_interval(np.arange(number) < round(accuracy * number))
+    area = judged.metrics.get("auc")
+    if low <= most_frequent[1] and area is not None and _least_area(run, area, concluded.released) > 0.5:
+        return None
     return AtChance(accuracy, low, high, *most_frequent, f"{number} test examples", ())
+
+
+def _least_area(run: PreparedRun, area: float, released: Theta) -> float:
+    """Return the lower end of the 95 % interval of the released model's AUC on the test examples."""
+    data = run.task.load()
+    if data.num_classes == 2:
+        others, members = data.labels.counts(data.test.y).tolist()
+        return area_interval(area, members, others)[0]
+    evaluation = central_evaluation(run.task, run.config.run.device, ["auc"])
+    (found,) = evaluation.of_parts(released.astype(np.float32), [np.arange(len(data.test))])
+    ends = found.intervals["auc"]
+    return 0.0 if ends is None else ends[0]
 
 
 def _judged_at_clients(run: PreparedRun) -> AtChance | None:

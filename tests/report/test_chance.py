@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from gdpfed.audit.card_checks import check_card
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.cli import main
+from gdpfed.clients.configured import task_of
 from gdpfed.learning.data import Split
 from gdpfed.learning.labels import labels_of
 from gdpfed.learning.training.held_out_counts import counts_dimension, judged
@@ -64,6 +65,20 @@ def test_a_result_is_at_chance_where_its_interval_reaches_the_most_frequent_clas
     # Scores tell classes apart that answers do not.
     assert at_chance(run, concluded(entry(0.6, auc=0.9))) is None
     assert at_chance(run, concluded(entry(0.6, auc=0.52))) is not None
+
+
+def test_of_several_classes_the_area_counts_with_its_interval(tmp_path):
+    """A model of ten classes whose scores tell them apart is above chance, even if it answers one class."""
+    run = run_of(tmp_path)
+    run.task = task = task_of(load(["dataset=digits", "dataset.model=linear", *QUIET]))
+    data = task.load()
+    rows, labels = data.test.take(np.arange(len(data.test))).x, data.test.y
+    means = np.stack([rows[labels == k].mean(axis=0) for k in range(10)]).reshape(10, -1)
+    for direction, is_at_chance in ((means - means.mean(axis=0), False), (0 * means, True)):
+        # The bias of class 0 makes it the answer to every example.
+        theta = np.concatenate([direction.ravel(), [50.0], np.zeros(9)])
+        end = SimpleNamespace(records=(entry(0.1, auc=0.9),), spent=(1.0, 3.0, 6.0), released=theta)
+        assert (at_chance(run, cast("Any", end)) is not None) == is_at_chance
 
 
 def test_a_class_that_is_nearly_all_is_a_cause_where_no_auc_was_measured(tmp_path):
