@@ -1,10 +1,9 @@
 """Turn settings (key=value) into a checked :class:`~conf.schema.Config`."""
 
-import difflib
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -21,13 +20,13 @@ from conf.option_files import (
     chosen_options,
     groups,
     method_config,
-    method_configs,
     methods_of,
     option_directories,
     set_client_count,
 )
 from conf.per_client import set_numbers, taken, user_path
 from conf.schema import CHOOSABLE, Config
+from conf.suggestions import one_run_of, suggestion
 from conf.value_text import key_twice, other_number, unpaired_sign
 
 PATHS = (
@@ -70,7 +69,8 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
 def _set_value(tree: DictConfig, override: Override) -> None:
     if override.is_sweep_override():
         several = "stands for several runs: 'gdpfed simulate --multirun' trains them"
-        raise ConfigError(f"{override.input_line} {several}")
+        key, _, value = str(override.input_line).partition("=")
+        raise ConfigError(f"{override.input_line} {several}{one_run_of(key, value, tree)}")
     if override.package is not None:
         raise ConfigError(f"'{override.input_line}' is not an override of the form key=value")
     try:
@@ -162,7 +162,7 @@ def _explain(overrides: Sequence[str], error: Exception) -> str:
     known = _known_keys(overrides)
     for key in (override.partition("=")[0] for override in overrides):
         if key not in known and key not in groups():
-            return f"setting '{key}' is not known{_suggestion(key, known)}"
+            return f"setting '{key}' is not known{suggestion(key, known)}"
     if isinstance(error, OverrideParseException):
         return f"{error.override} cannot be read: a text with signs needs quotes of its own, and {_IN_QUOTES}"
     cause = error.__cause__
@@ -183,18 +183,6 @@ def _explain(overrides: Sequence[str], error: Exception) -> str:
         return f"{value} is not {_KINDS.get(unread['kind'], unread['kind'])}"
     lines = [str(error), str(cause) if cause else ""]
     return ": ".join(" ".join(text.partition("full_key")[0].split()) for text in lines if text)
-
-
-def _suggestion(key: str, known: Sequence[str]) -> str:
-    section, _, setting = key.partition(".")
-    methods = method_configs() if section == "method" else {}
-    owners = [name for name, each in methods.items() if setting in {field.name for field in fields(each)}]
-    if owners:
-        return f" for this method; it belongs to method={' or method='.join(owners)}"
-    near = nearest(key, known)
-    hint = f"; did you mean '{near}'?" if near else ""
-    listed = f"gdpfed settings {section}" if section in groups() else "gdpfed settings"
-    return f"{hint or ';'} '{listed}' lists what there is"
 
 
 def given_value(overrides: Sequence[str], key: str) -> Any:
@@ -247,21 +235,6 @@ def _replaced(group: str, composed: DictConfig, settings: Mapping[str, Any]) -> 
         return () if composed[group].name == settings.get("name") else settings.keys()
     trees = [_compose([f"{group}={option}"])[group] for option in options(group)]
     return [key for key in settings if any(tree.get(key) != trees[0].get(key) for tree in trees)]
-
-
-def nearest(key: str, known: Sequence[str]) -> str | None:
-    """Return the known key that is most similar to an unknown one, by its whole name or its last part.
-
-    Of a data set's recommendation and the setting that starts from it, it is the setting.
-    """
-    ends = {
-        each.rpartition(".")[2]: each
-        for each in sorted(known, key=lambda each: not each.startswith("dataset."))
-    }
-    near = difflib.get_close_matches(key.rpartition(".")[2], list(ends), n=len(ends))
-    # A long name of the group in front makes any two settings of it alike.
-    whole = difflib.get_close_matches(key, [each for each in known if each.rpartition(".")[2] in near], n=1)
-    return whole[0] if whole else ends[near[0]] if near else None
 
 
 def load(

@@ -10,10 +10,11 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from conf.errors import ConfigError
-from conf.load import compose_options, nearest, options
+from conf.load import compose_options, options
 from conf.option_files import OWN_DIRECTORY, groups, method_configs
 from conf.schema import Config, MethodConfig
 from conf.schema.ranges import plain
+from conf.suggestions import nearest
 
 _COMMENT = re.compile(r"^(\w+):\s.*?\s#\s+(.+)$", re.MULTILINE)
 _KEY = re.compile(r"^(\w+):", re.MULTILINE)

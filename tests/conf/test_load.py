@@ -16,6 +16,7 @@ from conf import option_files
 from conf.load import load, options, split, to_yaml
 from conf.option_files import method_configs, option_directories
 from conf.schema import MethodConfig, TrainingConfig
+from conf.suggestions import OF_OTHERS
 from gdpfed.errors import ConfigError
 from gdpfed.methods import METHODS
 
@@ -172,6 +173,9 @@ def test_yaml_says_everything_and_reads_back():
         ("+x=1", "'+x=1' is not an override of the form key=value"),
         ("dataset", "'dataset' is not an override of the form key=value"),
         ("run.seed=1,2", "run.seed=1,2 stands for several runs: 'gdpfed simulate --multirun' trains them"),
+        ("privacy.epsilon=3", "'privacy.epsilon' is not known; did you mean 'privacy.budgets'? 'gdpfed set"),
+        ("privacy.sigma=1", "not known; noise follows from privacy.budgets. 'gdpfed settings privacy' lists"),
+        ("lr=0.1", "setting 'lr' is not known; did you mean 'training.learning_rate'? 'gdpfed settings' "),
         ("dataset=", "'dataset=' is not an override of the form key=value"),
         (
             "method=gdpfed method.keep_fraction=[0.1]",
@@ -236,6 +240,38 @@ def test_bad_input_gets_one_line_that_names_it(overrides, message):
         load(split(overrides))
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("privacy.budgets=1,3", ", or, for one list, 'privacy.budgets=[1,3]'"),
+        ("dataset.metrics=auc,accuracy", ", or, for one list, 'dataset.metrics=[auc,accuracy]'"),
+        ("privacy.delta=0,00001", ", or, with a decimal point, privacy.delta=0.00001"),
+        ("privacy.budgets=[1],[3]", ""),
+        ("privacy.sampling_rate=0.1,0.2", ""),
+        ("run.seed=1,2", ""),
+        ("training.learning_rate=range(1,3)", ""),
+        ("dataset.model_options={width: 1},{width: 2}", ""),
+        ("dataset.nothing=1,2", ""),
+    ],
+)
+def test_a_value_of_several_runs_is_offered_as_one(override, said):
+    with pytest.raises(ConfigError) as raised:
+        load([override])
+    several = "stands for several runs: 'gdpfed simulate --multirun' trains them"
+    assert str(raised.value) == f"{override} {several}{said}"
+
+
+def test_words_of_others_name_settings_and_are_none_themselves():
+    known = {f"{group}.{key}" for group, values in asdict(load()).items() for key in values}
+    # A name without its group may be said, too, as in batch_size.
+    names = {key.partition(".")[2] for key in known} - {"batch_size"}
+    for word, meant in OF_OTHERS.items():
+        assert word not in names
+        named = {each for each in meant.split() if "." in each}
+        assert named
+        assert named <= known
 
 
 def test_words_are_split_as_a_shell_does():
