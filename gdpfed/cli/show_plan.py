@@ -69,7 +69,7 @@ def check_model(config: Config, overrides: Sequence[str]) -> None:
         from gdpfed.clients.configured import task_of
         from gdpfed.learning.data.tabular import declared_columns
         from gdpfed.learning.labels import labels_of
-        from gdpfed.learning.training.record_losses import check_loss
+        from gdpfed.learning.training.loss_checks import check_loss
 
         task = task_of(config)
         columns = declared_columns(task.source)

@@ -15,7 +15,8 @@ from gdpfed.learning.data_warnings import data_warnings
 from gdpfed.learning.labels import LABEL_KINDS, LOSSES, METRICS, labels_of
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import central_evaluation
-from gdpfed.learning.training.record_losses import check_loss, chosen_metrics, make_loss
+from gdpfed.learning.training.loss_checks import check_loss
+from gdpfed.learning.training.record_losses import chosen_metrics, make_loss
 
 SETS, PIXELS = labels_of("label_sets", 3, (3,)), labels_of("pixels", 4, (5, 6))
 

@@ -1,5 +1,7 @@
 """Tests of losses and metrics, against scikit-learn and against formulas that the tests compute."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -14,8 +16,9 @@ from gdpfed.learning.models import build_model, flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import central_evaluation
 from gdpfed.learning.training.local_update import local_update
+from gdpfed.learning.training.loss_checks import check_loss
 from gdpfed.learning.training.optimizers import LocalTraining
-from gdpfed.learning.training.record_losses import check_loss, chosen_metrics, make_loss
+from gdpfed.learning.training.record_losses import chosen_metrics, make_loss
 
 CPU = torch.device("cpu")
 
@@ -115,8 +118,37 @@ def test_losses_that_do_not_fit(name, weights, classes, words):
 def test_losses_of_packages_are_checked_as_well(monkeypatch):
     monkeypatch.setattr(LOSSES, "_items", dict(LOSSES._items))
     LOSSES.register("mean", lambda outputs, targets: (outputs[:, 0] - targets).square().mean())
-    with pytest.raises(LearningError, match="dataset.loss=mean does not fit"):
-        check_loss("mean", labels_of("numbers", 1))
+    words = (
+        "dataset.loss=mean gives one number for 3 records, and a loss gives one for each: leave out the mean "
+        '(reduction="none")'
+    )
+    for labels in (labels_of("numbers", 1), labels_of("", 3)):
+        with pytest.raises(LearningError, match=f"^{re.escape(words)}$"):
+            check_loss("mean", labels)
+
+
+def broken(outputs, targets):
+    raise ValueError("no\n such thing")
+
+
+@pytest.mark.parametrize(
+    ("loss", "why"),
+    [
+        (broken, "the loss raised ValueError: no such thing"),
+        (
+            lambda outputs, targets: 0.0,
+            "the loss raised AttributeError: 'float' object has no attribute 'shape'",
+        ),
+        (lambda outputs, targets: outputs, "the loss of 3 records has the shape [3, 4]"),
+    ],
+)
+def test_a_loss_that_does_not_fit_is_refused_with_what_it_did(loss, why, monkeypatch):
+    monkeypatch.setattr(LOSSES, "_items", dict(LOSSES._items))
+    LOSSES.register("own", loss)
+    words = "dataset.loss=own does not fit labels that are 4 classes: choose for instance "
+    with pytest.raises(LearningError) as raised:
+        check_loss("own", labels_of("", 4))
+    assert str(raised.value) == f"{words}dataset.loss=cross_entropy ({why})"
 
 
 def test_weights_multiply_a_record_and_nothing_else():

@@ -17,7 +17,8 @@ from gdpfed.learning.labels.classes import DEFAULT
 from gdpfed.learning.labels.intervals import Ends, interval_of
 from gdpfed.learning.models import assign, predicts_nothing, said
 from gdpfed.learning.task import Task, choose_device
-from gdpfed.learning.training.record_losses import check_loss, chosen_metrics
+from gdpfed.learning.training.loss_checks import check_loss
+from gdpfed.learning.training.record_losses import chosen_metrics
 
 BATCH_SIZE = 1024
 Theta = npt.NDArray[np.float32]

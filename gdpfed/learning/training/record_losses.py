@@ -1,6 +1,5 @@
 """Finds losses and metrics by name; lets models and losses of single rows work on persons with many rows."""
 
-import warnings
 from collections.abc import Sequence
 
 import torch
@@ -11,6 +10,7 @@ from gdpfed.errors import LearningError, either
 from gdpfed.learning.data.persons import NO_ROW
 from gdpfed.learning.labels import LOSSES, METRICS, LabelKind, Metric
 from gdpfed.learning.labels.classes import NEXT_TOKEN
+from gdpfed.learning.training.loss_checks import check_loss
 
 
 def make_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ()) -> Loss:
@@ -35,34 +35,6 @@ def make_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ())
         return losses if losses.ndim == 1 else losses.flatten(1).mean(dim=1)
 
     return of_records
-
-
-def check_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ()) -> None:
-    """Raise LearningError if a loss or its class weights do not fit the labels of a data set.
-
-    Raises LearningError: no loss has that name, the loss does not give one number for each record or for each
-    label, or the class weights do not fit.
-    """
-    each = LOSSES.get(name)
-    labels.check_weights(len(class_weights))
-    targets = labels.drawn((3,), torch.Generator().manual_seed(0))
-    try:
-        with warnings.catch_warnings():
-            # torch warns if a loss broadcasts shapes; such a loss is refused below.
-            warnings.simplefilter("ignore", UserWarning)
-            shape = each(torch.zeros(3, *labels.outputs), targets).shape
-    except (RuntimeError, IndexError, TypeError, ValueError):
-        shape = None
-    if shape not in (targets.shape, targets.shape[:1]):
-        raise LearningError(
-            f"dataset.loss={name} does not fit labels that are {labels.words}: choose for instance "
-            f"dataset.loss={labels.loss}"
-        )
-    if class_weights and shape != targets.shape:
-        raise LearningError(
-            f"dataset.class_weights weigh the loss of each label, and dataset.loss={name} is one figure "
-            f"for each record: leave them out, or choose for instance dataset.loss={labels.loss}"
-        )
 
 
 def chosen_metrics(names: Sequence[str] | None, labels: LabelKind) -> dict[str, Metric]:
