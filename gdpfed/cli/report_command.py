@@ -11,6 +11,7 @@ from gdpfed.errors import AuditError, ConfigError
 
 if TYPE_CHECKING:
     from gdpfed.report.comparison import Line
+    from gdpfed.report.finished_run import FinishedRun
 
 EXAMPLES = """\
 gdpfed report runs/*                       all runs side by side
@@ -20,10 +21,18 @@ gdpfed report runs/* --markdown            tables to paste
 gdpfed report runs/heart --html            one run on one page, with its audit
 gdpfed report runs/* --html                several side by side on one page"""
 PAGE_FOLDER = Path("comparison")
+LEVELS = 2
+"""How many folders deep runs may lie in a directory that is named: those of a demo or a sweep lie in one."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", type=cli_path, metavar="RUN", help="a run, or a directory of runs")
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        type=cli_path,
+        metavar="RUN",
+        help="a run, or a directory with runs in it or one deeper",
+    )
     parser.add_argument(
         "--output", type=cli_path, metavar="DIR", help="write report.md, CSV files and pictures"
     )
@@ -38,18 +47,33 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    require_runs(options.runs)
+    require_runs(options.runs, LEVELS)
     if options.html and (options.markdown or options.latex):
         raise ConfigError("--html writes a page, and --markdown and --latex print tables: choose one")
     if options.markdown and options.latex:
         raise ConfigError("--markdown and --latex each print the tables: choose one")
-    from gdpfed.cli.sealed_runs import require_sealed
     from gdpfed.report.comparison import lines_of
-    from gdpfed.report.finished_run import UnfinishedError, read_run, run_paths
+    from gdpfed.report.finished_run import run_paths
 
-    paths = list(run_paths(options.runs))
+    paths = list(run_paths(options.runs, LEVELS))
     if options.html and len(paths) == 1:
         return _write_page(paths[0], options)
+    runs = _finished(paths, options.runs)
+    if options.html:
+        from gdpfed.report.comparison_page import write_comparison_page
+
+        page = write_comparison_page(lines_of(runs), options.output or PAGE_FOLDER)
+        make_console().print(f"The page is {page}", soft_wrap=True)
+    else:
+        _show_comparison(lines_of(runs), options)
+    return 0
+
+
+def _finished(paths: Sequence[Path], named: Sequence[Path]) -> "list[FinishedRun]":
+    """Read the finished runs of these paths, and say on the error stream which runs are left out."""
+    from gdpfed.cli.sealed_runs import require_sealed
+    from gdpfed.report.finished_run import UnfinishedError, read_run, runs_below
+
     runs, unfinished = [], []
     for path in paths:
         try:
@@ -62,14 +86,10 @@ def _execute(options: argparse.Namespace) -> int:
         raise unfinished[0]
     for each in unfinished:
         print(f"gdpfed: left out: {each}", file=sys.stderr)
-    if options.html:
-        from gdpfed.report.comparison_page import write_comparison_page
-
-        page = write_comparison_page(lines_of(runs), options.output or PAGE_FOLDER)
-        make_console().print(f"The page is {page}", soft_wrap=True)
-    else:
-        _show_comparison(lines_of(runs), options)
-    return 0
+    if below := runs_below(named, LEVELS):
+        listed = ", ".join(map(str, below))
+        print(f"gdpfed: left out: runs that lie deeper, in {listed}: name that directory", file=sys.stderr)
+    return runs
 
 
 def _show_comparison(lines: "Sequence[Line]", options: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
 """Reads a finished run from its directory."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -21,6 +21,8 @@ from gdpfed.runs.file_formats import (
     MODEL_FILE,
     PLAN_FILE,
     check_json_file,
+    read_result,
+    save_result,
 )
 from gdpfed.runs.round_log import RoundLogEntry, last_evaluated, read_rounds
 from gdpfed.runs.run_end import RunEnd
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 SECTIONS = ("dataset", "training", "method", "privacy", "secagg", "run")
 FLOAT32_BYTES = 4
+ORDER_FILE = "sweep.json"
+"""In the folder of a sweep: the names of its runs, in its order."""
 
 Settings = Mapping[str, Mapping[str, Any]]
 
@@ -177,11 +181,49 @@ def read_run(path: Path) -> FinishedRun:
     return FinishedRun(path, settings, plan, records, sum(map(prod, shapes)), RunEnd.read(path))
 
 
-def run_paths(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield each run's path; if a path is a folder of runs, yield the paths of the runs in it."""
+def run_paths(paths: Iterable[Path], levels: int = 1) -> Iterator[Path]:
+    """Yield each run's path; if a path is a folder of runs, yield the paths of the runs in it.
+
+    Those of a sweep come in its order, others by name. `levels`: how many folders deep runs may lie.
+
+    Raises:
+        ReportError, RunError: the file with a sweep's order is damaged, or of another format.
+    """
     for path in paths:
-        inside = [] if (path / CONFIG_FILE).exists() else sorted(path.glob(f"*/{CONFIG_FILE}"))
-        yield from [config.parent for config in inside] or [path]
+        inside = [] if (path / CONFIG_FILE).exists() else list(_runs_in(path, CONFIG_FILE, levels))
+        yield from inside or [path]
+
+
+def _runs_in(folder: Path, mark: str, levels: int) -> Iterator[Path]:
+    """Yield the folders with a file `mark`, and of folders without it those that such folders lie in."""
+    order = sweep_order(folder)
+    entries = sorted(folder.glob("*"), key=lambda path: (order.get(path.name, len(order)), path.name))
+    for entry in entries:
+        if (entry / mark).is_file():
+            yield entry
+        elif levels > 1:
+            # Of files called config.yaml that lie deeper, many are of other programs.
+            yield from _runs_in(entry, PLAN_FILE, levels - 1)
+
+
+def runs_below(paths: Iterable[Path], levels: int) -> list[Path]:
+    """Return folders whose runs lie one folder deeper than `levels`, which `run_paths` leaves out."""
+    folders = [path for path in paths if not (path / CONFIG_FILE).exists()]
+    pattern = "*/" * (levels + 1)
+    return sorted({plan.parents[1] for path in folders for plan in path.glob(f"{pattern}{PLAN_FILE}")})
+
+
+def sweep_order(folder: Path) -> dict[str, int]:
+    """Return the place of each run of a sweep by the name of its folder; {} if no sweep wrote this folder."""
+    found = read_result(
+        folder / ORDER_FILE, "the order of a sweep", lambda read: list(read["runs"]), ReportError
+    )
+    return {str(name): place for place, name in enumerate(found or ())}
+
+
+def save_sweep_order(folder: Path, names: Sequence[str]) -> None:
+    """Write the order of a sweep's runs, by name, into its folder; runs of earlier sweeps come last."""
+    save_result(folder / ORDER_FILE, {"runs": list(dict.fromkeys([*names, *sweep_order(folder)]))})
 
 
 def read_settings(path: Path) -> Settings | None:

@@ -114,7 +114,7 @@ class RunStatus:
             ReportError: no run, or a damaged one.
             RunError: a run of another format.
         """
-        runs = [run for run in run_paths([path]) if (run / CONFIG_FILE).is_file()]
+        runs = [run for run in run_paths([path], 2) if (run / CONFIG_FILE).is_file()]
         if not runs and path.is_dir():
             raise ReportError(f"{path} is not a run and holds none: name a run's directory, or the folder")
         path = max(runs, key=lambda run: (run / CONFIG_FILE).stat().st_mtime, default=path)

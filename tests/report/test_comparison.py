@@ -14,7 +14,7 @@ from gdpfed.cli import main
 from gdpfed.methods import make_method, resolve
 from gdpfed.report.comparison import lines_of
 from gdpfed.report.comparison_tables import TRUSTED, whom_it_holds_against
-from gdpfed.report.finished_run import read_run
+from gdpfed.report.finished_run import ORDER_FILE, read_run, run_paths, save_sweep_order
 from gdpfed.report.metric_display import ABSENT
 from gdpfed.report.report_tables import tables_of
 from gdpfed.runs.file_formats import MODEL_FILE, versioned
@@ -223,10 +223,38 @@ def test_what_is_no_finished_run_is_one_line(runs, capsys, name, message):
 
 
 def test_a_folder_of_folders_of_runs_leads_to_these(tmp_path, capsys):
-    (tmp_path / "out" / "runs" / "one").mkdir(parents=True)
-    (tmp_path / "out" / "runs" / "one" / "config.yaml").write_text("")
-    assert main(["report", str(tmp_path / "out")]) == 2
-    assert f"settings; name {tmp_path / 'out' / 'runs'}, which holds runs" in capsys.readouterr().err
+    one = tmp_path / "all" / "out" / "runs" / "one"
+    one.mkdir(parents=True)
+    (one / "config.yaml").write_text("")
+    for command, folder in (("compare", tmp_path / "all" / "out"), ("report", tmp_path / "all")):
+        assert main([command, str(folder)]) == 2
+        said = f"settings; name {tmp_path / 'all' / 'out' / 'runs'}, which holds runs"
+        assert said in capsys.readouterr().err
+
+
+def test_runs_one_folder_deeper_are_found_and_those_below_are_named(runs, capsys):
+    """`gdpfed report` finds runs like those of a demo, and passes over settings of other programs."""
+    demo, below = runs / "a-demo" / "private", runs / "a-demo" / "more"
+    demo.parent.mkdir()
+    (runs / "dp").rename(demo)
+    shutil.copytree(demo, below / "again")
+    (runs / "a-demo" / "hydra").mkdir()
+    (runs / "a-demo" / "hydra" / "config.yaml").write_text("a: 1\n")
+    assert main(["report", str(runs), "--markdown"]) == 0
+    shown, said = capsys.readouterr()
+    rows = [line.split(" | ")[0] for line in shown.splitlines() if line.startswith("| ")]
+    assert rows[2:5] == ["| dp_fedavg", "| fedavg", "| gdpfed_plus"]
+    assert said == f"gdpfed: left out: runs that lie deeper, in {below}: name that directory\n"
+
+
+def test_the_runs_of_a_sweep_come_in_its_order(runs, capsys):
+    save_sweep_order(runs, ["plus1", "gone"])
+    save_sweep_order(runs, ["plain", "dp"])
+    names = [path.name for path in run_paths([runs])]
+    assert names == ["plain", "dp", "plus1", "plus0", "plus2"]
+    (runs / ORDER_FILE).write_text(json.dumps(versioned({})))
+    assert main(["report", str(runs)]) == 2
+    assert f"{runs / ORDER_FILE} cannot be read as the order of a sweep" in capsys.readouterr().err
 
 
 def test_a_run_that_goes_on_is_left_out_of_the_others(runs, capsys):

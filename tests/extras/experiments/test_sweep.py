@@ -20,7 +20,7 @@ from gdpfed.runs.file_formats import CHECKPOINT_FILE, MODEL_FILE
 from testing.small_runs import SMALL, nothing_drawn
 from tests.extras.experiments.small_experiment import StubTrainer, fail_after_a_round
 
-PAIR = ("method=dp_fedavg,fedavg", "run.seed=0,1")
+PAIR = ("method=fedavg,dp_fedavg", "run.seed=0,1")
 
 
 def sweep_it(output: Path, *overrides: str, train=None, jobs: int | None = 1) -> tuple[bool, str]:
