@@ -131,6 +131,9 @@ def test_rows_that_repeat_are_noted_but_where_few_columns_tell_them_apart(tmp_pa
         "7 of 47 rows repeat another row in all declared columns: are they copies, or has a person several "
         "rows? Each row is protected by itself; leave copies out, or declare person"
     ]
+    path = table(tmp_path / "one" / "a.csv", numbered[:41], "row,age,bmi,y,site")
+    (note,) = [each for each in notes_of(path) if "repeat" in each]
+    assert note.startswith("1 of 41 rows repeats another row in all declared columns: is it a copy, or has a")
     path.with_name("columns.yaml").write_text(COLUMNS + "person: row\n")
     assert not [each for each in notes_of(path) if "repeat" in each]
     path = table(tmp_path / "t" / "b.csv", [f"{at % 2},20,{at % 2},bonn" for at in range(30)])

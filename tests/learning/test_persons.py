@@ -25,7 +25,7 @@ from gdpfed.learning.data.cut import Cut
 from gdpfed.learning.data.dataset import ExampleForm
 from gdpfed.learning.data.declaration import read_columns, to_yaml
 from gdpfed.learning.data.own import OwnData, check_own, own_split
-from gdpfed.learning.data.persons import grouped, persons_held_out, rows_to_take
+from gdpfed.learning.data.persons import beyond_person_words, grouped, persons_held_out, rows_to_take
 from gdpfed.learning.data.table_check import check_table
 from gdpfed.learning.data.tabular import own_columns
 from gdpfed.learning.data_warnings import data_warnings
@@ -416,7 +416,7 @@ def test_rows_beyond_those_that_are_kept_of_a_person_are_counted_where_they_are(
     declared = DECLARATION.replace("patient", "{column: patient, rows: 2}")
     (tmp_path / "columns.yaml").write_text(declared)
     columns = read_columns(tmp_path / "columns.yaml")
-    said = "rows are beyond the first that are kept of one person (64, or person.rows of columns.yaml)"
+    said = "rows are beyond the first that are kept of one person (person.rows=2 of columns.yaml)"
     _, found = check_table(tmp_path / "data.csv", columns)
     assert [each.words for each in found if said in each.words and each.words.startswith("24 rows")]
     task = task_of(load(settings))
@@ -434,6 +434,10 @@ def test_rows_beyond_those_that_are_kept_of_a_person_are_counted_where_they_are(
     own = tmp_path / "data.csv"
     assert Cut.of_own(own).rows_beyond_person == 12
     assert Cut.of_own(own, held_out=True).rows_beyond_person == 0
+    assert beyond_person_words(1, 64) == (
+        "1 row is beyond the first that are kept of one person (64, or person.rows of columns.yaml), and is "
+        "left out where persons are protected"
+    )
 
 
 def undeclared(folder, settings):

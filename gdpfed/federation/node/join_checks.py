@@ -39,6 +39,7 @@ from gdpfed.learning.data.image_folder import own_not_read
 from gdpfed.learning.data.own import OwnData, check_own
 from gdpfed.learning.data.own_files import INPUT_DTYPES, LABEL_DTYPES, declares_pictures, taken_as
 from gdpfed.learning.data.source import DataSource, load_dataset
+from gdpfed.learning.data.tabular import own_columns
 from gdpfed.learning.labels import LOSSES
 from gdpfed.learning.models import MODELS
 from gdpfed.privacy.events import Unit
@@ -184,8 +185,10 @@ def tell_cut(own: OwnData) -> None:
         for words in own_not_read(own.path):
             log(WARNING, "%s=%s", "data", words)
     for path in (own.path, own.held_out_path) if is_table(own.path) else ():
-        cut = Cut() if path is None else Cut.of_own(path, held_out=path == own.held_out_path)
-        for words in cut.words():
+        if path is None:
+            continue
+        cut = Cut.of_own(path, held_out=path == own.held_out_path)
+        for words in cut.words(own_columns(path)):
             log(WARNING, "%s=%s: %s", "data", path, words)
         if cut.labels_cut:
             log(WARNING, "%s=%s: %d labels lie beyond their declared range", "data", path, cut.labels_cut)

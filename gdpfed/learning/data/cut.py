@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from gdpfed.learning.data.columns import PERSON_ROWS, Columns
 from gdpfed.learning.data.dataset import Dataset
 from gdpfed.learning.data.persons import beyond_person_words, rows_beyond
 from gdpfed.learning.data.table_check import mark_warnings
@@ -66,26 +67,29 @@ class Cut:
         """Return the counts as a dictionary that can be written as JSON."""
         return asdict(self)
 
-    def words(self, *, declared: bool = True) -> Iterator[str]:
+    def words(self, columns: Columns | None) -> Iterator[str]:
         """Yield notes on left-out rows and clipped numbers, one line each.
 
-        `declared`: whether the site declares its columns, so that `gdpfed check` can tell of them.
+        `columns`: those that the site declares, so that `gdpfed check` can tell of them; None if it does not.
         """
         if self.rows_left_out:
-            yield f"{self.rows_left_out} rows of the table are left out, as columns.yaml declares"
+            left_out = "row of the table is" if self.rows_left_out == 1 else "rows of the table are"
+            yield f"{self.rows_left_out} {left_out} left out, as columns.yaml declares"
         if self.rows_beyond_person:
-            yield beyond_person_words(self.rows_beyond_person)
+            most_rows = PERSON_ROWS if columns is None else columns.person_rows
+            yield beyond_person_words(self.rows_beyond_person, most_rows)
         if self.numbers_cut:
-            yield (
-                f"{self.numbers_cut} numbers in columns lie beyond their declared ranges, and count as their "
-                f"ends{': gdpfed check says in which columns' if declared else ''}"
-            )
+            lie = "number in columns lies beyond its declared range, and counts as its end"
+            if self.numbers_cut > 1:
+                lie = "numbers in columns lie beyond their declared ranges, and count as their ends"
+            checked = "" if columns is None else ": gdpfed check says in which columns"
+            yield f"{self.numbers_cut} {lie}{checked}"
 
 
 def cut_warnings(data: Dataset) -> Iterator[str]:
     """Yield notes on clipped numbers and left-out rows, and warnings about likely mistakes in columns."""
     cut = Cut.of(data)
-    yield from cut.words(declared=data.columns is not None)
+    yield from cut.words(data.columns)
     if data.columns is not None:
         yield from mark_warnings(data.columns)
     if (cut.labels_cut or cut.test_labels_beyond) and data.target_range is not None:

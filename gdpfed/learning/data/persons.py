@@ -175,11 +175,17 @@ def rows_beyond(persons: npt.NDArray[np.int64], owners: npt.NDArray[np.int64] | 
     return int(np.maximum(counts - most_rows, 0).sum())
 
 
-def beyond_person_words(count: int) -> str:
-    """Return a text that says how many rows beyond the limit for one person are left out."""
+def beyond_person_words(count: int, most_rows: int) -> str:
+    """Return a text that says how many rows beyond the limit for one person are left out.
+
+    `most_rows`: the limit, which is said to be declared where it is not the usual one.
+    """
+    usual = most_rows == PERSON_ROWS
+    limit = f"{PERSON_ROWS}, or person.rows" if usual else f"person.rows={most_rows}"
+    beyond, left_out = ("row is", "is") if count == 1 else ("rows are", "are")
     return (
-        f"{count} rows are beyond the first that are kept of one person ({PERSON_ROWS}, or person.rows of "
-        "columns.yaml), and are left out where persons are protected"
+        f"{count} {beyond} beyond the first that are kept of one person ({limit} of columns.yaml), and "
+        f"{left_out} left out where persons are protected"
     )
 
 

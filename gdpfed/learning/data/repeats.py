@@ -122,10 +122,10 @@ class Repeats:
             return
         # Where most rows are like others, columns say too little to tell records apart.
         if 0 < repeated < len(rows) / 2:
+            repeat, are = ("repeats", "is it a copy") if repeated == 1 else ("repeat", "are they copies")
             yield (
-                f"{repeated} of {len(rows)} rows repeat another row in all declared columns: are they "
-                "copies, or has a person several rows? Each row is protected by itself; leave copies out, or "
-                "declare person"
+                f"{repeated} of {len(rows)} rows {repeat} another row in all declared columns: {are}, or has "
+                "a person several rows? Each row is protected by itself; leave copies out, or declare person"
             )
         for name, texts in self.looked_at.items():
             count, distinct = self._counts.get(name, 0), len(np.unique(np.concatenate([*texts, rows[:0]])))
@@ -147,8 +147,9 @@ class Repeats:
 
     def _notes_on_persons(self) -> Iterator[str]:
         persons = self.persons
-        if count := rows_beyond(persons[0], persons[1], self.columns.person_rows):
-            yield beyond_person_words(count)
+        most_rows = self.columns.person_rows
+        if count := rows_beyond(persons[0], persons[1], most_rows):
+            yield beyond_person_words(count, most_rows)
         if shared := beyond_party_words(persons, self.columns):
             yield shared
 

@@ -139,7 +139,7 @@ def test_what_a_node_cuts_of_its_table_is_said_in_its_own_log_alone(tmp_path, ca
     assert not said
     for words in (
         *("4 rows of the table are left out", "4 numbers in columns lie beyond their declared"),
-        "2 rows are beyond the first that are kept of one person",
+        "2 rows are beyond the first that are kept of one person (person.rows=3 of columns.yaml), and are",
     ):
         assert f"own.csv: {words}" in caplog.text
 
