@@ -14,7 +14,15 @@ from gdpfed.learning.data import load_dataset
 from gdpfed.learning.data.fingerprint import fingerprint
 from gdpfed.learning.data.named_partitions import OF_ONE_CLIENT
 from gdpfed.learning.task import Task
-from gdpfed.runs.file_formats import CHECKPOINT_FILE, read_versioned, versioned
+from gdpfed.runs.checkpoint import Checkpoint
+from gdpfed.runs.file_formats import (
+    ASSIGNMENT_FILE,
+    CHECKPOINT_FILE,
+    COLUMNS,
+    COLUMNS_FILE,
+    read_versioned,
+    versioned,
+)
 from gdpfed.runs.paths import PARTITION_OPTIONS
 
 DATA_FILE = "data.json"
@@ -40,12 +48,13 @@ def refuse_other_data(run: Path, task: Task) -> None:
     """Raise RunError if a run is resumed with other data than it began with; called before planning.
 
     Raises:
-        RunError: they are others, which is said by the name of the file; or nothing says what they were.
+        RunError: they are others, which is said by the name of the file; or nothing says what they were; or
+            the run has ended, or has no checkpoint.
         LearningError: data that cannot be used.
     """
     path = run / DATA_FILE
     if not (run / CHECKPOINT_FILE).exists():
-        return  # Nothing is resumed without one, and whoever reads it says why.
+        Checkpoint.load(run)  # Nothing is resumed without one, and this says why.
     try:
         began = dict(read_versioned(path)["sha256"])
     except (OSError, *WRONG_FORM) as error:
@@ -65,6 +74,23 @@ def refuse_other_data(run: Path, task: Task) -> None:
                 f"{place} is not what the run began with (SHA-256 of its content "
                 f"{now[:SHOWN]}, then {str(began.get(setting))[:SHOWN]}): put it back, or start a new run"
             )
+
+
+def refuse_other_columns(run: Path, task: Task) -> None:
+    """Raise RunError if tables are declared otherwise than they were for a run, which may be finished.
+
+    Raises LearningError: data that cannot be used.
+    """
+    try:
+        began = read_versioned(run / ASSIGNMENT_FILE).get(COLUMNS)
+    except (OSError, *WRONG_FORM):
+        return  # Whoever reads the rest of the file says so.
+    columns = task.load().columns
+    if began is not None and began != (None if columns is None else columns.digest):
+        place = task.source.columns or f"the declaration of {task.source.path or task.source.name}"
+        raise RunError(
+            f"{place} is not what the run {run} began with: put it back, as in {run / COLUMNS_FILE}"
+        )
 
 
 def _hashes(task: Task) -> dict[str, str]:

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from gdpfed.errors import RunError
+from gdpfed.extras.canaries.model_attack import attack_run
 from gdpfed.learning.data import load_dataset
 from gdpfed.learning.data.fingerprint import fingerprint
 from gdpfed.learning.data.named_partitions import shared_out
@@ -111,6 +112,31 @@ def test_other_data_are_refused_by_the_name_of_their_file(tmp_path, make):
     _forget()
     simulate(load_run([f"run.resume={directory}"]))
     assert not (directory / DATA_FILE).exists()
+
+
+def test_a_finished_run_says_what_changed_before_it_plans(tmp_path):
+    """An attack refuses another declaration of persons as such, and not by the plan that it leads to."""
+    rows = [f"{'abc'[k % 3]},{k % 2},{k},{k}" for k in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["clinic,ill,age,who", *rows, ""]))
+    declared = "label: {column: ill, classes: ['0', '1']}\nnumeric: {age: [0, 60]}\n"
+    declared += "party: {column: clinic, values: [a, b, c]}\nperson: {column: who, rows: 3}\n"
+    (tmp_path / "columns.yaml").write_text(declared)
+    words = ["dataset=csv", f"dataset.path={tmp_path / 't.csv'}", "dataset.num_clients=3", "method=dp_sum"]
+    words += ["privacy=record_level", "privacy.budgets=[4]", "run.evaluation=nodes", "run.num_rounds=1"]
+    directory = tmp_path / "run"
+    simulate(load_run([*words, f"run.directory={directory}"]))
+    (tmp_path / "columns.yaml").write_text(declared.replace("rows: 3", "parties: 2"))
+    _forget()
+    with pytest.raises(RunError, match=r"run has ended: there is nothing to resume$"):
+        simulate(load_run([f"run.resume={directory}"]))
+    said = (
+        f"the declaration of {tmp_path / 't.csv'} is not what the run {directory} began with: put it back, "
+    )
+    with pytest.raises(RunError, match=f"^{said}as in {directory / 'model' / 'columns.yaml'}$"):
+        attack_run(directory)
+    (tmp_path / "columns.yaml").write_text(declared)
+    _forget()
+    assert attack_run(directory).membership
 
 
 def _forget():

@@ -35,6 +35,7 @@ from gdpfed.methods import make_method
 from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.privacy.mechanisms.records.planner import DEFAULT_DELTA
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.runs.known_data import refuse_other_columns
 from gdpfed.runs.paths import as_of_run
 from gdpfed.runs.resume import load_run
 
@@ -140,7 +141,9 @@ def attack_run(directory: Path, confidence: float = 0.95, outside: Path | None =
     Raises RunError, LearningError, ReportError: no finished run, or its data are not there.
     """
     config = as_of_run(load_run([f"run.resume={directory}"]), directory)
-    task, plan = task_of(config), make_method(config).plan
+    task = task_of(config)
+    refuse_other_columns(directory, task)
+    plan = make_method(config).plan
     # Where nothing is promised there is no delta either.
     delta = plan.delta if plan.private else config.privacy.delta or DEFAULT_DELTA
     data = task.load()
