@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from io import StringIO
 
 from gdpfed.cli.command import Command, cli_path, refuse_existing
+from gdpfed.decimal_numbers import counted
 from gdpfed.errors import ConfigError, printable
 
 EXAMPLES = """\
@@ -74,7 +75,8 @@ def _execute(options: argparse.Namespace) -> int:
     else:
         save_output(options.output, text.getvalue().encode())
         names = ", ".join(table)
-        print(f"The predictions of {len(found.labels)} rows are in {options.output}, as {names}")
+        rows = counted(len(found.labels), "row")
+        print(f"The predictions of {rows} are in {options.output}, as {names}")
     return 0
 
 

@@ -136,6 +136,9 @@ def test_undeclared_columns_are_not_read_and_bad_rows_are_left_out_if_asked(run,
     assert f"line {len(lines) + 1} is left out: column 'age' holds '1.1.56', which is not a date" in said.err
     assert f"The predictions of {len(lines) - 1} rows are in" in said.out
     whole = (tmp_path / "p.csv").read_text()
+    (tmp_path / "new.csv").write_text("\n".join([*lines[:2], ""]))
+    assert main(["predict", str(run), str(tmp_path / "new.csv"), "--output", str(tmp_path / "one.csv")]) == 0
+    assert "The predictions of 1 row are in" in capsys.readouterr().out
     assert main(["predict", str(run), str(run / "new.csv")]) == 0
     assert capsys.readouterr().out == whole
 

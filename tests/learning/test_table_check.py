@@ -261,6 +261,17 @@ def test_files_beside_the_tables_are_said(tmp_path, capsys):
     assert main(["check", str(tmp_path)]) == 1
 
 
+def test_a_label_that_is_no_column_is_told_the_nearest_one(tmp_path, capsys):
+    (tmp_path / "t.csv").write_text("Verlauf,Alter\ngut,71\n")
+    for said, hint in (
+        ("verlauf", " (did you mean 'Verlauf'?)"),
+        ("Altre", " (did you mean 'Alter'?)"),
+        ("x", ""),
+    ):
+        assert main(["columns", str(tmp_path / "t.csv"), "--label", said]) == 2
+        assert f"t.csv has no column '{said}'{hint}; it has Verlauf, Alter" in capsys.readouterr().err
+
+
 def test_a_first_declaration_takes_no_range_from_the_rows_unless_asked(tmp_path, capsys):
     path = tmp_path / "table.csv"
     path.write_text(TABLE.replace("Yes", "yes").replace("1.2.2001", "130,5"))

@@ -6,7 +6,7 @@ import pytest
 
 from conf.load import load
 from gdpfed.errors import PrivacyError
-from gdpfed.methods import make_method
+from gdpfed.methods import make_method, resolve
 from gdpfed.privacy.sampling.cohort_sizes import refuse_skipped, skipped_fractions, small_fractions
 from gdpfed.privacy.sampling.cohorts import fills_cohorts
 from gdpfed.report.plan_lines import chosen_by_data_lines, plan_details, plan_warnings
@@ -144,6 +144,15 @@ def test_a_plan_whose_groups_are_too_small_for_any_sum_is_warned_of_and_refused(
         assert any("further clients send zeros in them" in line for line in said)
         refuse_skipped(plan, 3)
     refuse_skipped(plan, 1)
+
+
+@pytest.mark.parametrize("method", ["dp_sum", "dp_sgd"])
+def test_two_parties_are_told_that_a_sum_needs_three(method):
+    words = ["dataset=breast_cancer", "dataset.num_clients=2", "privacy=record_level", f"method={method}"]
+    plan = make_method(resolve(load([*words, "privacy.budgets=[4]"]))).plan
+    said = "A sum needs 3 parties: in one of two each learns what the other has sent"
+    with pytest.raises(PrivacyError, match=f"minimum_cohort=3: raise dataset.num_clients. {said}$"):
+        refuse_skipped(plan, 3)
 
 
 def test_sums_that_tell_how_many_were_drawn_are_warned_of():

@@ -6,8 +6,10 @@ have to be charged, and a record becomes the same numbers whatever the other rec
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import date
+from difflib import get_close_matches
 from hashlib import sha256
 from typing import TypeVar
 
@@ -246,3 +248,10 @@ def bare_name(name: str) -> str:
     plain = unicodedata.normalize("NFKC", name).casefold().strip()
     digits = "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in plain)
     return COPY.sub("", digits.removeprefix("copy of ")).strip()
+
+
+def nearest_column(name: str, others: Iterable[str]) -> str | None:
+    """Return the column whose name differs by case or spaces alone, or else the most similar one, if any."""
+    names = list(others)
+    folded = {each.strip().casefold(): each for each in names}
+    return folded.get(name.strip().casefold()) or next(iter(get_close_matches(name, names, n=1)), None)

@@ -16,7 +16,7 @@ import yaml
 
 from gdpfed.decimal_numbers import decimal_number
 from gdpfed.errors import LearningError
-from gdpfed.learning.data.columns import ALWAYS_MISSING, DAYS_SINCE, DatedAs
+from gdpfed.learning.data.columns import ALWAYS_MISSING, DAYS_SINCE, DatedAs, nearest_column
 from gdpfed.learning.data.file_form import FileForm, own_form
 from gdpfed.learning.data.number_cells import has_days
 from gdpfed.learning.data.persons import PERSON
@@ -103,7 +103,9 @@ def first_columns(path: Path, label: str | None, *, from_data: bool, coarse: boo
             "the columns"
         )
     if label is not None and label not in table.columns:
-        raise LearningError(f"{path} has no column '{label}'; it has {', '.join(table.columns)}")
+        near = nearest_column(label, names)
+        hint = f" (did you mean '{near}'?)" if near else ""
+        raise LearningError(f"{path} has no column '{label}'{hint}; it has {', '.join(names)}")
     found = dict[str, dict[str, str]](numeric={}, categorical={})
     reasons = dict[str, list[str]]()
     for name in (each for each in names if each != label):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.cells import table_of
-from gdpfed.learning.data.columns import Columns, Numeric, without_tests
+from gdpfed.learning.data.columns import Columns, Numeric, nearest_column, without_tests
 from gdpfed.learning.data.faults import Fault, Where, held, invisible, uneven_words
 from gdpfed.learning.data.file_form import FILES_FILE, SEPARATORS
 from gdpfed.learning.data.number_cells import marks_that_are_numbers, no_numbers
@@ -293,12 +293,11 @@ def mark_warnings(columns: Columns) -> Iterator[str]:
 def _wrong_columns(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
     """Yield findings on missing columns and on undeclared columns."""
     others = [name for name in names if name not in columns.names()]
-    folded = {name.strip().casefold(): name for name in others}
     party = columns.party.name if columns.party else None
     for name in columns.names():
         if name in names:
             continue
-        near = folded.get(name.casefold()) or next(iter(get_close_matches(name, others, n=1)), None)
+        near = nearest_column(name, others)
         hint = f" (did you mean '{near}'? {RENAME})" if near else ""
         if near and (hidden := invisible(near)):
             shown = "".join(each for each in near if each.isprintable())

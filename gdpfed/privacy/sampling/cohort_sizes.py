@@ -132,11 +132,15 @@ def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
         always = filled or plan.sampling_rate >= 1
         rate = [] if always else [f"privacy.sampling_rate={plan.sampling_rate:g}"]
         raised = " or ".join([*rate, "dataset.num_clients"])
-        one_sum = "" if plan.one_sum else ", or have one sum of all groups, as method=gdpfed_star has"
+        more = "" if plan.one_sum else ", or have one sum of all groups, as method=gdpfed_star has"
+        if plan.num_clients < minimum_cohort:
+            more = (
+                f". A sum needs {minimum_cohort} parties: in one of two each learns what the other has sent"
+            )
         raise PrivacyError(
             f"with {expected:.1f} of {plan.num_clients} clients expected in a round, {100 * skipped:.0f} % "
             f"of the rounds would {go} without any sum, since {'groups' if filled else 'cohorts'} are below "
-            f"secagg.minimum_cohort={minimum_cohort}: raise {raised}{one_sum}"
+            f"secagg.minimum_cohort={minimum_cohort}: raise {raised}{more}"
         )
 
 
