@@ -286,7 +286,8 @@ def _faults(project: Project, federation: Federation, check: Check) -> None:
         )
         ended, text = job.end(), " ".join(job.text().split())
         project.compose("start", "node-0-superexec")
-        return ended == 2 and f"SuperNodes {node_id} have not answered for 60 s" in text
+        # A tenth of the time limit.
+        return ended == 2 and f"SuperNodes {node_id} have not answered for 7.5 s" in text
 
     def power_cut() -> bool:
         call("docker", "kill", *project.compose("ps", "--quiet").split())
@@ -317,7 +318,7 @@ def _faults(project: Project, federation: Federation, check: Check) -> None:
     check("every container is killed: up --wait ends with 0, all are healthy", power_cut)
     check("a train that is under way ends by itself after down, and nothing is left", taken_down)
     check("up, and the run that was cut off is resumed and passes its audit", resumed)
-    check("after a minute the server names the SuperNode that is silent, and the run ends", silent)
+    check("the server names the SuperNode that is silent, and the run ends", silent)
     if everybody >= TOLERATES_ONE:
         check("a SuperNode is killed while it masks: the sum stands without it", killed)
     check("the ledger of every node passes its audit after the faults", lambda: _ledgers(project, federation))
