@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from gdpfed.decimal_numbers import counted
-from gdpfed.errors import ReportError
+from gdpfed.errors import ReportError, RunError
 from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.report.evaluated import Result
 from gdpfed.report.metric_display import MetricDisplay, metrics_of
@@ -21,7 +21,7 @@ from gdpfed.runs.file_formats import (
     MODEL_FILE,
     PLAN_FILE,
     check_json_file,
-    read_result,
+    read_versioned,
     save_result,
 )
 from gdpfed.runs.round_log import RoundLogEntry, last_evaluated, read_rounds
@@ -184,10 +184,8 @@ def read_run(path: Path) -> FinishedRun:
 def run_paths(paths: Iterable[Path], levels: int = 1) -> Iterator[Path]:
     """Yield each run's path; if a path is a folder of runs, yield the paths of the runs in it.
 
-    Those of a sweep come in its order, others by name. `levels`: how many folders deep runs may lie.
-
-    Raises:
-        ReportError, RunError: the file with a sweep's order is damaged, or of another format.
+    Those of a sweep come in its order, others by name. `levels`: how many folders deep runs may lie. Folders
+    that may not be read are passed over.
     """
     for path in paths:
         inside = [] if (path / CONFIG_FILE).exists() else list(_runs_in(path, CONFIG_FILE, levels))
@@ -199,7 +197,7 @@ def _runs_in(folder: Path, mark: str, levels: int) -> Iterator[Path]:
     order = sweep_order(folder)
     entries = sorted(folder.glob("*"), key=lambda path: (order.get(path.name, len(order)), path.name))
     for entry in entries:
-        if (entry / mark).is_file():
+        if next(entry.glob(mark), None) is not None:
             yield entry
         elif levels > 1:
             # Of files called config.yaml that lie deeper, many are of other programs.
@@ -214,11 +212,15 @@ def runs_below(paths: Iterable[Path], levels: int) -> list[Path]:
 
 
 def sweep_order(folder: Path) -> dict[str, int]:
-    """Return the place of each run of a sweep by the name of its folder; {} if no sweep wrote this folder."""
-    found = read_result(
-        folder / ORDER_FILE, "the order of a sweep", lambda read: list(read["runs"]), ReportError
-    )
-    return {str(name): place for place, name in enumerate(found or ())}
+    """Return the place of each run of a sweep by the name of its folder; {} if no sweep wrote this folder.
+
+    It is {}, too, if the file is damaged or another program's: an order is worth no refusal of a report.
+    """
+    try:
+        found = list(read_versioned(folder / ORDER_FILE)["runs"])
+    except (OSError, RunError, *WRONG_FORM):
+        return {}
+    return {str(name): place for place, name in enumerate(found)}
 
 
 def save_sweep_order(folder: Path, names: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 from dataclasses import replace
 from statistics import mean, stdev
@@ -247,14 +248,35 @@ def test_runs_one_folder_deeper_are_found_and_those_below_are_named(runs, capsys
     assert said == f"gdpfed: left out: runs that lie deeper, in {below}: name that directory\n"
 
 
-def test_the_runs_of_a_sweep_come_in_its_order(runs, capsys):
+def test_the_runs_of_a_sweep_come_in_its_order(runs):
     save_sweep_order(runs, ["plus1", "gone"])
     save_sweep_order(runs, ["plain", "dp"])
     names = [path.name for path in run_paths([runs])]
     assert names == ["plain", "dp", "plus1", "plus0", "plus2"]
-    (runs / ORDER_FILE).write_text(json.dumps(versioned({})))
-    assert main(["report", str(runs)]) == 2
-    assert f"{runs / ORDER_FILE} cannot be read as the order of a sweep" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"jobs": 1}', '{"version": 0, "runs": ["plus1"]}', None])
+def test_a_file_that_is_no_order_of_a_sweep_changes_nothing(runs, text):
+    """Neither a damaged file nor one of another program keeps a sweep or a report from its table."""
+    (runs / ORDER_FILE).write_text(json.dumps(versioned({})) if text is None else text)
+    (runs / "other").mkdir()
+    (runs / "other" / ORDER_FILE).write_text('{"jobs": 1}')
+    assert [path.name for path in run_paths([runs], 2)] == ["dp", "plain", "plus0", "plus1", "plus2"]
+    save_sweep_order(runs, ["plus1"])
+    assert next(run_paths([runs])).name == "plus1"
+
+
+def test_a_folder_that_may_not_be_read_is_passed_over(runs, monkeypatch):
+    (runs / "locked").mkdir()
+    stat = os.stat
+
+    def refusing(path, *given, **named):
+        if os.fspath(path).startswith(f"{runs / 'locked'}/"):
+            raise PermissionError(path)
+        return stat(path, *given, **named)
+
+    monkeypatch.setattr(os, "stat", refusing)
+    assert len(list(run_paths([runs], 2))) == 5
 
 
 def test_a_run_that_goes_on_is_left_out_of_the_others(runs, capsys):
