@@ -11,7 +11,7 @@ from conf.load import load
 from gdpfed.cli import main
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import LearningError
-from gdpfed.learning.data import DataSource, load_dataset
+from gdpfed.learning.data import DataSource, first_columns, load_dataset
 from gdpfed.learning.data.declaration import columns_of, read_columns
 from gdpfed.learning.data.table_check import check_table
 from gdpfed.learning.data.table_rows import open_declared
@@ -352,6 +352,27 @@ def test_a_draft_takes_for_a_day_what_is_read_as_one(tmp_path, days, form):
     columns.write_text(text.replace("DAY", "2025-01-01"))
     rows, found = check_table(path, read_columns(columns))
     assert (rows, [each.words for each in found if each.is_fault]) == (40, [])
+
+
+def test_a_draft_takes_the_form_that_most_days_have(tmp_path):
+    days = [f"{1 + place % 12:02d}/{1 + place % 14:02d}/2024" for place in range(84)]
+    assert '  at: {range: [LOW, HIGH], age_on: DAY, format: "%m/%d/%Y"}' in drafted(
+        of_columns(tmp_path, at=days)
+    )
+
+
+def test_a_draft_tries_few_numbers_as_days(tmp_path, monkeypatch):
+    """A column of numbers is no column of days as soon as a fifth of it is none."""
+    tried = []
+
+    def refusing(text, *_):
+        tried.append(text)
+        raise ValueError(text)
+
+    monkeypatch.setattr(first_columns, "written_date", refusing)
+    assert "  a: [LOW, HIGH]" in drafted(of_columns(tmp_path, a=[place + 0.5 for place in range(1000)]))
+    forms = len(first_columns.DATE_FORMS) + 1
+    assert forms <= len(tried) <= 0.21 * 1000 * forms
 
 
 def test_a_draft_heeds_what_the_site_says_of_dates(tmp_path):

@@ -6,7 +6,7 @@ to the patients in them: the highest age is one patient's, and no budget covers 
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -40,7 +40,7 @@ DATE_FORMS = (
         for day in ("%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y")
     ),
 )
-"""Forms of dates, in the order in which they are tried."""
+"""Forms of dates: the one that most cells have, or else the first."""
 ANY_DAY = date(2000, 1, 1)
 EMPTY, OWN, MANY = (
     "empty",
@@ -218,13 +218,26 @@ def _form_of_dates(present: Counter[str], own: str | None) -> str | None:
 
     A cell is a date if the reader of tables takes it for one. `own`: the form that the site says.
     """
-    enough = ENOUGH * present.total()
-    for form in DATE_FORMS:
-        as_said = {text for text in present if _read_as(text, form, own) in ("", "ISO 8601")}
-        if sum(present[text] for text in as_said) >= enough:
-            return form
-    dates = {text for text in present if _read_as(text, ISO, own) is not None}
-    return ISO if sum(present[text] for text in dates) >= enough else None
+
+    def has(form: str) -> Callable[[str], bool]:
+        return lambda text: _read_as(text, form, own) in ("", "ISO 8601")
+
+    counts = {form: _count_of(present, has(form)) for form in DATE_FORMS}
+    best = max(DATE_FORMS, key=counts.__getitem__)
+    if counts[best]:
+        return best
+    return ISO if _count_of(present, lambda text: _read_as(text, ISO, own) is not None) else None
+
+
+def _count_of(present: Counter[str], is_one: Callable[[str], bool]) -> int:
+    """Return how many cells are of a kind; 0 as soon as they cannot be enough, to save time."""
+    count = total = present.total()
+    for text, times in present.items():
+        if not is_one(text):
+            count -= times
+            if count < ENOUGH * total:
+                return 0
+    return count
 
 
 def _read_as(text: str, form: str, own: str | None) -> str | None:
