@@ -25,8 +25,8 @@ from gdpfed.json_files import WRONG_FORM, read_json
 SENT = {"vote": "voted", "norm_histogram": "norm_counted"}
 """The ledger field that says whether the client contributed to a one-time sum, by the sum's name."""
 SENT_WORDS = {"vote": "a vote", "norm_histogram": "a norm"}
-MOST_READS = 20
 LEDGER_VERSIONS = (1, 2, 3, 4)
+MOST_READS = 20
 """Of a ledger that its node writes meanwhile."""
 
 
@@ -274,8 +274,7 @@ def audit_node_ledger(path: Path, client: int | None = None, directories: Sequen
         known = {entry.terms["run"] for entry in entries}
         for directory in directories:
             files = RunFiles.read(directory)
-            counts = [counted for group in files.ledger["participations"] for counted in group.items()]
-            rounds = sum(int(count) for name, count in counts if int(name) == client)
+            rounds = _rounds_of(client, files, directory)
             if rounds and files.name not in known:
                 findings.append(
                     f"run {files.name} in {directory} has drawn client {client} for {rounds} rounds, and "
@@ -286,6 +285,18 @@ def audit_node_ledger(path: Path, client: int | None = None, directories: Sequen
         "beside it"
     )
     return NodeAudit(tuple(runs), tuple(findings), (unknown,) if last is None else ())
+
+
+def _rounds_of(client: int | None, files: RunFiles, directory: Path) -> int:
+    """Return in how many rounds a run has drawn a client, whatever spelling of its number the run has.
+
+    Raises AuditError: the run has something else in place of a number.
+    """
+    counts = [counted for group in files.ledger["participations"] for counted in group.items()]
+    try:
+        return sum(int(count) for name, count in counts if int(name) == client)
+    except ValueError as error:
+        raise AuditError(f"{directory} has no number of a client: {error}; restore it from a copy") from None
 
 
 @dataclass(frozen=True)
@@ -330,6 +341,8 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise AuditError(f"{path} is not there: name the file of a node's ledger") from None
+    except AuditError:
+        raise  # It is a ValueError, too, and says of which file it is.
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         why = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
         raise AuditError(

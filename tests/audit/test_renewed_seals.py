@@ -8,9 +8,11 @@ import pytest
 import yaml
 
 from gdpfed.audit.card_forms import Form, compare, read_forms
+from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
+from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.report.chance import AtChance
 from gdpfed.report.run_observers import default_observers
 from gdpfed.runs.file_formats import AT_CHANCE_FILE, FORMAT_VERSION, PLAN_FILE, save_result
@@ -281,6 +283,23 @@ def test_what_a_file_says_follows_from_others(copy, name, file, change, said):
     edit_json(directory / file, change)
     renew(directory)
     assert_found(directory, said)
+
+
+def test_a_node_finds_its_client_under_another_name_and_no_fault_of_its_own_in_a_run(copy, tmp_path):
+    directory, own = copy("sampled"), tmp_path / "own.json"
+    with locked_ledger(own) as file:
+        file.save()
+    edit_json(directory / "ledger.json", under_another_name)
+    (finding,) = audit_node_ledger(own, 0, [directory]).findings
+    assert f"in {directory} has drawn client 0 for 2 rounds, and this ledger lacks it" in finding
+
+    def under_no_number(ledger):
+        counts = ledger["participations"][0]
+        counts["x"] = counts.pop("+0")
+
+    edit_json(directory / "ledger.json", under_no_number)
+    with pytest.raises(AuditError, match=f"^{directory} has no number of a client: .*'x'; restore it from"):
+        audit_node_ledger(own, 0, [directory])
 
 
 @pytest.mark.parametrize(
