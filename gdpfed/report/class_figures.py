@@ -73,7 +73,7 @@ def area(scores: Scores, labels: Labels) -> Figure:
     """Return the area under the ROC curve, with an interval by Hanley and McNeil (1982).
 
     Of several classes it is the mean over each class against the rest, with an interval from rows that are
-    drawn again; with so few rows that most draws have one class alone, the interval is all of [0, 1].
+    drawn again. The interval is all of [0, 1] where a class has a single row, or most draws one class.
     """
     found = auc(scores, labels)
     if found is None:

@@ -97,6 +97,9 @@ def test_an_area_of_several_classes_has_the_interval_that_its_spread_shows():
     assert found.high - found.value == pytest.approx(half, rel=0.25)
     few = area(scores[:2], np.array([0, 2]))
     assert (few.low, few.high) == (0.0, 1.0)
+    # One row of a class may be ranked high by chance, however many rows there are of the others.
+    single = area(scores, np.array([*[0] * 198, 1, 2]))
+    assert (single.low, single.high) == (0.0, 1.0)
 
 
 def test_parameters_that_stay_at_a_party_are_not_in_theta(path):

@@ -4,8 +4,8 @@
 * An area under the curve of two classes: every area A from which what was found is at most 1.96 standard
   errors away, with the error that Hanley and McNeil (1982) give for A (Newcombe, Statistics in Medicine 25,
   2006). The error of what was found would be 0 for an area of 1, however few examples there are.
-* Any other metric: from the 2.5th to the 97.5th percentile over examples that are drawn again with
-  replacement (Efron's bootstrap).
+* An area under the curve of several classes, if none has a single example, and any other metric: from the
+  2.5th to the 97.5th percentile over examples that are drawn again with replacement (Efron's bootstrap).
 """
 
 import numpy as np
@@ -39,6 +39,8 @@ def interval_of(name: str, metric: Metric, outputs: Outputs, targets: Targets) -
     if name == "auc" and outputs.ndim == 2 and outputs.shape[1] == 2:
         area, members = metric.of(outputs, targets), int((targets == 1).sum())
         return None if area is None else area_interval(area, members, len(targets) - members)
+    if name == "auc" and targets.ndim == 1 and 1 in np.unique(targets, return_counts=True)[1]:
+        return None  # Drawing one example again shows nothing of how others of its class would be ranked.
     return redrawn_interval(metric, outputs, targets)
 
 
