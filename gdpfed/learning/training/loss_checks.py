@@ -24,10 +24,15 @@ def check_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ()
         with warnings.catch_warnings():
             # torch warns if a loss broadcasts shapes; such a loss is refused below.
             warnings.simplefilter("ignore", UserWarning)
-            shape = each(torch.zeros(RECORDS, *labels.outputs), targets).shape
-    except (AttributeError, RuntimeError, IndexError, TypeError, ValueError) as error:
+            losses = each(torch.zeros(RECORDS, *labels.outputs), targets)
+    except Exception as error:  # A package's loss may raise anything.
         said = f"the loss raised {type(error).__name__}: {' '.join(str(error).split())}"
         raise LearningError(_not_fitting(name, labels, said)) from None
+    if not isinstance(losses, torch.Tensor):
+        raise LearningError(
+            _not_fitting(name, labels, f"the loss returns a {type(losses).__name__}, and not a tensor")
+        )
+    shape = losses.shape
     if shape not in (targets.shape, targets.shape[:1]):
         if shape.numel() == 1:
             raise LearningError(
