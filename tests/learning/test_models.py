@@ -178,7 +178,12 @@ def test_running_statistics_are_refused_and_restored():
 
 
 @pytest.mark.parametrize(
-    ("option", "named"), [({"max_norm": 1.0}, "max_norm=1.0"), ({"sparse": True}, "sparse=True")]
+    ("option", "named"),
+    [
+        ({"max_norm": 1.0}, "max_norm=1.0"),
+        ({"max_norm": 0.0}, "max_norm=0.0"),
+        ({"sparse": True}, "sparse=True"),
+    ],
 )
 @pytest.mark.parametrize("layer", [nn.Embedding, nn.EmbeddingBag])
 def test_embeddings_that_no_clipping_covers_are_refused(layer, option, named):

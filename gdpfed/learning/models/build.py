@@ -304,7 +304,7 @@ def refuse_changing_buffers(model: nn.Module, example: torch.Tensor) -> None:
     `model`: any module; its buffers are restored afterwards. `example`: a small batch to run through it.
     """
     for name, layer in model.named_modules():
-        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and (layer.max_norm or layer.sparse):
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and (layer.max_norm is not None or layer.sparse):
             raise LearningError(
                 f"the model's layer {name} has max_norm={layer.max_norm}, sparse={layer.sparse}: leave both "
                 "out, since clipping and noise cover neither a change of weights in use nor sparse gradients"
