@@ -245,8 +245,9 @@ def _added_up(
         return among, sums_of(one, among)
 
     def attempted(one: Pass) -> list[tuple[Rows, torch.Tensor]]:
-        # A package may raise anything, and no record decides for others. Each is tried by two copies, since a
-        # loss may drop a dimension of size 1. A pass that fails even so lacks memory, and all its places do.
+        # A package may raise anything, and no record decides for others. If the pass fails, each of its
+        # records is tried alone, as two copies, since a loss may drop a dimension of size 1. If a pass
+        # without the failing ones fails, memory is short: then each is tried as a whole pass of its copies.
         for copies in (0, 2):
             try:
                 return [of_pass(each) for each in _without_failing(one, of_pass, copies)]
@@ -256,7 +257,7 @@ def _added_up(
                 # A simulation trains fewer clients at once.
                 if len(one[0]) > 1 and isinstance(error, torch.cuda.OutOfMemoryError):
                     raise
-            # Here, since the error would keep what the failed pass has allocated.
+            # The next try is made out here: inside `except`, the error would keep the failed pass's memory.
         return [of_pass(each) for each in _without_failing(one, of_pass, one[1].shape[1])]
 
     batches = [holder.draw() for holder in holders]
