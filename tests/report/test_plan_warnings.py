@@ -150,9 +150,16 @@ def test_a_plan_whose_groups_are_too_small_for_any_sum_is_warned_of_and_refused(
 def test_two_parties_are_told_that_a_sum_needs_three(method):
     words = ["dataset=breast_cancer", "dataset.num_clients=2", "privacy=record_level", f"method={method}"]
     plan = make_method(resolve(load([*words, "privacy.budgets=[4]"]))).plan
-    said = "A sum needs 3 parties: in one of two each learns what the other has sent"
+    said = "A sum needs 3 parties: of a sum of two, each computes what the other has sent"
     with pytest.raises(PrivacyError, match=f"minimum_cohort=3: raise dataset.num_clients. {said}$"):
         refuse_skipped(plan, 3)
+
+
+def test_fewer_parties_than_a_sum_needs_are_told_how_many_alone():
+    words = ["dataset=breast_cancer", "dataset.num_clients=6", "privacy=record_level", "method=dp_sum"]
+    plan = make_method(resolve(load([*words, "privacy.budgets=[4]", "privacy.sampling_rate=0.5"]))).plan
+    with pytest.raises(PrivacyError, match=r"raise dataset.num_clients. A sum needs 10 parties$"):
+        refuse_skipped(plan, 10)
 
 
 def test_sums_that_tell_how_many_were_drawn_are_warned_of():

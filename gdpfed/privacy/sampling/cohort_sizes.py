@@ -134,9 +134,8 @@ def refuse_skipped(plan: PrivacyPlan, minimum_cohort: int) -> None:
         raised = " or ".join([*rate, "dataset.num_clients"])
         more = "" if plan.one_sum else ", or have one sum of all groups, as method=gdpfed_star has"
         if plan.num_clients < minimum_cohort:
-            more = (
-                f". A sum needs {minimum_cohort} parties: in one of two each learns what the other has sent"
-            )
+            two = ": of a sum of two, each computes what the other has sent" if plan.num_clients == 2 else ""
+            raised, more = "dataset.num_clients", f". A sum needs {minimum_cohort} parties{two}"
         raise PrivacyError(
             f"with {expected:.1f} of {plan.num_clients} clients expected in a round, {100 * skipped:.0f} % "
             f"of the rounds would {go} without any sum, since {'groups' if filled else 'cohorts'} are below "
