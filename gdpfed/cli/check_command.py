@@ -46,9 +46,9 @@ def _execute(options: argparse.Namespace) -> int:
     for table in tables_in(path):
         with busy(printable(f"reading {table} ...")):
             rows, found = check_table(table, columns, persons)
-        refused = sum(each.is_fault for each in found)
-        faults += refused
-        _say(f"{table}: {rows} rows, {refused or 'no'} fault{'s' if refused > 1 else ''}")
+        count = sum(each.is_fault for each in found)
+        faults += count
+        _say(f"{table}: {rows} rows, {count or 'no'} fault{'s' if count > 1 else ''}")
         for each in found:
             _say(f"  {_place_in_table(each)}{each.words}")
     if path.is_dir() and (shared := shared_person_words(persons, columns)):

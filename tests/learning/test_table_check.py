@@ -51,8 +51,8 @@ def test_all_faults_come_at_once_by_line_with_likely_causes(tmp_path):
     expected = [
         (
             (1,),
-            "there is no column 'age' (did you mean 'Age'? rename it in the file if it is the same quantity "
-            "in the same unit)",
+            "there is no column 'age' (did you mean 'Age'? rename it in the file if it means the same, in "
+            "the same unit if it has one)",
         ),
         ((5,), "'pressure' holds '1.2.2001', which is not a number (a date? declare age_on or days_since)"),
         ((5,), "for all that is not declared (did you mean 'walk'?)"),

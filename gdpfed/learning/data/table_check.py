@@ -43,7 +43,7 @@ MARKS = frozenset(
 )
 """Texts that often mean that a value is missing."""
 DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}", re.ASCII)
-RENAME = "rename it in the file if it is the same quantity in the same unit"
+RENAME = "rename it in the file if it means the same, in the same unit if it has one"
 
 SERIAL = re.compile(r"[1-9]\d{4}(\.\d+)?", re.ASCII)
 """How Excel counts days: 45000 is in the year 2023."""
