@@ -26,7 +26,7 @@ from conf.option_files import (
 )
 from conf.per_client import set_numbers, taken, user_path
 from conf.schema import CHOOSABLE, Config
-from conf.suggestions import one_run_of, suggestion
+from conf.suggestions import as_one_run, suggestion
 from conf.value_text import key_twice, other_number, unpaired_sign
 
 PATHS = (
@@ -70,7 +70,7 @@ def _set_value(tree: DictConfig, override: Override) -> None:
     if override.is_sweep_override():
         several = "stands for several runs: 'gdpfed simulate --multirun' trains them"
         key, _, value = str(override.input_line).partition("=")
-        raise ConfigError(f"{override.input_line} {several}{one_run_of(key, value, tree)}")
+        raise ConfigError(f"{override.input_line} {several}{as_one_run(key, value, tree)}")
     if override.package is not None:
         raise ConfigError(f"'{override.input_line}' is not an override of the form key=value")
     try:

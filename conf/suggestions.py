@@ -9,7 +9,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from conf.option_files import groups, method_configs
 
-OF_OTHERS: Mapping[str, str] = {
+SETTING_BY_WORD: Mapping[str, str] = {
     **dict.fromkeys(("epsilon", "eps", "target_epsilon", "epsilons"), "privacy.budgets"),
     "target_delta": "privacy.delta",
     **dict.fromkeys(
@@ -36,7 +36,7 @@ def suggestion(key: str, known: Sequence[str]) -> str:
     owners = [name for name, each in methods.items() if setting in {field.name for field in fields(each)}]
     if owners:
         return f" for this method; it belongs to method={' or method='.join(owners)}"
-    near = OF_OTHERS.get(key.rpartition(".")[2].casefold()) or nearest(key, known)
+    near = SETTING_BY_WORD.get(key.rpartition(".")[2].casefold()) or nearest(key, known)
     hint = f"; did you mean '{near}'?" if near in known else f"; {near}." if near else ";"
     listed = f"gdpfed settings {section}" if section in groups() else "gdpfed settings"
     return f"{hint} '{listed}' lists what there is"
@@ -57,7 +57,7 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
     return whole[0] if whole else ends[near[0]] if near else None
 
 
-def one_run_of(key: str, value: str, tree: DictConfig) -> str:
+def as_one_run(key: str, value: str, tree: DictConfig) -> str:
     """Return how to write a value with commas for one run, as a list or with a decimal point; "" if neither.
 
     `value`: what Hydra reads as values of several runs. `tree`: the settings, whose types decide.

@@ -16,7 +16,7 @@ from conf import option_files
 from conf.load import load, options, split, to_yaml
 from conf.option_files import method_configs, option_directories
 from conf.schema import MethodConfig, TrainingConfig
-from conf.suggestions import OF_OTHERS
+from conf.suggestions import SETTING_BY_WORD
 from gdpfed.errors import ConfigError
 from gdpfed.methods import METHODS
 
@@ -267,7 +267,7 @@ def test_words_of_others_name_settings_and_are_none_themselves():
     known = {f"{group}.{key}" for group, values in asdict(load()).items() for key in values}
     # A name without its group may be said, too, as in batch_size.
     names = {key.partition(".")[2] for key in known} - {"batch_size"}
-    for word, meant in OF_OTHERS.items():
+    for word, meant in SETTING_BY_WORD.items():
         assert word not in names
         named = {each for each in meant.split() if "." in each}
         assert named

@@ -135,7 +135,7 @@ def broken(outputs, targets):
     ("loss", "why"),
     [
         (broken, "the loss raised ValueError: no such thing"),
-        (lambda outputs, targets: {}["mean"], "the loss raised KeyError: 'mean'"),
+        (lambda outputs, targets: dict[str, float]()["mean"], "the loss raised KeyError: 'mean'"),
         (lambda outputs, targets: 0.0, "the loss returns a float, and not a tensor"),
         (lambda outputs, targets: np.float64(0.0), "the loss returns a float64, and not a tensor"),
         (lambda outputs, targets: np.zeros((3, 4)), "the loss returns a ndarray, and not a tensor"),

@@ -42,7 +42,7 @@ DATE_FORMS = (
 )
 """Forms of dates: the one that most cells have, or else the first."""
 ANY_DAY = date(2000, 1, 1)
-EMPTY, OWN, MANY = (
+EMPTY, MOSTLY_DIFFERENT, MANY = (
     "empty",
     "mostly different from row to row",
     f"with more than {MOST_VALUES} different values",
@@ -140,7 +140,7 @@ def _declared(name: str, table: _Table, *, from_data: bool) -> tuple[str, str]:
         return "numeric", _range(present, table.decimal, from_data=from_data)
     if kind == "categories":
         return "categorical", _values(present, from_data=from_data)
-    if kind in (EMPTY, OWN, MANY):
+    if kind in (EMPTY, MOSTLY_DIFFERENT, MANY):
         return "", kind
     form = "" if kind == ISO else f', format: "{kind}"'
     return "numeric", f"{{range: {OPEN}, age_on: DAY{form}}}"
@@ -148,7 +148,7 @@ def _declared(name: str, table: _Table, *, from_data: bool) -> tuple[str, str]:
 
 def _left_out(reasons: Mapping[str, list[str]], table: _Table) -> Iterator[str]:
     """Yield a comment for each reason why columns are not declared, and the ones that may name persons."""
-    for reason in (each for each in (MANY, EMPTY, OWN) if each in reasons):
+    for reason in (each for each in (MANY, EMPTY, MOSTLY_DIFFERENT) if each in reasons):
         persons = [name for name in reasons[reason] if _may_name_persons(name, table.columns[name])]
         said = " or ".join(f"person: {_in_comment(name)}" for name in persons)
         names = ", ".join(map(_in_comment, reasons[reason]))
@@ -210,7 +210,7 @@ def _kind(name: str, table: _Table) -> str:
         return "number"
     if distinct <= MOST_VALUES and distinct < count:
         return "categories"
-    return OWN if 2 * distinct > count else MANY
+    return MOSTLY_DIFFERENT if 2 * distinct > count else MANY
 
 
 def _form_of_dates(present: Counter[str], own: str | None) -> str | None:
