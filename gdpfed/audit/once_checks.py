@@ -55,6 +55,17 @@ FIRST = (
 """One-time sums before the first round: configuration section and key, plan entry, and name in messages."""
 
 
+def _check_blocks(files: RunFiles) -> Iterator[str]:
+    """Yield a line if counts on held-out records are not by party, or of all together, as configured."""
+    blocks = files.plan.get("held_out", {}).get("blocks", 1)
+    wanted = files.config["run"].get("evaluation_by_party", False)
+    if (blocks > 1) != wanted:
+        has = "has" if blocks > 1 else "lacks"
+        yield f"plan.json {has} counts by party, with run.evaluation_by_party={wanted}"
+    if blocks not in (1, parties := files.config["dataset"]["num_clients"]):
+        yield f"plan.json has counts on held-out records of {blocks} parties, and there are {parties}"
+
+
 def check_once(files: RunFiles) -> Iterator[str]:
     """Yield one line for each contradiction about noised sums outside the rounds, such as a vote."""
     plan, asked = files.plan, files.config["run"].get("evaluation", "server")
@@ -62,10 +73,7 @@ def check_once(files: RunFiles) -> Iterator[str]:
     if said != (asked != "server"):
         has = "has" if said else "lacks"
         yield f"plan.json {has} counts on held-out records, with run.evaluation={asked}"
-    blocks = plan.get("held_out", {}).get("blocks", 1) > 1
-    if blocks != (wanted := files.config["run"].get("evaluation_by_party", False)):
-        has = "has" if blocks else "lacks"
-        yield f"plan.json {has} counts by party, with run.evaluation_by_party={wanted}"
+    yield from _check_blocks(files)
     events = [charge["event"] for group in plan["groups"] for charge in group["charges"]]
     if "held_out" in plan and any(parties_in(event) > 1 for event in events):
         yield "plan.json has counts on held-out persons, who may be trained on at another party"

@@ -12,6 +12,7 @@ from gdpfed.audit.rules import ROUNDING, AuditRule, rule_of
 from gdpfed.audit.run_files import RunFiles
 
 AGREES_WITHIN = 1e-6
+REWEIGHTINGS = ("uniform", "squared_participation")
 # Groups of settings of which a plan says all that it was made with.
 WHOLE_GROUPS = ("privacy", "secagg", "training", "method")
 # Settings that a plan takes over from the configuration as they are.
@@ -156,6 +157,11 @@ def _check_weighting(files: RunFiles, rule: AuditRule) -> Iterator[str]:
     the plan says one norm a group.
     """
     plan, said = files.plan, files.plan["weighting"]
+    if said["reweighting"] not in REWEIGHTINGS:
+        yield f"plan.json has weighting.reweighting {said['reweighting']}, which no method has"
+    for share in said["keep_fractions"]:
+        if not 0 < share <= 1:
+            yield f"plan.json keeps a share of {share:g} of a sum, and it must be above 0 and at most 1"
     groups = plan["groups"]
     sizes = np.asarray([group["expected_cohort_size"] for group in groups])
     weights = np.asarray(said["group_weights"])

@@ -370,17 +370,18 @@ def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun
 
         if terms.pays_by_turn:
             # A path counts by the rounds that were taken, so runs that go on side by side fit or not round by
-            # round.
-            spent = ledger.epsilon_with_round(
-                budget.delta, round_of_run.run, round_of_run.index, budget.epsilon
-            )
-            if not spent <= budget.epsilon:
+            # round. Nobody has confirmed for them a budget that was raised since they began.
+            begun = ledger.run(round_of_run.run)
+            epsilon, delta = min(budget.epsilon, *begun.epsilons), min(budget.delta, begun.delta)
+            spent = ledger.epsilon_with_round(delta, round_of_run.run, round_of_run.index, epsilon)
+            if not spent <= epsilon:
                 log(
                     ERROR,
-                    "one more round takes this client to epsilon %.4g at delta %g, above its budget of %g",
+                    "one more round takes this client to epsilon %.4g at delta %g, above its budget of %g%s",
                     spent,
-                    budget.delta,
-                    budget.epsilon,
+                    delta,
+                    epsilon,
+                    " when this run began" if (epsilon, delta) < (budget.epsilon, budget.delta) else "",
                 )
                 raise BudgetRefusedError("one more round does not fit this client's own budget")
 

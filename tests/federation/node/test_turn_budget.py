@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.clients.messages import RoundOfRun
 from gdpfed.errors import PrivacyError
 from gdpfed.federation.node import budget
@@ -109,6 +110,21 @@ def test_a_turn_that_the_runs_beside_it_leave_no_budget_for_is_refused(tmp_path)
     with pytest.raises(PrivacyError, match="this run does not fit this client's own budget"):
         budget.consider(own, terms("c"))
     assert before < spent(own) <= own["client"].epsilon
+
+
+@pytest.mark.parametrize("raised", [{"epsilons": (6.0,)}, {"delta": 1e-2}])
+def test_turns_of_a_run_are_paid_from_the_budget_under_which_it_began(tmp_path, raised, caplog):
+    """A raised budget is for runs that begin under it: nobody is asked to confirm it for others."""
+    own = Budget((epsilon(mu2(0, 2, 4)) + 1e-6,), DELTA, tmp_path / "ledger.json")
+    for name in "ab":
+        budget.begin({"client": own}, terms(name))
+    for index in (0, 2, 4):
+        send({"client": own}, "a", index)
+    for later in (own, replace(own, **raised)):
+        with pytest.raises(PrivacyError, match="one more round does not fit this client's own budget"):
+            send({"client": later}, "b", 0)
+    assert "when this run began" in caplog.text
+    assert audit_node_ledger(own.ledger).passed
 
 
 def test_a_node_refuses_by_itself_what_its_turns_do_not_pay_for(tmp_path):
