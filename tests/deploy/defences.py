@@ -1249,6 +1249,17 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "turns-under-a-raised-budget",
+        "federation/node/test_turn_budget.py::test_turns_of_a_run_are_paid_from_the_budget_under_which_it_began",
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                "min(budget.epsilon, *begun.epsilons), min(budget.delta, begun.delta)",
+                "budget.epsilon, budget.delta",
+            ),
+        ),
+    ),
+    Defence(
         "memory-of-a-pass-that-failed",
         "learning/test_record_training.py::test_a_record_for_which_memory_ends_takes_none_of_the_others_along[10]",
         (
