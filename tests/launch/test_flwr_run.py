@@ -108,11 +108,11 @@ def test_a_run_that_fails_in_flower_says_why_in_one_line(tmp_path, traces, here,
     (tmp_path / "run" / "config.yaml").write_text(to_yaml(resolve(load(SMALL))))
     assert here(["run", f"run.resume='{tmp_path / 'run'}'"]) == 1
     out, err = capsys.readouterr()
-    assert err.startswith(f"gdpfed: run.resume={tmp_path / 'run'}: assignment.json cannot be read"), out
+    assert err.startswith(f"gdpfed: run.resume={tmp_path / 'run'} has no checkpoint.safetensors"), out
     assert err.count("\n") == 1
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.yaml", "flower.log"}
     log = (tmp_path / "run" / "flower.log").read_text()
-    assert log.count("assignment.json cannot be read") == 1
+    assert log.count("has no checkpoint.safetensors") == 1
     assert "Traceback" not in log
     assert traces.left() == []
 
