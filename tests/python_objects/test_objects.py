@@ -372,7 +372,10 @@ WRONG = {
         {"model": nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))},
         "buffers .* change in train",
     ),
-    "loss": ({"loss": lambda outputs, targets: outputs.mean()}, "dataset.loss=python.lambda does not fit"),
+    "loss": (
+        {"loss": lambda outputs, targets: outputs.mean()},
+        "dataset.loss=python.lambda gives one number for 3 records",
+    ),
     "no loss": (
         {"loss": 3},
         r"loss=3: give a function of the form \(outputs, targets\) -> losses, or a name",
