@@ -46,8 +46,8 @@ NOT_ALLOWED, TOO_LARGE, BROKEN, UNAVAILABLE = 405, 413, 500, 503
 REUSE_SECONDS, KEEP_ALIVE_SECONDS, TELL_SECONDS = 2.0, 10, 60.0
 # Of one connection and not of the message; uvicorn and httpx set their own.
 OF_CONNECTIONS = frozenset(
-    {"connection", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
-    | {"proxy-authenticate", "proxy-authorization", "proxy-connection"}
+    {b"connection", b"host", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
+    | {b"proxy-authenticate", b"proxy-authorization", b"proxy-connection"}
 )
 CLOSE = {"connection": "close"}
 # Known only to nodes and SuperLinks of one version of Flower.
@@ -280,7 +280,7 @@ async def _body(request: Request, share: Share) -> AsyncIterator[bytes]:
 
 
 def _of_message(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    return [(name, value) for name, value in headers if name.lower().decode("latin-1") not in OF_CONNECTIONS]
+    return [(name, value) for name, value in headers if name.lower() not in OF_CONNECTIONS]
 
 
 def server_of(gate: Gate, host: str, port: int, certificate: Path, key: Path) -> PatientServer:

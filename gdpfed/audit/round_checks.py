@@ -14,6 +14,8 @@ from gdpfed.audit.run_files import RunFiles
 from gdpfed.audit.unseen_objects import is_of_package
 from gdpfed.runs.file_formats import MODEL_FILE
 
+FIGURES = "spent_epsilon", "epsilon_against_server"
+"""What a round of the log states for each group."""
 MOST_CLIENTS = 2**31
 """A log that counts this many clients or more in one group is damaged."""
 
@@ -229,7 +231,6 @@ def check_budgets(files: RunFiles, groups: tuple[GroupAudit, ...]) -> Iterator[s
             yield from rule_of(files).check_recorded(group)
 
 
-FIGURES = "spent_epsilon", "epsilon_against_server"
 AGREES_WITHIN = 1e-6
 
 

@@ -432,8 +432,8 @@ def test_rows_beyond_those_that_are_kept_of_a_person_are_counted_where_they_are(
     assert records.y.shape[1] == 2
     (tmp_path / "columns.yaml").write_text(declared.replace("rows: 2", "rows: 3"))
     own = tmp_path / "data.csv"
-    assert Cut.of_own(own).rows_beyond_person == 12
-    assert Cut.of_own(own, held_out=True).rows_beyond_person == 0
+    assert Cut.of_own(own, own_columns(own)).rows_beyond_person == 12
+    assert Cut.of_own(own, own_columns(own), held_out=True).rows_beyond_person == 0
     assert beyond_person_words(1, 64) == (
         "1 row is beyond the first that are kept of one person (64, or person.rows of columns.yaml), and is "
         "left out where persons are protected"

@@ -16,6 +16,7 @@ from gdpfed.learning.data.cut import Cut, cut_warnings
 from gdpfed.learning.data.dataset import ExampleForm
 from gdpfed.learning.data.declaration import read_columns
 from gdpfed.learning.data.own import own_split
+from gdpfed.learning.data.tabular import own_columns
 
 DECLARED = {
     "label": {"column": "ill", "classes": ["no", "yes"]},
@@ -189,7 +190,7 @@ def test_what_a_declaration_cuts_is_counted_and_said(tmp_path):
     (said,) = cut_warnings(data)
     assert said.startswith("10 numbers in columns lie beyond their declared ranges, and count as their ends")
     write(tmp_path, ROWS * 5, party=None, incomplete_rows="drop")
-    assert Cut.of_own(path) == Cut(rows_left_out=15)
+    assert Cut.of_own(path, own_columns(path)) == Cut(rows_left_out=15)
 
 
 def test_rows_that_lack_something_may_be_left_out(tmp_path):

@@ -187,8 +187,9 @@ def tell_cut(own: OwnData) -> None:
     for path in (own.path, own.held_out_path) if is_table(own.path) else ():
         if path is None:
             continue
-        cut = Cut.of_own(path, held_out=path == own.held_out_path)
-        for words in cut.words(own_columns(path)):
+        columns = own_columns(path)
+        cut = Cut.of_own(path, columns, held_out=path == own.held_out_path)
+        for words in cut.words(columns):
             log(WARNING, "%s=%s: %s", "data", path, words)
         if cut.labels_cut:
             log(WARNING, "%s=%s: %d labels lie beyond their declared range", "data", path, cut.labels_cut)

@@ -16,7 +16,6 @@ from gdpfed.learning.data.dataset import Dataset
 from gdpfed.learning.data.persons import beyond_person_words, rows_beyond
 from gdpfed.learning.data.table_check import mark_warnings
 from gdpfed.learning.data.table_rows import read_rows
-from gdpfed.learning.data.tabular import own_columns
 
 
 @dataclass(frozen=True)
@@ -47,14 +46,13 @@ class Cut:
         return cls(*left_out, data.cut_inputs, data.cut_labels, beyond, data.notes)
 
     @classmethod
-    def of_own(cls, path: Path, *, held_out: bool = False) -> Self:
+    def of_own(cls, path: Path, columns: Columns, *, held_out: bool = False) -> Self:
         """Count the clipped numbers and labels, and the left-out rows, of a node's own table.
 
-        `held_out`: whether none of its rows is trained on.
+        `columns`: what the node declares of it. `held_out`: whether none of its rows is trained on.
 
         Raises LearningError: as `gdpfed.learning.data.tabular.own_table`.
         """
-        columns = own_columns(path)
         rows = read_rows(path, columns, f"data={path}", shared_out=False)
         labels = 0 if columns.label_range is None else int((np.abs(rows.y) > 1).sum())
         beyond = 0

@@ -214,7 +214,7 @@ def _kind(name: str, table: _Table) -> str:
 
 
 def _form_of_dates(present: Counter[str], own: str | None) -> str | None:
-    """Return the form of a column's dates, ISO for what needs no form; None where the cells are no dates.
+    """Return the form of a column's dates: ISO if none need be declared, None if most cells are not dates.
 
     A cell is a date if the reader of tables takes it for one. `own`: the form that the site says.
     """
@@ -241,7 +241,7 @@ def _count_of(present: Counter[str], is_one: Callable[[str], bool]) -> int:
 
 
 def _read_as(text: str, form: str, own: str | None) -> str | None:
-    """Return the notation in which a date is read, "" for a form that was said; None if it is no date."""
+    """Return the notation in which a date is read: "" for a declared form, None if the text is not a date."""
     try:
         return written_date(text, DatedAs(DAYS_SINCE, ANY_DAY, form or None), own)[1]
     except (ValueError, OverflowError):

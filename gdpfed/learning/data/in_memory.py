@@ -151,7 +151,7 @@ def _dataset_of_frame(
 
 
 def _check_owners(owners: Any, values: Any, names: Sequence[str], place: str) -> None:
-    """Raise LearningError if owners is no column of a data frame, or its declaration has parties already.
+    """Raise LearningError if owners does not name a column of a data frame, or the declaration has parties.
 
     `values`: of the declaration, by key. `names`: of the frame's columns. `place`: what errors call the
     declaration.

@@ -114,7 +114,7 @@ def test_a_turn_that_the_runs_beside_it_leave_no_budget_for_is_refused(tmp_path)
 
 @pytest.mark.parametrize("raised", [{"epsilons": (6.0,)}, {"delta": 1e-2}])
 def test_turns_of_a_run_are_paid_from_the_budget_under_which_it_began(tmp_path, raised, caplog):
-    """A raised budget is for runs that begin under it: nobody is asked to confirm it for others."""
+    """A raised budget pays only for runs that begin after the raise."""
     own = Budget((epsilon(mu2(0, 2, 4)) + 1e-6,), DELTA, tmp_path / "ledger.json")
     for name in "ab":
         budget.begin({"client": own}, terms(name))
