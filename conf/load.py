@@ -15,7 +15,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from conf.errors import ConfigError, not_known
+from conf.errors import ConfigError, not_known, words_of
 from conf.option_files import (
     chosen_options,
     groups,
@@ -194,7 +194,7 @@ def given_value(overrides: Sequence[str], key: str) -> Any:
     try:
         return OverridesParser.create().parse_override(words[-1]).value() if words else None
     except HydraException as error:
-        raise ConfigError(f"'{words[-1]}': {' '.join(str(error).split())}") from None
+        raise ConfigError(f"'{words[-1]}': {words_of(error)}") from None
 
 
 def _go_on(
@@ -261,7 +261,7 @@ def load(
         raise ConfigError(_explain(overrides, error)) from None
     except yaml.YAMLError as error:
         # Such as a key that is said twice.
-        raise ConfigError(f"an option file is not YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"an option file is not YAML: {words_of(error)}") from None
     name = config.method.name
     renamed = any(override.startswith("method.name=") for override in overrides)
     if renamed or name not in options("method") or method_config(name) is not type(config.method):

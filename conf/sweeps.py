@@ -16,7 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob
 from hydra.errors import HydraException
 
-from conf.errors import ConfigError, not_known
+from conf.errors import ConfigError, not_known, words_of
 from conf.load import hydra_string, options, refuse_twice, with_quoted_path
 from conf.option_files import initialized, method_configs
 
@@ -101,7 +101,7 @@ def parted(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
         try:
             compose(overrides=words, return_hydra_config=True)
         except HydraException as error:
-            raise ConfigError(f"{' '.join(words)}: {' '.join(str(error).split())}") from None
+            raise ConfigError(f"{' '.join(words)}: {words_of(error)}") from None
     return words, ours
 
 

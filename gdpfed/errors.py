@@ -6,7 +6,7 @@ Each error's text is one line that names the value at fault and the remedy. Thei
 
 import re
 
-from conf.errors import ConfigError, GDPFedError, InputError, either, not_known
+from conf.errors import ConfigError, GDPFedError, InputError, either, kind_and_words, not_known, words_of
 
 
 def line_of(error: GDPFedError) -> str:
@@ -77,6 +77,8 @@ __all__ = [
     "RunError",
     "TrainingOver",
     "either",
+    "kind_and_words",
     "line_of",
     "not_known",
+    "words_of",
 ]

@@ -6,7 +6,7 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Generic, TypeVar
 
-from gdpfed.errors import not_known
+from gdpfed.errors import kind_and_words, not_known
 from gdpfed.extras_table import EXTRAS
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class Registry(Generic[T]):
         except Exception as error:
             raise self._error(
                 f"{self.kind} '{point.name}' of {_owner(point)} cannot be loaded from {point.value}: "
-                f"{type(error).__name__}: {' '.join(str(error).split())}"
+                f"{kind_and_words(error)}"
             ) from error
         return item
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from gdpfed.errors import words_of
+
 _READ_ALIKE = re.compile(r"[^\t\r!>?|\x85\u2028\u2029\ufeff]{0,10000}")
 """Matches texts that both parsers of PyYAML, in C and in Python, read alike.
 
@@ -32,7 +34,7 @@ def read_yaml(text: str, *, as_texts: bool = False) -> Any:
     try:
         return _data_of((yaml.BaseLoader if as_texts else yaml.SafeLoader)(text))
     except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"this is not YAML: {' '.join(str(error).split())}") from None
+        raise ValueError(f"this is not YAML: {words_of(error)}") from None
 
 
 def _data_of(loader: Any) -> Any:

@@ -12,7 +12,7 @@ from gdpfed.audit.rules import GroupAudit, rule_of
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.audit.seal_checks import check_seal, digest_of_seal
 from gdpfed.audit.unseen_objects import not_computed
-from gdpfed.errors import AuditError
+from gdpfed.errors import AuditError, kind_and_words
 from gdpfed.registry import Registry
 
 AUDIT_CHECKS: "Registry[Callable[[Path, RunFiles], Iterator[str]]]" = Registry(
@@ -83,7 +83,7 @@ def audit_run(directory: Path) -> RunAudit:
             not_computed=not_computed(files.config, files.plan),
         )
     except (LookupError, TypeError, ArithmeticError, ValueError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        reason = kind_and_words(error)
         raise AuditError(
             f"the files of {directory} lack entries or have wrong ones ({reason}): restore them from a copy"
         ) from None

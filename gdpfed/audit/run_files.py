@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gdpfed.decimal_numbers import counted
-from gdpfed.errors import AuditError, ReportError
+from gdpfed.errors import AuditError, ReportError, words_of
 from gdpfed.json_files import read_json
 from gdpfed.runs.file_formats import (
     ASSIGNMENT_FILE,
@@ -158,9 +158,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise AuditError(
-            f"{path} cannot be read: {' '.join(str(error).split())}; restore it from a copy"
-        ) from None
+        raise AuditError(f"{path} cannot be read: {words_of(error)}; restore it from a copy") from None
 
 
 def _mapping(path: Path) -> dict[str, Any]:
@@ -168,9 +166,7 @@ def _mapping(path: Path) -> dict[str, Any]:
     try:
         data = read_yaml(text) if path.suffix == ".yaml" else read_json(text)
     except (ValueError, RecursionError) as error:
-        raise AuditError(
-            f"{path} cannot be read: {' '.join(str(error).split())}; restore it from a copy"
-        ) from None
+        raise AuditError(f"{path} cannot be read: {words_of(error)}; restore it from a copy") from None
     if not isinstance(data, dict):
         raise AuditError(f"{path} holds a {type(data).__name__}, not a mapping: restore it from a copy")
     return data

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gdpfed.errors import ConfigError
+from gdpfed.errors import ConfigError, words_of
 
 ENDINGS = (".yaml", ".yml")
 
@@ -41,7 +41,7 @@ def settings_in(path: Path) -> list[str]:
     try:
         content = read_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        reason = getattr(error, "strerror", None) or words_of(error)
         raise ConfigError(f"{path} cannot be read ({reason}): name a file as gdpfed new writes it") from None
     if not isinstance(content, Mapping):
         raise ConfigError(f"{path} holds no settings: write group: and below it key: value")

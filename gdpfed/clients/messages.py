@@ -9,7 +9,7 @@ private by themselves, may.
 import re
 from dataclasses import dataclass
 
-from gdpfed.errors import printable
+from gdpfed.errors import printable, words_of
 
 JOIN, ASK, CARRY, OFFER, BEGIN, END = "join", "ask", "carry", "offer", "begin", "end"
 """The queries."""
@@ -96,14 +96,11 @@ MOST_NUMBER = 2.0**64
 def one_line(said: object) -> str:
     """Turn text that a server or a node sent into one printable line of at most 300 characters.
 
-    Every text from a node goes through this before it enters a log, an error or a file. Of an error this is
-    its text; if making that text fails, as a package's error may, it is the name of the error's type.
+    Every text from a node goes through this before it enters a log, an error or a file. Of an error it takes
+    what `words_of` returns.
     """
     if isinstance(said, BaseException):
-        try:
-            said = str(said)
-        except BaseException:
-            said = type(said).__name__
+        said = words_of(said)
     if isinstance(said, int | float) and not abs(said) > MOST_NUMBER:
         said = repr(said)
     text = said if isinstance(said, str) else f"a {type(said).__name__} where a text should be"

@@ -27,7 +27,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from conf.schema.run_config import AUTO, LOCAL
 from gdpfed.clients.versions import versions_here
-from gdpfed.errors import ConfigError, GDPFedError, RunError
+from gdpfed.errors import ConfigError, GDPFedError, RunError, words_of
 from gdpfed.installed import SOURCES
 from gdpfed.learning.data import Dataset, DataSource, load_dataset
 from gdpfed.learning.data.source import place_dataset
@@ -225,7 +225,7 @@ def _connect(stack: ExitStack, address: str, workers: int | None) -> None:
             ray.init(address=found, log_to_driver=False, logging_level=logging.ERROR, **how)
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(
-            f"simulation.ray_address={address} cannot be used ({_one_line(error)}): begin a cluster by "
+            f"simulation.ray_address={address} cannot be used ({words_of(error, 300)}): begin a cluster by "
             "'ray start --head' and join this machine and the others, all with the same packages"
         ) from None
 
@@ -301,11 +301,9 @@ def _of_machine(name: str, error: exceptions.RayError) -> Exception:
     if isinstance(cause, GDPFedError):
         return type(cause)(f"{name}: {cause}")
     if isinstance(cause, ImportError):
-        return RunError(f"{name} lacks a package ({_one_line(cause)}): install there what is installed here")
+        return RunError(
+            f"{name} lacks a package ({words_of(cause, 300)}): install there what is installed here"
+        )
     if isinstance(error, exceptions.RayTaskError):
         return error
-    return RunError(f"{name} does not go on ({_one_line(error)}): mend it, or take it out of the cluster")
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300]
+    return RunError(f"{name} does not go on ({words_of(error, 300)}): mend it, or take it out of the cluster")

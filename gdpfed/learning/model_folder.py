@@ -15,7 +15,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import nn
 
-from gdpfed.errors import LearningError, not_known
+from gdpfed.errors import LearningError, not_known, words_of
 from gdpfed.files import save_whole
 from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.learning.data.columns import Columns
@@ -202,7 +202,7 @@ def _check_sizes(description: ModelDescription, weights: Mapping[str, Any]) -> N
 
 
 def _damaged(folder: Path, error: Exception) -> LearningError:
-    said = " ".join(str(error).split())
+    said = words_of(error)
     return LearningError(f"{folder} is a damaged model: {said}; restore it from a copy")
 
 

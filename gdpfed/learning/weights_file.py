@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, words_of
 from gdpfed.late_import import late_import
 
 if TYPE_CHECKING:
@@ -122,9 +122,7 @@ def _tensors(path: Path, digest: str) -> "dict[str, torch.Tensor]":
     try:
         tensors: dict[str, torch.Tensor] = _safetensors_torch.load(content)
     except (_safetensors.SafetensorError, ValueError) as error:
-        raise LearningError(
-            f"dataset.weights={path} is not a safetensors file: {' '.join(str(error).split())}"
-        ) from None
+        raise LearningError(f"dataset.weights={path} is not a safetensors file: {words_of(error)}") from None
     return tensors
 
 

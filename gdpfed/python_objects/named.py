@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gdpfed.errors import ConfigError, LearningError
+from gdpfed.errors import ConfigError, LearningError, kind_and_words
 from gdpfed.late_import import packages_needed
 from gdpfed.registry import OF_PYTHON, Registry
 
@@ -170,7 +170,7 @@ def _as_metric(item: Callable[..., Any], kind: str) -> "Metric":
             found = item(outputs, targets)
             return None if found is None else float(found)
         except Exception as error:
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            reason = kind_and_words(error)
             raise LearningError(
                 f"metrics: {label} fails on outputs of shape {outputs.shape} and targets of shape "
                 f"{targets.shape} ({reason}): it must return a number, or None where it is not defined"

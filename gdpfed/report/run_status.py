@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gdpfed.decimal_numbers import counted
-from gdpfed.errors import ReportError
+from gdpfed.errors import ReportError, kind_and_words
 from gdpfed.json_files import read_json
 from gdpfed.report.comparison_tables import whom_it_holds_against
 from gdpfed.report.console import Table
@@ -132,7 +132,7 @@ class RunStatus:
             changed = max((path / name).stat().st_mtime for name in (CONFIG_FILE, ROUNDS_FILE))
             return cls._of(path, plan, records, changed, shows=cohorts_shown(plan, settings))
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            reason = kind_and_words(error)
             raise ReportError(f"{path} is a damaged run: {reason}; restore it from a copy") from None
 
     @classmethod

@@ -16,7 +16,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 
-from gdpfed.errors import RunError
+from gdpfed.errors import RunError, words_of
 from gdpfed.installed import how_to_install
 from gdpfed.report.metric_display import metrics_of
 from gdpfed.rounds.observers import Observer, RoundEnded, RunOpened
@@ -118,7 +118,7 @@ class MlflowRun(Observer):
             self._run_id = self._open(self._client, name, settings)
         except MlflowException as error:
             raise TrackingError(
-                f"run.mlflow={uri} cannot be used: {_one_line(error)}; check the address, or leave it out"
+                f"run.mlflow={uri} cannot be used: {words_of(error, 200)}; check the address, or leave it out"
             ) from None
 
     def round_ended(self, ended: RoundEnded) -> None:
@@ -133,14 +133,14 @@ class MlflowRun(Observer):
                 client.log_metric(self._run_id, name, value, timestamp=at, step=number)
         except self._failure as error:
             self._client = None
-            self._announce(f"run.mlflow={self._uri} failed, going on without: {_one_line(error)}")
+            self._announce(f"run.mlflow={self._uri} failed, going on without: {words_of(error, 200)}")
 
     def closed(self) -> None:
         if self._client is not None:
             try:
                 self._client.set_terminated(self._run_id)
             except self._failure as error:
-                self._announce(f"run.mlflow={self._uri} failed at the end: {_one_line(error)}")
+                self._announce(f"run.mlflow={self._uri} failed at the end: {words_of(error, 200)}")
 
     def _open(self, client: MlflowClient, name: str, settings: Mapping[str, str]) -> str:
         experiment = client.get_experiment_by_name(EXPERIMENT)
@@ -149,7 +149,3 @@ class MlflowRun(Observer):
         for key, value in settings.items():
             client.log_param(run.info.run_id, key, value)
         return str(run.info.run_id)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

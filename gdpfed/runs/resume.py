@@ -8,7 +8,7 @@ from typing import Any
 import gdpfed.methods  # noqa: F401 - hands the methods to conf
 from conf.load import given_value, load
 from conf.schema import Config
-from gdpfed.errors import ConfigError, RunError
+from gdpfed.errors import ConfigError, RunError, words_of
 from gdpfed.runs.file_formats import CONFIG_FILE, PLAN_FILE, check_json_file
 from gdpfed.runs.paths import absolute_path, run_path
 from gdpfed.yaml_files import read_yaml
@@ -60,7 +60,7 @@ def _saved_settings(path: Path) -> Mapping[str, Any]:
             raise ConfigError(
                 f"run.resume={path} is not a run, it holds no {CONFIG_FILE}: name the directory of one"
             ) from None
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        reason = getattr(error, "strerror", None) or words_of(error)
         raise RunError(
             f"run.resume={path} is not a run, its {CONFIG_FILE} cannot be read ({reason}): name the "
             "directory of one"

@@ -13,7 +13,7 @@ from conf.schema import SimulationConfig
 from conf.schema.run_config import AUTO, LOCAL, RAY
 from gdpfed.child_process import can_fork
 from gdpfed.clients.record_forms import gradients_of, graphs_of
-from gdpfed.errors import ConfigError
+from gdpfed.errors import ConfigError, words_of
 from gdpfed.installed import how_to_get
 from gdpfed.learning.models import flatten, predicts_nothing
 from gdpfed.learning.task import Task, choose_device
@@ -177,7 +177,7 @@ def _is_batched(
                 thetas = torch.from_numpy(flatten(model)).repeat(2, 1)
                 training.logits(thetas, torch.stack([example, example]), torch.zeros(2, dtype=torch.int64))
         except (RuntimeError, ValueError, TypeError) as error:
-            obstacle = " ".join(str(error).split())[:200]
+            obstacle = words_of(error, 200)
     if obstacle and told:
         raise ConfigError(
             f"dataset.model={task.model} cannot train many clients at once ({obstacle}): use "

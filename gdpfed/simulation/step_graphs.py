@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from fastgrad.modules import Loss
+from gdpfed.errors import words_of
 from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.learning.training.step_recording import Record, Replays, held_or_made, padded
 from gdpfed.methods.base import Theta
@@ -116,7 +117,7 @@ class GraphedTraining(BatchedTraining):
         except RuntimeError as error:
             self._given_up = True
             self.forget()
-            said = " ".join(str(error).split())[:200]
+            said = words_of(error, 200)
             logger.warning("steps are called one by one from now on, to the same bits: %s", said)
             return super().updates(theta, training, examples, batches, added)
         step.begin(start, clients, training.learning_rate, added)
@@ -133,7 +134,7 @@ class GraphedTraining(BatchedTraining):
         try:
             self._step(self._shape(inputs, labels, training, adds=False), len(theta))
         except RuntimeError as error:
-            return " ".join(str(error).split())[:200]
+            return words_of(error, 200)
         finally:
             self.forget()
         return ""

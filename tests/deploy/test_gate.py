@@ -273,8 +273,8 @@ def test_who_is_connected_and_says_nothing_is_hung_up_on(gate):
 def test_headers_without_end_are_not_kept(gate):
     """The gate answers a request of endless headers with status 400, and closes the connection."""
     with gate.connect() as connection:
-        # The gate keeps 2**16 bytes. It refuses the last byte that is sent here, so that it has read all of them: with
-        # one left unread, its answer is lost to a reset of the connection.
+        # The gate keeps 2**16 bytes, and refuses the last byte that is sent here: then it has read all.
+        # With one left unread, its answer is lost to a reset of the connection.
         line = b"GET /health HTTP/1.1\r\n"
         connection.sendall((line + b"aa: bb\r\n" * 2**13)[: 2**16 + 1])
         assert connection.recv(4096).startswith(b"HTTP/1.1 400")

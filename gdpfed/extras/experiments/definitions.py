@@ -16,7 +16,7 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from conf.errors import ConfigError, not_known
+from conf.errors import ConfigError, not_known, words_of
 from conf.option_files import OWN_DIRECTORY
 from conf.schema import require
 from gdpfed.methods import METHODS
@@ -219,4 +219,4 @@ def _read(schema: Any, path: Path) -> object:
     try:
         return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.load(path)))
     except (OmegaConfBaseException, YAMLError) as error:
-        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"{path}: {words_of(error)}") from None

@@ -21,7 +21,7 @@ from rich.console import Console
 from conf.schema import Config
 from conf.sweeps import BASIC, LAUNCHER, launch, parted
 from gdpfed.child_process import can_fork, fork_context, serve_only
-from gdpfed.errors import ExperimentError, GDPFedError, InputError, LearningError, RunError
+from gdpfed.errors import ExperimentError, GDPFedError, InputError, LearningError, RunError, kind_and_words
 from gdpfed.extras.experiments.progress import TrainingProgress
 from gdpfed.extras.experiments.runs import Run
 from gdpfed.extras.experiments.trained_data import Loaded, TrainedData
@@ -220,7 +220,7 @@ class HydraLauncher:
             with _watched(runs, progress):
                 said = launch(self.words, partial(_train_number, runs, train), len(runs), self.output)
         except Exception as raised:  # Whatever a package of others raises.
-            end = f"{type(raised).__name__}: {' '.join(str(raised).split())}"
+            end = kind_and_words(raised)
         errors: Errors = {}
         for run, error in zip(runs, said, strict=True):
             if not run.finished:
@@ -324,5 +324,5 @@ def _named(run: Run, error: BaseException) -> GDPFedError:
         return error
     if not isinstance(error, GDPFedError):
         traceback.print_exception(error)
-        error = RunError(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+        error = RunError(kind_and_words(error, 300))
     return RunError(f"the training of {run.path} failed: {error}")

@@ -10,7 +10,7 @@ from zipfile import BadZipFile, ZipFile, is_zipfile
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, words_of
 from gdpfed.learning.data.dataset import Dataset, Split
 from gdpfed.learning.data.source import DataSource
 from gdpfed.learning.data.unpacked import refuse_unpacked
@@ -49,7 +49,7 @@ def read_npz(path: Path, keys: Sequence[str], name: str, optional: Sequence[str]
     except LearningError:
         raise
     except UNREADABLE as error:
-        raise LearningError(f"{name} cannot be read as .npz: {' '.join(str(error).split())}") from None
+        raise LearningError(f"{name} cannot be read as .npz: {words_of(error)}") from None
 
 
 def as_numbers(

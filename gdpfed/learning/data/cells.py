@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, words_of
 from gdpfed.late_import import packages_needed
 from gdpfed.learning.data.columns import ALWAYS_MISSING, Columns, whole
 from gdpfed.learning.data.file_form import MARKS, FileForm, Found
@@ -82,7 +82,7 @@ def arrow_table(data: Any, place: str) -> "pa.Table":
             # The index of a data frame is not a column of it.
             table = pa.table(data.reset_index(drop=True) if hasattr(data, "reset_index") else data)
         except (pa.ArrowException, TypeError, ValueError) as error:
-            raise LearningError(f"{place} are not a table: {' '.join(str(error).split())}") from None
+            raise LearningError(f"{place} are not a table: {words_of(error)}") from None
     found = table.column_names
     twice = [name for name in found if found.count(name) > 1]
     if twice:

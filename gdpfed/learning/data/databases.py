@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 
-from gdpfed.errors import InputError, LearningError
+from gdpfed.errors import InputError, LearningError, words_of
 from gdpfed.late_import import late_import, packages_needed
 from gdpfed.learning.data.file_form import (
     FILES_FILE,
@@ -178,7 +178,7 @@ def readable(place: str, limits: Limits) -> Iterator[None]:
                 f"{FILES_FILE}"
             )
         else:
-            fault = _csv_fault(str(error)) or f"cannot be answered: {' '.join(str(error).split())[:300]}"
+            fault = _csv_fault(str(error)) or f"cannot be answered: {words_of(error, 300)}"
         raise LearningError(f"{place} {fault}") from None
 
 

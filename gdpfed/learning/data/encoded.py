@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, words_of
 from gdpfed.late_import import late_import
 from gdpfed.learning.weights_file import WeightsFile
 
@@ -134,9 +134,7 @@ def _encoder_of_texts(
     except LearningError:
         raise
     except (RuntimeError, TypeError, ValueError) as error:
-        raise LearningError(
-            f"dataset.encoder={dict(encoder.values)}: {' '.join(str(error).split())}"
-        ) from None
+        raise LearningError(f"dataset.encoder={dict(encoder.values)}: {words_of(error)}") from None
     causal = transformer.ARCHITECTURES[encoder.architecture].causal
 
     def apply(x: npt.NDArray[np.generic]) -> Numbers:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, words_of
 from gdpfed.learning.data.arrays import NPZ_KEYS, dataset_of_arrays
 from gdpfed.learning.data.cells import arrow_table
 from gdpfed.learning.data.dataset import Dataset
@@ -73,7 +73,7 @@ def dataset_of(
             try:
                 arrays[name] = np.asarray(here)
             except (ValueError, TypeError, RuntimeError) as error:
-                reason = " ".join(str(error).split())
+                reason = words_of(error)
                 raise LearningError(f"{PLACE}: {name} is not an array of numbers: {reason}") from None
         found = dataset_of_arrays(arrays, PLACE)
     elif hasattr(data, "columns") or hasattr(data, "column_names"):

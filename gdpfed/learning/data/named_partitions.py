@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.errors import LearningError, not_known
+from gdpfed.errors import LearningError, not_known, words_of
 from gdpfed.files import read_regular
 from gdpfed.learning.data import Dataset
 from gdpfed.registry import OF_PYTHON, Registry
@@ -53,7 +53,7 @@ def shared_out(
     except (TypeError, ValueError, KeyError, OSError) as error:
         raise LearningError(
             f"{words} with dataset.partition_options={dict(options)} cannot share out "
-            f"{len(data.train)} examples ({' '.join(str(error).split())}): change its options, or the number "
+            f"{len(data.train)} examples ({words_of(error)}): change its options, or the number "
             "of clients"
         ) from error
     if len(parts) != num_clients:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, words_of
 from gdpfed.late_import import late_import
 from gdpfed.learning.data.deep_pictures import deep_inks
 
@@ -81,9 +81,7 @@ def read_picture(
     except (OSError, ValueError, SyntaxError, RuntimeError, Image.DecompressionBombError) as error:
         if isinstance(error, LearningError):
             raise
-        raise LearningError(
-            f"{path} cannot be read as a picture: {' '.join(str(error).split())}; save it again"
-        ) from None
+        raise LearningError(f"{path} cannot be read as a picture: {words_of(error)}; save it again") from None
     values = np.asarray(picture, dtype=np.uint8)
     return values.reshape(*values.shape[:2], -1).transpose(2, 0, 1)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, words_of
 from gdpfed.late_import import late_import
 from gdpfed.learning.data.databases import Limits, database_of, quoted_name, readable
 from gdpfed.learning.data.file_form import Found
@@ -59,7 +59,7 @@ def open_query(path: Path, place: str, form: TableForm) -> TableFile:
             raise LearningError(f"{place} has more than {MOST_BYTES:,} bytes: a query is shorter")
         query = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise LearningError(f"{place} cannot be read as a query: {' '.join(str(error).split())}") from None
+        raise LearningError(f"{place} cannot be read as a query: {words_of(error)}") from None
     query = re.sub(r"[;\s]+$", "", query)
     bare = NOT_SQL.sub(" ", query).strip()
     if not BEGINS.match(bare) or ";" in bare:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, words_of
 from gdpfed.late_import import late_import, packages_needed
 from gdpfed.learning.data.picture_files import MODES, MOST_PIXELS, bytes_in, resized
 from gdpfed.learning.data.picture_form import PictureForm
@@ -65,7 +65,7 @@ def read_scan(path: str, form: PictureForm) -> npt.NDArray[np.uint8]:
             raise
         except Exception as error:  # Of a damaged file the packages raise what their parsers do.
             raise LearningError(
-                f"{path} cannot be read as a scan: {' '.join(str(error).split())}; save it again"
+                f"{path} cannot be read as a scan: {words_of(error)}; save it again"
             ) from None
 
 

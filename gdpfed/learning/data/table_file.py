@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, words_of
 from gdpfed.late_import import late_import
 from gdpfed.learning.data.csv_head import LOOKED_AT, all_names, look_at_head
 from gdpfed.learning.data.csv_records import IsRow, RecordReader, Records
@@ -204,7 +204,7 @@ def _open_csv(path: Path, place: str, form: TableForm) -> TableFile:
             named = csv.ReadOptions(column_names=fields)
             table = _read(record, separator, named, {"include_columns": fields})
         except pa.ArrowException as error:
-            raise LearningError(f"{place} cannot be read as a table: {one_line(error)}") from None
+            raise LearningError(f"{place} cannot be read as a table: {words_of(error)}") from None
         names = [str(column[0].as_py()) for column in table.columns]
     check_width(place, len(names))
     below = reader.records_below(LOOKED_AT)
@@ -275,7 +275,7 @@ def _parsed_batch(
         read = csv.ReadOptions(column_names=numbers)
         table = _read(records.data, separator, read, {"include_columns": kept}, skip)
     except pa.ArrowException as error:
-        raise LearningError(f"{place} cannot be read as a table: {one_line(error)}") from None
+        raise LearningError(f"{place} cannot be read as a table: {words_of(error)}") from None
     lines = records.lines
     if table.num_rows + len(odd) != len(lines):
         raise LearningError(
@@ -300,7 +300,7 @@ def _open_parquet(path: Path, place: str, form: TableForm) -> TableFile:
         file = parquet.ParquetFile(path, pre_buffer=False)
         written = list(file.schema_arrow.names)
     except (OSError, pa.ArrowException) as error:
-        raise LearningError(f"{place} cannot be read as a table: {one_line(error)}") from None
+        raise LearningError(f"{place} cannot be read as a table: {words_of(error)}") from None
     names = [name.strip() for name in written]
     check_width(place, len(names))
     size = file.metadata.num_rows * len(names) * BYTES_A_CELL
@@ -316,7 +316,7 @@ def _open_parquet(path: Path, place: str, form: TableForm) -> TableFile:
                 yield Batch(cells, numbers, numbers)
                 rows += batch.num_rows
         except (OSError, pa.ArrowException, KeyError) as error:
-            raise LearningError(f"{place} cannot be read as a table: {one_line(error)}") from None
+            raise LearningError(f"{place} cannot be read as a table: {words_of(error)}") from None
         if rows != file.metadata.num_rows:
             raise LearningError(
                 f"{place} says that it has {file.metadata.num_rows} rows, and {rows} can be read: write it "
@@ -324,8 +324,3 @@ def _open_parquet(path: Path, place: str, form: TableForm) -> TableFile:
             )
 
     return TableFile(place, names, form.own, Found(), read, of_lines=False)
-
-
-def one_line(error: Exception) -> str:
-    """Return the text of an error as a single line."""
-    return " ".join(str(error).split())

@@ -16,12 +16,12 @@ from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, words_of
 from gdpfed.late_import import late_import, packages_needed
 from gdpfed.learning.data.csv_head import LOOKED_AT
 from gdpfed.learning.data.file_form import FILES_FILE, Found
 from gdpfed.learning.data.object_cells import cell_text, column_of
-from gdpfed.learning.data.table_file import Batch, TableFile, TableForm, Uneven, check_width, listed, one_line
+from gdpfed.learning.data.table_file import Batch, TableFile, TableForm, Uneven, check_width, listed
 from gdpfed.learning.data.unpacked import refuse_unpacked
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def open_workbook(path: Path, place: str, form: TableForm) -> TableFile:
             size = sum(each.file_size for each in archive.infolist())
     except (OSError, BadZipFile) as error:
         raise LearningError(
-            f"{place} cannot be read as a workbook: {one_line(error)}; save it again as .xlsx"
+            f"{place} cannot be read as a workbook: {words_of(error)}; save it again as .xlsx"
         ) from None
     refuse_unpacked(place, path.stat().st_size, size, MOST_TIMES)
 
@@ -96,7 +96,7 @@ def _book(path: Path, place: str) -> Iterator[Any]:
         book = load(path, read_only=True, data_only=True, keep_links=False)
     except Exception as error:  # Of a damaged file openpyxl raises what its parsers do.
         raise LearningError(
-            f"{place} cannot be read as a workbook: {one_line(error)}; save it again as .xlsx"
+            f"{place} cannot be read as a workbook: {words_of(error)}; save it again as .xlsx"
         ) from None
     try:
         yield book
@@ -177,7 +177,7 @@ def _to_the_end(lines: Iterator[tuple[int, Row]], place: str) -> Iterator[tuple[
         yield from lines
     except (OSError, BadZipFile, KeyError, SyntaxError, ValueError) as error:
         raise LearningError(
-            f"{place} cannot be read as a workbook: {one_line(error)}; save it again as .xlsx"
+            f"{place} cannot be read as a workbook: {words_of(error)}; save it again as .xlsx"
         ) from None
 
 

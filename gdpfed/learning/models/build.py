@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from fastgrad.modules import DrawnDropout
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, words_of
 from gdpfed.learning.models.vector import dimension_of, leave_out
 from gdpfed.learning.weights_file import WeightsFile
 from gdpfed.registry import Registry
@@ -131,7 +131,7 @@ def build_model(
         except (RuntimeError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
             raise LearningError(
                 f"dataset.model={name} cannot take examples of shape {input_shape} and type "
-                f"{np.dtype(input_dtype)}{_in_words(options)}: {' '.join(str(error).split())}"
+                f"{np.dtype(input_dtype)}{_in_words(options)}: {words_of(error)}"
             ) from None
         refuse_changing_buffers(model, example)
     if outputs is not None and not scores_every_position(model) and found != outputs:
@@ -232,7 +232,7 @@ def _without_memory(
     except (RuntimeError, IndexError, TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
         raise LearningError(
             f"dataset.model={name} cannot be built for examples of shape {input_shape}{_in_words(options)}: "
-            f"{' '.join(str(error).split())}"
+            f"{words_of(error)}"
         ) from None
 
 

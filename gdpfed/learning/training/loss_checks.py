@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, kind_and_words
 from gdpfed.learning.labels import LOSSES, LabelKind
 
 RECORDS = 3
@@ -26,7 +26,7 @@ def check_loss(name: str, labels: LabelKind, class_weights: Sequence[float] = ()
             warnings.simplefilter("ignore", UserWarning)
             losses = each(torch.zeros(RECORDS, *labels.outputs), targets)
     except Exception as error:  # A package's loss may raise anything.
-        said = f"the loss raised {type(error).__name__}: {' '.join(str(error).split())}"
+        said = f"the loss raised {kind_and_words(error)}"
         raise LearningError(_not_fitting(name, labels, said)) from None
     if not isinstance(losses, torch.Tensor):
         raise LearningError(

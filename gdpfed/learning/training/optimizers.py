@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, words_of
 from gdpfed.registry import Registry, is_ours
 
 Rows = slice | list[int]
@@ -120,8 +120,7 @@ def make_optimizer(rows: Sequence[torch.Tensor], training: LocalTraining) -> tor
         given = ", ".join(f"{name}={value:g}" for name, value in options.items()) or "no options"
         raise LearningError(
             f"training.optimizer={training.optimizer} does not take {given} "
-            f"({' '.join(str(error).split())}): change training.optimizer_options; training.momentum=0 goes "
-            "with any"
+            f"({words_of(error)}): change training.optimizer_options; training.momentum=0 goes with any"
         ) from error
 
 
@@ -134,7 +133,7 @@ def check_training(training: LocalTraining) -> None:
     except Exception as error:
         raise LearningError(
             f"training.optimizer={training.optimizer} cannot step along a given gradient "
-            f"({' '.join(str(error).split())}): choose another one"
+            f"({words_of(error)}): choose another one"
         ) from error
 
 

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from gdpfed.errors import words_of
 from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.learning.training.record_training import (
     EXACT_BYTES,
@@ -264,7 +265,7 @@ class RecordGraphs:
         try:
             recorded, called = (end_of(RecordGraphs(self._gradients, each)) for each in (self._record, None))
         except RuntimeError as error:
-            return " ".join(str(error).split())[:200]
+            return words_of(error, 200)
         finally:
             self._gradients.model.train()
         return "" if torch.equal(recorded, called) else "its replays have other bits than its calls"

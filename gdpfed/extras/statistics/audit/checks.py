@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from gdpfed.audit.rules import rule_of
 from gdpfed.audit.run_files import FORMAT_VERSION, RunFiles
-from gdpfed.errors import AuditError
+from gdpfed.errors import AuditError, words_of
 from gdpfed.extras.statistics.audit.curves import curves_of
 
 METHODS = {"record_statistics": "record", "client_statistics": "client"}
@@ -58,9 +58,7 @@ def check_statistics(directory: Path, files: RunFiles) -> Iterator[str]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise AuditError(
-            f"{path} cannot be read: {' '.join(str(error).split())}; restore it from a copy"
-        ) from None
+        raise AuditError(f"{path} cannot be read: {words_of(error)}; restore it from a copy") from None
     if not isinstance(found, dict) or found.get("version") != FORMAT_VERSION:
         raise AuditError(
             f"{path} has another format version than {FORMAT_VERSION}: use the gdpfed that wrote it"
