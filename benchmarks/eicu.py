@@ -16,8 +16,9 @@ from gdpfed.learning.data.declaration import PUBLISHED, read_columns
 from gdpfed.report.class_figures import AREA
 from gdpfed.report.comparison import Line
 from gdpfed.report.console import Table
-from gdpfed.report.finished_run import read_run, run_paths
+from gdpfed.report.finished_run import read_run
 from gdpfed.report.rivals import RIVALS
+from gdpfed.report.run_folders import run_paths
 from gdpfed.report.worth import EVERYWHERE, Worth
 from gdpfed.report.worth_answer import difference, model_of
 from gdpfed.report.worth_of_lines import worth_by_line

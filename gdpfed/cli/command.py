@@ -71,24 +71,6 @@ def require_folders(paths: Sequence[Path]) -> None:
             raise ReportError(f"{path} is not a run: {what}")
 
 
-def require_runs(paths: Sequence[Path], levels: int = 1) -> None:
-    """Raise ReportError if a path is not a run, before the slow import of code that reads runs.
-
-    `levels`: how many folders deep runs may lie in a path.
-    """
-    from gdpfed.runs.file_formats import CONFIG_FILE
-
-    require_folders(paths)
-    *near, below = (f"{'*/' * level}{CONFIG_FILE}" for level in range(levels + 2))
-    for path in paths:
-        if not any(next(path.glob(each), None) for each in near):
-            deeper = next(path.glob(below), None)
-            named = "the directory of a run" if deeper is None else f"{deeper.parents[1]}, which holds runs"
-            raise ReportError(
-                f"{path} is not a run: it holds no {CONFIG_FILE} with a run's settings; name {named}"
-            )
-
-
 def refuse_existing(path: Path, option: str) -> None:
     """Raise ConfigError if a file that a command is to write is already there; it may be the user's own.
 

@@ -4,7 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
-from gdpfed.cli.command import Command, cli_path, make_console, require_runs
+from gdpfed.cli.command import Command, cli_path, make_console
+from gdpfed.cli.named_runs import finished_runs, require_runs
 from gdpfed.decimal_numbers import decimal_number
 
 DEFAULT_PULL = 3.0
@@ -18,7 +19,11 @@ gdpfed compare runs/mine --path /data/tables  where the data are now"""
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "runs", nargs="+", type=cli_path, metavar="RUN", help="finished runs, or a directory of runs"
+        "runs",
+        nargs="+",
+        type=cli_path,
+        metavar="RUN",
+        help="a run, or a directory with runs in it or one deeper",
     )
     parser.add_argument(
         "--path", type=cli_path, metavar="PATH", help="where their data are now (dataset.path)"
@@ -44,10 +49,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     require_runs(options.runs)
-    from gdpfed.cli.sealed_runs import require_sealed
     from gdpfed.errors import ConfigError
     from gdpfed.files import save_whole
-    from gdpfed.report.finished_run import read_run, run_paths
     from gdpfed.report.worth_answer import answer_lines, answer_table
     from gdpfed.report.worth_of_lines import side_by_side, worth_by_line
     from gdpfed.report.worth_page import draw_worth, write_worth_page
@@ -55,9 +58,7 @@ def _execute(options: argparse.Namespace) -> int:
 
     if not 0 <= options.pull < float("inf"):
         raise ConfigError(f"--pull {options.pull:g} must be 0, for no pull, or more")
-    runs = [read_run(path) for path in run_paths(options.runs)]
-    for run in runs:
-        require_sealed(run.path)
+    runs = finished_runs(options.runs)
     overrides = [] if options.path is None else [f"dataset.path={options.path.absolute()}"]
     compared = worth_by_line(runs, overrides, options.pull)
     worth = side_by_side({line.label: each for line, each in compared})

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import Command, cli_path, make_console, require_runs
+from gdpfed.cli.command import Command, cli_path, make_console
+from gdpfed.cli.named_runs import finished_runs, require_runs
 from gdpfed.errors import AuditError, ConfigError
 
 if TYPE_CHECKING:
     from gdpfed.report.comparison import Line
-    from gdpfed.report.finished_run import FinishedRun
 
 EXAMPLES = """\
 gdpfed report runs/*                       all runs side by side
@@ -21,8 +21,6 @@ gdpfed report runs/* --markdown            tables to paste
 gdpfed report runs/heart --html            one run on one page, with its audit
 gdpfed report runs/* --html                several side by side on one page"""
 PAGE_FOLDER = Path("comparison")
-LEVELS = 2
-"""How many folders deep runs may lie in a directory that is named: those of a demo or a sweep lie in one."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,18 +45,18 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    require_runs(options.runs, LEVELS)
+    require_runs(options.runs)
     if options.html and (options.markdown or options.latex):
         raise ConfigError("--html writes a page, and --markdown and --latex print tables: choose one")
     if options.markdown and options.latex:
         raise ConfigError("--markdown and --latex each print the tables: choose one")
     from gdpfed.report.comparison import lines_of
-    from gdpfed.report.finished_run import run_paths
+    from gdpfed.report.run_folders import run_paths
 
-    paths = list(run_paths(options.runs, LEVELS))
+    paths = list(run_paths(options.runs))
     if options.html and len(paths) == 1:
         return _write_page(paths[0], options)
-    runs = _finished(paths, options.runs)
+    runs = finished_runs(options.runs)
     if options.html:
         from gdpfed.report.comparison_page import write_comparison_page
 
@@ -67,29 +65,6 @@ def _execute(options: argparse.Namespace) -> int:
     else:
         _show_comparison(lines_of(runs), options)
     return 0
-
-
-def _finished(paths: Sequence[Path], named: Sequence[Path]) -> "list[FinishedRun]":
-    """Read the finished runs of these paths, and say on the error stream which runs are left out."""
-    from gdpfed.cli.sealed_runs import require_sealed
-    from gdpfed.report.finished_run import UnfinishedError, read_run, runs_below
-
-    runs, unfinished = [], []
-    for path in paths:
-        try:
-            runs.append(read_run(path))
-        except UnfinishedError as error:
-            unfinished.append(error)
-        else:
-            require_sealed(path)
-    if not runs:
-        raise unfinished[0]
-    for each in unfinished:
-        print(f"gdpfed: left out: {each}", file=sys.stderr)
-    if below := runs_below(named, LEVELS):
-        listed = ", ".join(map(str, below))
-        print(f"gdpfed: left out: runs that lie deeper, in {listed}: name that directory", file=sys.stderr)
-    return runs
 
 
 def _show_comparison(lines: "Sequence[Line]", options: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
 """Reads a finished run from its directory."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from gdpfed.decimal_numbers import counted
-from gdpfed.errors import ReportError, RunError
+from gdpfed.errors import ReportError
 from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.report.evaluated import Result
 from gdpfed.report.metric_display import MetricDisplay, metrics_of
@@ -21,8 +21,6 @@ from gdpfed.runs.file_formats import (
     MODEL_FILE,
     PLAN_FILE,
     check_json_file,
-    read_versioned,
-    save_result,
 )
 from gdpfed.runs.round_log import RoundLogEntry, last_evaluated, read_rounds
 from gdpfed.runs.run_end import RunEnd
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
 
 SECTIONS = ("dataset", "training", "method", "privacy", "secagg", "run")
 FLOAT32_BYTES = 4
-ORDER_FILE = "sweep.json"
-"""In the folder of a sweep: the names of its runs, in its order."""
 
 Settings = Mapping[str, Mapping[str, Any]]
 
@@ -179,53 +175,6 @@ def read_run(path: Path) -> FinishedRun:
     except (OSError, SafetensorError) as error:
         raise ReportError(f"{path} is a damaged run: {MODEL_FILE}: {error}; restore it from a copy") from None
     return FinishedRun(path, settings, plan, records, sum(map(prod, shapes)), RunEnd.read(path))
-
-
-def run_paths(paths: Iterable[Path], levels: int = 1) -> Iterator[Path]:
-    """Yield each run's path; if a path is a folder of runs, yield the paths of the runs in it.
-
-    Those of a sweep come in its order, others by name. `levels`: how many folders deep runs may lie. Folders
-    that may not be read are passed over.
-    """
-    for path in paths:
-        inside = [] if (path / CONFIG_FILE).exists() else list(_runs_in(path, CONFIG_FILE, levels))
-        yield from inside or [path]
-
-
-def _runs_in(folder: Path, mark: str, levels: int) -> Iterator[Path]:
-    """Yield the folders with a file `mark`, and of folders without it those that such folders lie in."""
-    order = sweep_order(folder)
-    entries = sorted(folder.glob("*"), key=lambda path: (order.get(path.name, len(order)), path.name))
-    for entry in entries:
-        if next(entry.glob(mark), None) is not None:
-            yield entry
-        elif levels > 1:
-            # Of files called config.yaml that lie deeper, many are of other programs.
-            yield from _runs_in(entry, PLAN_FILE, levels - 1)
-
-
-def runs_below(paths: Iterable[Path], levels: int) -> list[Path]:
-    """Return folders whose runs lie one folder deeper than `levels`, which `run_paths` leaves out."""
-    folders = [path for path in paths if not (path / CONFIG_FILE).exists()]
-    pattern = "*/" * (levels + 1)
-    return sorted({plan.parents[1] for path in folders for plan in path.glob(f"{pattern}{PLAN_FILE}")})
-
-
-def sweep_order(folder: Path) -> dict[str, int]:
-    """Return the place of each run of a sweep by the name of its folder; {} if no sweep wrote this folder.
-
-    It is {}, too, if the file is damaged or another program's: an order is worth no refusal of a report.
-    """
-    try:
-        found = list(read_versioned(folder / ORDER_FILE)["runs"])
-    except (OSError, RunError, *WRONG_FORM):
-        return {}
-    return {str(name): place for place, name in enumerate(found)}
-
-
-def save_sweep_order(folder: Path, names: Sequence[str]) -> None:
-    """Write the order of a sweep's runs, by name, into its folder; runs of earlier sweeps come last."""
-    save_result(folder / ORDER_FILE, {"runs": list(dict.fromkeys([*names, *sweep_order(folder)]))})
 
 
 def read_settings(path: Path) -> Settings | None:

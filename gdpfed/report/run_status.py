@@ -21,8 +21,9 @@ from gdpfed.json_files import read_json
 from gdpfed.report.comparison_tables import whom_it_holds_against
 from gdpfed.report.console import Table
 from gdpfed.report.evaluated import Result
-from gdpfed.report.finished_run import cohorts_shown, read_plan, read_whole_settings, run_paths
+from gdpfed.report.finished_run import cohorts_shown, read_plan, read_whole_settings
 from gdpfed.report.metric_display import WITHOUT_A_SUM, duration, each_of
+from gdpfed.report.run_folders import run_paths
 from gdpfed.runs.file_formats import (
     CONFIG_FILE,
     LEDGER_FILE,
@@ -114,7 +115,7 @@ class RunStatus:
             ReportError: no run, or a damaged one.
             RunError: a run of another format.
         """
-        runs = [run for run in run_paths([path], 2) if (run / CONFIG_FILE).is_file()]
+        runs = [run for run in run_paths([path]) if (run / CONFIG_FILE).is_file()]
         if not runs and path.is_dir():
             raise ReportError(f"{path} is not a run and holds none: name a run's directory, or the folder")
         path = max(runs, key=lambda run: (run / CONFIG_FILE).stat().st_mtime, default=path)

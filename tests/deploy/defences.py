@@ -553,7 +553,7 @@ DEFENCES = (
     Defence(
         "report-of-edited-files",
         "report/test_run_page.py::test_no_table_shows_figures_of_files_that_were_changed",
-        (("gdpfed/cli/report_command.py", "            require_sealed(path)\n", "            pass\n"),),
+        (("gdpfed/cli/named_runs.py", "            _require_sealed(path)\n", "            pass\n"),),
     ),
     Defence(
         "unreadable-data-joins",

@@ -15,9 +15,10 @@ from gdpfed.cli import main
 from gdpfed.methods import make_method, resolve
 from gdpfed.report.comparison import lines_of
 from gdpfed.report.comparison_tables import TRUSTED, whom_it_holds_against
-from gdpfed.report.finished_run import ORDER_FILE, read_run, run_paths, save_sweep_order
+from gdpfed.report.finished_run import read_run
 from gdpfed.report.metric_display import ABSENT
 from gdpfed.report.report_tables import tables_of
+from gdpfed.report.run_folders import ORDER_FILE, run_paths, save_sweep_order
 from gdpfed.runs.file_formats import MODEL_FILE, versioned
 from testing.written_runs import DIMENSION, write_run
 
@@ -227,8 +228,8 @@ def test_a_folder_of_folders_of_runs_leads_to_these(tmp_path, capsys):
     one = tmp_path / "all" / "out" / "runs" / "one"
     one.mkdir(parents=True)
     (one / "config.yaml").write_text("")
-    for command, folder in (("compare", tmp_path / "all" / "out"), ("report", tmp_path / "all")):
-        assert main([command, str(folder)]) == 2
+    for command in ("compare", "report"):
+        assert main([command, str(tmp_path / "all")]) == 2
         said = f"settings; name {tmp_path / 'all' / 'out' / 'runs'}, which holds runs"
         assert said in capsys.readouterr().err
 
@@ -261,7 +262,7 @@ def test_a_file_that_is_no_order_of_a_sweep_changes_nothing(runs, text):
     (runs / ORDER_FILE).write_text(json.dumps(versioned({})) if text is None else text)
     (runs / "other").mkdir()
     (runs / "other" / ORDER_FILE).write_text('{"jobs": 1}')
-    assert [path.name for path in run_paths([runs], 2)] == ["dp", "plain", "plus0", "plus1", "plus2"]
+    assert [path.name for path in run_paths([runs])] == ["dp", "plain", "plus0", "plus1", "plus2"]
     save_sweep_order(runs, ["plus1"])
     assert next(run_paths([runs])).name == "plus1"
 
@@ -276,7 +277,7 @@ def test_a_folder_that_may_not_be_read_is_passed_over(runs, monkeypatch):
         return stat(path, *given, **named)
 
     monkeypatch.setattr(os, "stat", refusing)
-    assert len(list(run_paths([runs], 2))) == 5
+    assert len(list(run_paths([runs]))) == 5
 
 
 def test_a_run_that_goes_on_is_left_out_of_the_others(runs, capsys):

@@ -256,7 +256,7 @@ def test_a_sweep_is_compared_line_by_line(path, tmp_path, monkeypatch, capsys):
         return worth(config["value"], f"epsilon {config['budget']}, by record")
 
     monkeypatch.setattr("gdpfed.report.worth_of_lines.worth_of", looked_at)
-    for name, budget, seed, value in (("a", 1, 0, 0.6), ("b", 1, 1, 0.8), ("c", 8, 0, 0.9)):
+    for name, budget, seed, value in (("a", 1, 0, 0.6), ("b", 1, 1, 0.8), ("more/c", 8, 0, 0.9)):
         write_run(tmp_path / name, ["method=dp_fedavg", f"privacy.budgets=[{budget}]", f"run.seed={seed}"])
         (tmp_path / name / "told.json").write_text(json.dumps({"budget": budget, "value": value}))
     assert main(["compare", str(tmp_path), "--json"]) == 0

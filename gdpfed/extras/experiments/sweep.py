@@ -13,8 +13,9 @@ from gdpfed.extras.experiments.run_training import SIMULATION, Trainer, chosen_l
 from gdpfed.extras.experiments.runs import Run, lock_output, run_name
 from gdpfed.methods import resolve
 from gdpfed.report.comparison import lines_of
-from gdpfed.report.finished_run import read_run, save_sweep_order
+from gdpfed.report.finished_run import read_run
 from gdpfed.report.report_tables import tables_of
+from gdpfed.report.run_folders import save_sweep_order
 
 
 def sweep(
@@ -52,8 +53,10 @@ def sweep(
         by_settings.setdefault(run_name(config), run)
     runs = list(by_settings.values())
     with lock_output(output):
-        errors, before = train_missing(runs, trainer, launch, console, command, output)
-        save_sweep_order(output, [run.path.name for run in runs])
+        try:
+            errors, before = train_missing(runs, trainer, launch, console, command, output)
+        finally:  # A sweep that is interrupted has an order, too.
+            save_sweep_order(output, [run.path.name for run in runs if run.path.exists()])
     finished = [read_run(run.path) for run in runs if run.finished]
     if not finished:
         raise next(iter(errors.values()))

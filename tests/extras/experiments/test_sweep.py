@@ -15,6 +15,7 @@ from gdpfed.errors import ExperimentError, RunError
 from gdpfed.extras.experiments.run_training import Trainer
 from gdpfed.extras.experiments.sweep import sweep
 from gdpfed.report.finished_run import read_run
+from gdpfed.report.run_folders import run_paths, sweep_order
 from gdpfed.runs.directory import RunDirectory
 from gdpfed.runs.file_formats import CHECKPOINT_FILE, MODEL_FILE
 from testing.small_runs import SMALL, nothing_drawn
@@ -80,6 +81,16 @@ def test_a_run_that_fails_costs_a_line_and_goes_on_the_next_time(tmp_path, launc
     assert complete
     resumed = [Path(config.run.resume or "").name for config in again.trained]
     assert resumed == sorted(path.name for path in tmp_path.glob("digits-fedavg-*"))
+
+
+def test_an_interrupted_sweep_keeps_its_order_for_a_report(tmp_path):
+    """Runs that never began have no place in it; without the order, `dp_fedavg` would come first."""
+    with pytest.raises(KeyboardInterrupt):
+        sweep_it(tmp_path, "method=fedavg,dp_fedavg,gdpfed", train=StubTrainer(interrupt_after=1).train)
+    with pytest.raises(KeyboardInterrupt):
+        sweep_it(tmp_path, "method=fedavg,dp_fedavg,gdpfed", train=StubTrainer(interrupt_after=3).train)
+    assert [path.name.split("-")[1] for path in run_paths([tmp_path])] == ["fedavg", "dp_fedavg"]
+    assert len(sweep_order(tmp_path)) == 2
 
 
 def test_nothing_but_failures_is_one_line(tmp_path):
