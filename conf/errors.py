@@ -22,19 +22,24 @@ class ConfigError(InputError):
     """Raised for a configuration that cannot be used."""
 
 
-def words_of(error: BaseException, at_most: int | None = None) -> str:
-    """Return an error's text in one line, of so many characters at most.
+def printable(text: str) -> str:
+    """Return a text with a blank for each unprintable character, such as a terminal control code."""
+    return "".join(each if each.isprintable() else " " for each in text)
+
+
+def words_of(error: BaseException, at_most: int = 1000) -> str:
+    """Return an error's text in one printable line, of so many characters at most.
 
     If it is empty, or if making it fails, as a package's error may, it is the name of the error's type.
     """
     try:
-        line = " ".join(str(error).split())
+        line = " ".join(printable(str(error)).split())
     except BaseException:
         line = ""
     return (line or type(error).__name__)[:at_most]
 
 
-def kind_and_words(error: BaseException, at_most: int | None = None) -> str:
+def kind_and_words(error: BaseException, at_most: int = 1000) -> str:
     """Return an error's type and text in one line; its type alone where it has no text."""
     kind, words = type(error).__name__, words_of(error)
     return (kind if words == kind else f"{kind}: {words}")[:at_most]

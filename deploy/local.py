@@ -20,7 +20,7 @@ from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.cli import main as gdpfed
 from gdpfed.cli.command import make_console
 from gdpfed.errors import AuditError, ConfigError, InputError
-from gdpfed.learning.data.file_form import kind_of
+from gdpfed.learning.data.file_form import ending_of, kind_of
 from gdpfed.learning.data.own_files import READERS
 from gdpfed.methods import make_method
 from gdpfed.privacy.planning.groups import default_delta
@@ -48,7 +48,7 @@ def train(options: argparse.Namespace, console: Console) -> None:
     check_wall(federation, options, console)
     files = own_files(options.data, federation)
     if files:
-        federation = replace(federation, examples=f"examples{files[0].suffix}")
+        federation = replace(federation, examples=f"examples{ending_of(files[0])}")
     words = [
         *federation_overrides(federation),
         *secagg_words(federation),
@@ -125,7 +125,7 @@ def own_files(folder: Path | None, federation: Federation) -> list[Path]:
     if folder is None:
         return []
     files = sorted(path for path in folder.glob("*") if kind_of(path).removeprefix(".") in READERS.names())
-    kinds = {kind_of(path) for path in files}
+    kinds = {ending_of(path) for path in files}
     if len(files) != len(federation.nodes) or len(kinds) != 1:
         raise ConfigError(
             f"--data {folder} has {len(files)} files of {len(kinds)} kinds for {len(federation.nodes)} "

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import get_args
 
 from deploy.federation import (
@@ -19,6 +19,7 @@ from deploy.federation import (
 )
 from gdpfed.decimal_numbers import decimal_number, whole_number
 from gdpfed.errors import GDPFedError, line_of
+from gdpfed.learning.data.file_form import is_table
 from gdpfed.privacy.events import Unit
 from secagg import ACTIVE, CURIOUS
 
@@ -47,7 +48,8 @@ def add_federation(parser: argparse.ArgumentParser) -> None:
         type=_file_name,
         default=EXAMPLES_FILE,
         metavar="NAME",
-        help="name of the file in each node's data folder: .npz, .csv or .parquet (default: %(default)s)",
+        help="name of the file in each node's data folder: .npz, or a table, as in data.csv.gz (default: "
+        "%(default)s)",
     )
     parser.add_argument(
         "--secagg",
@@ -204,7 +206,8 @@ def address(text: str) -> str:
 
 
 def _file_name(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_-]+\.(npz|csv|parquet)", text):
+    known = is_table(Path(text)) or text.endswith(".npz")
+    if not known or not re.fullmatch(r"[A-Za-z0-9_-]+(\.[a-z0-9]+){1,2}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a name of a file of examples, as in examples.csv")
     return text
 

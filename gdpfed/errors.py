@@ -6,7 +6,16 @@ Each error's text is one line that names the value at fault and the remedy. Thei
 
 import re
 
-from conf.errors import ConfigError, GDPFedError, InputError, either, kind_and_words, not_known, words_of
+from conf.errors import (
+    ConfigError,
+    GDPFedError,
+    InputError,
+    either,
+    kind_and_words,
+    not_known,
+    printable,
+    words_of,
+)
 
 
 def line_of(error: GDPFedError) -> str:
@@ -15,11 +24,6 @@ def line_of(error: GDPFedError) -> str:
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", public.__name__.removesuffix("Error"))
     shown = "\n".join(map(printable, str(error).split("\n")))
     return f"{shown} [{words.lower()}]"
-
-
-def printable(text: str) -> str:
-    """Return a text with a blank for each unprintable character, such as a terminal control code."""
-    return "".join(each if each.isprintable() else " " for each in text)
 
 
 class PrivacyError(InputError):
@@ -80,5 +84,6 @@ __all__ = [
     "kind_and_words",
     "line_of",
     "not_known",
+    "printable",
     "words_of",
 ]

@@ -15,7 +15,7 @@ class _SilentError(Exception):
 @pytest.mark.parametrize(
     ("error", "words", "with_kind"),
     [
-        (ValueError("two\n  lines"), "two lines", "ValueError: two lines"),
+        (ValueError("two\n  lines \x1b"), "two lines", "ValueError: two lines"),
         (MemoryError(), "MemoryError", "MemoryError"),
         (_SilentError(), "_SilentError", "_SilentError"),
     ],

@@ -217,7 +217,7 @@ def test_nodes_have_budgets_for_their_records_and_tables():
     assert federation_of(made) == Federation.of(6, (1.0, 3.0, 6.0), unit="record", examples="examples.csv")
 
 
-@pytest.mark.parametrize("name", ["examples", "../examples.csv", "examples.txt", "a b.csv", ""])
+@pytest.mark.parametrize("name", ["examples", "../examples.csv", "examples.txt", "a b.csv", "a.npz.gz", ""])
 def test_a_name_that_is_none_of_a_file_of_examples_is_refused(name, capsys):
     with pytest.raises(SystemExit):
         write_compose(["--examples", name])

@@ -63,16 +63,18 @@ def signed(key, at=None):
 class SuperLink:
     """A stand-in for a SuperLink: it accepts one key and records the lengths of the bodies it receives.
 
-    `faults`: by which it answers the next requests, each once: an error of its own, or silence.
+    `headers`: the names of those of the last request. `faults`: by which it answers the next requests, each
+    once: an error of its own, or silence.
     """
 
     def __init__(self):
-        self.got, self.well, self.faults = [], True, []
+        self.got, self.headers, self.well, self.faults = [], [], True, []
         self._known = signed(ACCEPTED)[FLEET_HTTP_PUBLIC_KEY_HEADER]
 
     async def __call__(self, scope, receive, send):
         request = Request(scope, receive)
         status = 200 if self.well else 500
+        self.headers = request.headers.keys()
         if request.method == "POST":
             self.got.append(len(await request.body()))
             status = 200 if request.headers.get(FLEET_HTTP_PUBLIC_KEY_HEADER) == self._known else 401
@@ -204,6 +206,13 @@ def test_a_body_in_chunks_ends_with_the_last_whatever_length_is_stated(gate):
         assert connection.recv(4096).startswith(b"HTTP/1.1 200")
         connection.close()
     assert gate.superlink.got == [3, 3]
+
+
+def test_headers_of_a_connection_stay_at_the_gate(gate):
+    of_connection = {"TE": "trailers", "Keep-Alive": "5", "Proxy-Connection": "close", "Trailer": "X-A"}
+    assert gate.status(headers=signed(ACCEPTED) | of_connection | {"X-A": "b"}) == 200
+    assert "x-a" in gate.superlink.headers
+    assert not {name.lower() for name in of_connection} & set(gate.superlink.headers)
 
 
 def test_a_stranger_sends_little_and_a_node_as_much_as_a_message_has(gate):

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,6 +14,7 @@ from deploy import confine, local
 from deploy.federation import Federation
 from deploy.loopback import LoopbackFederation, Named, copy_examples
 from deploy.services import TASK_POLL_VARIABLE
+from gdpfed.errors import InputError
 from gdpfed.learning.data.file_form import own_form
 from testing.flower_traces import FlowerTraces
 from testing.project import PROJECT
@@ -143,10 +145,18 @@ def test_files_of_examples_are_one_a_node_and_of_one_kind(tmp_path, monkeypatch,
         "site-2.csv",
     ]
     assert local.own_files(None, federation) == []
-    # The copies have the ending of the first.
+    (tmp_path / "site-2.csv").rename(tmp_path / "site-2.csv.gz")
     (tmp_path / "site-3.parquet").touch()
     assert local.main(["--nodes", "3", "--data", str(tmp_path)]) == 2
-    assert "has 4 files of 2 kinds for 3 nodes: put one file of examples for each" in capsys.readouterr().err
+    assert "has 4 files of 3 kinds for 3 nodes: put one file of examples for each" in capsys.readouterr().err
+    (tmp_path / "site-3.parquet").unlink()
+    # The copies have the ending of the first.
+    for client in range(2):
+        (tmp_path / f"site-{client}.csv").rename(tmp_path / f"site-{client}.csv.gz")
+    asked = Mock(side_effect=InputError("asked"))
+    monkeypatch.setattr(local, "federation_overrides", asked)
+    assert local.main(["--nodes", "3", "--data", str(tmp_path)]) == 2
+    assert asked.call_args.args[0].examples == "examples.csv.gz"
 
 
 @pytest.mark.parametrize(("nodes", "seconds"), [(3, 0.2), (6, 0.2), (24, 0.6)])

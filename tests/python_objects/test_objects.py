@@ -39,6 +39,22 @@ Y, Y_TEST = (X[:, 0] > 0).astype(int), (X_TEST[:, 0] > 0).astype(int)
 DATA = (X, Y, X_TEST, Y_TEST)
 OWNERS = np.array([f"h{number:02}" for number in range(12)])[np.arange(60) % 12]
 FRAME = pd.DataFrame({"age": X[:, 0] * 10, "sex": np.where(X[:, 1] > 0, "f", "m"), "ill": Y, "at": OWNERS})
+
+
+class Failing(nn.Linear):
+    """A model whose forward raises an error of its own."""
+
+    def __init__(self):
+        super().__init__(2, 2)
+
+    def forward(self, inputs):
+        raise KeyError("a field")
+
+
+def fails(*arguments, **options):
+    raise AssertionError
+
+
 COLUMNS = {
     "label": {"column": "ill", "classes": [0, 1]},
     "numeric": {"age": [-40, 40]},
@@ -365,6 +381,12 @@ WRONG = {
         r"gives outputs of shape \(5,\) for a record, and these .* \(2,\)",
     ),
     "inputs": ({"model": nn.Linear(3, 2)}, r"dataset.model=python.Linear cannot take examples of shape \(2,"),
+    "own error": ({"model": Failing()}, r"and type float32.*: KeyError: 'a field'$"),
+    "own factory": ({"model": fails}, "and type float32.*: AssertionError$"),
+    "own partition": (
+        {"partition": fails, "owners": None, "clients": 6},
+        r"cannot share out \d+ examples \(AssertionError\): change its",
+    ),
     "class": ({"model": nn.Linear}, r"model=Linear is a class: give a module, as in model=Linear\(...\)"),
     "no model": ({"model": 3}, "model=3: give a torch module, a function"),
     "model's name": ({"model": "tree"}, "model 'tree' is not known; did you mean trees. Use cnn2,"),

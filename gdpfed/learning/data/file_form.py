@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, either
 from gdpfed.learning.data.yaml_parts import Part, read_parts
 
 FILES_FILE = "files.yaml"
@@ -25,6 +25,7 @@ TEXT_ENDINGS = (".csv", ".tsv")
 WORKBOOKS = (".xlsx", ".xlsm")
 QUERY = ".sql"
 ENDINGS = (*TEXT_ENDINGS, ".parquet", *WORKBOOKS, QUERY)
+ENDINGS_IN_WORDS = f"{either(ENDINGS)} ({either(TEXT_ENDINGS)} may be compressed, as in .csv{PACKINGS[0]})"
 HIDDEN = (".", "~$")
 """How the names of files begin that systems put beside tables, as Excel does while one is open."""
 LIMITS = ("seconds", "mebibytes")
@@ -136,6 +137,11 @@ def kind_of(path: Path) -> str:
     """Return the ending that shows a file's type, in lower case: ``.csv`` for ``a.csv`` and ``a.CSV.gz``."""
     packing = packing_of(path)
     return Path(path.name[: -len(packing)] if packing else path.name).suffix.lower()
+
+
+def ending_of(path: Path) -> str:
+    """Return the ending of a file with that of its compression: ``.csv.gz`` for ``a.CSV.gz``."""
+    return kind_of(path) + packing_of(path)
 
 
 def is_table(path: Path) -> bool:

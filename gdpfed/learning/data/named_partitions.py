@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.errors import LearningError, not_known, words_of
+from gdpfed.errors import LearningError, kind_and_words, not_known
 from gdpfed.files import read_regular
 from gdpfed.learning.data import Dataset
 from gdpfed.registry import OF_PYTHON, Registry
@@ -50,10 +50,10 @@ def shared_out(
         parts = [np.asarray(part, dtype=np.int64).reshape(-1) for part in found]
     except LearningError:
         raise
-    except (TypeError, ValueError, KeyError, OSError) as error:
+    except Exception as error:  # A package's partition may raise anything.
         raise LearningError(
             f"{words} with dataset.partition_options={dict(options)} cannot share out "
-            f"{len(data.train)} examples ({words_of(error)}): change its options, or the number "
+            f"{len(data.train)} examples ({kind_and_words(error)}): change its options, or the number "
             "of clients"
         ) from error
     if len(parts) != num_clients:

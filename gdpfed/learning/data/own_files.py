@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.arrays import as_numbers, read_npz
 from gdpfed.learning.data.dataset import Split
-from gdpfed.learning.data.file_form import is_table, kind_of
+from gdpfed.learning.data.file_form import ENDINGS, is_table, kind_of
 from gdpfed.learning.data.image_folder import own_pictures
 from gdpfed.learning.data.picture_form import PICTURES_FILE, read_picture_form
 from gdpfed.learning.data.tabular import own_columns, own_table
@@ -140,11 +140,7 @@ def _npz(path: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
     return arrays["x_train"], arrays["y_train"]
 
 
-READERS.register("csv", own_table)
 READERS.register("npz", _npz)
-READERS.register("parquet", own_table)
 READERS.register("pictures", own_pictures)
-READERS.register("sql", own_table)
-READERS.register("tsv", own_table)
-READERS.register("xlsm", own_table)
-READERS.register("xlsx", own_table)
+for _ending in ENDINGS:
+    READERS.register(_ending.removeprefix("."), own_table)

@@ -5,7 +5,14 @@ from pathlib import Path
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.columns import bare_name
 from gdpfed.learning.data.declaration import COLUMNS_FILE, read_columns
-from gdpfed.learning.data.file_form import ENDINGS, FILES_FILE, HIDDEN, databases_in, is_table, table_name
+from gdpfed.learning.data.file_form import (
+    ENDINGS_IN_WORDS,
+    FILES_FILE,
+    HIDDEN,
+    databases_in,
+    is_table,
+    table_name,
+)
 
 
 def tables_in(path: Path) -> list[Path]:
@@ -17,7 +24,7 @@ def tables_in(path: Path) -> list[Path]:
         return [path]
     files = [file for file in sorted(path.iterdir()) if _is_table(file)]
     if not files:
-        raise LearningError(f"{path} has no file that ends in {' or '.join(ENDINGS)}: add one for each party")
+        raise LearningError(f"{path} has no file that ends in {ENDINGS_IN_WORDS}: add one for each party")
     first: dict[str, Path] = {}
     for file in files:
         if (other := first.setdefault(bare_name(table_name(file)), file)) != file:

@@ -21,7 +21,7 @@ from gdpfed.late_import import late_import
 from gdpfed.learning.data.csv_head import LOOKED_AT, all_names, look_at_head
 from gdpfed.learning.data.csv_records import IsRow, RecordReader, Records
 from gdpfed.learning.data.file_form import (
-    ENDINGS,
+    ENDINGS_IN_WORDS,
     FILES_FILE,
     FIRST,
     LAST,
@@ -150,7 +150,7 @@ def open_table(path: Path, place: str, form: TableForm) -> TableFile:
         raise LearningError(f"{place} is a folder, and one table is needed: name a file in it")
     if not is_table(path):
         other = f": this is {OTHERS[kind]}" if (kind := path.suffix.lower()) in OTHERS else ""
-        raise LearningError(f"{place} must end in {', '.join(ENDINGS)} or .csv.gz{other}")
+        raise LearningError(f"{place} must end in {ENDINGS_IN_WORDS}{other}")
     if path.exists() and not path.is_file():
         raise LearningError(f"{place} is a pipe or a device: write the table into a file, and name it")
     # These two read tables by what is here.

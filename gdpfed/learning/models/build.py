@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from fastgrad.modules import DrawnDropout
-from gdpfed.errors import LearningError, words_of
+from gdpfed.errors import LearningError, kind_and_words, words_of
 from gdpfed.learning.models.vector import dimension_of, leave_out
 from gdpfed.learning.weights_file import WeightsFile
 from gdpfed.registry import Registry
@@ -128,10 +128,10 @@ def build_model(
                 found = tuple(model(example).shape[1:])
         except LearningError:
             raise
-        except (RuntimeError, IndexError, TypeError, ValueError, ZeroDivisionError) as error:
+        except Exception as error:  # A package's model may raise anything.
             raise LearningError(
                 f"dataset.model={name} cannot take examples of shape {input_shape} and type "
-                f"{np.dtype(input_dtype)}{_in_words(options)}: {words_of(error)}"
+                f"{np.dtype(input_dtype)}{_in_words(options)}: {_cause(error)}"
             ) from None
         refuse_changing_buffers(model, example)
     if outputs is not None and not scores_every_position(model) and found != outputs:
@@ -229,11 +229,16 @@ def _without_memory(
             return with_drawn_dropout(build(input_shape, num_classes))
     except LearningError:
         raise
-    except (RuntimeError, IndexError, TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
+    except Exception as error:
         raise LearningError(
             f"dataset.model={name} cannot be built for examples of shape {input_shape}{_in_words(options)}: "
-            f"{words_of(error)}"
+            f"{_cause(error)}"
         ) from None
+
+
+def _cause(error: Exception) -> str:
+    """Return what a model says of its input; the kind of any other error stands before its text."""
+    return words_of(error) if isinstance(error, ValueError | RuntimeError) else kind_and_words(error)
 
 
 def check_model(name: str, options: Options) -> Builder:
