@@ -10,3 +10,6 @@ whether a program is for this machine, and `program.py` makes the calls, layer b
 `group_norm.py`, `pooling.py`, `join.py`, `dropout.py`, `embedding_lstm.py`. Loops are in `kernels.py`, or
 beside the one layer that has them. `products.py` chooses the library that multiplies matrices.
 """
+
+ENDS = (KeyboardInterrupt, SystemExit)
+"""What ends a process, and is due to no record."""

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
+from fastgrad import ENDS
 from fastgrad.fitting import can_compile
 from fastgrad.modules import Loss, UnitInputs, cross_entropy
 from fastgrad.precision import float32_products
@@ -238,7 +239,7 @@ class RecordGradients:
             while width > 1 and not self._is_steady(theta, x, y, width):
                 width //= 2
             return width
-        except (KeyboardInterrupt, SystemExit):
+        except ENDS:
             raise
         except BaseException:
             return 1  # The loss raises, or memory ends, for a drawn record, which says nothing of any other.

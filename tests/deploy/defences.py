@@ -1276,8 +1276,8 @@ DEFENCES = (
         (
             (
                 "fastgrad/record_gradients.py",
-                "        except (KeyboardInterrupt, SystemExit):\n",
-                "        except (KeyboardInterrupt, SystemExit, MemoryError):\n",
+                "        except ENDS:\n            raise\n        except BaseException:\n",
+                "        except (*ENDS, MemoryError):\n            raise\n        except BaseException:\n",
             ),
         ),
     ),
@@ -1447,7 +1447,7 @@ DEFENCES = (
         (
             (
                 "gdpfed/federation/node/contribution.py",
-                "        except (StandInError, KeyboardInterrupt, SystemExit):\n",
+                "        except (StandInError, *ENDS):\n",
                 "        except (StandInError, Exception):\n",
             ),
         ),

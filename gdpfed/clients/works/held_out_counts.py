@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from fastgrad import ENDS
 from fastgrad.modules import SlicePooling
 from gdpfed.clients.order import MOST_ROUNDING, OrderError, TrainingOrder
 from gdpfed.clients.order_checks import built_model
@@ -21,7 +22,6 @@ from gdpfed.learning.training.held_out_counts import (
     held_out_counts,
     held_out_rates,
 )
-from gdpfed.learning.training.record_training import ENDS
 from gdpfed.privacy.sums_once import RECORD_MOVES
 from secagg import Encoding
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from conf.limits import MOST_BATCH, MOST_STEPS
+from fastgrad import ENDS
 from gdpfed.clients.keyed_noise import KeyedNoise
 from gdpfed.clients.messages import ORDER_RECORD, THETA_RECORD, one_line
 from gdpfed.errors import LearningError
@@ -155,7 +156,7 @@ class Contributor:
             if not update.isfinite().all():
                 raise LearningError("the update holds NaN or infinity: train with a smaller learning rate")
             return steps_of(order, update, encoding)
-        except (StandInError, KeyboardInterrupt, SystemExit):
+        except (StandInError, *ENDS):
             raise
         except BaseException as error:
             log(ERROR, "%s: zeros are sent in place of this client's own update", one_line(error))

@@ -26,6 +26,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from fastgrad import ENDS
 from fastgrad.modules import Loss
 from gdpfed.learning.training.local_update import clip
 from gdpfed.learning.training.optimizers import Descent, LocalTraining, Rows
@@ -105,8 +106,6 @@ MOST_EMPTY = 0.5
 # Written out in float32, and in float64 with as much again in between.
 EXACT_BYTES = 4 + 2 * 8
 UNIT_BITS = 30
-ENDS = (KeyboardInterrupt, SystemExit)
-"""What ends a process, and is due to no record."""
 
 
 @dataclass(frozen=True, eq=False)
