@@ -14,15 +14,14 @@ if TYPE_CHECKING:
 
 def require_runs(named: Sequence[Path]) -> None:
     """Raise ReportError if a path is not a run and holds none, before the slow import of what reads runs."""
-    from gdpfed.report.run_folders import LEVELS
+    from gdpfed.report.run_folders import is_run, run_paths, runs_below
     from gdpfed.runs.file_formats import CONFIG_FILE
 
     require_folders(named)
-    *near, below = (f"{'*/' * level}{CONFIG_FILE}" for level in range(LEVELS + 2))
     for path in named:
-        if not any(next(path.glob(each), None) for each in near):
-            deeper = next(path.glob(below), None)
-            right = "the directory of a run" if deeper is None else f"{deeper.parents[1]}, which holds runs"
+        if not is_run(next(run_paths([path]))):
+            deeper = runs_below([path])
+            right = f"{deeper[0]}, which holds runs" if deeper else "the directory of a run"
             raise ReportError(
                 f"{path} is not a run: it holds no {CONFIG_FILE} with a run's settings; name {right}"
             )

@@ -13,13 +13,18 @@ ORDER_FILE = "sweep.json"
 """In the folder of a sweep: the names of its runs, in its order."""
 
 
+def is_run(path: Path) -> bool:
+    """Whether a directory has the settings of a run."""
+    return (path / CONFIG_FILE).is_file()
+
+
 def run_paths(paths: Iterable[Path]) -> Iterator[Path]:
     """Yield each run's path; if a path is a folder of runs, yield the paths of the runs in it.
 
     Those of a sweep come in its order, others by name. Folders that may not be read are passed over.
     """
     for path in paths:
-        inside = [] if (path / CONFIG_FILE).exists() else list(_runs_in(path, CONFIG_FILE, LEVELS))
+        inside = [] if is_run(path) else list(_runs_in(path, CONFIG_FILE, LEVELS))
         yield from inside or [path]
 
 
@@ -37,7 +42,7 @@ def _runs_in(folder: Path, mark: str, levels: int) -> Iterator[Path]:
 
 def runs_below(paths: Iterable[Path]) -> list[Path]:
     """Return folders whose runs lie one folder deeper than `LEVELS`, which `run_paths` leaves out."""
-    folders = [path for path in paths if not (path / CONFIG_FILE).exists()]
+    folders = [path for path in paths if not is_run(path)]
     pattern = "*/" * (LEVELS + 1)
     return sorted({plan.parents[1] for path in folders for plan in path.glob(f"{pattern}{PLAN_FILE}")})
 

@@ -23,7 +23,7 @@ from gdpfed.report.console import Table
 from gdpfed.report.evaluated import Result
 from gdpfed.report.finished_run import cohorts_shown, read_plan, read_whole_settings
 from gdpfed.report.metric_display import WITHOUT_A_SUM, duration, each_of
-from gdpfed.report.run_folders import run_paths
+from gdpfed.report.run_folders import is_run, run_paths
 from gdpfed.runs.file_formats import (
     CONFIG_FILE,
     LEDGER_FILE,
@@ -115,7 +115,7 @@ class RunStatus:
             ReportError: no run, or a damaged one.
             RunError: a run of another format.
         """
-        runs = [run for run in run_paths([path]) if (run / CONFIG_FILE).is_file()]
+        runs = [run for run in run_paths([path]) if is_run(run)]
         if not runs and path.is_dir():
             raise ReportError(f"{path} is not a run and holds none: name a run's directory, or the folder")
         path = max(runs, key=lambda run: (run / CONFIG_FILE).stat().st_mtime, default=path)

@@ -227,7 +227,7 @@ def test_what_is_no_finished_run_is_one_line(runs, capsys, name, message):
 def test_a_folder_of_folders_of_runs_leads_to_these(tmp_path, capsys):
     one = tmp_path / "all" / "out" / "runs" / "one"
     one.mkdir(parents=True)
-    (one / "config.yaml").write_text("")
+    (one / "plan.json").write_text("")
     for command in ("compare", "report"):
         assert main([command, str(tmp_path / "all")]) == 2
         said = f"settings; name {tmp_path / 'all' / 'out' / 'runs'}, which holds runs"
