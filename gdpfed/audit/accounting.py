@@ -228,13 +228,14 @@ def epsilon_against_server(runs: Charges, delta: float) -> float:
 def composed_epsilon(runs: Sequence[Charges], delta: float, *, at_most: float) -> float:
     """Return epsilon at delta of several runs together; the cost of each run was fixed before it began.
 
-    One alone is accounted as by `epsilon_after`. Several are a Renyi filter, which docs/privacy.md defines,
-    with the limit `at_most`; 0 means that there is none. Poisson sampling under replace_one has no Renyi
-    bound, so runs that have it cost inf.
+    One alone that has cost anything is accounted as by `epsilon_after`. Several are a Renyi filter, which
+    docs/privacy.md defines, with the limit `at_most`; 0 means that there is none. Poisson sampling under
+    replace_one has no Renyi bound, so runs that have it cost inf.
     """
-    if len(runs) == 1:
-        return epsilon_after(runs[0], delta, at_most=at_most)
-    releases = [release for run in runs for release in run]
+    paid = [run for run in runs if run]
+    if len(paid) == 1:
+        return epsilon_after(paid[0], delta, at_most=at_most)
+    releases = [release for run in paid for release in run]
     if any(sums.noise_multiplier == 0.0 or _has_no_renyi_bound(sums) for sums, _ in releases):
         return math.inf
     if not releases:

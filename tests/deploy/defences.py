@@ -419,6 +419,74 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "later-budget-lower",
+        "federation/node/test_turn_budget.py::"
+        "test_an_older_run_does_not_spend_what_a_later_run_promised_less_of",
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                "each.epsilons, each.delta) for each in since]\n",
+                "each.epsilons, each.delta) for each in [*since][:1]]\n",
+            ),
+        ),
+    ),
+    Defence(
+        "lowered-budget-of-open-runs",
+        "federation/node/test_turn_budget.py::test_a_lowered_budget_holds_for_the_runs_that_are_open",
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                "in (*promised, (None, terms, budget.epsilons, budget.delta)):\n",
+                "in promised or [(None, terms, budget.epsilons, budget.delta)]:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "resumed-beyond-its-budget",
+        "federation/node/test_turn_budget.py::"
+        "test_a_run_that_no_turn_is_left_for_is_refused_when_it_is_resumed",
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                "in (*promised, (None, terms, budget.epsilons, budget.delta)):\n",
+                "in ((None, terms, budget.epsilons, budget.delta),):\n",
+            ),
+        ),
+    ),
+    Defence(
+        "budgets-of-epsilon-and-delta-mixed",
+        "federation/node/test_turn_budget.py::test_epsilon_and_delta_of_a_budget_are_one_promise",
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                "each.epsilons, each.delta) for each in since]",
+                "each.epsilons, min(each.delta, budget.delta)) for each in since]",
+            ),
+        ),
+    ),
+    Defence(
+        "any-order-of-budgets",
+        "federation/node/test_turn_budget.py::test_any_order_of_raises_and_lowers_keeps_every_budget",
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                "since = dropwhile(lambda each: each.terms.run != terms.run, ",
+                "since = filter(lambda each: each.terms.run == terms.run, ",
+            ),
+        ),
+    ),
+    Defence(
+        "audit-of-runs-without-a-turn",
+        "federation/node/test_turn_budget.py::test_a_run_without_a_turn_leaves_another_its_own_proof",
+        (
+            (
+                "gdpfed/audit/accounting.py",
+                "    paid = [run for run in runs if run]\n",
+                "    paid = runs\n",
+            ),
+        ),
+    ),
+    Defence(
         "delta-raised",
         "federation/node/test_raised_budget.py::"
         "test_whatever_was_raised_of_several_budgets_asks_for_the_word",
@@ -672,7 +740,13 @@ DEFENCES = (
     Defence(
         "own-budget",
         "deploy/test_faults.py::test_a_plan_beyond_the_nodes_own_budgets_is_refused_by_the_nodes",
-        (("gdpfed/federation/node/budget.py", "        if not epsilon <= limit:\n", "        if False:\n"),),
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                "            if epsilon <= limit:\n",
+                "            if True:\n",
+            ),
+        ),
     ),
     Defence(
         "signed-apps",
@@ -1254,8 +1328,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/federation/node/budget.py",
-                "min(budget.epsilon, *begun.epsilons), min(budget.delta, begun.delta)",
-                "budget.epsilon, budget.delta",
+                "in (*promised, (None, terms, budget.epsilons, budget.delta)):\n",
+                "in ((None, terms, budget.epsilons, budget.delta),):\n",
             ),
         ),
     ),

@@ -308,7 +308,7 @@ def test_a_client_pays_for_turns_taken_and_agrees_to_the_most_expensive():
     ledger.begin(terms, epsilons=[3.0], delta=DELTA)
     assert ledger.epsilon(DELTA) == 0.0
     for index in (1, 4):
-        assert ledger.epsilon_with_round(DELTA, "a run", index) > ledger.epsilon(DELTA)
+        assert ledger.epsilon(DELTA, also=terms, turn=index) > ledger.epsilon(DELTA)
         ledger.charge("a run", index)
     assert ledger.epsilon(DELTA) == pytest.approx(cost(plan, 1, [1, 4]))
     assert ledger.epsilon_against_server(DELTA) == ledger.epsilon(DELTA)

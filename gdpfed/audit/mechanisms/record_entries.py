@@ -160,6 +160,6 @@ def _of_runs(runs: Sequence[Charges], delta: float, at_most: float) -> float:
     """Return epsilon of several runs; without sampling, their zCDP costs 1 / (2 sigma^2) are added up."""
     releases = [each for run in runs for each in run]
     if not all(sums.sampling_rate == 1 and not sums.bound for sums, _ in releases):
-        return composed_epsilon([run for run in runs if run], delta, at_most=at_most)
+        return composed_epsilon(runs, delta, at_most=at_most)
     rho = math.fsum(count / (2 * sums.noise_multiplier**2) for sums, count in releases)
     return float(dp.get_epsilon_gaussian(1 / math.sqrt(2 * rho), delta)) if rho else 0.0

@@ -7,15 +7,16 @@ its round is written down. So a crash anywhere leaves more charged than was sent
 A budget is for a client or for each of its records, and a run counts against the one of its own unit.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import dropwhile
 from logging import ERROR
 from math import ceil, inf, isinf, prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdpfed.clients.messages import RoundOfRun
+from gdpfed.clients.messages import RoundOfRun, one_line
 from gdpfed.errors import PrivacyError
 from gdpfed.federation import log
 from gdpfed.federation.node.ledger_file import locked_ledger
@@ -276,54 +277,68 @@ def _as_setting(numbers: Sequence[float]) -> str:
     return f"'{text}'" if len(numbers) > 1 else text
 
 
-def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms) -> str:
-    """Explain, with the epsilons, why a run does not fit the budget, or return "" if the run fits.
+def _limits(
+    budget: Budget, ledger: ClientLedger, terms: Terms
+) -> Iterator[tuple[str | None, Sequence[float], float]]:
+    """Yield the budgets that a run must keep: the last run that counts, and epsilons and delta.
+
+    What this node has promised about earlier runs no later run changes. So a run has to keep its own budget,
+    that of every run which began after it, of the runs until then, and the present one, of all (None). Each
+    pair of epsilon and delta is a promise by itself. There is one epsilon for each group of this client's
+    records, of which one number stands for all, or for the client.
 
     Raises:
         BudgetRefusedError: the run makes other groups of this client's records than it has budgets.
     """
-    # A budget for each group of this client's records, of which one number stands for all, or for the client.
-    groups = num_budgets(terms)
-    if groups == len(budget.epsilons):
-        limits = budget.epsilons
-    elif groups > 1 and len(budget.epsilons) > 1:
-        raise BudgetRefusedError(
-            f"this run makes {groups} groups of a client's records, and this node's {SETTING_OF['record']} "
-            f"has {len(budget.epsilons)} budgets: give one each, or one number for all"
-        )
-    else:
-        limits = (budget.epsilon,) * groups
+    since = dropwhile(lambda each: each.terms.run != terms.run, ledger.runs_of(terms.unit))
+    promised = [(each.terms.run, each.terms, each.epsilons, each.delta) for each in since]
+    for until, last, epsilons, delta in (*promised, (None, terms, budget.epsilons, budget.delta)):
+        groups = num_budgets(last)
+        if 1 < groups != len(epsilons) > 1:
+            raise BudgetRefusedError(
+                f"this run makes {groups} groups of a client's records, and this node's "
+                f"{SETTING_OF['record']} has {len(epsilons)} budgets: give one each, or one number for all"
+            )
+        yield until, epsilons if groups == len(epsilons) else (min(epsilons),) * groups, delta
 
-    for group, limit in enumerate(limits):
-        try:
-            # Not where terms are read from a ledger: what was agreed to earlier counts, however it was drawn.
-            require_drawable(
-                (*terms.vote, *terms.norm_histogram, *terms.planned_charges()), budget.delta, limit
-            )
-            require_drawable(terms.held_out, budget.delta, limit)
-            epsilon = ledger.epsilon(
-                budget.delta,
-                unit=terms.unit,
-                also=terms,
-                record_group=group,
-                at_most=budget.max_participations,
-                limit=limit,
-            )
-        except PrivacyError as error:
-            return f"{terms.in_words(budget.max_participations)} cannot be added to this ledger: {error}"
-        if not epsilon <= limit:
-            offered = terms.in_words(budget.max_participations)
+
+def _beyond_budget(budget: Budget, ledger: ClientLedger, terms: Terms, turn: int | None = None) -> str:
+    """Explain, with the epsilons, why a run does not fit a budget that it must keep; "" if it fits all.
+
+    What counts is the run's worst case, or what it has cost with one more `turn`, a round.
+    """
+    offered = f"round {turn} of run {one_line(terms.run)}"
+    if turn is None:
+        offered = terms.in_words(budget.max_participations)
+    for until, limits, delta in _limits(budget, ledger, terms):
+        for group, limit in enumerate(limits):
+            paid = partial(ledger.epsilon, delta, unit=terms.unit, until=until, limit=limit)
+            try:
+                if turn is None:
+                    # Not where terms are read from a ledger: what was agreed to earlier counts, however it
+                    # was drawn.
+                    require_drawable(
+                        (*terms.vote, *terms.norm_histogram, *terms.planned_charges()), delta, limit
+                    )
+                    require_drawable(terms.held_out, delta, limit)
+                epsilon = paid(also=terms, turn=turn, record_group=group, at_most=budget.max_participations)
+            except PrivacyError as error:
+                return f"{offered} cannot be added to this ledger: {error}"
+            if epsilon <= limit:
+                continue
             records = terms.unit == "record"
             payer = f"group {group} of this client's records" if records else "this client"
-            before = "to epsilon"
             # What one of several groups has paid is known only beside the terms that make the groups.
-            if groups == 1:
-                paid = ledger.epsilon(budget.delta, unit=terms.unit, limit=limit)
-                before = f"from epsilon {paid:.4g} to"
-            return (
-                f"{offered} would take {payer} {before} {epsilon:.4g} at delta {budget.delta:g}, above its "
-                f"own budget of {limit:g} (the plan's delta is {terms.delta:.3g})"
-            )
+            before = f"from epsilon {paid():.4g} to" if len(limits) == 1 else "to epsilon"
+            own = f"its own budget of {limit:g} (the plan's delta is {terms.delta:.3g})"
+            if until is not None:
+                own = (
+                    f"the budget of {limit:g} that it had when run {one_line(until)} began, which a later "
+                    "raise does not change: let this run end, and begin a new one"
+                )
+            elif turn is not None:
+                own = f"its own budget of {limit:g}, which was lowered: raise it, or let this run end"
+            return f"{offered} would take {payer} {before} {epsilon:.4g} at delta {delta:g}, above {own}"
     return ""
 
 
@@ -370,19 +385,10 @@ def _check_limits(budget: Budget, ledger: ClientLedger, round_of_run: RoundOfRun
 
         if terms.pays_by_turn:
             # A path counts by the rounds that were taken, so runs that go on side by side fit or not round by
-            # round. Nobody has confirmed for them a budget that was raised since they began.
-            begun = ledger.run(round_of_run.run)
-            epsilon, delta = min(budget.epsilon, *begun.epsilons), min(budget.delta, begun.delta)
-            spent = ledger.epsilon_with_round(delta, round_of_run.run, round_of_run.index, epsilon)
-            if not spent <= epsilon:
-                log(
-                    ERROR,
-                    "one more round takes this client to epsilon %.4g at delta %g, above its budget of %g%s",
-                    spent,
-                    delta,
-                    epsilon,
-                    " when this run began" if (epsilon, delta) < (budget.epsilon, budget.delta) else "",
-                )
+            # round.
+            reason = _beyond_budget(budget, ledger, terms, round_of_run.index)
+            if reason:
+                log(ERROR, "%s", reason)
                 raise BudgetRefusedError("one more round does not fit this client's own budget")
 
     if isinf(budget.max_epsilon_against_server):

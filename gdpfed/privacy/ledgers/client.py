@@ -77,6 +77,8 @@ class ClientLedger:
         *,
         unit: Unit = "client",
         also: Terms | None = None,
+        turn: int | None = None,
+        until: str | None = None,
         record_group: int | None = None,
         at_most: float = inf,
         limit: float | None = None,
@@ -84,12 +86,13 @@ class ClientLedger:
         """Return epsilon at delta of all runs that protect `unit`, plus the planned run `also`, if given.
 
         A run in which this client has a path costs what the rounds cost that it took part in; `also` costs
-        what it may at worst, taking part `at_most` so often. That is checked before every round as well.
+        what it may at worst, taking part `at_most` so often, or what it has cost with one more `turn`, a
+        round. `until`: the last run that counts, by the order in which they began; None for all.
         `limit`: the budget, by which several runs are weighed (`compose_runs`); here and below.
 
-        Of records it is what one pays that is in this group in `also`; without one what the record pays that
-        is drawn most often in every run. Raises PrivacyError where they have no common accounting, for `also`
-        of another unit, and for a run that began under other terms.
+        Of records it is what one pays that is in this group in the run `until`, or else in `also`; without
+        one what the record pays that is drawn most often in every run. Raises PrivacyError where they have no
+        common accounting, for `also` of another unit, and for a run that began under other terms.
         """
         if also is not None and also.unit != unit:
             raise PrivacyError(
@@ -103,40 +106,24 @@ class ClientLedger:
                 f"this ledger has runs about a {others.pop() or 'row'}, and this one is about a "
                 f"{also.record_is or 'row'}: these figures do not add up; use a ledger of its own for each"
             )
-        charged = [
-            (*paid_first(run.terms), *run.terms.spent_charges(run.rounds, also, record_group))
-            for run in self.runs_of(unit)
-            if also is None or run.terms.run != also.run or not also.pays_by_turn
-        ]
+        runs: dict[str, tuple[Terms, Sequence[int]]] = {
+            run.terms.run: (run.terms, run.rounds) for run in self.runs_of(unit)
+        }
         if also is not None and (not self._has_begun(also) or also.pays_by_turn):
-            begun = self._runs.get(also.run)
-            charged.append(self._worst(also, [] if begun is None else begun.rounds, record_group, at_most))
-        held_out = [run.terms.held_out for run in self.runs_of(unit)]
-        held_out += [also.held_out] if also is not None and not self._has_begun(also) else []
-        runs = [*(run.terms for run in self.runs_of(unit)), *([] if also is None else [also])]
-        return _dearest(charged, held_out, delta, limit, apart=_kept_apart(runs))
-
-    def _worst(
-        self, also: Terms, turns: Sequence[int], record_group: int | None, at_most: float
-    ) -> tuple[Charge, ...]:
-        if also.pays_by_turn:
-            return (*paid_first(also), *also.planned_charges(turns, at_most))
-        return (*paid_first(also), *also.spent_charges(turns, also, record_group))
-
-    def epsilon_with_round(
-        self, delta: float, run: str, round_index: int, limit: float | None = None
-    ) -> float:
-        """Return epsilon of this round and all runs that protect the same unit as `run`: client or record."""
-        own = self.runs_of(self.terms(run).unit)
-        runs = [
-            (
-                *paid_first(each.terms),
-                *each.terms.spent_charges([*each.rounds, *([round_index] if each.terms.run == run else [])]),
-            )
-            for each in own
-        ]
-        held_out = [each.terms.held_out for each in own]
-        return _dearest(runs, held_out, delta, limit, apart=_kept_apart([each.terms for each in own]))
+            runs[also.run] = also, runs[also.run][1] if also.run in runs else ()
+        grouped = also if until is None else runs[until][0]
+        own = [*runs.values()][: None if until is None else [*runs].index(until) + 1]
+        charged = []
+        for terms, rounds in own:
+            if terms is not also or not terms.pays_by_turn:
+                costs = terms.spent_charges(rounds, grouped, record_group)
+            elif turn is None:
+                costs = terms.planned_charges(rounds, at_most)
+            else:
+                costs = terms.spent_charges([*rounds, turn], grouped, record_group)
+            charged.append((*paid_first(terms), *costs))
+        held_out = [terms.held_out for terms, _ in own]
+        return _dearest(charged, held_out, delta, limit, apart=_kept_apart([terms for terms, _ in own]))
 
     def epsilon_against_server(
         self,

@@ -147,19 +147,20 @@ def test_a_run_takes_no_more_rounds_than_its_terms_say(own):
 def test_runs_side_by_side_fit_round_by_round(own, caplog):
     """A node charges two concurrent runs to one budget, and refuses a round that no longer fits into it."""
     budgets = own(epsilon_record=epsilon_of_total(0.1, 1e-5) * 1.0001)
+    more = own(epsilon_record=epsilon_of_total(0.15, 1e-5) * 1.001)
     for name in ("run", "other"):
-        budget.begin(budgets, path_terms(name))
+        budget.begin(more, path_terms(name))
     charge(budgets, 3, 0.04)
     charge(budgets, 3, 0.04, "other")
     charge(budgets, 0, 0.01)
     with pytest.raises(PrivacyError, match="^one more round does not fit this client's own budget$"):
         charge(budgets, 1, 0.03)
-    assert f"to epsilon {epsilon_of_total(0.12, 1e-5):.4g} at delta 1e-05" in caplog.text
+    assert f" to {epsilon_of_total(0.12, 1e-5):.4g} at delta 1e-05, above its own budget" in caplog.text
     charge(budgets, 0, 0.01, "other")
     # Offered again, a run counts what was taken and the worst of what is left.
     with pytest.raises(PrivacyError, match="does not fit"):
         budget.consider(budgets, path_terms(first_round=1))
-    budget.consider(own(epsilon_record=epsilon_of_total(0.15, 1e-5) * 1.001), path_terms(first_round=1))
+    budget.consider(more, path_terms(first_round=1))
 
 
 def test_a_path_with_counts_on_held_out_records_is_refused():

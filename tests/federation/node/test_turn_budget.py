@@ -1,7 +1,10 @@
 """Tests of scheduled runs: a node charges its budget for each round in which it sends an update (a turn)."""
 
+from contextlib import suppress
 from dataclasses import replace
+from itertools import accumulate
 from math import sqrt
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,13 +18,14 @@ from gdpfed.federation.node import budget
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon
-from gdpfed.privacy.ledgers.client import MOST_FREE
+from gdpfed.privacy.ledgers.client import MOST_FREE, ClientLedger
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.privacy.mechanism_options import taps_of
 from gdpfed.privacy.mechanisms.scheduled.planner import make_scheduled_plan
 from gdpfed.privacy.mechanisms.scheduled.streams import TurnBudget, plan_stream
 from gdpfed.privacy.planning.groups import Group
 from secagg import SumParameters
+from tests.federation.node import test_budget_sequences
 
 ROUNDS, DELTA = 6, 1e-5
 ASKED = TurnBudget(
@@ -43,8 +47,8 @@ def mu2(*turns):
     return float(np.sum(rows.sum(axis=1) ** 2)) * (GROUP.clipping_norm / GROUP.noise_stddev) ** 2
 
 
-def epsilon(total):
-    return gaussian_epsilon(1 / sqrt(total), DELTA)
+def epsilon(total, delta=DELTA):
+    return gaussian_epsilon(1 / sqrt(total), delta) if total else 0.0
 
 
 def send(own: Budgets, run: str, index: int, noise: float = 1.0) -> None:
@@ -69,6 +73,11 @@ def send(own: Budgets, run: str, index: int, noise: float = 1.0) -> None:
 def spent(own: Budgets) -> float:
     with locked_ledger(own["client"].ledger) as file:
         return file.ledger.epsilon(DELTA)
+
+
+ALL = mu2(0, 2, 4)
+SLACK = 1e-6
+"""Of budgets, for what two computations of one epsilon differ by."""
 
 
 def test_turns_cost_their_marginals_and_a_run_that_ends_early_those_that_were(tmp_path):
@@ -123,7 +132,116 @@ def test_turns_of_a_run_are_paid_from_the_budget_under_which_it_began(tmp_path, 
     for later in (own, replace(own, **raised)):
         with pytest.raises(PrivacyError, match="one more round does not fit this client's own budget"):
             send({"client": later}, "b", 0)
-    assert "when this run began" in caplog.text
+    assert "above the budget of 2 that it had when run b began, which a later raise does not" in caplog.text
+    assert audit_node_ledger(own.ledger).passed
+
+
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_an_older_run_does_not_spend_what_a_later_run_promised_less_of(tmp_path, confirmed, caplog):
+    """Runs begin under much and then under less: raised again, the first does not exceed the second's."""
+    high = Budget((epsilon(2 * ALL) + SLACK,), DELTA, tmp_path / "ledger.json")
+    low = replace(high, epsilons=(epsilon(ALL) + SLACK,))
+    budget.begin({"client": high}, terms("a"))
+    budget.begin({"client": low}, terms("b"))
+    for index in (0, 2, 4):
+        send({"client": low}, "b", index)
+    again = replace(high, raised_from=low.epsilon if confirmed else 0.0)
+    if confirmed:
+        budget.begin({"client": again}, terms("c"))
+    with pytest.raises(PrivacyError, match="one more round does not fit this client's own budget"):
+        send({"client": again}, "a", 0)
+    assert f"at delta 1e-05, above the budget of {low.epsilon:g} that it had when run b began" in caplog.text
+    for index in (0, 2, 4) if confirmed else ():
+        send({"client": again}, "c", index)
+    assert spent({"client": high}) == pytest.approx(epsilon((1 + confirmed) * ALL))
+    assert audit_node_ledger(high.ledger).passed
+
+
+@pytest.mark.parametrize("lowered", [{"epsilons": (1.2,)}, {"delta": 1e-9}])
+def test_a_lowered_budget_holds_for_the_runs_that_are_open(tmp_path, lowered, caplog):
+    own = Budget((epsilon(ALL) + SLACK,), DELTA, tmp_path / "ledger.json")
+    budget.begin({"client": own}, terms("a"))
+    send({"client": own}, "a", 0)
+    with pytest.raises(PrivacyError, match="one more round does not fit this client's own budget"):
+        send({"client": replace(own, **lowered)}, "a", 2)
+    assert "which was lowered: raise it, or let this run end" in caplog.text
+    send({"client": own}, "a", 2)
+
+
+def test_a_run_that_no_turn_is_left_for_is_refused_when_it_is_resumed(tmp_path, caplog):
+    low = Budget((epsilon(ALL) + SLACK,), DELTA, tmp_path / "ledger.json")
+    for name in "ab":
+        budget.begin({"client": low}, terms(name))
+    for index in (0, 2, 4):
+        send({"client": low}, "a", index)
+    for own in (low, replace(low, epsilons=(6.0,), raised_from=low.epsilon)):
+        for step in (budget.consider, budget.begin):
+            with pytest.raises(PrivacyError, match="this run does not fit this client's own budget"):
+                step({"client": own}, terms("b"))
+    assert "above the budget of 2 that it had when run b began" in caplog.text
+
+
+def test_epsilon_and_delta_of_a_budget_are_one_promise(tmp_path):
+    """With more epsilon at less delta than before, a run takes the turns that fit both budgets."""
+    before = Budget((epsilon(ALL) + SLACK,), DELTA, tmp_path / "ledger.json")
+    now = replace(before, epsilons=(epsilon(ALL, 1e-7) + SLACK,), delta=1e-7)
+    budget.begin({"client": before}, terms("a"))
+    for index in (0, 2, 4):
+        send({"client": now}, "a", index)
+    assert audit_node_ledger(now.ledger).passed
+
+
+def test_a_run_without_a_turn_leaves_another_its_own_proof(tmp_path):
+    """Node and audit agree that a run which has cost nothing makes no sequence of another."""
+    sums = replace(test_budget_sequences.CLIENT, run="sums")
+    high = Budget((2.5,), DELTA, tmp_path / "ledger.json")
+    budget.begin({"client": high}, terms("a"))
+    cost = ClientLedger().epsilon(DELTA, also=sums)
+    budget.begin({"client": replace(high, epsilons=(cost * 1.001,))}, sums)
+    assert audit_node_ledger(high.ledger).passed
+
+
+def keeps_all(
+    begun: dict[str, tuple[Budget, tuple[int, ...]]], own: Budget, name: str, turns: tuple[int, ...]
+) -> bool:
+    """Whether budgets hold if run `name` had these turns: the present one, and of each run, up to it."""
+    taken = begun | {name: (begun[name][0], turns)}
+    totals = list(accumulate(mu2(*each) for _, each in taken.values()))
+    promised = [*zip(totals, (each for each, _ in taken.values()), strict=True), (totals[-1], own)]
+    return all(epsilon(total, each.delta) <= each.epsilon for total, each in promised)
+
+
+# The last three find a node that counts a run's own budget and the present one alone.
+@pytest.mark.parametrize("seed", [*range(8), 33, 49, 58])
+def test_any_order_of_raises_and_lowers_keeps_every_budget(tmp_path, seed):
+    """A node takes exactly the turns that keep all its promises, and resumes what has turns left."""
+    random = Random(seed)
+    own = Budget((epsilon(4 * ALL) + SLACK,), DELTA, tmp_path / "ledger.json")
+    begun: dict[str, tuple[Budget, tuple[int, ...]]] = {"0": (own, ())}
+    budget.begin({"client": own}, terms("0"))
+    for step in range(1, 30):
+        action = random.choice(("turn", "turn", "new", "resume", "change", "change"))
+        name = str(step) if action == "new" else random.choice([*begun])
+        taken = begun[name][1] if name in begun else ()
+        left = range(taken[-1] + 2 if taken else 0, ROUNDS)
+        if action == "change":
+            last, delta = [*begun.values()][-1][0], random.choice((DELTA, 1e-7))
+            number = epsilon(random.choice((1.4, 2.0, 4.0)) * ALL, delta) + SLACK
+            raised = last.epsilon if number > last.epsilon else last.delta
+            own = replace(own, epsilons=(number,), delta=delta, raised_from=random.choice((0.0, raised)))
+        elif action != "turn":
+            with suppress(PrivacyError):
+                budget.begin({"client": own}, terms(name))
+                begun.setdefault(name, (own, ()))
+                assert keeps_all(begun, own, name, (*taken, *left[::2][: 3 - len(taken)]))
+        elif left:
+            turns = (*taken, random.choice(left))
+            if keeps_all(begun, own, name, turns):
+                send({"client": own}, name, turns[-1])
+                begun[name] = begun[name][0], turns
+            else:
+                with pytest.raises(PrivacyError, match="one more round does not fit"):
+                    send({"client": own}, name, turns[-1])
     assert audit_node_ledger(own.ledger).passed
 
 
