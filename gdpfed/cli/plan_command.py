@@ -159,7 +159,8 @@ def _propose_settings(config: "Config", options: argparse.Namespace) -> int:
     if options.json:
         candidates = [asdict(candidate) for candidate in choice.candidates]
         proposals = [asdict(proposal) for proposal in choice.proposals]
-        _print_json({"candidates": candidates, "proposals": proposals, "plan": method.describe()})
+        proposed = {"candidates": candidates, "proposals": proposals, "weaker": choice.weaker}
+        _print_json({**proposed, "plan": method.describe()})
     else:
         console = make_console()
         console.print(choice_report(choice))

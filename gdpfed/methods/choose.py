@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from conf.schema import Config
 from gdpfed.errors import ConfigError
-from gdpfed.methods import METHODS
+from gdpfed.methods import METHODS, resolve
 from gdpfed.methods.party_budgets import configured_groups
 from gdpfed.methods.rates import configured_delta
 from gdpfed.methods.weighting import RELATIVE_NOISE, step_of_noise
@@ -63,11 +63,14 @@ class Choice:
             records.
         rounds: the proposed one.
         proposals: overrides for what is not named already.
+        weaker: whether the budgets hold against everyone without the proposals, and against outsiders alone
+            with them.
     """
 
     candidates: tuple[Candidate, ...]
     rounds: int
     proposals: tuple[Proposal, ...]
+    weaker: bool = False
 
     @property
     def overrides(self) -> list[str]:
@@ -131,7 +134,8 @@ def choose(config: Config, overrides: Sequence[str], most_rounds: int = MOST_ROU
         allowed = [choice for choice in candidates if choice.num_rounds <= most_rounds]
         best = next((choice for choice in allowed if choice.way >= ENOUGH), allowed[-1])
     wanted = [proposal for proposal in _proposals(config, best, most_rounds) if proposal.key not in named]
-    return Choice(tuple(candidates), best.num_rounds, tuple(wanted))
+    weaker = resolve(config).privacy.against == "everyone"
+    return Choice(tuple(candidates), best.num_rounds, tuple(wanted), weaker)
 
 
 def _proposals(config: Config, best: Candidate, most_rounds: int) -> list[Proposal]:

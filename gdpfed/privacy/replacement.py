@@ -23,11 +23,10 @@ from gdpfed.privacy.accountants.composition import compose
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import DPSGDSteps, Event, Gaussian, SampledGaussian
 from gdpfed.privacy.plan import PrivacyPlan
+from gdpfed.privacy.validation import SMALLEST_DELTA
 
 ReplacementProof = Literal["planned", "gaussian", "accountant", "group privacy"]
 BISECTIONS = 40
-LONGEST_SEARCH = 690.0
-"""So many times may delta be divided by e for delta'."""
 
 
 @dataclass(frozen=True)
@@ -104,19 +103,20 @@ def _(event: DPSGDSteps, charge: Charge) -> Charge:
 def of_two(epsilon_at: Callable[[float], float], delta: float) -> float:
     """Return the replace-one epsilon by group privacy of size two: 2 epsilon', at a smaller delta'.
 
-    delta' is the largest with (1 + e^epsilon') delta' <= delta.
+    delta' is the largest with (1 + e^epsilon') delta' <= delta; inf if it is too small to account for.
     `epsilon_at` returns epsilon at a delta. It falls, so the largest delta' has the least epsilon'.
     """
+    longest = math.log(delta / SMALLEST_DELTA)
 
     def fits(exponent: float) -> bool:
         epsilon = epsilon_at(delta * math.exp(-exponent))
-        return epsilon < LONGEST_SEARCH and math.log1p(math.exp(epsilon)) <= exponent
+        return epsilon < longest and math.log1p(math.exp(epsilon)) <= exponent
 
     below, above = math.log(2), 1.0
-    while not fits(above):
+    while above < longest and not fits(above):
         below, above = above, 1.3 * above
-        if above > LONGEST_SEARCH:
-            return math.inf
+    if above >= longest:
+        return math.inf
     for _ in range(BISECTIONS):
         middle = (below + above) / 2
         below, above = (below, middle) if fits(middle) else (middle, above)

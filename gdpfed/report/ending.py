@@ -12,6 +12,7 @@ from gdpfed.report.comparison import computed_settings
 from gdpfed.report.evaluated import Result
 from gdpfed.report.facts import Fact, FactLines
 from gdpfed.report.finished_run import Settings, read_plan, read_settings
+from gdpfed.report.mechanism_reports import MECHANISM_REPORTS
 from gdpfed.runs.file_formats import (
     ACCURACY_PICTURE,
     CONFIG_FILE,
@@ -102,14 +103,15 @@ def _trained(settings: Settings) -> Mapping[str, Any]:
 
 def _spent_bars(plan: Mapping[str, Any], record: RoundLogEntry) -> Iterator[Fact]:
     """Yield, for each group, a bar that shows how much of its budget is spent."""
-    groups = list(zip(plan["groups"], record.spent_epsilon, strict=True))
+    report = MECHANISM_REPORTS.get(plan["mechanism"])()
+    groups = list(zip(plan["groups"], report.spent(record), strict=True))
     bounded = [(index, group, spent) for index, (group, spent) in enumerate(groups) if group["epsilon"]]
     for index, group, spent in bounded[:MOST_BARS]:
         if spent is not None:
             share = min(1.0, spent / group["epsilon"])
             full = round(BAR * share)
             bar = f"{'█' * full}{'░' * (BAR - full)}"
-            clients = counted(group["clients"], "client")
-            yield Fact(f"spent, group {index}", f"{bar} {spent:.2f} of {group['epsilon']:g}, {clients}")
+            words = report.spent_in_short(spent, group["epsilon"], group["clients"])
+            yield Fact(f"spent, group {index}", f"{bar} {words}")
     if len(bounded) > MOST_BARS:
         yield Fact("spent, others", f"{len(bounded) - MOST_BARS} groups more are in the model card")

@@ -1,9 +1,10 @@
 """Reports: for each DP mechanism, a class that describes the mechanism's plans in tables and model cards."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gdpfed.decimal_numbers import counted
 from gdpfed.errors import ConfigError
@@ -74,7 +75,12 @@ class CardSubject:
 
 
 class MechanismReport(ABC):
-    """Base class of reports: each describes the plans of one DP mechanism in tables and model cards."""
+    """Base class of reports: each describes the plans of one DP mechanism in tables and model cards.
+
+    `smaller_budgets`: how budgets are made smaller, as an advice.
+    """
+
+    smaller_budgets: ClassVar[str] = "choose smaller privacy.budgets"
 
     @abstractmethod
     def promise(self, subject: CardSubject) -> list[str]:
@@ -91,6 +97,21 @@ class MechanismReport(ABC):
     def facts(self, method: "Method") -> "Sequence[Fact]":
         """Return names and values that are shown below the table of a plan; by default there are none."""
         return ()
+
+    def budgets(self, plan: "PrivacyPlan") -> Counter[float]:
+        """Return how many clients have each budget."""
+        counts = Counter[float]()
+        for group in plan.groups:
+            counts[group.epsilon] += len(group.clients)
+        return counts
+
+    def spent(self, record: "RoundLogEntry") -> "Sequence[float | None]":
+        """Return what each group had spent after a round; None without a promise."""
+        return record.spent_epsilon
+
+    def spent_in_short(self, spent: float, budget: float, clients: int) -> str:
+        """Return a text that says who has spent this much of a group's budget."""
+        return f"{spent:.2f} of {budget:g}, {counted(clients, 'client')}"
 
     def promise_in_short(self, plan: "PrivacyPlan") -> str:
         """Return one line with the privacy guarantee of a plan and against whom it holds."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from math import isinf
 
-from conf.schema import Config
+from conf.schema import CLIENTS, Config
 from gdpfed.methods.vote import chance_of_agreement
 from gdpfed.privacy.mechanism_options import record_groups
 from gdpfed.privacy.plan import PrivacyPlan
@@ -44,12 +44,13 @@ REPLACEMENT_PROOFS = {
 def replacement_fact(plan: PrivacyPlan) -> Fact:
     """Return a name and value for display: each group's epsilon under replace-one adjacency."""
     found = _replacements(plan)
-    shown = ["none" if isinf(each.epsilon) else f"{each.epsilon:.3g}" for each in found]
+    shown = ["no known bound" if isinf(each.epsilon) else f"{each.epsilon:.3g}" for each in found]
     figures = ", ".join(shown if len(set(shown)) > 1 else shown[:1])
+    epsilon = "" if all(isinf(each.epsilon) for each in found) else "epsilon "
     planned = found[0].proof == "planned"
     above = "" if planned else f"; those above are of a {plan.protected} against none"
     two = "two values" if plan.about_records else "two data sets"
-    return Fact(f"between {two}", f"epsilon {figures} of one {plan.protected}{above}")
+    return Fact(f"between {two}", f"{epsilon}{figures} of one {plan.protected}{above}")
 
 
 def common_facts(plan: PrivacyPlan) -> list[Fact]:
@@ -236,6 +237,8 @@ def plan_warnings(plan: PrivacyPlan, config: Config, least_members: int | None =
     yield from large_delta_lines(plan)
     if plan.private:
         yield from chosen_by_data_lines(config)
+        yield from large_epsilon_lines(plan)
+        yield from _strictest_for_all(plan, config)
         yield from report_of(plan).warnings(plan)
         if plan.sums_hidden:
             yield from lying_server_lines(plan, config)
@@ -350,6 +353,34 @@ def large_delta_lines(plan: PrivacyPlan) -> Iterator[str]:
             f"client may be exposed altogether, whatever its epsilon, and one of them all with up to "
             f"{100 * exposure(plan.num_clients, plan.delta):.2g} %. The default is {usual:.3g}: leave "
             "privacy.delta out, or choose a smaller one"
+        )
+
+
+def _strictest_for_all(plan: PrivacyPlan, config: Config) -> Iterator[str]:
+    """Warn if several budgets were given and the method holds everybody to the strictest of them."""
+    given = config.privacy.budgets
+    if given in (CLIENTS, config.dataset.budgets) or len(set(given)) == 1:
+        return
+    if config.privacy.budgets_of == "clients" and {group.epsilon for group in plan.groups} == {min(given)}:
+        yield (
+            f"privacy.budgets={given} are several, and method={config.method.name} holds everybody to the "
+            f"strictest, {min(given):g}: give that one alone, or use a method in which larger budgets count "
+            "(docs/which_method.md)"
+        )
+
+
+LARGE_EPSILON = 20.0
+"""Above it a promise is worth next to nothing; usual ones are below 10."""
+
+
+def large_epsilon_lines(plan: PrivacyPlan) -> Iterator[str]:
+    """Warn if a budget is so large that its promise hides next to nothing."""
+    report = report_of(plan)
+    largest = max((each for each in report.budgets(plan) if not isinf(each)), default=0.0)
+    if largest > LARGE_EPSILON:
+        yield (
+            f"epsilon {largest:.4g} protects next to nothing: one {plan.protected} may change a probability "
+            f"by a factor of e^{largest:.4g}. Usual budgets are below 10: {report.smaller_budgets}"
         )
 
 

@@ -52,11 +52,10 @@ def heading(method: Method, secagg: SecAggConfig) -> FactLines:
 
 def _clients_and_budgets(plan: PrivacyPlan) -> str:
     """Write the number of clients in a plan, and how many have each budget."""
-    clients, sizes = f"{plan.num_clients} clients", dict[float, int]()
-    for group in plan.groups:
-        sizes[group.epsilon] = sizes.get(group.epsilon, 0) + len(group.clients)
+    clients = f"{plan.num_clients} clients"
     if not plan.private:
         return clients
+    sizes = report_of(plan).budgets(plan)
     budgets = sorted(sizes)
     each = f", for each {plan.protected}" if plan.about_records else ""
     if len(budgets) == 1:
@@ -90,9 +89,16 @@ OF_RECORDS = (
     "nothing else is set."
 )
 
+WEAKER = (
+    "Weaker than the plan without these settings: with them the budgets hold against outsiders alone, who "
+    "are told nothing of who takes part when, and not against the server or members of the same sums. Rounds "
+    "and step can be estimated for a secret sample alone. To keep the budgets against everyone, do not paste "
+    "this, and choose run.num_rounds yourself; --compare shows both promises."
+)
+
 
 def choice_report(choice: Choice) -> Group:
-    """Return the candidates for the number of rounds as a table, then each chosen setting with its reason."""
+    """Return the settings to paste, then each with its reason, and the numbers of rounds as a table."""
     rows = [
         (
             f"> {each.num_rounds}" if each.num_rounds == choice.rounds else str(each.num_rounds),
@@ -109,11 +115,11 @@ def choice_report(choice: Choice) -> Group:
         for each in choice.proposals
     ]
     paste = fill(" ".join(choice.overrides), CHOICE_WIDTH, break_on_hyphens=False, break_long_words=False)
-    parts = [fill(WHAT_IT_IS, CHOICE_WIDTH), *reasons, f"to paste:\n{paste}\n"]
-    if not choice.candidates:
-        parts[0] = fill(OF_RECORDS, CHOICE_WIDTH)
+    weaker = [f"{fill(WEAKER, CHOICE_WIDTH)}\n"] if choice.weaker else []
+    what = WHAT_IT_IS if choice.candidates else OF_RECORDS
+    parts = [*weaker, f"to paste:\n{paste}\n", *reasons, f"\n{fill(what, CHOICE_WIDTH)}\n"]
     tables = [Fitted(rich_table("rounds compared", headings, rows))] if rows else []
-    return Group(*tables, *(Text(part) for part in parts))
+    return Group(*(Text(part) for part in parts), *tables)
 
 
 EVERYBODY = "everybody in every round"

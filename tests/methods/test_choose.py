@@ -2,8 +2,10 @@
 
 import json
 import math
+from io import StringIO
 
 import pytest
+from rich.console import Console
 from scipy import stats
 
 from conf.load import load
@@ -12,6 +14,7 @@ from gdpfed.errors import ConfigError
 from gdpfed.methods import make_method
 from gdpfed.methods.choose import choose
 from gdpfed.privacy.accountants.gaussian import gaussian_sigma
+from gdpfed.report.plan_table import choice_report
 
 STAR = ("method=gdpfed_star", "dataset=digits")
 
@@ -82,12 +85,25 @@ def test_what_cannot_be_chosen_is_refused_in_one_line(overrides, most_rounds, sa
         chosen(*overrides, most_rounds=most_rounds)
 
 
+def test_whom_the_budgets_hold_against_is_weakened_only_in_words():
+    file = StringIO()
+    console = Console(file=file, width=80)
+    for overrides, weaker in ((STAR, True), ([*STAR, "privacy.against=outsiders"], False)):
+        choice = chosen(*overrides)
+        assert choice.weaker is weaker
+        console.print(choice_report(choice))
+    shown = file.getvalue()
+    assert shown.startswith("Weaker than the plan without these settings")
+    assert shown.count("Weaker than") == 1
+
+
 def test_the_command_says_why_and_shows_the_plan(capsys):
     cheap = [*STAR, "privacy.accountant=rdp"]
     assert main(["plan", "--choose", *cheap]) == 0
     shown = capsys.readouterr().out
     assert "to paste:\nrun.num_rounds=" in shown
     assert "no data was looked at" in " ".join(shown.split())
+    assert shown.index("to paste:") < shown.index("rounds compared")
     assert main(["plan", "--choose", "--json", *cheap]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["plan"]["num_rounds"] == int(said["proposals"][0]["value"])

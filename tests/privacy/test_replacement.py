@@ -15,6 +15,7 @@ from gdpfed.privacy.accountants.composition import compose
 from gdpfed.privacy.charges import Charge
 from gdpfed.privacy.events import DPSGDSteps
 from gdpfed.privacy.replacement import of_two, replaced, replacement_bound
+from gdpfed.privacy.validation import require_delta
 from gdpfed.report.facts import Fact
 from gdpfed.report.plan_lines import common_facts, replacement_dict, replacement_fact
 from testing.gaussian_dp import delta_of_mu, mu_of
@@ -78,6 +79,18 @@ def test_group_privacy_of_two_is_valid_and_looser_than_what_is_exact():
     # delta does not help against a pure promise.
     assert of_two(lambda delta: 1.0, 1e-5) == 2.0
     assert of_two(lambda delta: math.inf, 1e-5) == math.inf
+
+
+def test_group_privacy_of_two_ends_where_delta_is_too_small_to_account_for():
+    asked = []
+
+    def epsilon_at(delta: float) -> float:
+        asked.append(require_delta(delta))
+        return 500.0
+
+    assert of_two(epsilon_at, 1e-5) == math.inf
+    assert of_two(epsilon_at, 1e-100) == math.inf
+    assert min(asked) < 1e-60
 
 
 def test_what_no_accountant_replaces_has_group_privacy():

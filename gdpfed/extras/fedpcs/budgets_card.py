@@ -1,12 +1,19 @@
 """The model card's section for runs whose clients choose their budgets."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from gdpfed.extras.fedpcs.own_spending import OwnSpending, planned_spending
 from gdpfed.privacy.mechanism_options import sampling_rule
 from gdpfed.privacy.mechanisms.sampled.report import ClientReport
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.report.mechanism_reports import CardSubject
+from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
+from gdpfed.runs.round_log import RoundLogEntry
+
+if TYPE_CHECKING:
+    from gdpfed.extras.fedpcs.fedpcs import FedPCS
+    from gdpfed.methods.base import Method
 
 _RECORDS_NOT_COVERED = """\
 * the client as a whole: what is typical of its records may be learnt
@@ -38,6 +45,8 @@ IN_WORDS = {
 
 class BudgetsReport(ClientReport):
     """Writes the model card's privacy promise for plans in which clients choose their budgets."""
+
+    smaller_budgets: ClassVar[str] = "set a smaller method.budget_scale"
 
     def promise(self, subject: CardSubject) -> list[str]:
         plan, spending = subject.plan, planned_spending(subject.plan)
@@ -83,6 +92,23 @@ class BudgetsReport(ClientReport):
         plan = subject.plan
         whole = _RECORDS_NOT_COVERED if plan.about_records else ""
         return [whole + (_CHOSEN_BY_RELEASES if sampling_rule(plan.mechanism) else "") + _NOT_COVERED]
+
+    def budgets(self, plan: PrivacyPlan) -> Counter[float]:
+        return Counter(planned_spending(plan).most_epsilons(plan.delta).tolist())
+
+    def spent(self, record: RoundLogEntry) -> Sequence[float | None]:
+        # What a group has spent is as if a client were asked in every round; this is by the rounds it was in.
+        return record.epsilon_against_server
+
+    def spent_in_short(self, spent: float, budget: float, clients: int) -> str:
+        return f"{spent:.2f} of at most {budget:.4g}, the largest of {clients}"
+
+    def promise_in_short(self, plan: PrivacyPlan) -> str:
+        return f"{super().promise_in_short(plan)} against everyone"
+
+    def cost_in_short(self, method: "Method", messages: float) -> str:
+        noise = cast("FedPCS", method).noise_per_step
+        return f"noise of {noise:.3g} in a step of 1; {MechanismReport.cost_in_short(self, method, messages)}"
 
     def warnings(self, plan: PrivacyPlan) -> Iterator[str]:
         """Yield no warnings, since each client's noise follows only from the budget that the client chose."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from conf.schema import CLIENTS, Config, MethodConfig
+from conf.schema import Config, MethodConfig
 from gdpfed.errors import ConfigError
 from gdpfed.extras.fedpcs.client_budgets import ClientBudgets
 from gdpfed.extras.fedpcs.configured_game import Declared, check_rewards, played, spending_of
@@ -101,7 +101,8 @@ class FedPCS(ConfiguredMethod):
     @classmethod
     def _planned(cls, config: Config) -> tuple[PrivacyPlan, Equilibrium, Declared]:
         privacy, method = config.privacy, config.method
-        if privacy.budgets == CLIENTS or privacy.budgets_of == "records":
+        # Those that the data set recommends are there where nobody has given any.
+        if privacy.budgets != config.dataset.budgets or privacy.budgets_of == "records":
             raise ConfigError(
                 f"privacy.budgets={privacy.budgets} of {privacy.budgets_of} do not go with method=fedpcs, in "
                 "which the game says what clients spend: leave them out, and set method.budget_scale or "
@@ -159,6 +160,22 @@ class FedPCS(ConfiguredMethod):
             return np.asarray(shares / (size * self.spending.draw_probabilities[round_index]))
         noise = self.spending.noise_multipliers(round_index, self.plan.mechanism.distance)
         return np.asarray((self.plan.mechanism.distance * self.declared.record_counts / noise) ** 2 / 2)
+
+    @cached_property
+    def noise_per_step(self) -> float:
+        """A round's noise in a parameter, over the model's step if all clients' updates are alike, of norm C.
+
+        Its square is sum_i pi_i w_i^2 s_i^2 / (sum_i pi_i w_i)^2, in the mean over the rounds. s_i is the
+        noise of a client over C: sigma_i / (q D_i sqrt(tau)) for tau steps on batches of q D_i records, where
+        both are 1 in all local work but `dp_sgd`.
+        """
+        spending, variances = self.spending, []
+        records = spending.batch_rate * self.declared.record_counts * np.sqrt(spending.local_steps)
+        for t, chances in enumerate(self.inclusions):
+            weights = chances * self.client_weights(t)
+            noise = spending.noise_multipliers(t, self.plan.mechanism.distance) / records
+            variances.append((weights**2 / chances) @ noise**2 / weights.sum() ** 2)
+        return float(np.sqrt(np.mean(variances)))
 
     def plan_tables(self) -> Sequence[PlanTable]:
         """Return tables of the game's result, by round and by client."""

@@ -16,7 +16,7 @@ from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from gdpfed.privacy.mechanisms.records.report import RecordReport
 from gdpfed.privacy.mechanisms.sampled.report import ClientReport
 from gdpfed.privacy.plan import PrivacyPlan
-from gdpfed.report.mechanism_reports import CardSubject
+from gdpfed.report.mechanism_reports import CardSubject, MechanismReport
 
 if TYPE_CHECKING:
     from gdpfed.extras.h2fdp.h2fdp import H2FDP
@@ -166,6 +166,9 @@ class SubnetReport(ClientReport):
     def promise(self, subject: CardSubject) -> list[str]:
         return [*super().promise(subject), *_trust_lines(subject)]
 
+    def promise_in_short(self, plan: PrivacyPlan) -> str:
+        return f"{MechanismReport.promise_in_short(self, plan)} against {_against(plan)}"
+
 
 class SubnetRecordReport(RecordReport):
     """Writes the model card of plans that protect single records of devices behind edge servers."""
@@ -177,6 +180,20 @@ class SubnetRecordReport(RecordReport):
 
     def promise(self, subject: CardSubject) -> list[str]:
         return [*super().promise(subject), *_trust_lines(subject)]
+
+    def promise_in_short(self, plan: PrivacyPlan) -> str:
+        return f"{MechanismReport.promise_in_short(self, plan)} against {_against(plan)}"
+
+
+def _against(plan: PrivacyPlan) -> str:
+    """Say against whom the budgets of all subnets hold."""
+    indices = range(len(plan.groups))
+    exempt = []
+    if any(math.isinf(plan.epsilon_against_server(m, plan.groups[m].participations_p99)) for m in indices):
+        exempt.append("the server")
+    if any(edge_adds_noise(plan.mechanism, m) for m in indices):
+        exempt.append("the trusted edges")
+    return f"all but {' and '.join(exempt)}" if exempt else "everyone"
 
 
 def _trust_lines(subject: CardSubject) -> Iterator[str]:

@@ -3,9 +3,11 @@
 import json
 import re
 from dataclasses import replace
+from io import StringIO
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy import stats
 
 from conf.load import load
@@ -19,6 +21,8 @@ from gdpfed.methods import ClientSum
 from gdpfed.privacy.ledgers.server import Ledger
 from gdpfed.privacy.sampling.cohort_sizes import refuse_skipped
 from gdpfed.privacy.sampling.cohorts import draw_cohorts
+from gdpfed.report.ending import show_ending
+from gdpfed.report.plan_lines import plan_warnings
 from gdpfed.report.plan_table import plan_lines
 from gdpfed.rounds.enough import without_small_sums
 from gdpfed.rounds.state import new_ledger
@@ -306,9 +310,70 @@ def test_a_ledger_refuses_less_noise_and_more_rounds_than_planned():
         (["method.max_participations=5"], "method.max_participations=5 is above run.num_rounds=4"),
         (["privacy.accountant=rdp"], "privacy.accountant=rdp does not go with method=fedpcs, whose"),
         (["privacy.budgets=clients", "privacy.client_budgets=[1]"], "do not go with method=fedpcs"),
+        (["privacy.budgets=[1,3]"], "privacy.budgets=[1.0, 3.0] of clients do not go with method=fedpcs"),
     ],
 )
 def test_what_cannot_be_had_is_one_line(overrides, words):
     with pytest.raises(InputError, match=re.escape(words)) as error:
         method_of(*overrides)
     assert "\n" not in str(error.value)
+
+
+def heading_of(method):
+    return " ".join(" ".join(plan_lines(method, SecAggConfig())).split())
+
+
+def test_the_first_lines_say_what_each_may_spend_against_whom_and_under_which_noise():
+    method = method_of("method.budget_scale=0.01")
+    most = method.spending.most_epsilons(method.plan.delta)
+    said = heading_of(method)
+    assert f"who 12 clients, budgets of epsilon {most.min():g} to {most.max():g}, for each record" in said
+    assert "promise record-level DP (delta 1e-05) against everyone" in said
+    assert f"cost noise of {method.noise_per_step:.3g} in a step of 1;" in said
+
+
+@pytest.mark.parametrize("weights", ["budget", "horvitz_thompson"])
+def test_the_noise_of_a_step_is_that_of_the_mean_of_what_clients_add(weights):
+    method = method_of(f"method.weights={weights}", "privacy.sampling_rate=1")
+    variances = []
+    for t in range(4):
+        # Everybody is asked in every round, so the weights are no chance.
+        stddevs = method.spending.noise_multipliers(t, 2.0) / method.declared.record_counts
+        shares = method.client_weights(t) / method.client_weights(t).sum()
+        variances.append(shares**2 @ stddevs**2)
+    assert method.noise_per_step == pytest.approx(np.sqrt(np.mean(variances)))
+
+
+def test_steps_on_batches_have_the_noise_of_a_step_too():
+    words = ["method.local=dp_sgd", "method.budget_scale=0.01", "training.local_steps=4"]
+    method = method_of(*words, "privacy.batch_rate=0.5", "privacy.sampling_rate=1", "method.weights=records")
+    counts = method.declared.record_counts
+    # A client's four steps have the noise z C of each, over 4 C and the half of its records.
+    stddevs = 2 * method.spending.noise / (4 * 0.5 * counts)
+    assert method.noise_per_step == pytest.approx(np.sqrt((counts**2 @ stddevs**2) / counts.sum() ** 2))
+    large = method_of("method.local=dp_sgd", "method.budget_scale=0.1", "privacy.batch_rate=0.5")
+    assert "between two values no known bound of one record" in heading_of(large)
+
+
+def test_budgets_that_protect_next_to_nothing_are_warned_of():
+    method = method_of()
+    (said,) = [each for each in plan_warnings(method.plan, method.config) if "next to nothing" in each]
+    assert said.startswith(f"epsilon {method.plan.groups[0].epsilon:.4g} protects next to nothing")
+    assert said.endswith("set a smaller method.budget_scale")
+    small = method_of("method.budget_scale=0.01")
+    assert not any("next to nothing" in each for each in plan_warnings(small.plan, small.config))
+
+
+def test_the_end_of_a_run_says_what_the_client_that_spent_most_has_spent(tmp_path):
+    words = [*TWELVE, "method.budget_scale=0.01", "secagg=off", "privacy.accountant=pld"]
+    record = run(tmp_path / "run", words)[-1]
+    (spent,), (most,) = record.epsilon_against_server, record.spent_epsilon
+    assert f"has epsilon {spent:.4g}" in (tmp_path / "run" / "model_card.md").read_text()
+    # By chance somebody may be asked in every round: then both are the same.
+    log = tmp_path / "run" / "rounds.jsonl"
+    log.write_text(
+        log.read_text().replace(f'"epsilon_against_server": [{spent}]', '"epsilon_against_server": [1.5]')
+    )
+    shown = StringIO()
+    show_ending(Console(file=shown, width=80), tmp_path / "run")
+    assert f" 1.50 of at most {most:.4g}, the largest of 12\n" in shown.getvalue()

@@ -25,6 +25,8 @@ from gdpfed.methods.base import ClientSum
 from gdpfed.privacy.mechanisms.records.mechanism import records_of
 from gdpfed.privacy.release import NoiseAt
 from gdpfed.record_steps import record_move
+from gdpfed.report.mechanism_reports import report_of
+from gdpfed.report.plan_lines import plan_warnings
 from gdpfed.rounds.state import new_ledger
 from gdpfed.simulation.batched import BatchedEngine
 from gdpfed.simulation.in_process_fleet import InProcessFleet
@@ -368,3 +370,27 @@ def test_baselines(name, subnets, windows):
 def test_baselines_that_trust_nobody_refuse_trust():
     with pytest.raises(ConfigError, match="trusts nobody; use method=h2fdp"):
         make_method(load([*RECORDS, "method=hfl_dp", "method.trusted_share=0.5"]))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "against"),
+    [
+        (("secagg=pairwise",), "everyone"),
+        (("method.mechanism=step_local",), "everyone"),
+        ((), "all but the server"),
+        (("secagg=pairwise", "method.trusted_share=0.34"), "all but the trusted edges"),
+        (("method.trusted_share=0.34",), "all but the server and the trusted edges"),
+    ],
+)
+def test_the_promise_names_against_whom_it_is_not(overrides, against):
+    method = made("method=h2fdp", *overrides)
+    said = report_of(method.plan).promise_in_short(method.plan)
+    assert said == f"record-level DP (delta {method.plan.delta:.3g}) against {against}"
+
+
+def test_several_budgets_of_which_the_strictest_holds_for_all_are_warned_of():
+    for budgets, number in (("[2,4]", 1), ("[2]", 0)):
+        config = load([*RECORDS[:4], "method=h2fdp", "method.num_subnets=3", f"privacy.budgets={budgets}"])
+        said = list(plan_warnings(make_method(config).plan, config))
+        found = [each for each in said if "method=h2fdp holds everybody to the strictest, 2:" in each]
+        assert len(found) == number
