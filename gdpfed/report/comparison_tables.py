@@ -16,7 +16,7 @@ KILO = 1000
 
 RESULT_HEADINGS = ("run", "seeds", "rounds", "{metric}", "Lambda", "up (kB)", "down (kB)", "s / round")
 BUDGET_HEADINGS = (
-    *("run", "group", "clients", "rate q", "sigma²", "against", "epsilon budget", "spent", "vs server"),
+    *("run", "group", "clients", "rate q", "noise", "against", "epsilon budget", "spent", "vs server"),
 )
 TRUSTED = "all but server"
 
@@ -172,7 +172,7 @@ def budgets_table(lines: Sequence[Line]) -> Table:
                 str(index),
                 str(group["clients"]),
                 f"{100 * group['sampling_rate']:.2f} %",
-                f"{group['noise_variance_multiplier']:.3f}",
+                _noise(group),
                 whom_it_holds_against(line.runs[0].plan),
                 _epsilon([group["epsilon"]]),
                 _epsilon([run.records[-1].spent_epsilon[index] for run in line.runs]),
@@ -185,9 +185,18 @@ def budgets_table(lines: Sequence[Line]) -> Table:
             "Budget and spent hold against those that the column against names. Outsiders do not know who "
             "was sampled; the server and the members of a sum may know it. Against these the figure in the "
             "column vs server holds. It assumes a client that takes part in as many rounds as 99 of 100 "
-            "clients do not exceed. None: no bound holds against the server, which sees single updates."
+            "clients do not exceed. None: no bound holds against the server, which sees single updates. "
+            "Noise is that of the plan, a standard deviation in clipping norms: of a client's update, or of a "
+            "record's gradient in a step."
         ),
     )
+
+
+def _noise(group: Mapping[str, Any]) -> str:
+    """Return the noise of a group in a plan: that of its records if these are protected, else of its sum."""
+    if "spending" in group:
+        return "each client's"
+    return f"{group.get('records', group)['noise_multiplier']:.4g}"
 
 
 def whom_it_holds_against(plan: Mapping[str, Any]) -> str:

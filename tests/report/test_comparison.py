@@ -14,7 +14,7 @@ from conf.load import load
 from gdpfed.cli import main
 from gdpfed.methods import make_method, resolve
 from gdpfed.report.comparison import lines_of
-from gdpfed.report.comparison_tables import TRUSTED, whom_it_holds_against
+from gdpfed.report.comparison_tables import TRUSTED, budgets_table, whom_it_holds_against
 from gdpfed.report.finished_run import read_run
 from gdpfed.report.metric_display import ABSENT
 from gdpfed.report.report_tables import tables_of
@@ -325,3 +325,17 @@ def test_tables_are_printed_as_latex(runs, capsys):
     assert row.endswith(r"\\")
     assert r"66.0 $\pm$ 4.6" in row
     assert not set(shown) & set("±²–")
+
+
+def test_the_noise_beside_a_budget_is_the_plans(tmp_path):
+    def noise_of(name, *overrides):
+        (line,) = lines_of([read_run(write_run(tmp_path / name, overrides))])
+        table = budgets_table([line])
+        assert "in clipping norms" in table.note
+        return line.runs[0].plan["groups"][0], table.rows[0][table.headings.index("noise")]
+
+    group, shown = noise_of("sum", RDP, "method=dp_fedavg")
+    assert shown == f"{group['noise_multiplier']:.4g}"
+    group, shown = noise_of("step", RDP, "dataset=breast_cancer", "privacy=record_level", "method=dp_sum")
+    assert shown == f"{group['records']['noise_multiplier']:.4g}"
+    assert noise_of("own", "dataset=digits", "privacy=record_level", "method=fedpcs")[1] == "each client's"

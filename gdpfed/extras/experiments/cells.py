@@ -1,5 +1,6 @@
 """The cells of an experiment's table: one configuration for each data set, row and column."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -117,10 +118,16 @@ def cells_of(experiment: Experiment, setting: Setting) -> list[Cell]:
                 own = (*start, f"privacy.delta={delta!r}")
             for row_name, row in experiment.rows.items():
                 overrides = _overrides(own, row, column, setting)
-                label = ", ".join(filter(None, [dataset, row.label, column.label]))
+                label = ", ".join(filter(None, [dataset, row.label, *_words(column, experiment.columns)]))
                 config = _configuration(overrides)
                 cells.append(Cell(dataset, row_name, column_name, overrides, config, label))
     return cells
+
+
+def _words(column: Choice, columns: Mapping[str, Choice]) -> list[str]:
+    """Return a column's label and, if others have the same, the settings by which it differs from them."""
+    alike = [each.overrides for each in columns.values() if each.label == column.label]
+    return [column.label, *(word for word in column.overrides if any(word not in each for each in alike))]
 
 
 def _overrides(start: tuple[str, ...], row: Choice, column: Choice, setting: Setting) -> tuple[str, ...]:

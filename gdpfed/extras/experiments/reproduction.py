@@ -97,7 +97,13 @@ def reproduce(request: Reproduction, console: Console, trainer: Trainer = SIMULA
         runs = distinct(cell_runs)
         try:
             errors, before = train_missing(
-                runs, trainer, request.launch, console, request.command, request.output
+                runs,
+                trainer,
+                request.launch,
+                console,
+                request.command,
+                request.output,
+                given=request.setting.overrides,
             )
         except KeyboardInterrupt:
             if any(run.finished for run in runs):

@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -75,16 +75,23 @@ class Launch(Protocol):
 
 
 def train_missing(
-    runs: Sequence[Run], trainer: Trainer, launch_all: Launch, console: Console, command: str, output: Path
+    runs: Sequence[Run],
+    trainer: Trainer,
+    launch_all: Launch,
+    console: Console,
+    command: str,
+    output: Path,
+    *,
+    given: Sequence[str] = (),
 ) -> tuple[Errors, str]:
     """Train all unfinished runs; return failed runs' errors, and a note on the runs finished earlier.
 
     `runs`: all of them, each directory once. `command`: the command line, to say how to continue. `output`:
-    their directory, which keeps what data they were trained on.
+    their directory, which keeps what data they were trained on. `given`: settings of the user for all runs.
 
     Raises:
-        ExperimentError, ReportError: a directory that a run cannot use, or a finished run of other data;
-            before anything is trained.
+        ExperimentError, ReportError: a directory that a run cannot use, a finished run of other data, or a
+            setting of the user's data set that does not fit all data sets; before anything is trained.
         KeyboardInterrupt: with a line that says how to continue.
     """
     for run in runs:
@@ -103,12 +110,17 @@ def train_missing(
                     f"{len(finished)} of {len(runs)} runs were finished before and are shown as they are; "
                     f"code of packages is not compared{data}"
                 )
+            refusals = {run: each for run in missing if isinstance(each := loaded[run.path], LearningError)}
+            for said_of_data, number in Counter(map(str, refusals.values())).items():
+                line = f"{number} of {len(runs)} runs cannot start: {said_of_data}"
+                if number < len(runs) and any(word.startswith("dataset.") for word in given):
+                    raise ExperimentError(f"{line}, or name with --datasets those that it fits")
+                progress.say(line)
             known.keep(missing, loaded)
             errors: Errors = {}
-            for run in missing:
-                if isinstance(refusal := loaded[run.path], LearningError):
-                    errors[run.path] = refusal
-                    progress.done(run, refusal)
+            for run, refusal in refusals.items():
+                errors[run.path] = refusal
+                progress.done(run, refusal)
             usable = [run for run in missing if run.path not in errors]
             return errors | (launch_all(usable, trainer.train, progress) if usable else {}), said
     except KeyboardInterrupt:

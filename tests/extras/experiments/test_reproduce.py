@@ -12,7 +12,7 @@ from matplotlib.image import imread
 
 from conf.load import load
 from gdpfed.errors import ConfigError, ExperimentError
-from gdpfed.extras.experiments.cells import Setting
+from gdpfed.extras.experiments.cells import Setting, cells_of
 from gdpfed.extras.experiments.definitions import Choice
 from gdpfed.methods import make_method, resolve
 from tests.extras.experiments.small_experiment import (
@@ -185,11 +185,29 @@ def test_an_absent_data_set_leaves_its_cells_out_and_the_rest_runs(tmp_path):
     assert not complete
     assert sum(config.dataset.name == "svhn" for config in trainer.loaded) == 1
     assert {config.dataset.name for config in trainer.trained} == {"digits"}
-    assert shown.count("dataset.path: svhn is not there") == 1
+    # Once before the first run, and once below the table.
+    assert "6 of 12 runs cannot start: dataset.path: svhn is not there" in shown.splitlines()[0]
+    assert shown.count("dataset.path: svhn is not there") == 2
     assert "missing (1)" in shown
     markdown = (tmp_path / "small" / "table.md").read_text()
     assert re.search(r"\| DP \| missing \(1\) \| 40\.\d ± 1\.4 \|", markdown)
     assert figures(tmp_path)["svhn", "dp", ""]["missing"] == "dataset.path: svhn is not there"
+
+
+def test_a_setting_of_the_data_that_does_not_fit_all_data_sets_is_refused_before_the_first_run(tmp_path):
+    trainer = StubTrainer(absent=("svhn",))
+    setting = Setting(("svhn", "digits"), overrides=("dataset.path=/data/patient.csv",))
+    with pytest.raises(ExperimentError, match="runs cannot start: dataset.path: svhn is not there, or name"):
+        run_it(tmp_path, trainer, setting=setting)
+    assert not trainer.trained
+
+
+def test_cells_whose_columns_have_one_label_are_told_apart_by_their_settings():
+    steps = ("training.local_steps=3", "training.local_steps=4")
+    columns = {word: Choice(label="1, 3", overrides=["privacy.budgets=[1,3]", word]) for word in steps}
+    cells = cells_of(replace(EXPERIMENT, columns=columns), Setting(("digits",)))
+    labels = [cell.label for cell in cells if cell.row == "plus"]
+    assert labels == [f"digits, Plus, 1, 3, {word}" for word in steps]
 
 
 def test_nothing_but_absent_data_sets_is_one_line(tmp_path):
