@@ -45,6 +45,7 @@ PATHS = (
 _IN_QUOTES = "in a shell put the whole setting in quotes, as in 'privacy.budgets=[1, 3, 6]'"
 _IN_BRACES = "in a shell put the whole setting in quotes, as in 'privacy.client_budgets={bonn: 1, fulda: 6}'"
 _UNREAD = re.compile(r"Value '(?P<value>.*?)'.* could not be converted to (?P<kind>\w+)")
+_NO_LIST = re.compile(r"Error merging override (\S+).* is not a ListConfig", re.DOTALL)
 _KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
 
 
@@ -166,6 +167,9 @@ def _explain(overrides: Sequence[str], error: Exception) -> str:
     if isinstance(error, OverrideParseException):
         return f"{error.override} cannot be read: a text with signs needs quotes of its own, and {_IN_QUOTES}"
     cause = error.__cause__
+    if (found := _NO_LIST.search(f"{error} {cause}")) is not None:
+        key, _, value = found[1].partition("=")
+        return f"{key}={value} is not a list: write {key}=[{value}]"
     unread = _UNREAD.search(f"{error} {cause}")
     if unread is not None:
         # Of 1e3, say, the error has 1000.0: then the setting is known by its key.

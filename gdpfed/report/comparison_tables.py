@@ -186,8 +186,8 @@ def budgets_table(lines: Sequence[Line]) -> Table:
             "was sampled; the server and the members of a sum may know it. Against these the figure in the "
             "column vs server holds. It assumes a client that takes part in as many rounds as 99 of 100 "
             "clients do not exceed. None: no bound holds against the server, which sees single updates. "
-            "Noise is that of the plan, a standard deviation in clipping norms: of a client's update, or of a "
-            "record's gradient in a step."
+            "Noise is that of the plan, a standard deviation in clipping norms: of a client's update, or of "
+            "a record's gradient in a step."
         ),
     )
 

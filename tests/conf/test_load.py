@@ -232,6 +232,10 @@ def test_yaml_says_everything_and_reads_back():
         ),
         ("privacy.client_budgets=[1]", "privacy.client_budgets=[1.0] goes with budgets of the clients' own"),
         ("privacy.budgets=clients privacy.group_shares=[1]", "does not go with privacy.budgets=clients"),
+        (
+            "method=fedpcs privacy=record_level method.caps=700",
+            "method.caps=700 is not a list: write method.caps=[700]",
+        ),
         ("privacy.renyi_orders=odd", "privacy.renyi_orders=odd is not known: use auto, fine or whole"),
     ],
 )

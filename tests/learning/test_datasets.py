@@ -99,7 +99,7 @@ def test_npz_that_is_no_npz(tmp_path):
     for name in ("mine.npy", "mine.npz"):
         with pytest.raises(LearningError, match="cannot be read as .npz"):
             load_dataset(DataSource("npz", str(tmp_path / name)))
-    with pytest.raises(LearningError, match="dataset.path=None is not a file"):
+    with pytest.raises(LearningError, match="dataset.path is not set: name the .npz file"):
         load_dataset(DataSource("npz"))
 
 

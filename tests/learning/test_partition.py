@@ -191,7 +191,15 @@ def test_a_file_says_whose_every_example_is(tmp_path):
     for changed, words in (
         (replace(split, num_clients=4), "makes 3 parts for dataset.num_clients=4"),
         (replace(split, options=(("path", str(tmp_path / "none")),)), "No such file"),
-        (replace(split, options=()), "missing 1 required keyword-only argument: 'path'"),
+        (
+            replace(split, options=()),
+            "owners needs path: set dataset.partition_options={path: owners.txt}",
+        ),
+        (
+            replace(split, options=(*split.options, ("paths", 1))),
+            "paths of dataset.partition=owners is not known",
+        ),
+        (replace(split, name="pathological", options=(("classes", 2.5),)), "a whole number from 1 to 10"),
         (replace(split, name="none"), "none is not known: use dirichlet, exponential, iid"),
         (replace(split, name="iid"), "partition_options=.* has no meaning with dataset.partition=iid"),
     ):

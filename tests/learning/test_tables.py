@@ -256,7 +256,7 @@ def test_files_that_are_no_such_table(tmp_path, text, words):
 
 def test_files_that_are_not_there(tmp_path):
     refused(tmp_path / "none.csv", "none.csv does not exist: name a CSV or Parquet file, or a folder")
-    with pytest.raises(LearningError, match="dataset.path=None does not exist"):
+    with pytest.raises(LearningError, match="dataset.path is not set"):
         load_dataset(DataSource("csv"))
     (tmp_path / "data.csv").write_text("a\n1\n")
     refused(tmp_path / "data.csv", "dataset.columns is not set, and .* has no columns.yaml: name the file")

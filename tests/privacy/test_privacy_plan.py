@@ -177,6 +177,7 @@ def test_a_plan_of_three_groups_is_quick():
     ("change", "message"),
     [
         ({"groups": ()}, "groups is empty"),
+        ({"groups": [(2.0, range(5))]}, "groups has .2.0, range.0, 5..; give each as gdpfed.Group"),
         ({"groups": (Group(1, range(5)), Group(2, range(4, 9)))}, "client 4 is in more than one group"),
         ({"num_rounds": 0}, "num_rounds is 0"),
         ({"sampling_rate": 1.1}, "sampling_rate is 1.1; a rate above 1 would need more than all clients"),

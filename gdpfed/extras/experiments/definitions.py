@@ -147,7 +147,8 @@ class Experiment:
         Raises ConfigError: no such method, or one that has a row already.
         """
         for name in names:
-            require(name in METHODS.names(), not_known(f"--add {name}", METHODS.names()))
+            known = not_known(f"--add {name}", METHODS.names())
+            require(name in METHODS.names(), f"{known}, or install the package that has it")
             require(name not in self.rows, f"--add {name}: {self.name} has this row already")
         return replace(self, rows=self.rows | {name: _method_row(name) for name in names})
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
+from gdpfed.errors import PrivacyError
 from gdpfed.extras.h2fdp.subnet_sums import SubnetSteps, Trust, WindowPlan
 from gdpfed.privacy.accountants.accountant import Accountant
 from gdpfed.privacy.accountants.calibration import calibrate_windows
@@ -151,6 +152,11 @@ def subnet_record_plan(
     require_length("subnet_rates", rates, len(subnets))
     require_count("num_rounds", num_rounds)
     epsilon = min(subnet.epsilon for subnet in subnets)
+    if windows.bound is not None and accountant.name != "pld":
+        raise PrivacyError(
+            f"privacy.accountant={accountant.name} has no bound for windows of which the last model alone is "
+            "released: set privacy.accountant=pld, or method.mechanism=step_sum"
+        )
     left = delta - options.get("reserved_delta", 0.0)
     noise = windows.noise(accountant, epsilon, num_rounds, left)
     records = _record_plan(windows, epsilon, noise, num_rounds, accountant, left)

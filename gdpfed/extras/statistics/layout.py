@@ -5,6 +5,7 @@ removed, whatever the record is. A block is a column, a column within every grou
 of columns.
 """
 
+import difflib
 import json
 import math
 from dataclasses import asdict, dataclass
@@ -52,6 +53,12 @@ class Asked:
     crossed: tuple[tuple[str, str], ...] = ()
     survival: bool = False
     parties: int = 0
+
+    def setting_of(self, column: str) -> str:
+        """Return the setting that names a column."""
+        if column in self.columns:
+            return "method.columns"
+        return "method.by" if column == self.by else "method.crossed"
 
     def to_json(self) -> str:
         """Return the requested statistics as JSON text, which :meth:`from_json` reads."""
@@ -217,7 +224,7 @@ class Layout:
         counted = asked.columns or (*columns.inputs, *columns.label_names)
         groups = () if asked.by is None else (asked.by,)
         names = dict.fromkeys([*counted, *groups, *chain.from_iterable(asked.crossed)])
-        kept = tuple(cells_of(columns, name, asked) for name in names)
+        kept = tuple(cells_of(columns, name, asked, asked.setting_of(name)) for name in names)
         places = {name: number for number, name in enumerate(names)}
         if asked.by is not None and kept[places[asked.by]].edges:
             raise LearningError(
@@ -249,7 +256,7 @@ class Layout:
         times = Cells.of_times(columns)
         if asked.by is None:
             return cls((times,), (Block(0),))
-        groups = cells_of(columns, asked.by, asked)
+        groups = cells_of(columns, asked.by, asked, "method.by")
         if groups.edges or asked.by in columns.label_names:
             raise LearningError(
                 f"method.by={asked.by} is no input with values: name a column whose values are the groups"
@@ -307,10 +314,10 @@ def party_names(parties: int) -> tuple[str, ...]:
     return tuple(f"{PARTY} {number}" for number in range(parties))
 
 
-def cells_of(columns: Columns, name: str, asked: Asked) -> Cells:
+def cells_of(columns: Columns, name: str, asked: Asked, setting: str) -> Cells:
     """Return the cells that are counted for a declared column: its values, or the bins of its numbers.
 
-    Raises LearningError: it is neither an input nor a label.
+    `setting`: that names it. Raises LearningError: it is neither an input nor a label.
     """
     number = columns.number(name)
     if number is not None:
@@ -322,7 +329,10 @@ def cells_of(columns: Columns, name: str, asked: Asked) -> Cells:
         return Cells(name, columns.class_names, may_miss=False)
     if name in columns.label_names:
         return Cells(name, columns.values(name), may_miss=False)
-    known = ", ".join([*columns.inputs, *columns.label_names])
+    known = [*columns.inputs, *columns.label_names]
+    near = difflib.get_close_matches(name, known, n=1)
+    meant = f"did you mean '{near[0]}'? there" if near else "there"
     raise LearningError(
-        f"'{name}' is neither an input nor a label of the declaration: {EDGES_NOTE}; there are {known}"
+        f"{setting}: '{name}' is neither an input nor a label of the declaration: {EDGES_NOTE}; {meant} "
+        f"are {', '.join(known)}"
     )

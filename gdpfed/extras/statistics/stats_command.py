@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gdpfed.cli.command import Command, add_overrides, cli_path, make_console
 from gdpfed.errors import ConfigError
+from gdpfed.runs.file_formats import CONFIG_FILE
 
 EXAMPLES = """\
 gdpfed stats dataset.path=/data/patients.csv 'privacy.budgets=[1]'
@@ -32,12 +33,7 @@ def _execute(options: argparse.Namespace) -> int:
         raise ConfigError(f"--fill={options.fill} exists: name another file, or remove it")
     # Either an existing run is named, or new statistics are counted.
     named = [word for word in options.overrides if "=" not in word]
-    if not named:
-        directory = _count(options)
-    elif len(options.overrides) > 1 or not Path(named[0]).expanduser().is_dir():
-        raise ConfigError(f"{named[0]} is neither an override nor the directory of a run: give one of both")
-    else:
-        directory = Path(named[0]).expanduser()
+    directory = _directory(named[0], options.overrides) if named else _count(options)
     from gdpfed.extras.statistics.page import write_page
     from gdpfed.extras.statistics.result import Statistics
     from gdpfed.extras.statistics.shown import heading, note, tables_of
@@ -59,6 +55,22 @@ def _execute(options: argparse.Namespace) -> int:
             print(line)
         print(f"The declaration with these ranges is in {options.fill}; it cost no more than the counts did")
     return 0
+
+
+def _directory(word: str, words: Sequence[str]) -> Path:
+    """Return the directory of a run that is named in place of settings.
+
+    `words`: all that is given. Raises ConfigError: it is no run, or settings are given beside it.
+    """
+    directory = Path(word).expanduser()
+    if not directory.exists():
+        raise ConfigError(f"{word} is neither an override nor the directory of a run: give one of both")
+    if not (directory / CONFIG_FILE).is_file():
+        raise ConfigError(f"{word} is not the directory of a run: for tables write dataset.path={word}")
+    if len(words) > 1:
+        other = next((each for each in words if each != word), word)
+        raise ConfigError(f"{word} is a run that has counted, and {other} is given beside it: leave out one")
+    return directory
 
 
 def overrides_of(words: Sequence[str]) -> list[str]:

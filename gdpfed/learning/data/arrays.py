@@ -88,9 +88,8 @@ def load(source: DataSource) -> Dataset:
     source.allow("path", "vocabulary")
     path = Path(source.path or "").expanduser()
     if not path.is_file():
-        raise LearningError(
-            f"dataset.path={source.path} is not a file: name the .npz file that holds the data"
-        )
+        fault = " is not set" if source.path is None else f"={source.path} is not a file"
+        raise LearningError(f"dataset.path{fault}: name the .npz file that holds the data")
     place, vocabulary = str(path), source.vocabulary
     if vocabulary is None:
         return dataset_of_arrays(read_npz(path, NPZ_KEYS, place), place)

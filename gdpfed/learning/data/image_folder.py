@@ -35,9 +35,8 @@ def load(source: DataSource) -> Dataset:
     source.allow("path", "image_size", "channels", "test_fraction")
     root = Path(source.path or "").expanduser()
     if source.path is None or not root.is_dir():
-        raise LearningError(
-            f"dataset.path={source.path} is not a directory: name the one with the class folders"
-        )
+        fault = " is not set" if source.path is None else f"={source.path} is not a directory"
+        raise LearningError(f"dataset.path{fault}: name the one with the class folders")
     declared = None
     if (root / PICTURES_FILE).is_file():
         declared = read_picture_form(root)

@@ -7,6 +7,7 @@ Another package adds one as an entry point of the group ``gdpfed.partitions``, o
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ def shared_out(
     if name not in PARTITIONS.names() and not name.startswith(OF_PYTHON):
         raise LearningError(not_known(words, sorted([*OF_ONE_CLIENT, *PARTITIONS.names()])))
     share = PARTITIONS.get(name)
+    _check_options(words, share, [option for option, _ in options])
     try:
         found = share(data, num_clients, seed, **dict(options))
         parts = [np.asarray(part, dtype=np.int64).reshape(-1) for part in found]
@@ -68,6 +70,34 @@ def shared_out(
             f"one part at most, from 0 to {len(data.train) - 1}"
         )
     return parts
+
+
+def _check_options(words: str, share: Sharing, given: Sequence[str]) -> None:
+    """Raise LearningError if a partition lacks an option that it needs, or does not take one."""
+    try:
+        parameters = signature(share).parameters.values()
+    except ValueError:
+        # A function of C, say, does not tell.
+        return
+    own = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
+    lacking = [each.name for each in own if each.default is each.empty and each.name not in given]
+    if lacking:
+        example = ", ".join(EXAMPLES.get(name, f"{name}: ...") for name in lacking)
+        raise LearningError(
+            f"{words} needs {' and '.join(lacking)}: set dataset.partition_options={{{example}}}"
+        )
+    if all(each.kind is not each.VAR_KEYWORD for each in parameters):
+        for name in given:
+            if name not in (known := [each.name for each in own]):
+                raise LearningError(
+                    not_known(f"dataset.partition_options: {name} of {words}", known)
+                    if known
+                    else f"{words} takes no dataset.partition_options, and {name} is given: leave it out"
+                )
+
+
+EXAMPLES = {"path": "path: owners.txt"}
+"""Of options that our own partitions need."""
 
 
 def flower_partition(make: Callable[..., "Partitioner"]) -> Sharing:
@@ -106,11 +136,21 @@ def _skewed(name: str) -> Sharing:
     return flower_partition(make)
 
 
-def _pathological(num_clients: int, seed: int, *, classes: float = 2) -> "Partitioner":
-    """Return flwr-datasets' partitioner that gives each client a fixed number of classes."""
-    from flwr_datasets.partitioner import PathologicalPartitioner
+def _pathological(data: Dataset, num_clients: int, seed: int, *, classes: float = 2) -> Sequence[Positions]:
+    """Give each client a fixed number of classes, by flwr-datasets' partitioner."""
+    most = len(np.unique(data.train.y))
+    if classes not in range(1, most + 1):
+        raise LearningError(
+            f"dataset.partition_options={{classes: {classes}}} is how many classes a client has: choose a "
+            f"whole number from 1 to {most}"
+        )
 
-    return PathologicalPartitioner(num_clients, "label", int(classes), "first-deterministic", seed=seed)
+    def make(num_clients: int, seed: int) -> "Partitioner":
+        from flwr_datasets.partitioner import PathologicalPartitioner
+
+        return PathologicalPartitioner(num_clients, "label", int(classes), "first-deterministic", seed=seed)
+
+    return flower_partition(make)(data, num_clients, seed)
 
 
 def owners_of_file(data: Dataset, num_clients: int, seed: int, *, path: str) -> Sequence[Positions]:
@@ -126,5 +166,5 @@ def owners_of_file(data: Dataset, num_clients: int, seed: int, *, path: str) -> 
 PARTITIONS.register("exponential", _skewed("ExponentialPartitioner"))
 PARTITIONS.register("linear", _skewed("LinearPartitioner"))
 PARTITIONS.register("owners", owners_of_file)
-PARTITIONS.register("pathological", flower_partition(_pathological))
+PARTITIONS.register("pathological", _pathological)
 PARTITIONS.register("square", _skewed("SquarePartitioner"))

@@ -248,9 +248,8 @@ def _within(labels: Labels) -> Labels:
 def _existing(path: str | None, setting: str) -> Path:
     found = Path(path or "").expanduser()
     if path is None or not found.exists():
-        raise LearningError(
-            f"{setting}={path} does not exist: name a CSV or Parquet file, or a folder of them"
-        )
+        fault = " is not set" if path is None else f"={path} does not exist"
+        raise LearningError(f"{setting}{fault}: name a CSV or Parquet file, or a folder of them")
     return found
 
 

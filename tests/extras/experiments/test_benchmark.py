@@ -182,7 +182,9 @@ def test_the_page_has_every_column():
 
 def test_methods_that_are_not_there_or_have_a_row_cannot_be_added():
     bench = load_experiment("bench")
-    with pytest.raises(ConfigError, match="--add no_such is not known: use"):
+    with pytest.raises(
+        ConfigError, match="--add no_such is not known: use .* or install the package that has it"
+    ):
         bench.with_methods(["no_such"])
     with pytest.raises(ConfigError, match="has this row already"):
         bench.with_methods(["gdpfed_star"])

@@ -11,7 +11,7 @@ from conf.load import load
 from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.order import OrderError
 from gdpfed.clients.record_work import check_convex
-from gdpfed.errors import ConfigError, PrivacyError, RunError
+from gdpfed.errors import ConfigError, InputError, PrivacyError, RunError
 from gdpfed.extras.h2fdp.subnet_mechanisms import reserved_delta
 from gdpfed.extras.h2fdp.subnet_tables import observers
 from gdpfed.learning.labels import LABEL_KINDS
@@ -119,6 +119,7 @@ def test_what_a_round_is_charged_for(mechanism, windows, steps, work):
         (("method.trust=[secagg]",), "must be one word, or one for each"),
         (("method.trusted_share=1.5",), "method.trusted_share=1.5 must be from 0 to 1"),
         (("method.mechanism=update",), "method.mechanism=update protects a client, not privacy.unit=record"),
+        (("privacy.accountant=rdp",), "set privacy.accountant=pld, or method.mechanism=step_sum"),
         (("method.mechanism=fast",), "method.mechanism=fast is not known: use auto, update"),
         (("dataset.class_weights=[1,1,1,1,1,1,1,1,1,2]",), "without weights"),
         (
@@ -129,7 +130,7 @@ def test_what_a_round_is_charged_for(mechanism, windows, steps, work):
     ],
 )
 def test_bad_input_is_one_line(overrides, line):
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(InputError) as refused:
         make_method(load([*RECORDS, *CONVEX, *overrides]))
     assert line in str(refused.value)
     assert "\n" not in str(refused.value)

@@ -79,11 +79,17 @@ def test_counts_are_shown_and_fill_the_declaration(table, tmp_path, capsys, monk
 
 
 def test_what_is_no_run_of_statistics_is_refused_in_one_line(table, tmp_path, capsys):
-    (tmp_path / "other").mkdir()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.yaml").write_text("{}")
+    near = "method.columns: 'agee' is neither an input nor a label of the declaration"
     for words, line in (
         (["nowhere"], "nowhere is neither an override nor the directory of a run"),
-        ([str(tmp_path / "other")], "has no statistics"),
-        ([str(tmp_path / "other"), "run.seed=1"], "is neither an override nor the directory of a run"),
+        ([str(table)], f"{table} is not the directory of a run: for tables write dataset.path={table}"),
+        ([str(other)], "has no statistics"),
+        ([str(other), "run.seed=1"], f"{other} is a run that has counted, and run.seed=1 is given beside it"),
+        ([f"dataset.path={table}", "privacy.budgets=[1]", "method.columns=[agee]"], near),
+        ([f"dataset.path={table}", "privacy.budgets=[1]", "method.columns=[agee]"], "did you mean 'age'?"),
     ):
         assert main(["stats", *words]) == 2
         said = capsys.readouterr().err

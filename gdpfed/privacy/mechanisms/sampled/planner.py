@@ -278,6 +278,9 @@ def _checked(groups: Sequence[Group], num_rounds: int, delta: float | None) -> f
     """Check the numbers that every plan needs; return delta or, if delta is None, the default delta."""
     if not groups:
         raise PrivacyError("groups is empty; give at least one group")
+    for group in groups:
+        if not isinstance(group, Group):
+            raise PrivacyError(f"groups has {group!r}; give each as gdpfed.Group(epsilon, clients)")
     check_disjoint(groups)
     require_count("num_rounds", num_rounds)
     return require_delta(default_delta(sum(group.size for group in groups)) if delta is None else delta)
