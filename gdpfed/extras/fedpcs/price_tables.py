@@ -33,10 +33,12 @@ def price_table(rows: Sequence[Priced], method: str) -> Group:
         )
     bounds = rows[0].posted
     note = (
-        f"A client of aversion c answers a price R with R / (2 c) zCDP for a whole run, from "
-        f"{bounds.least:g} to {bounds.highest:g}: that is best for it whatever others answer, and no other "
-        "budgets have more welfare, sum(R rho - c rho^2). As epsilon that is its budget, from which groups "
-        "and rates follow."
+        "A client of privacy cost weight c (privacy.client_aversions) answers a price R with R / (2 c) zCDP "
+        f"for a whole run, from {bounds.least:g} to {bounds.highest:g}: that is best for it whatever others "
+        "answer, and no other budgets have more welfare, sum(R rho - c rho^2). As epsilon that is its "
+        "budget, from which groups and rates follow. zCDP, paid and welfare are those of all clients "
+        "together; least eps, median and most are of their epsilons. Lambda: the plan's noise magnitude, the "
+        "expected squared noise in a parameter."
     )
     reasons = dict.fromkeys(f"No plan: {row.reason}" for row in rows if row.reason)
     return Group(Fitted(table), note, *reasons)

@@ -10,11 +10,13 @@ modelled, and follow from nothing that is measured.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.decimal_numbers import counted
 from gdpfed.errors import PrivacyError
 from gdpfed.extras.h2fdp.subnet_sums import Trust
 from gdpfed.methods.base import PlanTable
@@ -246,15 +248,17 @@ BAR = 10
 
 
 def control_tables(problem: Problem) -> tuple[PlanTable, PlanTable]:
-    """Return a table of the chosen steps and participants, and one of how they change with each weight."""
-    return _table_of_choice(problem), _table_over_weights(problem)
+    """Return a table of how steps and participants change with each weight, and one of those chosen."""
+    # The choice comes last, where a terminal that is full still shows it.
+    return _table_over_weights(problem), _table_of_choice(problem)
 
 
 def _table_of_choice(problem: Problem) -> PlanTable:
     chosen = solve(problem)
     words = ", ".join(f"{word} {size}" for word, size in chosen.sizes.items())
     link = device_link(problem.distance)
-    rounds = problem.total_steps / chosen.local_steps
+    rounds = math.ceil(problem.total_steps / chosen.local_steps)
+    taken, asked = rounds * chosen.local_steps, problem.total_steps
     return PlanTable(
         title="control: chosen before training",
         headings=("tau", "devices a subnet", "rounds", "energy", "delay", "nu"),
@@ -262,13 +266,18 @@ def _table_of_choice(problem: Problem) -> PlanTable:
             (
                 str(chosen.local_steps),
                 words,
-                f"{rounds:.4g}",
+                str(rounds),
                 f"{chosen.cost.joules:.4g} J",
                 f"{chosen.cost.seconds:.4g} s",
                 f"{chosen.noise:.4g}",
             )
         ],
         notes=(
+            f"The run makes {counted(rounds, 'round')} of {chosen.local_steps} steps, in place of "
+            f"run.num_rounds and training.local_steps: {taken} steps for the {asked} that were asked for"
+            f"{'' if taken == asked else ', as rounds are whole'}. tau: a device's steps in a round. nu: the "
+            "noise of a round, as its part in what is minimised (method.control_noise). Energy and delay "
+            f"are those of {asked} steps.",
             f"Modelled, not measured: {problem.dimension} parameters of 32 bits, devices "
             f"{problem.distance:g} m from their edge at {link.bits_a_second / 1e6:.4g} Mbit/s, backhaul of "
             f"100 Mbit/s; weights {', '.join(f'{each:g}' for each in problem.weights)}, nu over "
@@ -284,12 +293,15 @@ def _table_over_weights(problem: Problem) -> PlanTable:
     most |= {word: max(sizes) for word, sizes in problem.sizes.items()}
     rows: list[Sequence[str]] = []
     for name, row in zip(WEIGHTS, over_weights(problem), strict=True):
-        for factor, chosen in zip(FACTORS, row, strict=True):
-            values: dict[str, int] = {"tau": chosen.local_steps}
-            values |= {str(word): size for word, size in chosen.sizes.items()}
+        solved = zip(FACTORS, row, strict=True)
+        for _, alike in groupby(solved, key=lambda each: (each[1].local_steps, each[1].sizes)):
+            factors, choices = zip(*alike, strict=True)
+            values: dict[str, int] = {"tau": choices[0].local_steps}
+            values |= {str(word): size for word, size in choices[0].sizes.items()}
             bars = {key: "▇" * max(1, round(BAR * value / most[key])) for key, value in values.items()}
             cells = [f"{value:3d} {bars[key]}" for key, value in values.items()]
-            rows.append((name, f"x {factor:g}", *cells))
+            times = " to ".join(f"{factor:g}" for factor in dict.fromkeys((factors[0], factors[-1])))
+            rows.append((name, f"x {times}", *cells))
     return PlanTable(
         title="tau and devices of a subnet, where one weight is multiplied",
         headings=("weight", "times", *most),

@@ -17,18 +17,23 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 320, 46, 150, 10, 30
 
 def survival_note(found: Statistics) -> str:
     """Explain in one note how to read the survival curves."""
+    unknown = [curve.group for curve in found.curves if curve.group is not None and not _known(curve)]
+    left_out = f". Left out, as nothing is known of them: {', '.join(unknown)}" if unknown else ""
     return (
         "Bands hold for one end of an interval at a time (95 %), and cover noise and sampling; ± is what the "
         f"noise alone leaves open, {NORMAL_QUANTILE * found.noise_stddev:.3g} in each cell of the sum. "
-        f"{NOT_KNOWN}: fewer at risk than {found.minimum_count:g}, or than the noise can tell"
+        f"{NOT_KNOWN}: fewer at risk than {found.minimum_count:g}, or than the noise can tell{left_out}"
     )
+
+
+def _known(curve: Curve) -> bool:
+    """Whether the survival at the end of any interval is known."""
+    return curve.n.value is not None and any(point.survival is not None for point in curve.points)
 
 
 def survival_tables(found: Statistics) -> Iterator[Table]:
     """Yield a table for every curve with enough records, and a table of the log-rank test."""
-    for curve in found.curves:
-        if curve.n.value is None:
-            continue
+    for curve in filter(_known, found.curves):
         whose = "all" if curve.group is None else curve.group
         count, half = _shown(curve.n, ".0f"), _shown(curve.median, ".4g")
         points = list[list[str]]()

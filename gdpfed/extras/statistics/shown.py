@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from gdpfed.extras.statistics.curves_shown import survival_note, survival_tables
 from gdpfed.extras.statistics.figures import NORMAL_QUANTILE, Figure
+from gdpfed.extras.statistics.layout import ABOVE, BELOW, MISSING
 from gdpfed.extras.statistics.result import ColumnFigures, CrossTable, Statistics
 from gdpfed.report.console import Table
 
@@ -12,6 +13,8 @@ QUARTILES = ("q0.25", "q0.5", "q0.75")
 NUMBER_HEADINGS = ("column", "n", "missing", "mean", "sd", "25 %", "50 %", "75 %")
 VALUE_HEADINGS = ("column", "value", "n", "±", "share (%)")
 MOST_ACROSS = 9
+OFTEN_EMPTY = (BELOW, ABOVE, MISSING)
+"""Cells that are left out where nothing is shown of them."""
 
 
 def heading(found: Statistics) -> str:
@@ -46,6 +49,8 @@ def tables_of(found: Statistics) -> Iterator[Table]:
             continue
         whole, off = each.n.value or 0.0, f"{NORMAL_QUANTILE * each.noise_stddev:.2g}"
         for number, (name, count) in enumerate(zip(each.cells, each.counts, strict=True)):
+            if name in OFTEN_EMPTY and count is None:
+                continue
             has_share = each.missing is None or number < len(each.cells) - 1
             share = f"{100 * count / whole:.1f}" if count is not None and whole > 0 and has_share else HIDDEN
             values.append([named(each), name, _count(count), HIDDEN if count is None else off, share])
@@ -70,6 +75,7 @@ def crossed(table: CrossTable) -> Iterator[Table]:
         rows = [
             [name, *map(_count, row[start : start + MOST_ACROSS])]
             for name, row in zip(table.row_cells, table.counts, strict=True)
+            if not (name in OFTEN_EMPTY and all(count is None for count in row))
         ]
         yield Table(f"{table.rows} by {table.columns}", (table.rows, *across), rows)
 

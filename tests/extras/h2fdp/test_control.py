@@ -1,6 +1,7 @@
 """Tests of H2FDP's control, which chooses settings: the radio model, the search, and controlled runs."""
 
 import math
+import re
 from dataclasses import replace
 from itertools import product
 from typing import cast
@@ -16,6 +17,7 @@ from gdpfed.clients.noise import noise_steps
 from gdpfed.errors import ConfigError, InputError
 from gdpfed.extras.h2fdp.control import (
     BACKHAUL,
+    FACTORS,
     Cost,
     Problem,
     device_link,
@@ -206,8 +208,16 @@ def test_the_plan_shows_the_choice_and_a_picture_of_it():
     )
     text = " ".join(lines)
     assert "Modelled, not measured" in text
-    for weight, factor in product(("a1, energy", "a2, delay", "a3, noise"), ("0.125", "1", "8")):
-        assert any(weight in line and f"x {factor} " in line and "▇" in line for line in lines)
+    # Factors that come to the same choice share a row.
+    for weight, factor in product(("a1, energy", "a2, delay", "a3, noise"), ("0.125", "8")):
+        assert any(weight in line and re.search(rf"\b{factor} ", line) and "▇" in line for line in lines)
+    assert sum("▇" in line for line in lines) < 3 * len(FACTORS)
+    assert text.index("where one weight is multiplied") < text.index("control: chosen before training")
+    config = resolve(load([*PLANNED, "method.mechanism=step_local", "method.trust=untrusted"]))
+    words = (
+        f"The run makes {config.run.num_rounds} rounds of {config.training.local_steps} steps, in place of"
+    )
+    assert words in " ".join(text.split())
 
 
 def card_alone(run, announce):

@@ -21,7 +21,9 @@ from gdpfed.extras.statistics.figures import moments, quantile, total
 from gdpfed.extras.statistics.layout import Asked, Cells, Layout
 from gdpfed.extras.statistics.methods import SLACK
 from gdpfed.extras.statistics.record_work import check
+from gdpfed.extras.statistics.result import CrossTable
 from gdpfed.extras.statistics.rows import Counted, counted_rows, counts_of
+from gdpfed.extras.statistics.shown import crossed
 from gdpfed.federation.node.contribution import Contributor
 from gdpfed.learning.data.columns import Numeric
 from gdpfed.learning.data.own import OwnData
@@ -423,3 +425,10 @@ def test_an_order_with_too_small_a_bound_counts_nothing(table, monkeypatch):
     monkeypatch.setattr("gdpfed.extras.statistics.methods.SLACK", -0.1)
     with pytest.raises(OrderError, match="a record moves the counts by"):
         sent(table, [*drawn_rows(20)], "record")
+
+
+def test_cells_of_which_nothing_is_shown_have_no_line():
+    cells = ("below", "0 to 9", "10 to 20", "above", "missing")
+    counts: list[list[float | None]] = [[None, None], [12.0, None], [None, None], [None, 11.0], [None, None]]
+    (table,) = crossed(CrossTable("age", "ward", cells, ("x", "y"), counts))
+    assert [row[0] for row in table.rows] == ["0 to 9", "10 to 20", "above"]

@@ -3,7 +3,7 @@
 import json
 import math
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,11 @@ from gdpfed.cli import main
 from gdpfed.errors import ConfigError, LearningError
 from gdpfed.extras.statistics.audit.checks import _differences
 from gdpfed.extras.statistics.audit.curves import curves_of as audited_curves
+from gdpfed.extras.statistics.curves_shown import survival_note, survival_tables
 from gdpfed.extras.statistics.layout import Asked, Layout
 from gdpfed.extras.statistics.result import Statistics
 from gdpfed.extras.statistics.rows import Counted, counts_of
-from gdpfed.extras.statistics.survival import curve, curves_of, falling, log_rank
+from gdpfed.extras.statistics.survival import Point, curve, curves_of, falling, log_rank
 from gdpfed.learning.data.tabular import own_columns
 from gdpfed.methods import resolve
 from tests.extras.statistics.counted_tables import audited_run, near, settings
@@ -250,6 +251,11 @@ def test_tables_and_a_picture_show_the_curves(run, capsys):
     assert "Bands hold for one end of an interval at a time (95 %)" in said
     page, found = (run / "statistics.html").read_text(), Statistics.read(run)
     assert found is not None
+    # A group of which nothing is known is named below the tables, and has none.
+    ends = [Point(point.end) for point in found.curves[2].points]
+    empty = replace(found, curves=[found.curves[1], replace(found.curves[2], points=ends)])
+    assert [table.title.partition(":")[0] for table in survival_tables(empty)][:-1] == ["Survival of old"]
+    assert survival_note(empty).endswith("Left out, as nothing is known of them: new")
     # Noise may give a curve to "missing", which has no record.
     drawn = [each.group for each in found.curves[1:] if each.points and each.points[0].survival is not None]
     assert drawn[:2] == ["old", "new"]
