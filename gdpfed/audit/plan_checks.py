@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gdpfed.audit.accounting import SampledSums, charges_of, ends_too_soon
 from gdpfed.audit.rules import ROUNDING, AuditRule, rule_of
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.unseen_objects import is_own_method
 
 AGREES_WITHIN = 1e-6
 REWEIGHTINGS = ("uniform", "squared_participation")
@@ -23,6 +25,8 @@ STATED = {"adjacency": "zero_out", "sampling": None, "noise": None}
 ONE_NORM = ("dp_fedavg", "gdpfed", "gdpfed_op", "gdpfed_plus", "idp_fedavg_sample", "pfa")
 # Methods that clip each group to a norm of its own: their mean over a cohort is the configured norm.
 MEAN_NORM = ("gdpfed_star", "idp_fedavg_scale")
+# What clients compute where it is no update, by method.
+OWN_WORK_OF_CLIENTS = {"client_statistics": "client_statistics", "fedpcs": "noised_update"}
 SAME_NORM_IN_ALL_ROUNDS = (*ONE_NORM, *MEAN_NORM)
 
 
@@ -65,6 +69,7 @@ def check_plan(files: RunFiles) -> Iterator[str]:
         yield from rule.check_charges(index)
     yield from rule.check_plan()
     yield from _check_weighting(files, rule)
+    yield from _check_works(files)
     yield from _check_mean_norm(files)
     yield from _check_assignment(files)
     yield from _check_budgets(files)
@@ -157,6 +162,8 @@ def _check_weighting(files: RunFiles, rule: AuditRule) -> Iterator[str]:
     the plan says one norm a group.
     """
     plan, said = files.plan, files.plan["weighting"]
+    if is_own_method(files.config):
+        yield from _check_own_weighting(files)
     if said["reweighting"] not in REWEIGHTINGS:
         yield f"plan.json has weighting.reweighting {said['reweighting']}, which no method has"
     for share in said["keep_fractions"]:
@@ -179,6 +186,52 @@ def _check_weighting(files: RunFiles, rule: AuditRule) -> Iterator[str]:
             yield f"plan.json has {key} {said[key]}, where {value:.6g} follows from its weights and noise"
 
 
+def _check_own_weighting(files: RunFiles) -> Iterator[str]:
+    """Check that weights, their rule and the shares that top-k keeps are those of the configured method.
+
+    omega_m is 1 / (q n), or r_m^2 / (q n sum_j r_j^2) where clients that take part more often weigh more.
+    """
+    plan, said, options = files.plan, files.plan["weighting"], files.config["method"]
+    sizes = [group["expected_cohort_size"] for group in plan["groups"]]
+    rule = options.get("reweighting", REWEIGHTINGS[0])
+    if said["reweighting"] != rule:
+        yield f"plan.json has weighting.reweighting {said['reweighting']}, its method {rule}"
+    drawn = plan["sampling_rate"] * sum(group["clients"] for group in plan["groups"])
+    parts = [1.0] * len(sizes)
+    if rule != REWEIGHTINGS[0]:
+        parts = [size**2 / math.fsum(each**2 for each in sizes) for size in sizes]
+    yield from _check_list("group_weights", said["group_weights"], [part / drawn for part in parts])
+    kept = [1.0] * len(sizes)
+    if "keep_fraction" in options:
+        kept = options["keep_fraction"] or _usually_kept(len(sizes))
+    yield from _check_list("keep_fractions", said["keep_fractions"], kept)
+
+
+def _usually_kept(number: int) -> list[float]:
+    """Return the shares that top-k keeps of the groups' sums by default: 0.7 to 0.9, or 0.8 of one group."""
+    return [0.8] if number == 1 else np.linspace(0.7, 0.9, number).tolist()
+
+
+def _check_list(key: str, said: Sequence[float], follows: Sequence[float]) -> Iterator[str]:
+    if len(said) != len(follows) or not np.allclose(said, follows, rtol=AGREES_WITHIN, atol=0):
+        shown = [float(f"{each:.6g}") for each in follows]
+        yield f"plan.json has {key} {said}, where {shown} follow from method, rates and groups"
+
+
+def _check_works(files: RunFiles) -> Iterator[str]:
+    """Check that clients computed what the configured method has them compute, where updates are summed.
+
+    Of records the rule of the mechanism says what is computed.
+    """
+    name, works = files.config["method"]["name"], [*files.plan["works"]]
+    if files.plan["unit"] != "client" or not is_own_method(files.config):
+        return
+    work = OWN_WORK_OF_CLIENTS.get(name, "update")
+    # Rates of held-out records come with the updates of the last round.
+    if [each for each in works if each != "held_out_rates"] != [work]:
+        yield f"plan.json has the local works {works}, and clients of the method {name} compute {work}"
+
+
 def _check_assignment(files: RunFiles) -> Iterator[str]:
     groups = files.plan["groups"]
     if len(files.clients) != len(groups):
@@ -194,6 +247,40 @@ def _check_assignment(files: RunFiles) -> Iterator[str]:
     expected = files.config["dataset"]["num_clients"]
     if len(everybody) != expected:
         yield f"assignment.json has {len(everybody)} clients, the configuration {expected}"
+    strangers = everybody[(everybody < 0) | (everybody >= expected)]
+    for client in strangers[:1]:
+        yield f"assignment.json has client {client}, and clients are numbered from 0 to {expected - 1}"
+    yield from _check_sizes(files, members)
+
+
+def _check_sizes(files: RunFiles, members: Sequence[npt.NDArray[np.int64]]) -> Iterator[str]:
+    """Check that groups of configured budgets follow each other by number, in the configured shares.
+
+    A group has its share of all clients, rounded down; who is left goes to the groups that lost most by that,
+    and a group of nobody gets a client of the largest.
+    """
+    privacy, number = files.config["privacy"], sum(map(len, members))
+    if not isinstance(privacy["budgets"], list):
+        return
+    sizes = [*map(len, members)]
+    if [group["epsilon"] for group in files.plan["groups"]] == privacy["budgets"]:
+        shares = privacy.get("group_shares") or [1 / len(sizes)] * len(sizes)
+        quotas = [number * share / math.fsum(shares) for share in shares]
+        follows = [*map(math.floor, quotas)]
+        lost = sorted(range(len(sizes)), key=lambda index: follows[index] - quotas[index])
+        for index in lost[: number - sum(follows)]:
+            follows[index] += 1
+        while 0 in follows:
+            follows[follows.index(max(follows))] -= 1
+            follows[follows.index(0)] += 1
+        if sizes != follows:
+            yield f"assignment.json has groups of {sizes} clients, where {follows} follow from the shares"
+    start = 0
+    for index, ids in enumerate(members):
+        if not np.array_equal(ids, np.arange(start, start + len(ids))):
+            yield f"group {index} has not the clients {start} to {start + len(ids) - 1}, which come next"
+            return
+        start += len(ids)
 
 
 def _check_budgets(files: RunFiles) -> Iterator[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gdpfed.audit.card_checks import check_card
+from gdpfed.audit.model_checks import check_model
 from gdpfed.audit.once_checks import check_once
 from gdpfed.audit.plan_checks import check_plan
 from gdpfed.audit.round_checks import check_budgets, check_figures, check_rounds
@@ -67,6 +68,7 @@ def audit_run(directory: Path) -> RunAudit:
             *check_once(files),
             *check_budgets(files, groups),
             *check_card(files),
+            *check_model(directory, files),
         ]
         method = files.config["method"]["name"]
         if method in AUDIT_CHECKS.names():

@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 import yaml
 
@@ -35,6 +36,11 @@ RUNS = {
         *("dataset=breast_cancer", "method=dp_sum", "privacy=record_level", "privacy.budgets=[6]"),
         *("run.num_rounds=2", "privacy.batch_rate=1", "run.evaluation=nodes", "privacy.sampling_rate=1"),
         *("training.vote={learning_rate:[0.1,1]}", "privacy.adjacency=zero_out"),
+    ],
+    # Two groups, each with a sum, a rate and a share that top-k keeps of its own.
+    "grouped": [
+        *("method=gdpfed_plus", "privacy.against=everyone", "privacy.budgets=[1,3]", "run.num_rounds=4"),
+        *("privacy.sampling_rate=0.8", "privacy.noise_taps=0", "secagg.minimum_cohort=2"),
     ],
     # Clients are drawn, and a record's allowance ends before the last round.
     "drawn": [
@@ -137,6 +143,41 @@ def at_a_tenth_of_the_batches(plan):
             own["batch_rate"] /= 10
 
 
+def weighted(**entries):
+    """Return a function that sets entries of a plan's weighting, and computes its figures from them again."""
+
+    def change(plan):
+        said, groups = plan["weighting"], plan["groups"]
+        said.update(entries)
+        sizes, norms = (
+            np.array([each.get(key, plan.get(key)) for each in groups])
+            for key in ("expected_cohort_size", "clipping_norm")
+        )
+        noise, weights = (
+            norms * [each["noise_multiplier"] for each in groups],
+            np.array(said["group_weights"]),
+        )
+        shares = sizes**2 / (sizes**2).sum() if said["reweighting"] != "uniform" else np.ones(len(groups))
+        said["effective_step"] = float(weights @ sizes)
+        said["noise_magnitude"] = float(np.mean(said["keep_fractions"] * shares * noise**2))
+        said["noise_per_step"] = float(np.hypot(*(weights * noise)) / (weights @ (sizes * norms)))
+
+    return change
+
+
+def in_other_groups(clients):
+    """Return the two changes, of ledger and assignment, that give groups these clients."""
+
+    def of_assignment(assignment):
+        assignment["clients"] = [[[each, each + 1] for each in group] for group in clients]
+
+    def of_ledger(ledger):
+        taken = [turns for counts in ledger["participations"] for turns in counts.values()]
+        ledger["participations"] = [{str(client): taken[0] for client in group} for group in clients]
+
+    return of_assignment, of_ledger
+
+
 IN_CARD = [
     ("turns", "| 1 | 1.00 |", "| 1 | 0.10 |", "spent 0.10, where 1.00 follows"),
     ("turns", "delta = 1e-05", "delta = 1e-09", "delta 1e-09, where 1e-05 follows"),
@@ -178,6 +219,16 @@ IN_FILES = [
     ("turns", "plan.json", at("weighting", "effective_step", factor=0.5), "effective_step"),
     ("turns", "plan.json", at("weighting", "reweighting", to="fair"), "fair, which no method has"),
     ("turns", "plan.json", at("weighting", "keep_fractions", 0, to=1.5), "keeps a share of 1.5 of a sum"),
+    ("turns", "plan.json", at("weighting", "keep_fractions", 0, to=0.0), "keeps a share of 0 of a sum"),
+    ("grouped", "plan.json", weighted(reweighting="uniform"), "reweighting uniform, its method squared_part"),
+    ("grouped", "plan.json", weighted(group_weights=[1.0, 0.0]), "group_weights [1.0, 0.0], where"),
+    ("grouped", "plan.json", weighted(group_weights=[10.0, 30.0]), "group_weights [10.0, 30.0], where"),
+    (
+        "grouped",
+        "plan.json",
+        weighted(keep_fractions=[0.01, 0.01]),
+        "keep_fractions [0.01, 0.01], where [0.7",
+    ),
     ("records", "plan.json", at("held_out", "blocks", to=7), "held-out records of 7 parties"),
     ("turns", "rounds.jsonl", at(-1, "accuracy", to=0.987), "says result"),
     ("turns", "rounds.jsonl", at(0, "failures", to={"all groups": "x"}), "names 1 failures beside 1 sums"),
@@ -202,6 +253,8 @@ IN_FILES = [
     ("turns", "plan.json", at_a_third_of_the_norms, "norms of groups with a mean of"),
     ("records", "plan.json", at_a_tenth_of_the_batches, "a mean batch rate of 0.1, the configuration at 1"),
     ("records", "plan.json", at("record_is", to="person"), "no column of the run tells persons apart"),
+    ("sampled", "plan.json", at("works", to=["client_statistics"]), "method dp_fedavg compute update"),
+    ("chosen", "plan.json", at("works", to=["noised_update"]), "['noised_update'], the configuration ['dp_"),
     ("records", "plan.json", at("works", to=["dp_sgd"]), "['dp_sgd'], the configuration ['gradient_sum']"),
     ("records", "plan.json", at("works", to=["dp_sgd"]), "round 1 added noise to the sum of group 0"),
     ("records", "plan.json", at("sums_per_round", to=2), "sums_per_round 2, the configuration 1"),
@@ -225,6 +278,19 @@ IN_FILES = [
     ("chosen", "plan.json", at("totals", "expected_zcdp", 0, factor=2), "totals expected_zcdp"),
     ("chosen", "plan.json", at("totals", "expected_payments", 0, factor=2), "expected payments"),
     ("chosen", "plan.json", at("game", "paths", 0, 0, factor=2), "not the paths of its game"),
+]
+IN_MODEL = [
+    ("sampled", at("model", to="mlp"), "model.json has the model mlp, the configuration linear"),
+    (
+        "sampled",
+        at("options", to=[["width", 3]]),
+        "model.json has the model options [['width', 3]], the conf",
+    ),
+    ("sampled", at("version", to=3), "model.json has format version 3, where 2 follows"),
+    ("sampled", at("form", "num_classes", to=9), "model.json has 9 classes, and the weights 10 outputs"),
+    ("sampled", at("classes", to=["0", "1"]), "model.json names 2 classes of 10"),
+    ("sampled", at("form", "input_shape", to=[1, 8, 9]), "examples of 72 numbers, and the weights 64 inputs"),
+    ("sampled", at("verified", to=True), "does not describe a model"),
 ]
 IN_BOTH = [
     (
@@ -284,6 +350,54 @@ def test_every_line_of_the_card_is_computed_again(copy, name, before, after, sai
 def test_what_a_file_says_follows_from_others(copy, name, file, change, said):
     directory = copy(name)
     edit_json(directory / file, change)
+    renew(directory)
+    assert_found(directory, said)
+
+
+@pytest.mark.parametrize(("name", "change", "said"), IN_MODEL)
+def test_the_description_of_a_model_follows_from_settings_and_weights(copy, name, change, said):
+    directory = copy(name)
+    edit_json(directory / "model/model.json", change)
+    renew(directory)
+    assert_found(directory, said)
+
+
+@pytest.mark.parametrize("classes", [["malignant", "benign"], ["benign", "malignant"]])
+def test_declared_classes_are_named_in_their_order(copy, classes):
+    directory = copy("records")
+    declared = json.loads((directory / "model/model.json").read_text())["classes"]
+    edit_json(directory / "model/model.json", lambda model: model.update(classes=classes))
+    renew(directory)
+    found = [each for each in audit_run(directory).findings if "the declared columns" in each]
+    assert bool(found) == (classes != declared)
+
+
+@pytest.mark.parametrize(
+    ("clients", "said"),
+    [
+        ([[1, 2, 3, 4, 5, 99]], "has client 99, and clients are numbered from 0 to 5"),
+        ([[-1, 1, 2, 3, 4, 5]], "has client -1, and clients are numbered from 0 to 5"),
+    ],
+)
+def test_clients_have_their_numbers(copy, clients, said):
+    directory = copy("sampled")
+    for file, change in zip(("assignment.json", "ledger.json"), in_other_groups(clients), strict=True):
+        edit_json(directory / file, change)
+    renew(directory)
+    assert_found(directory, said)
+
+
+@pytest.mark.parametrize(
+    ("clients", "said"),
+    [
+        ([[3, 1, 2], [0, 4, 5]], "group 0 has not the clients 0 to 2, which come next"),
+        ([[0, 1, 2, 3], [4, 5]], "groups of [4, 2] clients, where [3, 3] follow from the shares"),
+    ],
+)
+def test_groups_of_configured_budgets_have_the_clients_in_order(copy, clients, said):
+    directory = copy("grouped")
+    of_assignment, _ = in_other_groups(clients)
+    edit_json(directory / "assignment.json", of_assignment)
     renew(directory)
     assert_found(directory, said)
 

@@ -277,6 +277,53 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "weights-of-groups-edited",
+        "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
+        (
+            (
+                "gdpfed/audit/plan_checks.py",
+                "        yield from _check_own_weighting(files)\n",
+                "        pass\n",
+            ),
+        ),
+    ),
+    Defence(
+        "shares-of-sums-edited",
+        "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
+        (("gdpfed/audit/plan_checks.py", "if not 0 < share <= 1:", "if not share <= 1:"),),
+    ),
+    Defence(
+        "work-of-clients-renamed",
+        "audit/test_code_of_packages.py::test_no_line_goes_away_with_the_name_of_the_work",
+        (("gdpfed/audit/plan_checks.py", "    yield from _check_works(files)\n", ""),),
+    ),
+    Defence(
+        "code-of-packages-unnamed",
+        "audit/test_code_of_packages.py::test_whatever_is_not_the_projects_is_named",
+        (("gdpfed/audit/unseen_objects.py", "name not in own_names(kind):", "False:"),),
+    ),
+    Defence(
+        "clients-numbered-anew",
+        "audit/test_renewed_seals.py::test_clients_have_their_numbers",
+        (
+            (
+                "gdpfed/audit/plan_checks.py",
+                "(everybody < 0) | (everybody >= expected)",
+                "everybody != everybody",
+            ),
+        ),
+    ),
+    Defence(
+        "clients-in-other-groups",
+        "audit/test_renewed_seals.py::test_groups_of_configured_budgets_have_the_clients_in_order",
+        (("gdpfed/audit/plan_checks.py", "    yield from _check_sizes(files, members)\n", ""),),
+    ),
+    Defence(
+        "model-described-otherwise",
+        "audit/test_renewed_seals.py::test_the_description_of_a_model_follows_from_settings_and_weights",
+        (("gdpfed/audit/run_audit.py", "            *check_model(directory, files),\n", ""),),
+    ),
+    Defence(
         "budgets-of-groups-edited",
         "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
         (

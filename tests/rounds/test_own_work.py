@@ -12,20 +12,14 @@ from gdpfed.clients.configured import order_of, task_of
 from gdpfed.clients.order import OrderError
 from gdpfed.errors import LearningError, PrivacyError
 from gdpfed.methods import make_method
-from gdpfed.methods.fedavg import DPFedAvg, FedAvg
+from gdpfed.methods.fedavg import FedAvg
 from gdpfed.privacy.ledgers.charged import OpenRound
 from gdpfed.privacy.ledgers.terms import terms_of
 from gdpfed.record_steps import KINDS, WORKS, kind_of, require_record_work
+from testing.package_of_others import write_package
 from testing.small_runs import final_model, run
 
 SETTINGS = ["run.num_rounds=1", "privacy.sampling_rate=1"]
-ENTRIES = "[gdpfed.works]\nhalved = halves_of_updates\n"
-WORK = """
-from gdpfed.clients.works import update
-
-def work(job):
-    return update.work(job) / 2
-"""
 
 
 def halve(monkeypatch, method):
@@ -47,13 +41,7 @@ def halve(monkeypatch, method):
 @pytest.fixture
 def site(tmp_path):
     """Write a package that provides a kind of local work, and return the folder where it is installed."""
-    site = tmp_path / "site"
-    metadata = site / "halves-1.0.dist-info"
-    metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: halves\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(ENTRIES)
-    (site / "halves_of_updates.py").write_text(WORK)
-    return site
+    return write_package(tmp_path / "site")
 
 
 @pytest.fixture
@@ -76,13 +64,12 @@ def test_nodes_and_engines_do_a_work_that_is_one_function(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("against", ["outsiders", "everyone"])
 def test_an_audit_names_the_work_of_a_package_and_knows_no_other(tmp_path, site, work, monkeypatch, against):
-    settings = [f"privacy.against={against}", "privacy.accountant=pld", *SETTINGS]
-    halve(monkeypatch, DPFedAvg)
-    run(tmp_path / "run", ["method=dp_fedavg", *settings])
+    settings = [f"privacy.against={against}", "privacy.accountant=pld", "privacy.budgets=[2]", *SETTINGS]
+    run(tmp_path / "run", ["method=halving", *settings])
     audit = audit_run(tmp_path / "run")
     assert audit.passed, audit.findings
-    (line,) = audit.not_computed
-    assert line.startswith("what clients computed as halved: a package has it.")
+    said = "what clients computed as halved: the method halving is"
+    assert any(said in each for each in audit.not_computed)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(site)])
     found = audit_run(tmp_path / "run").findings
     assert any("the local work halved, which no plan that protects a client has" in each for each in found)

@@ -57,9 +57,11 @@ class OwnBudgets(AuditRule):
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """The plan's required entries: its kind of client sampling, and 1 as the number of sums per round."""
+        """The plan's required entries: its kind of client sampling, 1 sum per round, and work on records."""
         draws = spending_of(self.files)["draws"]
-        return {"sampling": "poisson" if draws == "poisson" else "fixed_size", "sums_per_round": 1}
+        of_records = {"works": ["dp_sgd"]} if self.plan["unit"] == "record" else {}
+        sampling = "poisson" if draws == "poisson" else "fixed_size"
+        return {"sampling": sampling, "sums_per_round": 1, **of_records}
 
     def check_figures(self, index: int) -> Iterator[str]:
         """Check that a group's stated epsilons and rates follow from clients' budgets and cohort sizes."""
