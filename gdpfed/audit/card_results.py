@@ -1,14 +1,16 @@
 """Compute what a model card must say about results: metrics, a vote on settings, held-out records."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from gdpfed.audit.card_forms import Expected, Fields, anything
 from gdpfed.audit.counted_metrics import BINS
 from gdpfed.audit.once_checks import VOTED
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.tolerances import SAME_FIGURE
 from gdpfed.audit.update_norms import norm_fields, norm_rows, norm_sections
+from gdpfed.runs.file_formats import AT_CHANCE_FILE
 
 ABSENT, TOO_FEW = "–", "too few"
 FEWEST = 30
@@ -140,14 +142,15 @@ def _chance_rows(files: RunFiles) -> list[Fields]:
     found = files.chance
     if found is None:
         return []
+    value = _accuracy(files)
     if files.config["run"]["evaluation"] == "nodes":
         counted = files.held_out or {}
         of_counts = counted.get("metrics", {}).get("accuracy", {})
-        value, low, high = (float(of_counts.get(key) or 0.0) for key in ("value", "low", "high"))
+        low, high = (float(of_counts.get(key) or 0.0) for key in ("low", "high"))
         tested = f"about {_cases(counted['counts'])} records that clients hold out, by noised counts"
     else:
         # Without an accuracy, or a number of trials, the server tested nothing: no card can say what follows.
-        value, tested = float(_last(files)["accuracy"] or 0.0), str(found["tested"])
+        tested = str(found["tested"])
         first = tested.partition(" ")[0]
         trials = int(first) if first.isdecimal() else 0
         low, high = wilson(value, trials) if trials else (0.0, 0.0)
@@ -162,6 +165,23 @@ def _chance_rows(files: RunFiles) -> list[Fields]:
             "causes": causes or anything,
         }
     ]
+
+
+def _accuracy(files: RunFiles) -> float:
+    """Return the accuracy of the released model: of the log, or of counts on held-out records; 0 without."""
+    if files.config["run"]["evaluation"] == "nodes":
+        metrics = (files.held_out or {}).get("metrics", {})
+        return float(metrics.get("accuracy", {}).get("value") or 0.0)
+    return float(_last(files)["accuracy"] or 0.0)
+
+
+def check_chance(files: RunFiles) -> Iterator[str]:
+    """Check that a result at chance has the accuracy of the log, or of the counts on held-out records."""
+    if files.chance is None:
+        return
+    stated, value = float(files.chance["accuracy"]), _accuracy(files) if files.rounds else 0.0
+    if not math.isclose(stated, value, rel_tol=SAME_FIGURE, abs_tol=SAME_FIGURE):
+        yield f"{AT_CHANCE_FILE} has an accuracy of {stated:.6g}, where {value:.6g} was measured"
 
 
 def wilson(share: float, number: int) -> tuple[float, float]:

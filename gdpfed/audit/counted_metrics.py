@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from gdpfed.audit.tolerances import SAME_FIGURE
+
 BINS, REDRAWN = 10, 400
 LEAST_SIGNAL = 3.0
 NORMAL_QUANTILE = 1.96
-SAME = 1e-6
 # The cells and the bins of an honest run's counts differ by more deviations than this once in a million.
 MOST_DEVIATIONS = 5.0
 UNKNOWN = {"value": None, "low": None, "high": None}
@@ -34,7 +35,7 @@ def check_metrics(said: Found, computed: Found, whose: str) -> Iterator[str]:
             if stated is None or value is None:
                 same = stated is value
             else:
-                same = math.isclose(stated, value, rel_tol=SAME, abs_tol=SAME)
+                same = math.isclose(stated, value, rel_tol=SAME_FIGURE, abs_tol=SAME_FIGURE)
             if not same:
                 yield f"{whose} has {name} {stated} ({key}), where {value} follows from its counts"
                 return
@@ -44,7 +45,7 @@ def check_counted_twice(counts: Floats, noise_stddev: float, whose: str) -> Iter
     """Check that confusion matrix and score histograms count the same number of records, up to noise."""
     classes = _classes(counts)
     apart = counts[: classes**2].sum() - counts[classes**2 :].sum()
-    if abs(apart) > MOST_DEVIATIONS * noise_stddev * math.sqrt(len(counts)) + SAME * len(counts):
+    if abs(apart) > MOST_DEVIATIONS * noise_stddev * math.sqrt(len(counts)) + SAME_FIGURE * len(counts):
         yield f"{whose} counts {abs(apart):.4g} records more in its cells than in its bins, or less"
 
 

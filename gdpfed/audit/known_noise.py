@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.tolerances import SAME_FIGURE
 
 
 def noised_by_members(files: RunFiles, record: dict[str, Any]) -> Iterator[tuple[int, int, float]]:
@@ -43,11 +44,7 @@ def part_left(files: RunFiles, index: int) -> float:
         for number, left, owed in sums_with_shares(files, record)
         if index in record["groups_in_sums"][number]
     ]
-    return min(1.0, *parts) if parts and min(parts) < 1 - LEAST_SHORT else 1.0
-
-
-LEAST_SHORT = 1e-6
-"""A relative lack of noise below this is due to rounding, since noise is drawn on an integer grid."""
+    return min(1.0, *parts) if parts and min(parts) < 1 - SAME_FIGURE else 1.0
 
 
 def check_known_noise(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
@@ -68,8 +65,13 @@ def check_known_noise(files: RunFiles, record: dict[str, Any]) -> Iterator[str]:
                 f"round {record['round']} has {members} members in sum {number}, of whom some may collude, "
                 f"and {asked} clients were asked for it"
             )
+        if members > (everybody := sum(group["clients"] for group in files.plan["groups"])):
+            yield (
+                f"round {record['round']} has {members} members in sum {number}, and there are {everybody} "
+                "clients"
+            )
     for number, left, owed in sums_with_shares(files, record):
-        if left < owed * (1 - LEAST_SHORT):
+        if left < owed * (1 - SAME_FIGURE):
             yield (
                 f"round {record['round']} leaves members of sum {number}, who know their own noise, "
                 f"{left:.6g} of the {owed:.6g} that was planned"

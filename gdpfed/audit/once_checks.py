@@ -17,11 +17,11 @@ from gdpfed.audit.counted_metrics import (
     metrics_of_records,
 )
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.tolerances import SAME_FIGURE
 from gdpfed.audit.update_norms import check_norms
 
 VOTED = ("learning_rate", "momentum", "learning_rate_decay")
 """The training settings that clients vote on, in the order of their values in vote.json."""
-SAME = 1e-6
 MOVED = math.sqrt(2)
 """The L2 distance by which one record moves a sum: two entries change, by one each."""
 
@@ -107,20 +107,23 @@ def _check_charge(files: RunFiles, kind: _Sum) -> Iterator[str]:
         return
     zeroed = (plan["unit"], plan["adjacency"]) == ("client", "zero_out")
     moves = kind.client_moves if zeroed else MOVED
-    if not math.isclose(event["clipping_norm"], moves, rel_tol=SAME) or event["adjacency"] != "zero_out":
+    if (
+        not math.isclose(event["clipping_norm"], moves, rel_tol=SAME_FIGURE)
+        or event["adjacency"] != "zero_out"
+    ):
         yield (
             f"plan.json has a {plan['unit']} move {kind.counted} by {event['clipping_norm']}, where "
             f"{moves:.6g} follows"
         )
     cost = epsilon_after(charges_of([charge]), plan["delta"])
-    if not math.isclose(cost, planned["epsilon"], rel_tol=SAME):
+    if not math.isclose(cost, planned["epsilon"], rel_tol=SAME_FIGURE):
         yield f"plan.json has epsilon {planned['epsilon']} of {kind.payers}, where {cost:.6g} follows"
     least = min(
         each["epsilon"]
         for group in plan["groups"]
         for each in (group["records"]["groups"] if "records" in group else [group])
     )
-    if cost > least * (1 + SAME):
+    if cost > least * (1 + SAME_FIGURE):
         yield f"{kind.counted} cost {kind.payers} epsilon {cost:.4g}, above the budget of {least:g}"
     if planned["noise_stddev"] != event["noise_stddev"]:
         yield f"plan.json states another noise of {kind.counted} than it charges"
@@ -143,7 +146,7 @@ def _check_result(files: RunFiles, kind: _Sum, found: Mapping[str, Any] | None) 
         # Noise of every block is that of the sum, and the counts of all are those of the blocks.
         owed *= math.sqrt(len(own))
         added = [math.fsum(each) for each in zip(*(each["counts"] for each in own), strict=True)]
-        if not all(map(partial(math.isclose, abs_tol=SAME), added, found["counts"])):
+        if not all(map(partial(math.isclose, abs_tol=SAME_FIGURE), added, found["counts"])):
             yield f"the {kind.counted} of all in {kind.file} are not those of its parties"
         if len(own) != found["clients"]:
             yield f"{kind.file} has {kind.counted} of {found['clients']} clients, and of {len(own)} parties"
@@ -152,7 +155,7 @@ def _check_result(files: RunFiles, kind: _Sum, found: Mapping[str, Any] | None) 
 
 def _check_noise(found: Mapping[str, Any], file: str, owed: float) -> Iterator[str]:
     carried = found["noise_stddev"]
-    if not math.isclose(carried, owed, rel_tol=SAME, abs_tol=SAME * SAME):
+    if not math.isclose(carried, owed, rel_tol=SAME_FIGURE, abs_tol=SAME_FIGURE * SAME_FIGURE):
         side = "below" if carried < owed else "above"
         yield f"{file} has noise of standard deviation {carried:.6g}, {side} the plan's {owed:.6g}"
 

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.audit.accounting import SampledSums, charges_of, ends_too_soon
-from gdpfed.audit.rules import ROUNDING, AuditRule, rule_of
+from gdpfed.audit.rules import AuditRule, rule_of
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.tolerances import ROUNDING, SAME_FIGURE
 from gdpfed.audit.unseen_objects import is_own_method
 
-AGREES_WITHIN = 1e-6
 REWEIGHTINGS = ("uniform", "squared_participation")
 # Groups of settings of which a plan says all that it was made with.
 WHOLE_GROUPS = ("privacy", "secagg", "training", "method")
@@ -112,12 +112,12 @@ def _check_events(files: RunFiles, index: int) -> Iterator[str]:
         yield f"group {index} has noise whose draws end before they cover delta={plan['delta']:g}"
     name = files.config["method"]["name"]
     norms = {event["clipping_norm"] for event in events if "clipping_norm" in event}
-    differ = norms and not math.isclose(min(norms), max(norms), rel_tol=AGREES_WITHIN)
+    differ = norms and not math.isclose(min(norms), max(norms), rel_tol=SAME_FIGURE)
     if differ and name in SAME_NORM_IN_ALL_ROUNDS:
         yield f"group {index} is charged at clipping norms {min(norms):g} to {max(norms):g}, and has one"
     own, norm = group.get("clipping_norm"), plan["clipping_norm"]
     of_one_norm = name in ONE_NORM and not plan.get("adaptive_clipping")
-    if of_one_norm and own is not None and not math.isclose(own, norm, rel_tol=AGREES_WITHIN):
+    if of_one_norm and own is not None and not math.isclose(own, norm, rel_tol=SAME_FIGURE):
         yield f"group {index} has clipping norm {own:g}, and its method one of {norm:g}"
 
 
@@ -151,7 +151,7 @@ def _check_mean_norm(files: RunFiles) -> Iterator[str]:
     if plan.get("adaptive_clipping") or not plan["private"] or None in norms:
         return
     mean = float(np.average(norms, weights=[group["expected_cohort_size"] for group in groups]))
-    if not math.isclose(mean, asked, rel_tol=AGREES_WITHIN):
+    if not math.isclose(mean, asked, rel_tol=SAME_FIGURE):
         yield f"plan.json has clipping norms of groups with a mean of {mean:.6g}, the configuration {asked:g}"
 
 
@@ -182,7 +182,7 @@ def _check_weighting(files: RunFiles, rule: AuditRule) -> Iterator[str]:
         heard = (weights * noise * kept)[: 1 if plan["one_sum"] else None]
         expected["noise_per_step"] = math.hypot(*heard) / float(weights @ (sizes * norms))
     for key, value in expected.items():
-        if not math.isclose(said[key], value, rel_tol=AGREES_WITHIN, abs_tol=AGREES_WITHIN):
+        if not math.isclose(said[key], value, rel_tol=SAME_FIGURE, abs_tol=SAME_FIGURE):
             yield f"plan.json has {key} {said[key]}, where {value:.6g} follows from its weights and noise"
 
 
@@ -213,7 +213,7 @@ def _usually_kept(number: int) -> list[float]:
 
 
 def _check_list(key: str, said: Sequence[float], follows: Sequence[float]) -> Iterator[str]:
-    if len(said) != len(follows) or not np.allclose(said, follows, rtol=AGREES_WITHIN, atol=0):
+    if len(said) != len(follows) or not np.allclose(said, follows, rtol=SAME_FIGURE, atol=0):
         shown = [float(f"{each:.6g}") for each in follows]
         yield f"plan.json has {key} {said}, where {shown} follow from method, rates and groups"
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from gdpfed.audit.known_noise import check_known_noise
-from gdpfed.audit.mechanisms.charged_groups import SAME_FIGURE
-from gdpfed.audit.rules import ROUNDING, AuditRule, Cohorts, GroupAudit, or_infinite, rule_of
+from gdpfed.audit.rules import AuditRule, Cohorts, GroupAudit, or_infinite, rule_of
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.tolerances import ROUNDING, SAME_FIGURE
 from gdpfed.audit.unseen_objects import is_of_package
 from gdpfed.runs.file_formats import MODEL_FILE
 
@@ -39,6 +39,8 @@ def check_rounds(files: RunFiles) -> Iterator[str]:
     yield from _check_cohorts(files, rule)
     yield from _check_participations(files, rule)
     for record in files.rounds:
+        if (accuracy := record.get("accuracy")) is not None and not 0 <= accuracy <= 1:
+            yield f"round {record['round']} has an accuracy of {accuracy}, which is no part of 1"
         yield from _check_sums(files, record, rule)
         yield from check_known_noise(files, record)
     yield from check_norms(files)
@@ -231,9 +233,6 @@ def check_budgets(files: RunFiles, groups: tuple[GroupAudit, ...]) -> Iterator[s
             yield from rule_of(files).check_recorded(group)
 
 
-AGREES_WITHIN = 1e-6
-
-
 def check_norms(files: RunFiles) -> Iterator[str]:
     """Check that adaptive clipping norms follow from the released fractions of updates within the norm.
 
@@ -245,14 +244,18 @@ def check_norms(files: RunFiles) -> Iterator[str]:
     asked = privacy.get("clipping", "fixed")
     if (asked == "adaptive") != (adaptive is not None):
         yield f"the configuration has clipping {asked}, plan.json {'adaptive' if adaptive else 'fixed'}"
-    elif adaptive is not None:
+    elif adaptive is None:
+        for record in files.rounds:
+            if any(record.get(key) is not None for key in ("clipping_norm", "fraction_within")):
+                yield f"round {record['round']} has a clipping norm of its own, and the run has a fixed one"
+    else:
         yield from _check_adaptive_plan(privacy, files.plan, adaptive)
         expected = privacy["clipping_norm"]
         for record in files.rounds:
             recorded, fraction = record.get("clipping_norm"), record.get("fraction_within")
             if recorded is None and "round" in record["failures"]:
                 continue
-            if recorded is None or not math.isclose(recorded, expected, rel_tol=AGREES_WITHIN):
+            if recorded is None or not math.isclose(recorded, expected, rel_tol=SAME_FIGURE):
                 yield (
                     f"round {record['round']} has clipping norm {recorded}, where {expected:.6g} follows "
                     "from what was released before"
@@ -279,12 +282,12 @@ def _check_adaptive_plan(
     mean = math.fsum(group["expected_cohort_size"] for group in plan["groups"])
     stddev = max(group["charges"][0]["event"]["noise_stddev"] for group in plan["groups"])
     noise = stddev / (2 * adaptive["indicator_share"] * contributed)
-    if not math.isclose(noise, privacy["clipping_noise"], rel_tol=AGREES_WITHIN):
+    if not math.isclose(noise, privacy["clipping_noise"], rel_tol=SAME_FIGURE):
         yield (
             f"plan.json gives the fraction within the norms noise of standard deviation {noise:.4g}, "
             f"the configuration {privacy['clipping_noise']:g}"
         )
-    if len(norms) == 1 and not math.isclose(updates / mean, plan["clipping_norm"], rel_tol=AGREES_WITHIN):
+    if len(norms) == 1 and not math.isclose(updates / mean, plan["clipping_norm"], rel_tol=SAME_FIGURE):
         yield (
             f"plan.json has updates of norm {updates / mean:.6g}, the configuration {plan['clipping_norm']:g}"
         )

@@ -19,8 +19,6 @@ from gdpfed.audit.mechanisms import AUDIT_RULES
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
 
-ROUNDING = 1e-9
-
 
 @dataclass(frozen=True)
 class RecordAudit:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gdpfed.audit.card_checks import check_card
+from gdpfed.audit.card_results import check_chance
+from gdpfed.audit.entries import check_entries
 from gdpfed.audit.model_checks import check_model
 from gdpfed.audit.once_checks import check_once
 from gdpfed.audit.plan_checks import check_plan
@@ -62,10 +64,12 @@ def audit_run(directory: Path) -> RunAudit:
         groups = tuple(rule.groups())
         findings = [
             *check_seal(directory, files, rule.sealed),
+            *check_entries(files),
             *check_plan(files),
             *check_rounds(files),
             *check_figures(files),
             *check_once(files),
+            *check_chance(files),
             *check_budgets(files, groups),
             *check_card(files),
             *check_model(directory, files),

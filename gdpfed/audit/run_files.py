@@ -17,6 +17,7 @@ from gdpfed.runs.file_formats import (
     COLUMNS_FILE,
     CONFIG_FILE,
     COUNTS_FILE,
+    CUT_FILE,
     END_FILE,
     HELD_OUT_FILE,
     LEDGER_FILE,
@@ -58,6 +59,7 @@ class RunFiles:
         card: the model card; None where there is none yet.
         chance: what there is to say of a result at chance; None of another.
         end: why the run ended early, and figures of a model that an extension chose; None where none is said.
+        cut: what was cut or left out of the data, of which only the version is checked; None of older runs.
     """
 
     config: dict[str, Any]
@@ -79,6 +81,7 @@ class RunFiles:
     card: str | None = None
     chance: dict[str, Any] | None = None
     end: dict[str, Any] | None = None
+    cut: dict[str, Any] | None = None
 
     @classmethod
     def read(cls, directory: Path) -> "RunFiles":
@@ -125,6 +128,7 @@ class RunFiles:
             rewards=_if_there(directory / REWARDS_FILE),
             chance=_if_there(directory / AT_CHANCE_FILE),
             end=_if_there(directory / END_FILE),
+            cut=_if_there(directory / CUT_FILE),
             card=_text(directory / MODEL_CARD_FILE) if (directory / MODEL_CARD_FILE).exists() else None,
         )
 

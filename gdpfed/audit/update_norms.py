@@ -12,12 +12,12 @@ import numpy as np
 
 from gdpfed.audit.card_forms import Fields
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.tolerances import SAME_FIGURE
 
 MULTIPLES = (0.125, 0.25, 0.5, 1.0)
 WORDS = {0.125: "an eighth of", 0.25: "a quarter of", 0.5: "half of", 1.0: ""}
 MOST = 0.9
 NORMAL_QUANTILE = 1.959963984540054
-SAME = 1e-6
 
 
 def check_norms(files: RunFiles) -> Iterator[str]:
@@ -31,10 +31,10 @@ def check_norms(files: RunFiles) -> Iterator[str]:
         yield f"norm_histogram.json has {len(found['counts'])} counts of bins up to {found['multiples']}"
         return
     norm = files.config["privacy"]["clipping_norm"]
-    if not math.isclose(found["clipping_norm"], norm, rel_tol=SAME):
+    if not math.isclose(found["clipping_norm"], norm, rel_tol=SAME_FIGURE):
         yield f"norm_histogram.json has the clipping norm {found['clipping_norm']}, the configuration {norm}"
     follows = shares_of(found)
-    if not np.allclose(found["within"], follows, rtol=0, atol=SAME):
+    if not np.allclose(found["within"], follows, rtol=0, atol=SAME_FIGURE):
         yield f"norm_histogram.json has the shares {found['within']}, where {follows} follow from its counts"
 
 

@@ -231,6 +231,30 @@ IN_FILES = [
     ),
     ("records", "plan.json", at("held_out", "blocks", to=7), "held-out records of 7 parties"),
     ("turns", "rounds.jsonl", at(-1, "accuracy", to=0.987), "says result"),
+    (
+        "sampled",
+        "rounds.jsonl",
+        at(0, "accuracy", to=7.0),
+        "round 1 has an accuracy of 7.0, which is no part",
+    ),
+    ("sampled", "rounds.jsonl", at(0, "clipping_norm", to=5.0), "round 1 has a clipping norm of its own"),
+    ("sampled", "rounds.jsonl", at(0, "fraction_within", to=0.5), "round 1 has a clipping norm of its own"),
+    ("sampled", "rounds.jsonl", at(0, "noise_shares", 0, 0, to=10**6), "1000000 members in sum 0, and there"),
+    ("sampled", "rounds.jsonl", at(0, "verified", to=True), "round 1 has entries that no run has: verified"),
+    ("sampled", "ledger.json", at("verified", to=True), "ledger.json has entries that no run has: verified"),
+    ("sampled", "plan.json", at("verified", to=True), "plan.json has entries that no run has: verified"),
+    (
+        "sampled",
+        "plan.json",
+        at("groups", 0, "safe", to=1),
+        "group 0 in plan.json has entries that no run ha",
+    ),
+    (
+        "sampled",
+        "plan.json",
+        at("weighting", "safe", to=1),
+        "the weighting in plan.json has entries that no ",
+    ),
     ("turns", "rounds.jsonl", at(0, "failures", to={"all groups": "x"}), "names 1 failures beside 1 sums"),
     ("records", "held_out.json", at("metrics", "accuracy", "value", to=0.99), "accuracy 0.99 (value), where"),
     ("records", "held_out.json", at("metrics", "AUC", "low", to=0.01), "AUC 0.01 (low), where"),
@@ -469,6 +493,26 @@ def test_a_result_at_chance_that_nobody_tested_is_a_finding(copy, tested):
     save_result(directory / AT_CHANCE_FILE, asdict(chance))
     renew(directory)
     assert_found(directory, "0 of 1 lines of this kind")
+
+
+def test_a_result_at_chance_has_the_accuracy_that_was_measured(copy):
+    directory = copy("sampled")
+    (directory / AT_CHANCE_FILE).unlink(missing_ok=True)
+    measured = json.loads((directory / "rounds.jsonl").read_text().splitlines()[-1])["accuracy"]
+    for stated in (measured, 0.99):
+        chance = AtChance(stated, 0.0, 1.0, "B", 0.6, "360 test examples", causes=[])
+        save_result(directory / AT_CHANCE_FILE, asdict(chance))
+        renew(directory)
+        said = f"at_chance.json has an accuracy of {stated:.6g}, where {measured:.6g} was measured"
+        assert (said in audit_run(directory).findings) == (stated != measured)
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_what_was_cut_is_of_the_format_that_is_read(copy, version):
+    directory = copy("sampled")
+    edit_json(directory / "data_cut.json", at("version", to=version))
+    with pytest.raises(AuditError, match=f"data_cut.json has format version {version}, and this audit reads"):
+        audit_run(directory)
 
 
 @pytest.mark.parametrize("file", ["model_card.md", "model/weights.safetensors", "ledger.json", "config.yaml"])

@@ -324,6 +324,21 @@ DEFENCES = (
         (("gdpfed/audit/run_audit.py", "            *check_model(directory, files),\n", ""),),
     ),
     Defence(
+        "entries-that-nobody-reads",
+        "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
+        (("gdpfed/audit/run_audit.py", "            *check_entries(files),\n", ""),),
+    ),
+    Defence(
+        "members-without-number",
+        "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
+        (("gdpfed/audit/known_noise.py", "if members > (everybody :=", "if 0 > (everybody :="),),
+    ),
+    Defence(
+        "accuracy-at-chance-edited",
+        "audit/test_renewed_seals.py::test_a_result_at_chance_has_the_accuracy_that_was_measured",
+        (("gdpfed/audit/run_audit.py", "            *check_chance(files),\n", ""),),
+    ),
+    Defence(
         "budgets-of-groups-edited",
         "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
         (

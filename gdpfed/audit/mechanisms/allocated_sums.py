@@ -13,8 +13,7 @@ from gdpfed.audit.mechanisms.cards import SampledCard
 from gdpfed.audit.mechanisms.sampled_sums import SampledSumsRule, SumEntry
 from gdpfed.audit.node_audit import NodeEntry
 from gdpfed.audit.rules import Cohorts
-
-RATE_WITHIN = 1e-9
+from gdpfed.audit.tolerances import ROUNDING
 
 
 class AllocatedSumsRule(SampledSumsRule):
@@ -37,9 +36,9 @@ class AllocatedSumsRule(SampledSumsRule):
         if max(lengths) > min(lengths) + 1:
             yield f"the blocks of group {index} have {max(lengths)} and {min(lengths)} rounds"
         sigmas = {event["noise_stddev"] / event["clipping_norm"] for event in events}
-        if any(not math.isclose(sigma, group["noise_multiplier"], rel_tol=RATE_WITHIN) for sigma in sigmas):
+        if any(not math.isclose(sigma, group["noise_multiplier"], rel_tol=ROUNDING) for sigma in sigmas):
             yield f"the charges of group {index} are not those of its noise in plan.json"
-        if not math.isclose(group["sampling_rate"] * lengths[0], 1.0, rel_tol=RATE_WITHIN):
+        if not math.isclose(group["sampling_rate"] * lengths[0], 1.0, rel_tol=ROUNDING):
             yield f"the charges of group {index} are not those of its rate in plan.json"
 
     def exact(self, index: int) -> dict[str, float]:

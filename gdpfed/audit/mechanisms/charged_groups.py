@@ -7,11 +7,7 @@ from typing import ClassVar
 
 from gdpfed.audit.accounting import Charges, charges_of, epsilon_after, first_rounds
 from gdpfed.audit.rules import AuditRule, GroupAudit, or_infinite
-
-# Two upper bounds of one figure on different grids; every round is compared on the coarsest.
-AGREES_WITHIN = 0.02
-# One figure, computed twice by the same formula; files may have it to nine digits.
-SAME_FIGURE = 1e-6
+from gdpfed.audit.tolerances import SAME_FIGURE, TWO_BOUNDS
 
 
 class ChargedGroups(AuditRule):
@@ -78,9 +74,7 @@ class ChargedGroups(AuditRule):
         if stated is None or math.isinf(computed):
             return stated is None and math.isinf(computed)
         above = loose and self.plan["accountant"] != "pld"
-        return computed * (1 - AGREES_WITHIN) <= stated and (
-            above or stated <= computed * (1 + AGREES_WITHIN)
-        )
+        return computed * (1 - TWO_BOUNDS) <= stated and (above or stated <= computed * (1 + TWO_BOUNDS))
 
     def check_log(self, index: int) -> Iterator[str]:
         plan, planned = self.plan, self.plan["groups"][index]["epsilon_accounted"]
@@ -105,14 +99,14 @@ class ChargedGroups(AuditRule):
         for record in files.rounds:
             recorded = or_infinite(record["spent_epsilon"][index])
             computed = self.figure(first_rounds(charges, record["round"]))
-            too_low = recorded < computed * (1 - AGREES_WITHIN)
-            if too_low or (tight and recorded > computed * (1 + AGREES_WITHIN)):
+            too_low = recorded < computed * (1 - TWO_BOUNDS)
+            if too_low or (tight and recorded > computed * (1 + TWO_BOUNDS)):
                 yield (
                     f"round {record['round']} records epsilon {recorded:.4g} of group {index}, where "
                     f"{computed:.4g} is spent"
                 )
                 return
-            if recorded > group.budget * (1 + AGREES_WITHIN):
+            if recorded > group.budget * (1 + TWO_BOUNDS):
                 yield (
                     f"round {record['round']} records epsilon {recorded:.4g} of group {index}, above its "
                     "budget"
@@ -120,8 +114,8 @@ class ChargedGroups(AuditRule):
                 return
         if files.rounds and len(files.rounds) == files.ledger["charged_rounds"]:
             claimed = or_infinite(files.rounds[-1]["epsilon_against_server"][index])
-            above = claimed > group.against_server * (1 + AGREES_WITHIN) and (tight or not self.loose)
-            if above or claimed < group.against_server * (1 - AGREES_WITHIN):
+            above = claimed > group.against_server * (1 + TWO_BOUNDS) and (tight or not self.loose)
+            if above or claimed < group.against_server * (1 - TWO_BOUNDS):
                 yield (
                     f"the last round records epsilon {claimed:.4g} against the server in group {index}, "
                     f"where {group.against_server:.4g} is spent"

@@ -11,8 +11,9 @@ from typing import Any
 
 from gdpfed.audit.accounting import charges_of, first_rounds, less_noise, parties_in
 from gdpfed.audit.known_noise import part_left
-from gdpfed.audit.mechanisms.charged_groups import AGREES_WITHIN, SAME_FIGURE, ChargedGroups
-from gdpfed.audit.rules import ROUNDING, GroupAudit, RecordAudit, or_infinite
+from gdpfed.audit.mechanisms.charged_groups import ChargedGroups
+from gdpfed.audit.rules import GroupAudit, RecordAudit, or_infinite
+from gdpfed.audit.tolerances import ROUNDING, SAME_FIGURE, TWO_BOUNDS
 
 # What a plan does not look beyond.
 MOST_STEPS = 10_000_000
@@ -207,7 +208,7 @@ class StepsRule(ChargedGroups):
             yield f"group {index} is charged {charged} steps, of {allowed} that its budgets admit"
         for number, own in enumerate(records["groups"]):
             cost = self.cost_of_steps(index, number, allowed)
-            if cost > own["epsilon"] * (1 + AGREES_WITHIN):
+            if cost > own["epsilon"] * (1 + TWO_BOUNDS):
                 yield (
                     f"{allowed} steps are said to be within the budget of {own['epsilon']:g} of group "
                     f"{index}, records {number}, but they cost {cost:.4g}"
@@ -294,7 +295,7 @@ class RecordSumsRule(StepsRule):
         if self.plan["accountant"] != "pld" or allowed >= MOST_STEPS:
             return
         if all(
-            self.cost_of_steps(index, number, allowed + 1) * (1 + AGREES_WITHIN) <= own["epsilon"]
+            self.cost_of_steps(index, number, allowed + 1) * (1 + TWO_BOUNDS) <= own["epsilon"]
             for number, own in enumerate(records["groups"])
         ):
             yield (

@@ -24,7 +24,8 @@ from gdpfed.audit.known_noise import part_left
 from gdpfed.audit.mechanisms.charged_groups import ChargedGroups
 from gdpfed.audit.mechanisms.filled_cohorts import check_filled, counts_on_secret_draws
 from gdpfed.audit.node_audit import NodeEntry, NodeRunAudit
-from gdpfed.audit.rules import ROUNDING, Cohorts, GroupAudit, or_infinite
+from gdpfed.audit.rules import Cohorts, GroupAudit, or_infinite
+from gdpfed.audit.tolerances import ROUNDING
 
 # An honest run draws a cohort this unlikely, or all its cohorts together, less than once in a million runs.
 UNLIKELY = 1e-6

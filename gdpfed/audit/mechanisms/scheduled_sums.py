@@ -17,11 +17,9 @@ from gdpfed.audit.accounting import Charges, SampledSums, epsilon_against_server
 from gdpfed.audit.known_noise import part_left
 from gdpfed.audit.mechanisms.sampled_sums import SumEntry
 from gdpfed.audit.node_audit import NodeEntry, NodeRunAudit
-from gdpfed.audit.rules import ROUNDING, AuditRule, GroupAudit, MostSpent, or_infinite
+from gdpfed.audit.rules import AuditRule, GroupAudit, MostSpent, or_infinite
+from gdpfed.audit.tolerances import ROUNDING, SAME_FIGURE
 from gdpfed.audit.unseen_objects import UPDATES, is_of_package
-
-# One figure, computed twice by formulas of their own.
-SAME_FIGURE = 1e-6
 
 
 class ScheduledSumsRule(AuditRule):

@@ -13,8 +13,9 @@ from gdpfed.audit.mechanisms.cards import SampledCard, StepsCard
 from gdpfed.audit.mechanisms.record_entries import BOUNDS, StepEntry
 from gdpfed.audit.mechanisms.record_sums import StepsRule
 from gdpfed.audit.mechanisms.sampled_sums import SampledSumsRule
-from gdpfed.audit.rules import ROUNDING, AuditRule
+from gdpfed.audit.rules import AuditRule
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.tolerances import ROUNDING
 
 CONVEX_MODEL, USUAL_BIAS_INPUT, USUAL_WINDOW = "softmax", 0.1, 5
 AT_AN_EDGE = (

@@ -20,10 +20,9 @@ from gdpfed.audit.mechanisms.record_entries import RecordEntry
 from gdpfed.audit.node_audit import NodeEntry
 from gdpfed.audit.rules import AuditRule, GroupAudit, or_infinite
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.tolerances import ROUNDING, SAME_FIGURE, TWO_BOUNDS
 from gdpfed.extras.fedpcs.audit.draw_checks import check_draws
 
-AGREES_WITHIN = 1e-6
-STEPS_AGREE_WITHIN = 0.02
 STEPS = "steps"
 """Of a plan's spending, where it is in steps of DP-SGD."""
 
@@ -33,7 +32,6 @@ NOT_COPIED = {
 }
 """Settings that the plan has of its own, by whom it protects."""
 # One figure, computed twice by the same formula.
-SAME_FIGURE = 1e-9
 
 
 class OwnBudgets(AuditRule):
@@ -71,15 +69,15 @@ class OwnBudgets(AuditRule):
         epsilons = ("epsilon_accounted", "epsilon_against_server", "epsilon_against_members")
         expected = dict.fromkeys(epsilons, (cost, _agrees_within(own))) | {
             "participations_p99": (own["most_rounds"], 0.0),
-            "sampling_rate": (rate, SAME_FIGURE),
-            "expected_cohort_size": (rate * clients, SAME_FIGURE),
+            "sampling_rate": (rate, ROUNDING),
+            "expected_cohort_size": (rate * clients, ROUNDING),
             "noise_multiplier": (0.0, 0.0),
             "noise_variance_multiplier": (0.0, 0.0),
         }
         for key, (value, within) in expected.items():
             if group[key] is None or not math.isclose(group[key], value, rel_tol=within):
                 yield f"plan.json has {key} {group[key]}, where {value:.6g} follows from its budgets"
-        if not math.isclose(plan["sampling_rate"], rate, rel_tol=SAME_FIGURE):
+        if not math.isclose(plan["sampling_rate"], rate, rel_tol=ROUNDING):
             yield f"plan.json has sampling_rate {plan['sampling_rate']}, and its cohorts {rate:.6g}"
 
     def groups(self) -> Iterator[GroupAudit]:
@@ -88,7 +86,7 @@ class OwnBudgets(AuditRule):
         yield GroupAudit(
             group=0,
             clients=group["clients"],
-            budget=group["epsilon"] * (1 + SAME_FIGURE),
+            budget=group["epsilon"] * (1 + ROUNDING),
             planned=most_after(files, own, files.plan["num_rounds"]),
             spent=most_after(files, own, files.ledger["charged_rounds"]),
             recorded=or_infinite(files.rounds[-1]["spent_epsilon"][0]) if files.rounds else None,
@@ -162,7 +160,7 @@ def steps_event(own: Mapping[str, Any], noise: float) -> dict[str, Any]:
 
 def _agrees_within(own: Mapping[str, Any]) -> float:
     """Return the relative difference allowed between two computations of a cost: larger for DP-SGD steps."""
-    return STEPS_AGREE_WITHIN if STEPS in own else AGREES_WITHIN
+    return TWO_BOUNDS if STEPS in own else SAME_FIGURE
 
 
 def check_spending(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
@@ -177,7 +175,7 @@ def check_spending(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
         yield "plan.json has a budget that is not above 0"
     if not _before(own) >= 0 or ("rule" not in own and _before(own)):
         yield f"plan.json has class counts at {_before(own)} zCDP, of which no rule makes use"
-    if np.abs(chances.sum(axis=1) - 1).max() > AGREES_WITHIN:
+    if np.abs(chances.sum(axis=1) - 1).max() > SAME_FIGURE:
         yield "plan.json has chances of one draw that do not sum to one"
     if STEPS in own:
         yield from _check_steps(files, own)
@@ -212,7 +210,7 @@ def _check_steps(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
         promises[noise] = min(epsilon, promises.get(noise, epsilon))
     for noise, epsilon in promises.items():
         cost = _of_steps(files, own, noise, own["most_rounds"])
-        if cost > epsilon * (1 + STEPS_AGREE_WITHIN):
+        if cost > epsilon * (1 + TWO_BOUNDS):
             yield f"plan.json promises epsilon {epsilon:.6g} at noise {noise:.6g}, which costs {cost:.6g}"
 
 

@@ -10,9 +10,9 @@ from gdpfed.audit.accounting import charges_of
 from gdpfed.audit.card_forms import Expected, Fields, near
 from gdpfed.audit.inference import Inference, inference_of, inference_of_gaussian
 from gdpfed.audit.mechanism_card import MechanismCard
+from gdpfed.audit.tolerances import TWO_BOUNDS
 from gdpfed.extras.fedpcs.audit.budget_checks import (
     STEPS,
-    STEPS_AGREE_WITHIN,
     epsilon_of,
     spending_of,
     steps_event,
@@ -91,7 +91,7 @@ class BudgetsCard(MechanismCard):
             return {
                 "quantile": name,
                 "total": spent,
-                "total_epsilon": near(epsilon, STEPS_AGREE_WITHIN * epsilon),
+                "total_epsilon": near(epsilon, TWO_BOUNDS * epsilon),
             }
         rho = float(np.quantile(worst_totals(own, self.plan["num_rounds"]), quantile))
         epsilon = epsilon_of(rho, self.plan["delta"])

@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.tolerances import SAME_FIGURE
 from gdpfed.extras.fedpcs.audit.budget_checks import STEPS, epsilon_of, spending_of, worst_totals
-
-AGREES_WITHIN = 1e-6
 
 Floats = npt.NDArray[np.float64]
 
@@ -80,7 +79,7 @@ def _check_game(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
     if files.seal is not None and said.keys() != earned.keys():
         yield "rewards.json has not the clients that took part"
     for client in sorted(said.keys() & earned.keys(), key=int):
-        if files.seal is not None and not math.isclose(said[client], earned[client], rel_tol=AGREES_WITHIN):
+        if files.seal is not None and not math.isclose(said[client], earned[client], rel_tol=SAME_FIGURE):
             other = f"which has earned {earned[client]:.6g}"
             yield f"rewards.json has {said[client]:.6g} of client {client}, {other}"
             return
@@ -88,4 +87,4 @@ def _check_game(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
 
 def _close(said: Any, computed: Any) -> bool:
     one, other = np.asarray(said, dtype=np.float64), np.asarray(computed, dtype=np.float64)
-    return one.shape == other.shape and np.allclose(one, other, rtol=AGREES_WITHIN, atol=1e-12)
+    return one.shape == other.shape and np.allclose(one, other, rtol=SAME_FIGURE, atol=1e-12)

@@ -19,13 +19,13 @@ import numpy.typing as npt
 
 from gdpfed.audit.rules import rule_of
 from gdpfed.audit.run_files import FORMAT_VERSION, RunFiles
+from gdpfed.audit.tolerances import SAME_FIGURE
 from gdpfed.errors import AuditError, words_of
 from gdpfed.extras.statistics.audit.curves import curves_of
 
 METHODS = {"record_statistics": "record", "client_statistics": "client"}
 RESULT, WEIGHTS = "statistics.json", "model/weights.safetensors"
 Z = 1.96
-SAME = 1e-6
 # Of the bound on what one may move, for rounding to the grid of the sum.
 SLACK = 1 / 64
 TIMES = "\n"
@@ -167,7 +167,7 @@ def _check_sum(files: RunFiles, found: Mapping[str, Any], blocks: Sequence[Any])
             yield f"plan.json draws records at rates {sorted(rates)}, and statistics count each of them"
     else:
         bound = min(charge["event"]["clipping_norm"] for charge in group["charges"])
-    if not bound >= moves * (1 + SLACK) * (1 - SAME):
+    if not bound >= moves * (1 + SLACK) * (1 - SAME_FIGURE):
         yield (
             f"one {unit} moves {len(blocks)} blocks by {moves:.6g}, and plan.json bounds it by {bound:.6g}, "
             "which leaves nothing for rounding"
@@ -313,7 +313,7 @@ def _least(count: float, least: float) -> float | None:
 
 def _same(said: object, computed: object) -> bool:
     if isinstance(said, int | float) and isinstance(computed, int | float):
-        return math.isclose(said, computed, rel_tol=SAME, abs_tol=SAME)
+        return math.isclose(said, computed, rel_tol=SAME_FIGURE, abs_tol=SAME_FIGURE)
     return said == computed
 
 
