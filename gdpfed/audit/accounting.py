@@ -207,7 +207,7 @@ def epsilon_after(charges: Charges, delta: float, *, at_most: float = 0.0) -> fl
     epsilon = _loss_epsilon(releases, delta, grid)
     while (finer := _grid_for(releases, delta, epsilon, at_most)) < grid:
         grid, epsilon = finer, min(epsilon, _loss_epsilon(releases, delta, finer))
-    if math.isinf(epsilon) and not any(_has_no_renyi_bound(sums) for sums, _ in releases):
+    if math.isinf(epsilon) and not any(_is_for_a_filter(sums) for sums, _ in releases):
         # Losses leave out tails of about 1e-15, and have no figure at so small a delta.
         epsilon = _renyi_epsilon(releases, delta)
     return _bounded(releases, epsilon)
@@ -229,14 +229,14 @@ def composed_epsilon(runs: Sequence[Charges], delta: float, *, at_most: float) -
     """Return epsilon at delta of several runs together; the cost of each run was fixed before it began.
 
     One alone that has cost anything is accounted as by `epsilon_after`. Several are a Renyi filter, which
-    docs/privacy.md defines, with the limit `at_most`; 0 means that there is none. Poisson sampling under
-    replace_one has no Renyi bound, so runs that have it cost inf.
+    docs/privacy.md defines, with the limit `at_most`; 0 means that there is none. Windows of steps, and
+    Poisson sampling under replace_one, have the bound of `_filter_divergences` there.
     """
     paid = [run for run in runs if run]
     if len(paid) == 1:
         return epsilon_after(paid[0], delta, at_most=at_most)
     releases = [release for run in paid for release in run]
-    if any(sums.noise_multiplier == 0.0 or _has_no_renyi_bound(sums) for sums, _ in releases):
+    if any(sums.noise_multiplier == 0.0 for sums, _ in releases):
         return math.inf
     if not releases:
         return 0.0
@@ -309,7 +309,8 @@ def _filter_epsilon(curve: Vector, delta: float, limit: float) -> float:
     return max(0.0, -float(found.fun))
 
 
-def _has_no_renyi_bound(sums: SampledSums) -> bool:
+def _is_for_a_filter(sums: SampledSums) -> bool:
+    """Whether a release's Renyi bound is that of `_filter_divergences`, by which no run is planned."""
     return sums.bound not in ("", ALLOCATION) or (
         sums.sampling == "poisson" and sums.adjacency == "replace_one"
     )
@@ -337,7 +338,8 @@ def _beyond_longest_draw(sums: SampledSums) -> float:
     if sums.bound == ALLOCATION:
         chances = np.ones(1)
     elif sums.bound:
-        moves, chances = _moves_of_window(sums.bound, sums.window_steps, sums.sampling_rate)
+        moves, log_chances = _moves_of_window(sums.bound, sums.window_steps, sums.sampling_rate)
+        chances = np.exp(log_chances)
     return float(chances @ stats.norm.sf(LONGEST_DRAW - moves / sums.noise_multiplier))
 
 
@@ -411,22 +413,24 @@ def _one_window(bound: str, steps: int, rate: float, sigma: float, grid: float) 
     convex: it is met j times with the chance of a binomial, and moves the end by j. window: it is first met
     in step j with the chance of a geometric, and moves the end by (m - j + 1) / m.
     """
-    moves, chances = _moves_of_window(bound, steps, rate)
+    moves, log_chances = _moves_of_window(bound, steps, rate)
+    chances = np.exp(log_chances)
     return privacy_loss_distribution.from_mixture_gaussian_mechanism(
         sigma, moves.tolist(), chances.tolist(), value_discretization_interval=grid
     )
 
 
 def _moves_of_window(bound: str, steps: int, rate: float) -> tuple[Any, Any]:
-    """Return how far a record can move the end of a window of steps, and how likely it does."""
+    """Return how far a record can move the end of a window, and the logarithm of the chance of it."""
     if bound == "convex":
         moves = np.arange(steps + 1, dtype=float)
-        chances = stats.binom.pmf(np.arange(steps + 1), steps, rate)
+        log_chances = stats.binom.logpmf(np.arange(steps + 1), steps, rate)
     else:
-        firsts = np.arange(1, steps + 1)
-        moves = np.concatenate([(steps - firsts + 1) / steps, [0.0]])
-        chances = np.append(stats.geom.pmf(firsts, rate), stats.geom.sf(steps, rate))
-    return moves, chances / chances.sum()
+        missed = np.arange(steps)
+        moves = np.concatenate([(steps - missed) / steps, [0.0]])
+        met = math.log(rate) + special.xlog1py(missed, -rate)
+        log_chances = np.append(met, special.xlog1py(steps, -rate))
+    return moves, special.log_softmax(log_chances)
 
 
 @lru_cache(maxsize=16)
@@ -463,6 +467,8 @@ def _one_round_renyi(sums: SampledSums, orders: tuple[float, ...]) -> tuple[floa
     if sums.bound == ALLOCATION:
         known = block_divergences(sums.noise_multiplier, sums.window_steps)
         return tuple(known.get(order, math.inf) for order in orders)  # type: ignore[call-overload]
+    if _is_for_a_filter(sums):
+        return _filter_divergences(sums, orders)
     fixed = sums.sampling == "fixed_size"
     relation = dp.NeighboringRelation.REPLACE_ONE if fixed else dp.NeighboringRelation.REPLACE_SPECIAL
     accountant = dp.rdp.RdpAccountant(orders, neighboring_relation=relation)
@@ -476,3 +482,32 @@ def _one_round_renyi(sums: SampledSums, orders: tuple[float, ...]) -> tuple[floa
         event = dp.SampledWithoutReplacementDpEvent(sums.group_size, cohort, noised)
     accountant.compose(event)
     return tuple(float(value) for value in accountant._rdp)
+
+
+def _filter_divergences(sums: SampledSums, orders: tuple[float, ...]) -> tuple[float, ...]:
+    """Bound the Renyi divergences of a window of steps, or of Poisson sampling under replace_one.
+
+    A window: which move it would be is shown, and whether the record was drawn at all is not. Of a move s at
+    probability p, E[(dP / dQ)^a] is the mean of exp(k (k - 1) s^2 / (2 sigma^2)) over the binomials k of a
+    draws. Two updates: by Cauchy and Schwarz from one to none and from none to the other, or 2 C apart.
+    """
+    order = np.array(orders)
+    if not sums.bound:
+        one = replace(sums, adjacency="zero_out")
+        to, back = (np.array(_one_round_renyi(one, tuple(each))) for each in (2 * order, 2 * order - 1))
+        by_none = (order - 0.5) / (order - 1) * to + back
+        return tuple(np.minimum(by_none, 2 * order / sums.noise_multiplier**2).tolist())
+    moves, log_chances = _moves_of_window(sums.bound, sums.window_steps, sums.sampling_rate)
+    made = moves > 0
+    log_drawn = min(0.0, float(special.logsumexp(log_chances[made])))
+    squares = (moves[made] / sums.noise_multiplier) ** 2 / 2
+    shares = log_chances[made] - log_drawn
+
+    def divergence(a: float) -> float:
+        drawn = np.arange(a + 1)
+        of_moves = special.logsumexp(
+            stats.binom.logpmf(drawn, a, math.exp(log_drawn)) + np.outer(squares, drawn * (drawn - 1)), axis=1
+        )
+        return max(0.0, float(special.logsumexp(shares + of_moves)) / (a - 1))
+
+    return tuple(divergence(a) if a % 1 == 0 else math.inf for a in orders)

@@ -2250,6 +2250,18 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "a-ledger-that-goes-on",
+        "federation/node/test_after_any_run.py::"
+        "test_a_run_that_costs_nearly_nothing_leaves_room_for_every_other",
+        (
+            (
+                "gdpfed/privacy/accountants/composition.py",
+                '_renyi_total(merged, "fine", filter_curve)',
+                '_renyi_total(merged, "fine")',
+            ),
+        ),
+    ),
+    Defence(
         "loss-by-the-batch",
         "learning/test_coupled_records.py::test_a_loss_that_couples_records_of_different_losses_is_refused",
         (

@@ -12,8 +12,8 @@ from gdpfed.privacy.accountants.gaussian import epsilon_against_server, particip
 from gdpfed.privacy.accountants.pld import pld_epsilon
 from gdpfed.privacy.accountants.rdp import (
     POISSON_ORDERS,
-    _poisson_renyi,
     epsilon_of_renyi,
+    poisson_renyi,
     rdp_epsilon,
     renyi_curve,
 )
@@ -114,7 +114,7 @@ def test_renyi_curve_agrees_with_numerical_integration(order):
         return norm.pdf(x, scale=sigma) * ratio**order
 
     integral = quad(integrand, -15, 40, points=[0, order], epsabs=0, epsrel=1e-11, limit=400)[0]
-    curve = _poisson_renyi(sigma, rate)[POISSON_ORDERS.index(order)]
+    curve = poisson_renyi(sigma, rate)[POISSON_ORDERS.index(order)]
     exact = math.log(integral) / (order - 1)
     if order == int(order):
         assert curve == pytest.approx(exact, rel=1e-6)
@@ -194,7 +194,7 @@ def test_epsilon_grows_with_the_rounds():
 
 def test_an_order_that_does_not_converge_is_left_out_silently(caplog):
     with caplog.at_level(logging.WARNING):
-        _poisson_renyi(0.534832, 0.02)
+        poisson_renyi(0.534832, 0.02)
     assert caplog.records == []
 
 

@@ -20,7 +20,7 @@ from gdpfed.privacy.accountants.discrete import (
     sum_divergence_bound,
 )
 from gdpfed.privacy.accountants.gaussian import discrete_epsilon_against_server, epsilon_against_server
-from gdpfed.privacy.accountants.rdp import POISSON_ORDERS, _poisson_renyi
+from gdpfed.privacy.accountants.rdp import POISSON_ORDERS, poisson_renyi
 from gdpfed.privacy.events import SampledGaussian
 from gdpfed.privacy.validation import require_count, require_positive
 from secagg.arithmetic.noise_levels import NAMED_VARIANCES
@@ -87,7 +87,7 @@ def test_at_whole_orders_the_discrete_divergence_is_the_gaussians(stddev, shift,
     exact = sampled_renyi(order, stddev, shift, rate)
     multiplier = stddev / math.hypot(*shift)
     assert exact == pytest.approx(gaussian_renyi(order, multiplier, rate), rel=1e-10)
-    accounted = _poisson_renyi(multiplier, rate)[POISSON_ORDERS.index(order)]
+    accounted = poisson_renyi(multiplier, rate)[POISSON_ORDERS.index(order)]
     assert exact == pytest.approx(accounted, rel=1e-10)
     # Theorem 5 of Mironov, Talwar and Zhang: the other direction is never larger.
     assert sampled_renyi(order, stddev, shift, rate, reverse=True) <= exact * (1 + 1e-12)

@@ -100,12 +100,14 @@ def test_the_audit_computes_the_same_by_its_own_code(bound):
     assert epsilon_after(charges_of(saved), DELTA) == pytest.approx(ours, rel=5e-3)
 
 
-def test_only_losses_have_a_bound_for_windows():
+def test_only_losses_plan_windows_and_the_filter_of_a_ledger_adds_them_up():
     with pytest.raises(PrivacyError, match="local_windows; use the pld accountant"):
         calibrate_windows(make_accountant("rdp"), window(), target_epsilon=1.0, count=8, delta=DELTA)
     charges = [Charge(event=window(noise=5.0), count=2, unit="record")]
     with pytest.raises(PrivacyError, match="local_windows"):
-        compose(charges, DELTA, schedule="adaptive")
+        compose(charges, DELTA, schedule="fixed", accountant=make_accountant("rdp"))
+    alone = compose(charges, DELTA, schedule="fixed").epsilon
+    assert alone < compose(charges, DELTA, schedule="adaptive").epsilon < math.inf
 
 
 def test_an_event_is_read_as_it_was_written():

@@ -19,6 +19,7 @@ from typing import Literal
 from gdpfed.errors import PrivacyError
 from gdpfed.privacy.accountants.accountant import Accountant, AccountantName, RenyiOrders, accountant_for
 from gdpfed.privacy.accountants.discrete import DELTA_RESERVE, GAUSSIAN_SHARE, MOST_EPSILON, effective_delta
+from gdpfed.privacy.accountants.filter_curves import filter_curve
 from gdpfed.privacy.accountants.gaussian import gaussian_epsilon, gaussian_sigma, zcdp_epsilon
 from gdpfed.privacy.accountants.inference_bound import (
     NO_BOUND,
@@ -76,7 +77,7 @@ def compose(
         if discrete:
             effective_delta(delta, num_rounds=discrete)
         left = delta - reserve if delta > reserve else delta
-        filtered = filter_epsilon(_renyi_total(merged, "fine"), left, limit)
+        filtered = filter_epsilon(_renyi_total(merged, "fine", filter_curve), left, limit)
         return Bound(_bounded(filtered, discrete), "renyi filter")
     if accountant is not None:
         return Bound(_fixed_epsilon(merged, delta, accountant), accountant.name)
@@ -204,13 +205,17 @@ def _renyi_sum(charges: Sequence[Charge], delta: float, orders: RenyiOrders) -> 
     return _bounded(epsilon_of_renyi(_renyi_total(charges, orders), delta), discrete)
 
 
-def _renyi_total(charges: Sequence[Charge], orders: RenyiOrders) -> dict[float, float]:
+def _renyi_total(
+    charges: Sequence[Charge],
+    orders: RenyiOrders,
+    curve_of: Callable[[Event], dict[float, float]] = renyi_curve,
+) -> dict[float, float]:
     """Add up the Renyi divergences of all releases, at the orders for which every release has one."""
     curves = []
     for charge in charges:
         event = charge.event
         # At whole orders, the Renyi bound of discrete noise is that of continuous noise.
-        curves.append(renyi_curve(event.continuous(1.0) if event.law == "discrete_gaussian" else event))
+        curves.append(curve_of(event.continuous(1.0) if event.law == "discrete_gaussian" else event))
     common = set.intersection(*(set(curve) for curve in curves))
     if _discrete_releases(charges) or orders == "whole":
         common = {order for order in common if order == int(order)}

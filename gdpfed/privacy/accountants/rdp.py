@@ -76,7 +76,7 @@ def rdp_epsilon(
     sigma, rate = event.noise_multiplier, event.sampling_rate
 
     def all_rounds(orders: tuple[float, ...]) -> dict[float, float]:
-        one_round = _with_slack(orders, _poisson_renyi(sigma, rate, orders))
+        one_round = _with_slack(orders, poisson_renyi(sigma, rate, orders))
         return {order: count * renyi for order, renyi in one_round.items()}
 
     curve = all_rounds(FIRST_ORDERS)
@@ -200,8 +200,8 @@ def _filter_weights(limit: float, delta: float) -> dict[float, float]:
 def renyi_curve(event: Event) -> dict[float, float]:
     """Return an upper bound on one release's Renyi divergence at each order that has a bound.
 
-    Each type of event registers its own function. Raises PrivacyError if an event has no such bound: Poisson
-    sampling under replace_one, mixtures, and windows of local steps.
+    Each type of event registers its own function. Raises PrivacyError for those that need less noise by the
+    pld accountant; a ledger's filter has a bound of them (`gdpfed.privacy.accountants.filter_curves`).
     """
     raise PrivacyError(f"the rdp accountant has no bound for {event.kind}; use the pld accountant")
 
@@ -213,7 +213,7 @@ def _(event: Gaussian) -> dict[float, float]:
 
 @renyi_curve.register
 def _(event: DPSGDSteps) -> dict[float, float]:
-    one_step = _poisson_renyi(event.noise_multiplier, event.batch_rate)
+    one_step = poisson_renyi(event.noise_multiplier, event.batch_rate)
     return _with_slack(POISSON_ORDERS, one_step, event.num_releases)
 
 
@@ -222,7 +222,7 @@ def _(event: SampledGaussian) -> dict[float, float]:
     if event.sampling == "fixed_size":
         return _with_slack(FIXED_SIZE_ORDERS, _fixed_size_renyi(event))
     if event.adjacency == "zero_out":
-        return _with_slack(POISSON_ORDERS, _poisson_renyi(event.noise_multiplier, event.sampling_rate))
+        return _with_slack(POISSON_ORDERS, poisson_renyi(event.noise_multiplier, event.sampling_rate))
     raise PrivacyError(
         "the rdp accountant has no bound for poisson sampling under replace_one adjacency; "
         "use the pld accountant, or zero_out adjacency, or fixed_size sampling"
@@ -247,7 +247,7 @@ def _fixed_size_renyi(
     return without_replacement_renyi(multiplier, mechanism.cohort_size, mechanism.group_size, orders)
 
 
-def _poisson_renyi(
+def poisson_renyi(
     noise_multiplier: float, sampling_rate: float, orders: tuple[float, ...] = POISSON_ORDERS
 ) -> tuple[float, ...]:
     """Return the Renyi divergences of one Poisson-sampled round, at these orders.
