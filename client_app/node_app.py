@@ -142,12 +142,12 @@ def join(message: Message, context: Context) -> RecordDict:
         raise NodeConfigError(unlike)
     check_limits(node.settings, question)
     _ = node.settings.stand_in
-    unit, records = unit_in(question), own_records(node.settings, question)
-    if records is not None:
-        answer[RECORDS] = keep_number(node, records)
     own = node.settings.budgets
-    if own:
-        asked = budget.of_unit(own, unit)
+    # Before the data are read: of a unit that it has no budget for, a node tells nothing.
+    asked = budget.of_unit(own, unit_in(question)) if own else None
+    if (records := own_records(node.settings, question)) is not None:
+        answer[RECORDS] = keep_number(node, records)
+    if asked is not None:
         budget.check_ledger(asked)
         player, epsilons = node.settings.player, [asked.epsilon]
         for name, told in told_in(message.content).items():

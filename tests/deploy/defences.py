@@ -904,9 +904,17 @@ DEFENCES = (
         "federation/node/test_record_budget.py::"
         "test_terms_that_take_minutes_to_account_are_refused_before_the_ledger_is_locked",
         (
-            ("gdpfed/federation/node/budget.py", "    if len(laws) > MOST_LAWS:\n", "    if False:\n"),
-            ("gdpfed/federation/node/budget.py", "    if longest > MOST_WINDOW_STEPS:\n", "    if False:\n"),
-            ("gdpfed/federation/node/budget.py", "    if steps > MOST_STEPS:\n", "    if False:\n"),
+            (
+                "gdpfed/federation/node/budget.py",
+                "    if len(laws) * groups > MOST_LAWS:\n",
+                "    if False:\n",
+            ),
+            (
+                "gdpfed/federation/node/budget.py",
+                "    if longest * groups > MOST_WINDOW_STEPS:\n",
+                "    if False:\n",
+            ),
+            ("gdpfed/federation/node/budget.py", "    if steps * groups > MOST_STEPS:\n", "    if False:\n"),
         ),
     ),
     Defence(
@@ -1296,8 +1304,8 @@ DEFENCES = (
         (
             (
                 "gdpfed/privacy/accountants/composition.py",
-                'filter_epsilon(_renyi_total(merged, "fine"), left, limit)',
-                'epsilon_of_renyi(_renyi_total(merged, "fine"), left)',
+                'filter_epsilon(_renyi_total(merged, "fine", filter_curve), left, limit)',
+                'epsilon_of_renyi(_renyi_total(merged, "fine", filter_curve), left)',
             ),
         ),
     ),
@@ -2258,6 +2266,108 @@ DEFENCES = (
                 "gdpfed/privacy/accountants/composition.py",
                 '_renyi_total(merged, "fine", filter_curve)',
                 '_renyi_total(merged, "fine")',
+            ),
+        ),
+    ),
+    Defence(
+        "length-of-terms",
+        "federation/node/test_large_ledger.py::"
+        "test_terms_that_are_too_long_are_refused_before_the_ledger_is_locked",
+        (("gdpfed/federation/node/budget.py", "    if size > MOST_TERMS_BYTES:\n", "    if False:\n"),),
+    ),
+    Defence(
+        "length-of-free-runs",
+        "federation/node/test_large_ledger.py::"
+        "test_runs_that_cost_nothing_are_forgotten_by_their_length_the_oldest_first",
+        (
+            (
+                "gdpfed/privacy/ledgers/client.py",
+                "sum(size <= most_bytes for size in islice(accumulate(sizes), most))",
+                "most",
+            ),
+        ),
+    ),
+    Defence(
+        "size-of-a-ledger",
+        "federation/node/test_large_ledger.py::"
+        "test_a_full_ledger_begins_no_run_and_goes_on_with_those_it_has",
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                "    if file.size <= MOST_LEDGER_BYTES or any(",
+                "    if True or any(",
+            ),
+        ),
+    ),
+    Defence(
+        "range-of-noise",
+        "federation/node/test_large_ledger.py::test_noise_that_no_accounting_can_hold_is_refused_in_one_line",
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                "if charge.event.is_noisy and not least <= noise <= most:",
+                "if charge.event.is_noisy and noise != noise:",
+            ),
+        ),
+    ),
+    Defence(
+        "work-that-is-no-text",
+        "federation/node/test_large_ledger.py::test_a_work_that_is_no_text_is_refused_in_one_line",
+        (
+            (
+                "gdpfed/privacy/mechanisms/records/terms.py",
+                "        if not isinstance(self.work, str):\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Defence(
+        "work-for-each-group",
+        "federation/node/test_record_budget.py::test_work_for_groups_of_records_counts_for_each_of_them",
+        (
+            (
+                "gdpfed/federation/node/budget.py",
+                "    groups = num_budgets(terms)\n    for_groups",
+                "    groups = 1\n    for_groups",
+            ),
+        ),
+    ),
+    Defence(
+        "records-of-the-other-unit",
+        "federation/node/test_record_budget.py::"
+        "test_a_node_with_a_budget_of_the_other_unit_tells_nothing_of_its_records",
+        (
+            (
+                "client_app/node_app.py",
+                "    asked = budget.of_unit(own, unit_in(question)) if own else None\n"
+                "    if (records := own_records(node.settings, question)) is not None:\n"
+                "        answer[RECORDS] = keep_number(node, records)\n",
+                "    if (records := own_records(node.settings, question)) is not None:\n"
+                "        answer[RECORDS] = keep_number(node, records)\n"
+                "    asked = budget.of_unit(own, unit_in(question)) if own else None\n",
+            ),
+        ),
+    ),
+    Defence(
+        "two-ledgers-that-break-the-terms",
+        "federation/node/test_ledger_copy.py::"
+        "test_two_ledgers_that_break_the_terms_together_are_refused_with_the_way_on",
+        (
+            (
+                "gdpfed/federation/node/ledger_file.py",
+                "        except PrivacyError as error:",
+                "        except OSError as error:",
+            ),
+        ),
+    ),
+    Defence(
+        "part-of-a-lock",
+        "federation/node/test_ledger_file.py::test_a_lock_that_was_written_in_part_stands_for_no_ledger",
+        (
+            (
+                "gdpfed/federation/node/ledger_file.py",
+                "                    os.truncate(handle, 0)\n",
+                "                    pass\n",
             ),
         ),
     ),

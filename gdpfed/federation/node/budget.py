@@ -7,6 +7,7 @@ its round is written down. So a crash anywhere leaves more charged than was sent
 A budget is for a client or for each of its records, and a run counts against the one of its own unit.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING
 from gdpfed.clients.messages import RoundOfRun, one_line
 from gdpfed.errors import PrivacyError
 from gdpfed.federation import log
-from gdpfed.federation.node.ledger_file import locked_ledger
+from gdpfed.federation.node.ledger_file import LedgerFile, locked_ledger
 from gdpfed.federation.node.node_config import SETTING_OF
 from gdpfed.federation.node.own_budget import Budget, Budgets
 from gdpfed.privacy.accountants.longest_draw import require_drawable
+from gdpfed.privacy.allocation import AllocatedGaussian
 from gdpfed.privacy.events import DPSGDSteps, Gaussian, LocalWindows, Unit
 from gdpfed.privacy.ledgers.client import ClientLedger
 from gdpfed.privacy.ledgers.terms import Terms
@@ -56,6 +58,12 @@ MOST_LAWS = 100
 MOST_WINDOW_STEPS = 1000
 # A power of so many releases takes seconds; their number, not their kinds, decides.
 MOST_STEPS = 10**7
+# Noise in units of what one client or record adds. Beyond it squares leave the floats; a block of rounds
+# takes the more memory the more noise it has.
+NOISE_RANGE, MOST_BLOCK_NOISE = (1e-9, 1e12), 1e3
+# To read a ledger, account and write takes up to half a second for a megabyte, and the ledger is locked.
+MOST_TERMS_BYTES = 256_000
+MOST_LEDGER_BYTES = 16_000_000
 
 
 class BudgetRefusedError(PrivacyError):
@@ -94,8 +102,10 @@ def consider(budgets: Budgets, terms: Terms) -> None:
         LedgerError: the ledger cannot be relied on.
     """
     budget = of_unit(budgets, terms.unit)
+    _refuse_large(terms)
     _refuse_long_accounting(terms)
     with locked_ledger(*budget.places) as file:
+        _refuse_full(file, terms)
         _check_terms(budget, file.ledger, terms)
 
 
@@ -105,8 +115,10 @@ def begin(budgets: Budgets, terms: Terms, secret: str = "") -> None:
     `secret`: what the run's server will show when it tells of the run later; "" for none.
     """
     budget = of_unit(budgets, terms.unit)
+    _refuse_large(terms)
     _refuse_long_accounting(terms)
     with locked_ledger(*budget.places) as file:
+        _refuse_full(file, terms)
         _check_terms(budget, file.ledger, terms)
         file.ledger.begin(
             terms,
@@ -190,32 +202,70 @@ def places_of(budgets: Budgets) -> tuple[Path, Path | None]:
     return next(iter(budgets.values())).places
 
 
+def _refuse_large(terms: Terms) -> None:
+    """Raise BudgetRefusedError for terms that are too long to keep, or whose noise no accounting can hold.
+
+    It is asked before a run begins, and not of terms in a ledger, which must stay readable.
+    """
+    size = len(json.dumps(terms.to_scalars()))
+    if size > MOST_TERMS_BYTES:
+        raise BudgetRefusedError(
+            f"the terms of run {terms.run} have {size} bytes, and this node keeps {MOST_TERMS_BYTES} at "
+            "most: use fewer rounds, or rounds that are more alike"
+        )
+    for charge in (*terms.charges, *terms.vote, *terms.norm_histogram, *terms.held_out):
+        noise, (least, most) = getattr(charge.event, "noise_multiplier", 1.0), NOISE_RANGE
+        if isinstance(charge.event, AllocatedGaussian):
+            most = MOST_BLOCK_NOISE
+        if charge.event.is_noisy and not least <= noise <= most:
+            raise BudgetRefusedError(
+                f"run {terms.run} has noise of {noise:.3g} times the largest contribution, and this node "
+                f"accounts for {least:g} to {most:g}: use noise within this range"
+            )
+
+
+def _refuse_full(file: LedgerFile, terms: Terms) -> None:
+    """Raise BudgetRefusedError for a new run if the ledger has no room for it; its other runs go on."""
+    if file.size <= MOST_LEDGER_BYTES or any(run.terms.run == terms.run for run in file.ledger.runs):
+        return
+    log(
+        ERROR,
+        "ledger=%s has %d bytes, and takes new runs up to %d: keep it, lower the budget by what is spent "
+        "(gdpfed node status), and start the node with another ledger",
+        *(file.path, file.size, MOST_LEDGER_BYTES),
+    )
+    raise BudgetRefusedError("this client's ledger is full: see the node's log")
+
+
 def _refuse_long_accounting(terms: Terms) -> None:
     """Raise BudgetRefusedError if computing a run's privacy cost would take this node too long.
 
-    Releases that differ in their number of steps alone have one law, but for windows of steps.
+    Releases that differ in their number of steps alone have one law, but for windows of steps. All of it is
+    computed for each group of a client's records.
     """
+    groups = num_budgets(terms)
+    for_groups = f" for {groups} groups of records" if groups > 1 else ""
     events = {charge.event for charge in terms.charges if not isinstance(charge.event, Gaussian)}
     laws = {replace(each, num_steps=1) if isinstance(each, DPSGDSteps) else each for each in events}
-    if len(laws) > MOST_LAWS:
+    if len(laws) * groups > MOST_LAWS:
         raise BudgetRefusedError(
-            f"the terms of run {terms.run} have {len(laws)} kinds of releases, and this node accounts for at "
-            f"most {MOST_LAWS}: plan rounds that are more alike"
+            f"the terms of run {terms.run} have {len(laws)} kinds of releases{for_groups}, and this node "
+            f"accounts for at most {MOST_LAWS // groups}: plan rounds that are more alike"
         )
     releases = (each for each in terms.charges if not isinstance(each.event, Gaussian))
     # For a person at several parties, the steps at each of them count.
     each_step = ("num_steps", "parties")
     steps = sum(each.count * prod(getattr(each.event, name, 1) for name in each_step) for each in releases)
-    if steps > MOST_STEPS:
+    if steps * groups > MOST_STEPS:
         raise BudgetRefusedError(
-            f"run {terms.run} has {steps} steps (of a person, at all parties together), and this node "
-            f"accounts for {MOST_STEPS} at most: use fewer"
+            f"run {terms.run} has {steps} steps (of a person, at all parties together){for_groups}, and this "
+            f"node accounts for {MOST_STEPS // groups} at most: use fewer"
         )
     longest = max((each.window_steps for each in events if isinstance(each, LocalWindows)), default=0)
-    if longest > MOST_WINDOW_STEPS:
+    if longest * groups > MOST_WINDOW_STEPS:
         raise BudgetRefusedError(
-            f"run {terms.run} takes {longest} local steps from one release to the next, and this node "
-            f"accounts for {MOST_WINDOW_STEPS} at most: use fewer local steps"
+            f"run {terms.run} takes {longest} local steps from one release to the next{for_groups}, and this "
+            f"node accounts for {MOST_WINDOW_STEPS // groups} at most: use fewer local steps"
         )
 
 

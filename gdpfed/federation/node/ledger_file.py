@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from errno import ENOSPC
 from hashlib import sha256
 from itertools import combinations, zip_longest
 from logging import ERROR, WARNING
@@ -62,12 +63,16 @@ def check_places(config: Mapping[str, Any]) -> None:
 
 @dataclass
 class LedgerFile:
-    """A client's ledger file, locked by this process; changes to the ledger take effect when saved."""
+    """A client's ledger file, locked by this process; changes to the ledger take effect when saved.
+
+    `size`: in bytes, as it was read.
+    """
 
     path: Path
     ledger: ClientLedger
     lock: BinaryIO
     copy: Path | None = None
+    size: int = 0
     _written: str = ""
     _has_copy: bool = False
 
@@ -118,7 +123,7 @@ class LedgerFile:
             log(WARNING, "ledger=%s is new: this client has spent nothing yet", self.path)
             self.save()
             return
-        digest = self._digest_of(data)
+        self.size, digest = len(data), self._digest_of(data)
         if known and digest not in known:
             raise self._lost("is not the one that was written last, and lacks what was spent since: ")
         self._written = digest
@@ -197,9 +202,15 @@ class LedgerFile:
         """
         said = {"ledger": digests} | ({} if self.copy is None else {"copy": True})
         line = json.dumps(said).encode().ljust(MARK_BYTES - 1) + b"\n"
+        handle = self.lock.fileno()
+        was_empty = os.fstat(handle).st_size == 0
         try:
-            os.pwrite(self.lock.fileno(), line, 0)
-            os.fsync(self.lock.fileno())
+            if os.pwrite(handle, line, 0) < len(line):
+                if was_empty:
+                    # Else the part of a mark would stand for a ledger that was never written.
+                    os.truncate(handle, 0)
+                raise OSError(ENOSPC, os.strerror(ENOSPC))
+            os.fsync(handle)
         except OSError as error:
             raise LedgerError(
                 f"ledger={self.path} cannot be written: {error.strerror}; free space, or let this node's "
@@ -229,7 +240,8 @@ def accept_ledger(path: Path, copy: Path) -> ClientLedger:
 
     Raises:
         LedgerError: the copy's path is not a folder, neither can be read, neither is the one written last, a
-            run has cost something under other terms in each, or one cannot be written.
+            run has cost something under other terms in each, both together break a run's terms, or one
+            cannot be written.
     """
     if not copy.is_dir():
         raise LedgerError(f"{copy} is not a folder: name that of {COPY_FILE}, or make it")
@@ -249,7 +261,14 @@ def accept_ledger(path: Path, copy: Path) -> ClientLedger:
         known = file._known()
         if known and not {_digest(body) for body in bodies} & set(known):
             raise file._lost(f"and its copy in {copy} are both older than what was written last: ")
-        file.ledger = ClientLedger.from_dict(larger_spend(bodies))
+        try:
+            file.ledger = ClientLedger.from_dict(larger_spend(bodies))
+        except PrivacyError as error:
+            raise LedgerError(
+                f"ledger={path} and its copy in {copy} have each spent what the other lacks, and both "
+                f"together break a run's terms ({error}): put the one that was written last in both places, "
+                "and lower the budget by what that run cost in the other"
+            ) from None
         file.save()
         return file.ledger
 

@@ -17,8 +17,10 @@ What sampling hides is only so if a client is drawn at the rates of its terms, w
 sees is how often it was asked, and `ClientLedger.chance_of_round` compares that with the rates.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate, islice
 from math import inf
 from typing import Any
 
@@ -45,8 +47,8 @@ FORMAT_VERSION = 4
 READ_VERSIONS = (1, 2, 3, FORMAT_VERSION)
 """Terms of version 1 have no schedule of turns; before 3 no client filled a sum; before 4 no terms have
 `dealt_by`."""
-MOST_FREE = 100
-"""Runs that are open and have cost nothing."""
+MOST_FREE, MOST_FREE_BYTES = 100, 1_000_000
+"""Runs that are open and have cost nothing: how many there are, and how long their entries are together."""
 
 
 class ClientLedger:
@@ -205,14 +207,16 @@ class ClientLedger:
                 terms, budgets, require_delta(delta), edge_trusted=edge_trusted, secret=secret
             )
 
-    def forget_free(self, most: int = MOST_FREE) -> None:
-        """Forget the oldest runs that have cost no privacy, if there are more than `most` of them.
+    def forget_free(self, most: int = MOST_FREE, most_bytes: int = MOST_FREE_BYTES) -> None:
+        """Forget the oldest runs that have cost no privacy, where they are too many or too long together.
 
         Else whoever begins runs without a turn fills the disk, and every message reads all of it. A run that
-        is forgotten has to begin again before it has a turn.
+        is forgotten has to begin again before it has a turn. The newest stays.
         """
         free = [name for name, run in self._runs.items() if run.is_free]
-        for name in free[: max(0, len(free) - most)]:
+        sizes = (len(json.dumps(self._runs[name].to_dict())) for name in reversed(free))
+        kept = max(1, sum(size <= most_bytes for size in islice(accumulate(sizes), most)))
+        for name in free[:-kept]:
             del self._runs[name]
 
     def check_round(self, run: str, round_index: int) -> Terms:

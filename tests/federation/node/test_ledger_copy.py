@@ -291,3 +291,37 @@ def test_the_larger_spend_has_every_update_of_both():
         (1, 2): 1,
         (1, 1): 1,
     }
+
+
+def test_two_ledgers_that_break_the_terms_together_are_refused_with_the_way_on(places):
+    """Each was gone on with from one backup, and has had the two turns that the run allows."""
+    event = CorrelatedGaussian(
+        num_rounds=12, noise_stddev=5.0, clipping_norm=1.0, taps=(), turns=densest_turns(2, 4, 12)
+    )
+    terms = ScheduledTerms(
+        run="one",
+        group=0,
+        epsilon=3.0,
+        delta=1e-5,
+        accountant="pld",
+        charges=(Charge(event=event, count=1),),
+        sums_hidden=True,
+        most_turns=2,
+        separation=4,
+    )
+    with locked_ledger(*places) as file:
+        file.ledger.begin(terms, epsilons=[9.0], delta=1e-5)
+        file.save()
+    before = kept(places[0]) | kept(places[1] / COPY_FILE)
+    charge(places, 0, 4)
+    other = (places[1] / COPY_FILE).read_bytes()
+    put_back(before)
+    charge(places, 1, 5)
+    newest = places[0].read_bytes()
+    (places[1] / COPY_FILE).write_bytes(other)
+    with pytest.raises(
+        LedgerError, match="each spent what the other lacks, .* lower the budget by what that run cost"
+    ):
+        accept_ledger(*places)
+    (places[1] / COPY_FILE).write_bytes(newest)
+    assert rounds_in(places) == [1, 5]

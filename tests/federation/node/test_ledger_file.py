@@ -222,3 +222,14 @@ def test_a_disk_that_refuses_keeps_the_old_ledger(tmp_path, monkeypatch):
         charge(path, [0])
     assert path.read_text() == before
     assert sorted(each.name for each in tmp_path.iterdir()) == ["ledger.json", "ledger.json.lock"]
+
+
+def test_a_lock_that_was_written_in_part_stands_for_no_ledger(tmp_path, monkeypatch):
+    """A full disk takes the first bytes of a write: once there is space again, the new ledger begins."""
+    path, write = tmp_path / "ledger.json", os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda handle, data, at: write(handle, data[:100], at))
+    with pytest.raises(LedgerError, match="cannot be written: No space left on device"):
+        begin(path)
+    monkeypatch.undo()
+    begin(path)
+    charge(path, [0])

@@ -538,6 +538,35 @@ def test_a_node_with_a_budget_of_the_other_unit_does_not_join(tmp_path):
     assert not ledger.exists()
 
 
+def test_a_node_with_a_budget_of_the_other_unit_tells_nothing_of_its_records(tmp_path):
+    """Nor whether it has any, or whether they can be read."""
+    data = tmp_path / "own.npz"
+    for content in (np.zeros((7, 3)), np.zeros((0, 3)), np.full((7, 3), "text")):
+        np.savez(data, x_train=content, y_train=np.zeros(len(content), int))
+        answer = joining("record", epsilon=3.0, ledger=str(tmp_path / "ledger.json"), data=str(data))
+        assert "this node has a budget for a client only" in str(answer["reason"])
+
+
+def test_work_for_groups_of_records_counts_for_each_of_them(own, monkeypatch):
+    """What is computed for every group takes as much longer, while the ledger is locked."""
+    budgets = own(epsilon_record=8.0)
+    monkeypatch.setattr(budget, "locked_ledger", None)
+    (charge,) = GROUPED.charges
+    grouped: Any = charge.event
+    long = replace(charge, event=replace(grouped, num_steps=10**7 // 3 + 1), count=1)
+    many = tuple(
+        Charge(event=replace(grouped, batch_rate=(1 + index) / 1000), count=1, unit="record")
+        for index in range(34)
+    )
+    for act in (budget.consider, budget.begin):
+        with pytest.raises(budget.BudgetRefusedError, match="for 3 groups of records, .* 3333333 at most"):
+            act(budgets, replace(GROUPED, charges=(long,), records=replace(GROUPED.records, num_rounds=1)))
+        different: Any = replace(GROUPED)
+        object.__setattr__(different, "charges", many)
+        with pytest.raises(budget.BudgetRefusedError, match="34 kinds of releases for 3 groups .* most 33"):
+            act(budgets, different)
+
+
 def test_terms_that_take_minutes_to_account_are_refused_before_the_ledger_is_locked(own, monkeypatch):
     budgets = own(epsilon=8.0, epsilon_record=8.0)
     monkeypatch.setattr(budget, "locked_ledger", None)
@@ -550,6 +579,7 @@ def test_terms_that_take_minutes_to_account_are_refused_before_the_ledger_is_loc
     wide: Any = SimpleNamespace(
         unit="record", run="run", charges=(Charge(event=window, count=1, unit="record"),)
     )
+    monkeypatch.setattr(budget, "_refuse_large", lambda terms: None)
     steps: Any = replace(window, num_steps=10**7 + 1, window_steps=1)
     long: Any = SimpleNamespace(**vars(wide) | {"charges": (Charge(event=steps, count=1, unit="record"),)})
     own_steps: Any = DP_SGD.charges[0].event

@@ -44,6 +44,8 @@ class RecordTerms:
         require_count("the terms' num_rounds", self.num_rounds)
         require_count("the terms' seed", self.seed, at_least=0)
         require_count("the terms' sums_per_round", self.sums_per_round)
+        if not isinstance(self.work, str):
+            raise PrivacyError(f"the terms' work is {self.work!r}; give the name of a work on records")
         require_record_work("the terms' work", self.work)
         require_positive("the terms' clipping_norm of a record", self.clipping_norm)
         for name in ("batch_rates", "shares"):
