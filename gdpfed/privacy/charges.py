@@ -70,12 +70,11 @@ def event_of_round(charges: tuple[Charge, ...], round_index: int) -> Event:
 
 def event_from_dict(data: object) -> Event:
     """Return the event that `Event.to_dict` wrote; raise PrivacyError for other data."""
-    if not isinstance(data, Mapping) or data.get("kind") not in Event.kinds:
+    kind = data.get("kind") if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping) or not isinstance(kind, str) or kind not in Event.kinds:
         raise PrivacyError(not_known(f"the kind of the event {data!r}", Event.kinds))
     values = {name: value for name, value in data.items() if name != "kind"}
     try:
-        return Event.kinds[data["kind"]](**values)
+        return Event.kinds[kind](**values)
     except TypeError as error:
-        raise PrivacyError(
-            f"an event of kind {data['kind']} lacks entries or has wrong ones ({error})"
-        ) from None
+        raise PrivacyError(f"an event of kind {kind} lacks entries or has wrong ones ({error})") from None

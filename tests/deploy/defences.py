@@ -2312,7 +2312,7 @@ DEFENCES = (
     ),
     Defence(
         "work-that-is-no-text",
-        "federation/node/test_large_ledger.py::test_a_work_that_is_no_text_is_refused_in_one_line",
+        "federation/node/test_large_ledger.py::test_a_work_or_a_kind_that_is_no_text_is_refused_in_one_line",
         (
             (
                 "gdpfed/privacy/mechanisms/records/terms.py",

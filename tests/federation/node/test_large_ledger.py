@@ -129,8 +129,12 @@ def test_a_block_of_rounds_with_huge_noise_takes_no_memory(own):
         budget.consider(own, terms)
 
 
-def test_a_work_that_is_no_text_is_refused_in_one_line():
+def test_a_work_or_a_kind_that_is_no_text_is_refused_in_one_line():
     saved = steps("r", 5.0).to_scalars()
     records = json.loads(str(saved["records"])) | {"work": ["dp_sgd"]}
     with pytest.raises(PrivacyError, match="the terms' work is .'dp_sgd'.; give the name of a work"):
         Terms.from_scalars(saved | {"records": json.dumps(records)})
+    (charge,) = json.loads(str(saved["charges"]))
+    charge["event"]["kind"] = ["dp_sgd_steps"]
+    with pytest.raises(PrivacyError, match="the kind of the event .* is not known"):
+        Terms.from_scalars(saved | {"charges": json.dumps([charge])})
