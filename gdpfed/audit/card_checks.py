@@ -59,6 +59,15 @@ def check_card(files: RunFiles) -> Iterator[str]:
     yield from compare(files.card, forms, holds, fields, rows)
 
 
+def unnamed_on_card(files: RunFiles) -> Iterator[str]:
+    """Yield a line if the card does not name loss, metrics and extensions, as those of earlier versions."""
+    if files.card is not None and not re.search(r"^\* loss: ", files.card, re.MULTILINE):
+        yield (
+            "which loss, metrics and extensions the run had: config.yaml alone names them, since the card is "
+            "one of an earlier version"
+        )
+
+
 def _conditions(files: RunFiles) -> set[str]:
     """Return which conditions of model card lines a run meets, apart from those of its privacy mechanism."""
     config, plan, holds = files.config, files.plan, set[str]()
@@ -98,6 +107,9 @@ def _fields(files: RunFiles, bounds: Mapping[int, Sequence[Inference]]) -> Field
         "model": str(data["model"]),
         "dataset": str(data["name"]),
         "method": str(config["method"]["name"]),
+        "loss": str(data.get("loss")),
+        "metrics": ", ".join(data.get("metrics") or ()) or "the usual ones",
+        "extensions": ", ".join(config["run"].get("extensions") or ()) or "none",
         "clients": str(data["num_clients"]),
         "partition": str(data["partition"]),
         "steps": _steps_text(files),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gdpfed.audit.card_checks import check_card
+from gdpfed.audit.card_checks import check_card, unnamed_on_card
 from gdpfed.audit.card_results import check_chance
 from gdpfed.audit.entries import check_entries
 from gdpfed.audit.model_checks import check_model
@@ -86,7 +86,7 @@ def audit_run(directory: Path) -> RunAudit:
             findings=tuple(findings),
             seal=digest_of_seal(directory),
             record_is=files.plan.get("record_is", "record"),
-            not_computed=not_computed(files.config, files.plan),
+            not_computed=(*not_computed(files.config, files.plan), *unnamed_on_card(files)),
         )
     except (LookupError, TypeError, ArithmeticError, ValueError, AttributeError) as error:
         reason = kind_and_words(error)

@@ -1,7 +1,7 @@
 """Writes the model card: what was trained, and what the privacy guarantee covers and does not cover."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -56,6 +56,8 @@ def model_card(subject: CardSubject) -> str:
             f"{config.dataset.partition} partition",
             f"* model: {config.dataset.model}, {many} {local}step{'' if many == '1' else 's'} a round",
             f"* method: {config.method.name}, secure aggregation {config.secagg.mode}",
+            f"* loss: {config.dataset.loss}, metrics: {_named(config.dataset.metrics, 'the usual ones')}, "
+            f"extensions: {_named(config.run.extensions, 'none')}",
             f"* rounds: {_rounds_done(subject)}",
             *(
                 ["* released: an average of the models of all rounds"]
@@ -85,6 +87,10 @@ def model_card(subject: CardSubject) -> str:
             "",
         ]
     )
+
+
+def _named(names: Collection[str] | None, otherwise: str) -> str:
+    return ", ".join(names or ()) or otherwise
 
 
 def _server_test_lines(subject: CardSubject) -> list[str]:

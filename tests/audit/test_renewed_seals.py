@@ -179,6 +179,9 @@ def in_other_groups(clients):
 
 
 IN_CARD = [
+    ("turns", "* loss: cross_entropy", "* loss: half_loss", "loss half_loss, where cross_entropy follows"),
+    ("turns", "metrics: the usual ones", "metrics: auc", "metrics auc, where the usual ones follows"),
+    ("turns", "extensions: none", "extensions: wandb", "extensions wandb, where none follows"),
     ("turns", "| 1 | 1.00 |", "| 1 | 0.10 |", "spent 0.10, where 1.00 follows"),
     ("turns", "delta = 1e-05", "delta = 1e-09", "delta 1e-09, where 1e-05 follows"),
     ("turns", "client-level", "record-level", "a line that this audit does not know"),
@@ -563,6 +566,19 @@ def test_a_card_says_that_delta_is_large(tmp_path):
         (directory / "model_card.md").write_text(card.replace(line, edited))
         renew(directory)
         assert_found(directory, said)
+
+
+def test_a_card_of_an_earlier_version_names_no_loss_and_the_audit_says_so(copy):
+    directory = copy("turns")
+    card = (directory / "model_card.md").read_text()
+    (line,) = [each for each in card.splitlines(keepends=True) if each.startswith("* loss: ")]
+    assert audit_run(directory).not_computed == ()
+    (directory / "model_card.md").write_text(card.replace(line, ""))
+    renew(directory)
+    audit = audit_run(directory)
+    assert audit.passed
+    (said,) = audit.not_computed
+    assert said.startswith("which loss, metrics and extensions the run had: config.yaml alone names them")
 
 
 @pytest.mark.parametrize("line", ["date", "versions"])

@@ -339,6 +339,11 @@ DEFENCES = (
         (("gdpfed/audit/run_audit.py", "            *check_chance(files),\n", ""),),
     ),
     Defence(
+        "card-without-its-loss",
+        "audit/test_renewed_seals.py::test_a_card_of_an_earlier_version_names_no_loss_and_the_audit_says_so",
+        (("gdpfed/audit/run_audit.py", ", *unnamed_on_card(files))", ",)"),),
+    ),
+    Defence(
         "budgets-of-groups-edited",
         "audit/test_renewed_seals.py::test_what_a_file_says_follows_from_others",
         (
