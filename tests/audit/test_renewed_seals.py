@@ -631,6 +631,13 @@ def test_a_card_without_a_seal_is_compared(copy):
     assert audit_run(directory).passed
 
 
+def test_a_card_may_escape_what_others_wrote():
+    form = Form("a", "* inputs: {inputs}", frozenset())
+    assert list(compare("* inputs: age, \\<ward\\>", [form], (), {"inputs": "age, <ward>"}, {})) == []
+    (found,) = compare("* inputs: age, \\<bed\\>", [form], (), {"inputs": "age, <ward>"}, {})
+    assert "where age, <ward> follows" in found
+
+
 def test_a_field_without_a_figure_is_refused(tmp_path):
     """AuditError is raised for a card's field without an expected value, and for a template with no name."""
     with pytest.raises(AuditError, match="this audit has no expected value: more"):
