@@ -52,11 +52,12 @@ class RunAudit:
         return tuple(not self.findings and group.within_budget for group in self.groups)
 
 
-def audit_run(directory: Path) -> RunAudit:
+def audit_run(directory: Path | str) -> RunAudit:
     """Audit a run directory, of a finished or an unfinished run.
 
     Raises AuditError: files that are missing, cannot be read, or lack what every run writes.
     """
+    directory = Path(directory)
     files = RunFiles.read(directory)
     try:
         rule = rule_of(files)

@@ -278,7 +278,7 @@ def test_a_member_with_a_smaller_budget_than_its_group_is_found(tmp_path):
         tmp_path / "run",
         ["privacy.budgets=clients", f"privacy.client_budgets={said}", "run.num_rounds=1"],
     )
-    assert audit_run(tmp_path / "run").passed
+    assert audit_run(str(tmp_path / "run")).passed
     path = tmp_path / "run" / "config.yaml"
     before, said_there, after = path.read_text().partition("client_budgets:")
     path.write_text(before + said_there + after.replace("- 3.0\n", "- 0.5\n", 1))
