@@ -123,7 +123,7 @@ def test_the_audit_counts_the_shares_that_members_know(members, tolerated):
     def files(stddev, survivors=members):
         record = {"round": 1, "survivors": [survivors], "noise_stddevs": [2.0], "groups_in_sums": [[0]]}
         record |= {"noise_shares": [[members, stddev]], "cohort_sizes": [members]}
-        plan = {"private": True, "sums_hidden": True, "groups": [{}]}
+        plan = {"private": True, "sums_hidden": True, "groups": [{"clients": members}]}
         config = {"secagg": {"corrupt_tolerance": tolerated, "mode": "curious"}}
         return SimpleNamespace(plan=plan, config=config, rounds=[record])
 
