@@ -13,6 +13,8 @@ Expected = str | Callable[[str], bool]
 Fields = Mapping[str, Expected]
 LONGEST = 200
 FIELD = re.compile(r"\{(\w+)\}")
+ESCAPED = re.compile(r"\\([\\`*\[\]<>#|&\-+=~_.)])")
+CELL = r"(?:\\.|[^|\\])*?"
 # Of cells that are several at once.
 SEVERAL = frozenset(
     {"rules", "counted_rules", "counted_names", "counted_values", "part_metrics", "part_values"}
@@ -38,9 +40,14 @@ class Form:
     repeated: bool = False
 
     def fields_in(self, line: str) -> dict[str, str] | None:
-        """Read the values of this pattern's fields from a model card's line; None if it does not match."""
+        """Read the values of this pattern's fields from a model card's line; None if it does not match.
+
+        A card escapes what others wrote by backslashes, which the values lack.
+        """
         found = self._pattern.fullmatch(line)
-        return None if found is None else found.groupdict()
+        if found is None:
+            return None
+        return {field: ESCAPED.sub(r"\1", text) for field, text in found.groupdict().items()}
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
@@ -53,7 +60,7 @@ class Form:
             else:
                 seen.add(part)
                 cell = self.text.startswith("|") and part not in SEVERAL
-                parts.append(f"(?P<{part}>{'[^|]*?' if cell else '.*?'})")
+                parts.append(f"(?P<{part}>{CELL if cell else '.*?'})")
         return re.compile("".join(parts))
 
 
@@ -135,14 +142,9 @@ def _difference(found: Mapping[str, str], expected: Fields | None, line: str) ->
         if callable(wanted):
             if not wanted(text):
                 return f"model_card.md says {name} {_short(text)}, which does not follow: {_short(line)}"
-        elif _unescaped(text) != _unescaped(wanted):
+        elif text != wanted:
             return f"model_card.md says {name} {_short(text)}, where {_short(wanted)} follows: {_short(line)}"
     return None
-
-
-def _unescaped(text: str) -> str:
-    """Return a text without backslashes, by which a card escapes what others wrote."""
-    return text.replace("\\", "")
 
 
 def _short(text: str) -> str:

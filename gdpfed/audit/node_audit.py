@@ -19,6 +19,7 @@ from gdpfed.audit.accounting import FIRST, Charges, charges_of, event_in
 from gdpfed.audit.event_kinds import check_charges
 from gdpfed.audit.mechanisms import NODE_ENTRIES
 from gdpfed.audit.run_files import RunFiles
+from gdpfed.audit.tolerances import ROUNDING
 from gdpfed.errors import AuditError
 from gdpfed.json_files import WRONG_FORM, read_json
 
@@ -64,7 +65,7 @@ class NodeRunAudit:
     @property
     def within_budget(self) -> bool:
         """Whether epsilon is within the budget that the client had when this run began."""
-        return self.epsilon <= self.budget
+        return self.epsilon <= self.budget * (1 + ROUNDING)
 
     @property
     def protected_unit(self) -> str:

@@ -38,8 +38,8 @@ _OWN: Mapping[str, Collection[str]] = {
     ),
     "loss": ("binary_cross_entropy", "cross_entropy", "huber", "next_token", "squared_error"),
     "partition": (
-        *("dirichlet", "exponential", "iid", "linear", "natural", "owners", "pathological", "shards"),
-        "square",
+        *("dirichlet", "exponential", "iid", "labels", "linear", "natural", "owners", "pathological"),
+        *("shards", "square"),
     ),
     "metric": (
         *("accuracy", "auc", "ece", "exact_match", "hamming_loss", "macro_f1", "mean_absolute_error"),

@@ -9,7 +9,7 @@ import gdpfed.learning.task  # noqa: F401, which registers data sets, models and
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.audit.unseen_objects import GROUPS, own_names
 from gdpfed.learning.data import DATASETS
-from gdpfed.learning.data.named_partitions import PARTITIONS
+from gdpfed.learning.data.named_partitions import OF_ONE_CLIENT, PARTITIONS
 from gdpfed.learning.labels import LOSSES, METRICS
 from gdpfed.learning.models.build import MODELS
 from gdpfed.learning.training.client_states import CLIENT_STATES
@@ -34,7 +34,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "schedule": SCHEDULES,
     "client state": CLIENT_STATES,
 }
-WITHOUT_A_REGISTRY = {"partition": {"dirichlet", "iid", "natural", "shards"}}
+WITHOUT_A_REGISTRY = {"partition": {*OF_ONE_CLIENT}}
 SETTINGS = (
     *("privacy.against=outsiders", "privacy.accountant=pld", "privacy.budgets=[2]", "run.num_rounds=2"),
     *("privacy.sampling_rate=1", "dataset.num_clients=6", "simulation.workers=1"),

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import yaml
 
-from gdpfed.audit.card_forms import Form, compare, read_forms
+from gdpfed.audit.card_forms import Fields, Form, compare, read_forms
 from gdpfed.audit.node_audit import audit_node_ledger
 from gdpfed.audit.run_audit import audit_run
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.errors import AuditError
 from gdpfed.federation.node.ledger_file import locked_ledger
 from gdpfed.report.chance import AtChance
+from gdpfed.report.markdown import text
 from gdpfed.report.run_observers import default_observers
 from gdpfed.runs.file_formats import AT_CHANCE_FILE, FORMAT_VERSION, PLAN_FILE, save_result
 from gdpfed.simulation import simulate
@@ -636,6 +637,11 @@ def test_a_card_may_escape_what_others_wrote():
     assert list(compare("* inputs: age, \\<ward\\>", [form], (), {"inputs": "age, <ward>"}, {})) == []
     (found,) = compare("* inputs: age, \\<bed\\>", [form], (), {"inputs": "age, <ward>"}, {})
     assert "where age, <ward> follows" in found
+    rows = [Form("b", "| {party} | {records} |", frozenset(), repeated=True)]
+    names = ["-site #3", "a|b", "0.0 & *", "1. c\\d"]
+    lines = "\n".join(f"| {text(name)} | 5 |" for name in names)
+    expected: dict[str, list[Fields]] = {"b": [{"party": name, "records": "5"} for name in names]}
+    assert list(compare(lines, rows, (), {}, expected)) == []
 
 
 def test_a_field_without_a_figure_is_refused(tmp_path):

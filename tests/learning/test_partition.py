@@ -210,6 +210,18 @@ def test_a_file_says_whose_every_example_is(tmp_path):
         replace(split, seed=1).indices(data, 0)
 
 
+def test_options_of_a_partition_may_be_ordinary_parameters(monkeypatch):
+    def mine(data, num_clients, seed, every=1):
+        return [range(client, len(data.train), every * num_clients) for client in range(num_clients)]
+
+    data = load_dataset(DIGITS)
+    monkeypatch.setattr(PARTITIONS, "_items", {**PARTITIONS._items, "mine": mine})
+    split = Partition("mine", 3, 0, options=(("every", 2),))
+    assert split.indices(data, 1).tolist() == [*range(1, len(data.train), 6)]
+    with pytest.raises(LearningError, match="each of dataset.partition=mine is not known: use every"):
+        replace(split, options=(("each", 2),)).indices(data, 1)
+
+
 @pytest.mark.parametrize("parts", [[[0, 1], [1]], [[0, 0], []], [[-1], [0]], [[10**6], []]])
 def test_a_partition_that_gives_an_example_to_two_is_refused(monkeypatch, parts):
     monkeypatch.setattr(PARTITIONS, "_items", {**PARTITIONS._items, "mine": lambda data, n, seed: parts})

@@ -101,7 +101,7 @@ class BudgetsReport(ClientReport):
         return record.epsilon_against_server
 
     def spent_in_short(self, spent: float, budget: float, clients: int) -> str:
-        return f"{spent:.2f} of at most {budget:.4g}, the largest of {clients}"
+        return f"{spent:.4g} of {budget:.4g}, the most of {clients} clients"
 
     def promise_in_short(self, plan: PrivacyPlan) -> str:
         return f"{super().promise_in_short(plan)} against everyone"

@@ -101,8 +101,9 @@ class FedPCS(ConfiguredMethod):
     @classmethod
     def _planned(cls, config: Config) -> tuple[PrivacyPlan, Equilibrium, Declared]:
         privacy, method = config.privacy, config.method
-        # Those that the data set recommends are there where nobody has given any.
-        if privacy.budgets != config.dataset.budgets or privacy.budgets_of == "records":
+        # What the data set recommends is there where nobody has given any. An older run may have others.
+        given = privacy.budgets != config.dataset.budgets or privacy.budgets_of == "records"
+        if given and config.run.resume is None:
             raise ConfigError(
                 f"privacy.budgets={privacy.budgets} of {privacy.budgets_of} do not go with method=fedpcs, in "
                 "which the game says what clients spend: leave them out, and set method.budget_scale or "

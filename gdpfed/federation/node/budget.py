@@ -250,7 +250,7 @@ def _refuse_long_accounting(terms: Terms) -> None:
     if len(laws) * groups > MOST_LAWS:
         raise BudgetRefusedError(
             f"the terms of run {terms.run} have {len(laws)} kinds of releases{for_groups}, and this node "
-            f"accounts for at most {MOST_LAWS // groups}: plan rounds that are more alike"
+            f"accounts for at most {max(1, MOST_LAWS // groups)}: plan rounds that are more alike"
         )
     releases = (each for each in terms.charges if not isinstance(each.event, Gaussian))
     # For a person at several parties, the steps at each of them count.
@@ -265,7 +265,7 @@ def _refuse_long_accounting(terms: Terms) -> None:
     if longest * groups > MOST_WINDOW_STEPS:
         raise BudgetRefusedError(
             f"run {terms.run} takes {longest} local steps from one release to the next{for_groups}, and this "
-            f"node accounts for {MOST_WINDOW_STEPS // groups} at most: use fewer local steps"
+            f"node accounts for {max(1, MOST_WINDOW_STEPS // groups)} at most: use fewer local steps"
         )
 
 

@@ -7,7 +7,7 @@ Another package adds one as an entry point of the group ``gdpfed.partitions``, o
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from inspect import signature
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,11 +75,13 @@ def shared_out(
 def _check_options(words: str, share: Sharing, given: Sequence[str]) -> None:
     """Raise LearningError if a partition lacks an option that it needs, or does not take one."""
     try:
-        parameters = signature(share).parameters.values()
+        parameters = [*signature(share).parameters.values()]
     except ValueError:
         # A function of C, say, does not tell.
         return
-    own = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
+    # The first three are the data, the number of clients and the seed.
+    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    own = [each for each in parameters[3:] if each.kind in named]
     lacking = [each.name for each in own if each.default is each.empty and each.name not in given]
     if lacking:
         example = ", ".join(EXAMPLES.get(name, f"{name}: ...") for name in lacking)

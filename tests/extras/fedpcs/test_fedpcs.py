@@ -376,4 +376,4 @@ def test_the_end_of_a_run_says_what_the_client_that_spent_most_has_spent(tmp_pat
     )
     shown = StringIO()
     show_ending(Console(file=shown, width=80), tmp_path / "run")
-    assert f" 1.50 of at most {most:.4g}, the largest of 12\n" in shown.getvalue()
+    assert f" 1.5 of {most:.4g}, the most of 12 clients\n" in shown.getvalue()

@@ -31,7 +31,6 @@ NOT_COPIED = {
     "record": ("sampling", "sampling_rate", "adjacency"),
 }
 """Settings that the plan has of its own, by whom it protects."""
-# One figure, computed twice by the same formula.
 
 
 class OwnBudgets(AuditRule):
