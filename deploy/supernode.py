@@ -4,8 +4,9 @@ A node's operator installs it. It decides before the app's code is handed to the
 its own, so no app can change what it decides. Flower's own check (``--trusted-entities``) is on, with the
 consortium's key alone. It knows no version, roster or expiry, and has no place for a check of ours. So one
 function of Flower's is wrapped here; a Flower that has it no longer is not started. The same function asks
-for messages, so here it asks more often while a run goes on. By which way it leaves the node's site, and what
-it says of it: :mod:`deploy.proxy` and :mod:`deploy.connection`.
+for messages, so here it asks more often while a run goes on. The function that waits for an app's answer is
+wrapped as well, so that the node goes on where none can come. By which way it leaves the node's site, and
+what it says of it: :mod:`deploy.proxy` and :mod:`deploy.connection`.
 """
 
 import argparse
@@ -24,17 +25,19 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from flwr.app import Error
-from flwr.common.constant import ErrorCode
+from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode, Status
 from flwr.common.logger import log
 from flwr.supercore.exit import ExitCode, flwr_exit
 from flwr.supercore.fab import Fab
+from flwr.supercore.object_store import ObjectStore
 from flwr.supercore.run import Run
 from flwr.supercore.version import package_version
 from flwr.supernode import main as api
 from flwr.supernode import start_client_internal as client
 from flwr.supernode.cli.flower_supernode import flower_supernode
 from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 
 from deploy.connection import Connection, Way, check_roots, watched, with_health
 from deploy.options import address, exit_status
@@ -51,10 +54,13 @@ SEEN_FILE = "seen.json"
 ASK_SECONDS, MOST_SECONDS, AWAKE_SECONDS = 0.5, 3.0, 60.0
 # In units of the time that the SuperLink took to answer.
 PAUSE_PER_ANSWER = 20.0
-_PULL = "_pull_and_store_message"
+_PULL, _PUSH, _INSERT = "_pull_and_store_message", "_push_messages", "_insert_message"
 _REFUSAL = "FAB_VERIFICATION_ERROR"
 _SEND, _CREATE, _SERVE = "_send", "create_app", "_start_supernode_http_api"
 _TAKEN = ("get_run", "get_fab", "node_config", "trusted_entities")
+_HELD = ("msg_store", "lock_msg_store")
+UNFINISHED = (Status.PENDING, Status.STARTING, Status.RUNNING)
+ENDED = Error(ErrorCode.CLIENT_APP_CRASHED, "the app has ended without an answer")
 
 
 @dataclass(frozen=True)
@@ -196,14 +202,47 @@ def often(pull: Callable[..., int | None]) -> Callable[..., int | None]:
     return ask
 
 
+def answering(push: Callable[..., None]) -> Callable[..., None]:
+    """Wrap Flower's function that waits for an app's answer, so that it ends where none can come.
+
+    Flower answers for an app that has ended only if the app had taken its message. One that ends before that,
+    since its machine was suspended while it started, kept the node from every later message.
+    """
+
+    def answer(*, state: InMemoryNodeState, object_store: ObjectStore, **others: Any) -> None:
+        while not _replies(state):
+            # An app hands over its reply before its task ends, so none can come after that.
+            if not state.get_tasks(statuses=UNFINISHED) and not _replies(state):
+                with state.lock_msg_store:
+                    unanswered = [entry.message for entry in state.msg_store.values()]
+                for message in unanswered:
+                    log(ERROR, "the app has ended without an answer to %s", message.metadata.message_type)
+                    getattr(client, _INSERT)(Message(ENDED, reply_to=message), state, object_store)
+                break
+            time.sleep(ASK_SECONDS)
+        push(state=state, object_store=object_store, **others)
+
+    return answer
+
+
+def _replies(state: InMemoryNodeState) -> bool:
+    """Whether a SuperNode holds a reply that waits to be sent."""
+    with state.lock_msg_store:
+        return any(entry.message.metadata.reply_to_message_id for entry in state.msg_store.values())
+
+
 def check_flower() -> None:
     """Raise LaunchError if this version of Flower lacks functions that are wrapped here."""
     pull, start = getattr(client, _PULL, None), client.start_client_internal
+    held = InMemoryNodeState.get_messages_legacy.__code__.co_names
     serve = flower_supernode.__globals__.get(_SERVE)
     missing = [
         name
         for name, there in (
             (_PULL, callable(pull) and _PULL in start.__code__.co_names),
+            (_PUSH, callable(getattr(client, _PUSH, None)) and _PUSH in start.__code__.co_names),
+            (_INSERT, callable(getattr(client, _INSERT, None))),
+            *((name, name in held) for name in _HELD),
             (_REFUSAL, callable(pull) and _REFUSAL in pull.__code__.co_names),
             (_SEND, callable(getattr(FleetHttpClient, _SEND, None))),
             (_CREATE, callable(serve) and hasattr(api, _CREATE) and _CREATE in serve.__code__.co_names),
@@ -249,6 +288,7 @@ def start(options: argparse.Namespace, flower: Sequence[str]) -> None:
     connection = Connection(way, options.seen / CONNECTION_FILE)
     gate = AppGate(key, options.roster, options.seen / SEEN_FILE)
     setattr(client, _PULL, often(guarded(getattr(client, _PULL), gate)))
+    setattr(client, _PUSH, answering(getattr(client, _PUSH)))
     setattr(FleetHttpClient, _SEND, watched(getattr(FleetHttpClient, _SEND), connection))
     setattr(api, _CREATE, with_health(getattr(api, _CREATE), connection))
     with tempfile.TemporaryDirectory() as folder:

@@ -4,15 +4,18 @@ import json
 from hashlib import sha256
 
 import pytest
+from flwr.app import Message, RecordDict
 from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState
-from flwr.supercore.constant import NOOP_FEDERATION_ID
+from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.fab import Fab
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.run import Run
 from flwr.supercore.state.alembic import utils
+from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.federation import NoOpFederationManager
 from flwr.supernode import main as api
 from flwr.supernode import start_client_internal as client
+from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 from flwr.supernode.start_client_internal import _verify_fab
 
 from deploy import supernode
@@ -27,6 +30,7 @@ from deploy.supernode import (
     MOST_SECONDS,
     PAUSE_PER_ANSWER,
     AppGate,
+    answering,
     check_flower,
     guarded,
     often,
@@ -181,6 +185,39 @@ def test_a_node_asks_often_until_a_minute_after_the_last_message(monkeypatch, an
     last = clock[0]
     assert ask(state="mine") is None
     assert AWAKE_SECONDS <= clock[0] - last < AWAKE_SECONDS + pause + answer_seconds
+
+
+def test_an_app_that_ends_before_it_takes_its_message_does_not_stop_its_node(monkeypatch):
+    """Flower waits for good for the answer of an app that ended between its start and its first request."""
+    monkeypatch.setattr("deploy.supernode.time.sleep", pytest.fail)
+    store = ObjectStoreFactory().store()
+    state, sent = InMemoryNodeState(store), []
+
+    def push(**words):
+        (reply,) = words["state"].get_messages_legacy(is_reply=True)
+        sent.append(reply)
+        words["state"].delete_messages(
+            message_ids=[reply.metadata.message_id, reply.metadata.reply_to_message_id]
+        )
+
+    state.set_node_id(5)
+    for answers in (False, True):
+        with monkeypatch.context() as in_an_app:
+            for name in ("_run_id", "_node_id", "_task_id"):
+                in_an_app.setattr(TaskIdentity, name, 7)
+            asked = Message(RecordDict(), dst_node_id=5, message_type="query.join")
+        asked.metadata.__dict__["_message_id"] = f"{answers:064}"
+        state.store_message(asked)
+        task = state.create_task(TaskType.CLIENT_APP, 7) or 0
+        assert state.claim_task(task)
+        assert state.activate_task(task)
+        if answers:
+            client._insert_message(Message(RecordDict(), reply_to=asked), state, store)
+        state.finish_task(task, "completed" if answers else "failed", "")
+        answering(push)(state=state, object_store=store)
+    crashed, answered = sent
+    assert (crashed.has_error(), crashed.metadata.message_type) == (True, "query.join")
+    assert not answered.has_error()
 
 
 def test_another_flower_is_not_started(monkeypatch):
