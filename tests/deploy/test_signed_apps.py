@@ -189,7 +189,7 @@ def test_a_node_asks_often_until_a_minute_after_the_last_message(monkeypatch, an
 
 def test_an_app_that_ends_before_it_takes_its_message_does_not_stop_its_node(monkeypatch):
     """Flower waits for good for the answer of an app that ended between its start and its first request."""
-    monkeypatch.setattr("deploy.supernode.time.sleep", pytest.fail)
+    monkeypatch.setattr("deploy.supernode.time.sleep", lambda seconds: pytest.fail("the node waits"))
     store = ObjectStoreFactory().store()
     state, sent = InMemoryNodeState(store), []
 
