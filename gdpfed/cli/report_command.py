@@ -53,8 +53,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.report.comparison import lines_of
     from gdpfed.report.run_folders import run_paths
 
-    paths = list(run_paths(options.runs))
-    if options.html and len(paths) == 1:
+    if options.html and len(paths := list(run_paths(options.runs))) == 1:
         return _write_page(paths[0], options)
     runs = finished_runs(options.runs)
     if options.html:

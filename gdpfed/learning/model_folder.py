@@ -202,8 +202,7 @@ def _check_sizes(description: ModelDescription, weights: Mapping[str, Any]) -> N
 
 
 def _damaged(folder: Path, error: Exception) -> LearningError:
-    said = words_of(error)
-    return LearningError(f"{folder} is a damaged model: {said}; restore it from a copy")
+    return LearningError(f"{folder} is a damaged model: {words_of(error)}; restore it from a copy")
 
 
 def read_model(path: Path) -> tuple[ModelDescription, Columns | None, nn.Module]:

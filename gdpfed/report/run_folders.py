@@ -24,8 +24,9 @@ def run_paths(paths: Iterable[Path]) -> Iterator[Path]:
     Those of a sweep come in its order, others by name. Folders that may not be read are passed over.
     """
     for path in paths:
-        inside = [] if is_run(path) else list(_runs_in(path, CONFIG_FILE, LEVELS))
-        yield from inside or [path]
+        inside = iter(()) if is_run(path) else _runs_in(path, CONFIG_FILE, LEVELS)
+        yield next(inside, path)
+        yield from inside
 
 
 def _runs_in(folder: Path, mark: str, levels: int) -> Iterator[Path]:

@@ -9,6 +9,7 @@ import torch
 from gdpfed.clients.device.masks import BLOCK_WORDS, SUITE, DeviceMasks
 from gdpfed.clients.device.sums import WORDS_A_DRAW, DeviceSum
 from gdpfed.clients.keyed_noise import KEY_BYTES
+from gdpfed.errors import kind_and_words
 
 RandomBits = Callable[[int], torch.Tensor]
 """Returns that many secret, uniform words of 64 bits on a device: int64[n]; each of them once."""
@@ -40,7 +41,7 @@ def tried_masks(device: torch.device) -> DeviceMasks | str:
         vector = torch.zeros(TRIED_BLOCKS * BLOCK_WORDS - 1, dtype=torch.int32, device=device)
         masks.add(vector, [(bytes(range(32)), 1), (bytes(range(1, 33)), -1)])
     except Exception as error:
-        return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        return kind_and_words(error, 200)
     return masks
 
 

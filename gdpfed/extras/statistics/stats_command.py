@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gdpfed.cli.command import Command, add_overrides, cli_path, make_console
 from gdpfed.errors import ConfigError
-from gdpfed.runs.file_formats import CONFIG_FILE
+from gdpfed.report.run_folders import is_run
 
 EXAMPLES = """\
 gdpfed stats dataset.path=/data/patients.csv 'privacy.budgets=[1]'
@@ -65,7 +65,7 @@ def _directory(word: str, words: Sequence[str]) -> Path:
     directory = Path(word).expanduser()
     if not directory.exists():
         raise ConfigError(f"{word} is neither an override nor the directory of a run: give one of both")
-    if not (directory / CONFIG_FILE).is_file():
+    if not is_run(directory):
         raise ConfigError(f"{word} is not the directory of a run: for tables write dataset.path={word}")
     if len(words) > 1:
         other = next((each for each in words if each != word), word)

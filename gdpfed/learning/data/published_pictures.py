@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, kind_and_words
 from gdpfed.learning.data.dataset import Dataset, Pictures, Split
 from gdpfed.learning.data.source import DataSource
 
@@ -61,7 +61,7 @@ def read_or_download(source: DataSource, files: Sequence[str], read: Read, *, nu
             with suppress(OSError):
                 folder.rmdir()
 
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = kind_and_words(error)
         missing = [name for name in files if not (root / name).is_file()]
         if missing:
             raise LearningError(

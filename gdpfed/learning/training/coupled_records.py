@@ -5,7 +5,7 @@ from torch import nn
 from torch.func import vmap
 
 from fastgrad.modules import Loss
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, kind_and_words
 from gdpfed.learning.labels import LabelKind
 from gdpfed.learning.models.build import draws_by
 
@@ -123,7 +123,7 @@ def _losses(model: nn.Module, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> t
         with draws_by(0):
             return loss(model(x), y)
     except Exception as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())
+        said = kind_and_words(error)
         raise LearningError(
             f"the loss or the model fails on drawn records, which show whether records are coupled ({said}): "
             "let it return a figure for each record, which may be NaN or infinite"

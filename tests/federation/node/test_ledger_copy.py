@@ -220,9 +220,13 @@ def test_the_terms_that_were_paid_for_stay_and_not_those_that_cost_nothing(tmp_p
     assert merged.terms("one") == of_turns("one", 3.5)
 
 
-def of_turns(run, noise, **changes):
+def of_turns(run, noise, separation=10, **changes):
     event = CorrelatedGaussian(
-        noise_stddev=noise, clipping_norm=1.0, num_rounds=20, turns=densest_turns(2, 10, 20), taps=()
+        noise_stddev=noise,
+        clipping_norm=1.0,
+        num_rounds=2 * separation,
+        turns=densest_turns(2, separation, 2 * separation),
+        taps=(),
     )
     terms = ScheduledTerms(
         run=run,
@@ -233,7 +237,7 @@ def of_turns(run, noise, **changes):
         charges=(Charge(event=event, count=1),),
         sums_hidden=True,
         most_turns=2,
-        separation=10,
+        separation=separation,
     )
     return replace(terms, **changes)
 
@@ -295,20 +299,7 @@ def test_the_larger_spend_has_every_update_of_both():
 
 def test_two_ledgers_that_break_the_terms_together_are_refused_with_the_way_on(places):
     """Each was gone on with from one backup, and has had the two turns that the run allows."""
-    event = CorrelatedGaussian(
-        num_rounds=12, noise_stddev=5.0, clipping_norm=1.0, taps=(), turns=densest_turns(2, 4, 12)
-    )
-    terms = ScheduledTerms(
-        run="one",
-        group=0,
-        epsilon=3.0,
-        delta=1e-5,
-        accountant="pld",
-        charges=(Charge(event=event, count=1),),
-        sums_hidden=True,
-        most_turns=2,
-        separation=4,
-    )
+    terms = of_turns("one", 5.0, separation=4, epsilon=3.0)
     with locked_ledger(*places) as file:
         file.ledger.begin(terms, epsilons=[9.0], delta=1e-5)
         file.save()
