@@ -9,7 +9,7 @@ from fastgrad import kernels
 from fastgrad.kernels import PatchGeometry, WindowGeometry
 from fastgrad.layer import Call, Given, Layer, Outer, Part, Rows, flat
 from fastgrad.lowered import Affine, Pair
-from fastgrad.products import product
+from fastgrad.products import product, products_of_records
 
 
 class AffineLayer(Layer):
@@ -62,7 +62,7 @@ class AffineLayer(Layer):
         stage, calls = self._stage, list[Call]()
         if not self._is_whole:
             calls.append(partial(kernels.patches, flat(self._inputs), self._geometry, flat(self._patches)))
-        calls.append(self._product(self._rows_of(self._patches), self._matrix.t(), self._products))
+        calls.append(product(self._rows_of(self._patches), self._matrix.t(), self._products))
         bias = flat(self._bias)
         if stage.pool_stride is None:
             calls.append(partial(kernels.activate, flat(self._values), stage.outputs, bias, stage.rectify))
@@ -111,28 +111,20 @@ class AffineLayer(Layer):
         gradients, patches = self._rows_of(self._values_back), self._rows_of(self._patches)
         if self._gradient is not None:
             target = self._gradient[self._weight].view_as(self._matrix)
-            calls.append(self._product(gradients.t(), patches, target))
+            calls.append(product(gradients.t(), patches, target))
         elif not self._is_outer:
-            records = self._values_back.view(self._count, -1, stage.outputs).transpose(1, 2)
-            calls.append(
-                partial(torch.bmm, records, self._patches.view(self._count, -1, stage.patch), out=self._rows)
-            )
+            records, entered = (each.flatten(1, 2) for each in (self._values_back, self._patches))
+            calls.append(products_of_records(records, entered, self._rows))
         if inputs_back is None:
             return calls
         if self._is_whole:
             target = inputs_back.view(self._count, -1)
-            return [*calls, self._product(gradients, self._matrix, target)]
+            return [*calls, product(gradients, self._matrix, target)]
         # Patches that are outer are asked for once more; others have served when their gradient comes.
         taken = torch.empty_like(self._patches) if self._is_outer else self._patches
-        calls.append(self._product(gradients, self._matrix, self._rows_of(taken)))
+        calls.append(product(gradients, self._matrix, self._rows_of(taken)))
         calls.append(partial(kernels.patches_back, flat(taken), self._geometry, flat(inputs_back)))
         return calls
-
-    def _product(self, left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> Call:
-        # Whether gradients of single records depend on other records is tried with torch's own products.
-        if self._gradient is None:
-            return partial(torch.mm, left, right, out=out)
-        return product(left, right, out)
 
     @property
     def _products(self) -> torch.Tensor:

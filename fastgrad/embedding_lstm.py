@@ -2,7 +2,9 @@
 
 Arrays are float32, flat, in the order (positions, records, entries), so that a position is one matrix, and
 the last one is what the layers behind it take. The four gates of a unit are input, forget, cell and output.
-Weights from state to gates have the shape (units, 4 units), so both directions read them row by row.
+Weights from state to gates have the shape (units, 4 units), which is what the way forward multiplies by.
+
+The code of `recur` and `recur_back` has that of `products.multiply_by_panels` in it (see `tiles.py`).
 """
 
 from functools import partial
@@ -15,7 +17,7 @@ from numba.types import float32, int64
 from fastgrad.kernels import Floats, Integers, compiled
 from fastgrad.layer import Call, flat
 from fastgrad.lowered import LSTM, EmbeddingLSTM
-from fastgrad.products import product
+from fastgrad.products import multiply_by_panels, pack_columns, pack_rows, panel_size, product
 
 _F, _I = float32[::1], int64[::1]
 _ZERO, _HALF, _ONE = np.float32(0.0), np.float32(0.5), np.float32(1.0)
@@ -61,79 +63,28 @@ def _tanh(value: np.float32) -> np.float32:
 @compiled(_F, _F, int64, fastmath=_FUSED)
 def _activate(gates: Floats, bias: Floats, units: int) -> None:
     """Activate one record's LSTM gates in place: tanh(g + b) for the third gate, sigmoid(g + b) otherwise."""
-    for t in range(2 * units):
-        gates[t] = _HALF + _HALF * _tanh(_HALF * (gates[t] + bias[t]))
-    for t in range(2 * units, 3 * units):
-        gates[t] = _tanh(gates[t] + bias[t])
-    for t in range(3 * units, 4 * units):
-        gates[t] = _HALF + _HALF * _tanh(_HALF * (gates[t] + bias[t]))
+    # numba makes vectors of a loop that counts from 0, so the gates are slices.
+    into_and_forget, added = gates[: 2 * units], bias[: 2 * units]
+    for t in range(len(into_and_forget)):
+        into_and_forget[t] = _HALF + _HALF * _tanh(_HALF * (into_and_forget[t] + added[t]))
+    new, added = gates[2 * units : 3 * units], bias[2 * units : 3 * units]
+    for t in range(len(new)):
+        new[t] = _tanh(new[t] + added[t])
+    out, added = gates[3 * units :], bias[3 * units :]
+    for t in range(len(out)):
+        out[t] = _HALF + _HALF * _tanh(_HALF * (out[t] + added[t]))
 
 
-@compiled(_F, _F, _F, int64, fastmath=_FUSED)
-def _add_from_states(states: Floats, weights: Floats, gates: Floats, count: int) -> None:
-    """Add states times weights to an LSTM's gates, G += S W; four records share one pass over W."""
-    units, wide = len(states) // count, len(gates) // count
-    whole = count - count % 4
-    for n in range(0, whole, 4):
-        g0, g1 = gates[n * wide : (n + 1) * wide], gates[(n + 1) * wide : (n + 2) * wide]
-        g2, g3 = gates[(n + 2) * wide : (n + 3) * wide], gates[(n + 3) * wide : (n + 4) * wide]
-        s = states[n * units : (n + 4) * units]
-        for k in range(0, units - 1, 2):
-            one, two = weights[k * wide : (k + 1) * wide], weights[(k + 1) * wide : (k + 2) * wide]
-            a0, b0, a1, b1 = s[k], s[k + 1], s[units + k], s[units + k + 1]
-            a2, b2, a3, b3 = s[2 * units + k], s[2 * units + k + 1], s[3 * units + k], s[3 * units + k + 1]
-            for t in range(wide):
-                first, second = one[t], two[t]
-                g0[t] = g0[t] + a0 * first + b0 * second
-                g1[t] = g1[t] + a1 * first + b1 * second
-                g2[t] = g2[t] + a2 * first + b2 * second
-                g3[t] = g3[t] + a3 * first + b3 * second
-        if units % 2:
-            one = weights[(units - 1) * wide : units * wide]
-            a0, a1, a2, a3 = s[units - 1], s[2 * units - 1], s[3 * units - 1], s[4 * units - 1]
-            for t in range(wide):
-                g0[t] += a0 * one[t]
-                g1[t] += a1 * one[t]
-                g2[t] += a2 * one[t]
-                g3[t] += a3 * one[t]
-    for n in range(whole, count):
-        g0, s = gates[n * wide : (n + 1) * wide], states[n * units : (n + 1) * units]
-        for k in range(units):
-            one, a0 = weights[k * wide : (k + 1) * wide], s[k]
-            for t in range(wide):
-                g0[t] += a0 * one[t]
-
-
-@compiled(_F, _F, _F, int64, fastmath={"contract", "reassoc"})
-def _back_to_states(gates: Floats, weights: Floats, states: Floats, count: int) -> None:
-    """Compute S = G W^T: S and G are the gradients with respect to an LSTM's states and to its gates."""
-    units, wide = len(states) // count, len(gates) // count
-    whole = count - count % 4
-    for n in range(0, whole, 4):
-        g0, g1 = gates[n * wide : (n + 1) * wide], gates[(n + 1) * wide : (n + 2) * wide]
-        g2, g3 = gates[(n + 2) * wide : (n + 3) * wide], gates[(n + 3) * wide : (n + 4) * wide]
-        s = states[n * units : (n + 4) * units]
-        for k in range(units):
-            row = weights[k * wide : (k + 1) * wide]
-            s0, s1, s2, s3 = _ZERO, _ZERO, _ZERO, _ZERO
-            for t in range(wide):
-                s0 += g0[t] * row[t]
-                s1 += g1[t] * row[t]
-                s2 += g2[t] * row[t]
-                s3 += g3[t] * row[t]
-            s[k], s[units + k], s[2 * units + k], s[3 * units + k] = s0, s1, s2, s3
-    for n in range(whole, count):
-        g0, s = gates[n * wide : (n + 1) * wide], states[n * units : (n + 1) * units]
-        for k in range(units):
-            row, s0 = weights[k * wide : (k + 1) * wide], _ZERO
-            for t in range(wide):
-                s0 += g0[t] * row[t]
-            s[k] = s0
-
-
-@compiled(_F, _F, _F, int64, _F, _F, _F, fastmath=_FUSED)
+@compiled(_F, _F, _F, _F, int64, _F, _F, _F, fastmath=_FUSED)
 def recur(
-    gates: Floats, bias: Floats, weights: Floats, count: int, cells: Floats, squashed: Floats, states: Floats
+    gates: Floats,
+    bias: Floats,
+    weights: Floats,
+    panels: Floats,
+    count: int,
+    cells: Floats,
+    squashed: Floats,
+    states: Floats,
 ) -> None:
     """Run an LSTM over a text: c_t = f c_{t-1} + i g and h_t = o tanh(c_t), from c_0 = h_0 = 0.
 
@@ -141,16 +92,19 @@ def recur(
         gates: (positions, count, 4 units), what the inputs bring; the gates when it returns.
         bias: (4 units,).
         weights: (units, 4 units).
+        panels: of `products.panel_size` entries, for the weights in another order.
         count: of records.
         cells, squashed, states: (positions, count, units), for c_t, tanh(c_t) and h_t.
     """
     wide = len(bias)
     units = wide // 4
     size = count * units
+    pack_rows(weights, wide, units, wide, panels)
     for begin in range(0, len(states), max(1, size)):
         now = gates[4 * begin : 4 * (begin + size)]
         if begin > 0:
-            _add_from_states(states[begin - size : begin], weights, now, count)
+            before = states[begin - size : begin]
+            multiply_by_panels(before, units, 1, panels, now, wide, count, wide, units, True)
         for n in range(count):
             gate, at = now[n * wide : (n + 1) * wide], begin + n * units
             _activate(gate, bias, units)
@@ -158,9 +112,9 @@ def recur(
             new, out = gate[2 * units : 3 * units], gate[3 * units :]
             cell, squash, state = cells[at : at + units], squashed[at : at + units], states[at : at + units]
             if begin > 0:
-                before = cells[at - size : at - size + units]
+                last = cells[at - size : at - size + units]
                 for u in range(units):
-                    cell[u] = forget[u] * before[u] + into[u] * new[u]
+                    cell[u] = forget[u] * last[u] + into[u] * new[u]
             else:
                 for u in range(units):
                     cell[u] = into[u] * new[u]
@@ -170,18 +124,26 @@ def recur(
                 state[u] = out[u] * squash[u]
 
 
-@compiled(_F, _F, _F, _F, _F, int64, fastmath=_FUSED)
+@compiled(_F, _F, _F, _F, _F, _F, int64, fastmath=_FUSED)
 def recur_back(
-    states_back: Floats, gates: Floats, weights: Floats, cells: Floats, squashed: Floats, count: int
+    states_back: Floats,
+    gates: Floats,
+    weights: Floats,
+    panels: Floats,
+    cells: Floats,
+    squashed: Floats,
+    count: int,
 ) -> None:
     """Compute the loss's gradient with respect to the inputs of an LSTM's gates, and write it over ``gates``.
 
     `states_back`: (positions, count, units), the gradient by every h_t from outside of the layer. `gates`,
-    `weights`, `cells`, `squashed`, `count`: as in `recur`.
+    `weights`, `cells`, `squashed`, `count`: as in `recur`. `panels`: as there, of
+    the weights' transpose.
     """
     units = int64(np.sqrt(len(weights) // 4))
     wide, size = 4 * units, count * units
     from_later, cell_back = np.zeros(size, np.float32), np.zeros(size, np.float32)
+    pack_columns(weights, units, wide, wide, panels)
     for begin in range(len(cells) - max(1, size), -1, -max(1, size)):
         now = gates[4 * begin : 4 * (begin + size)]
         for n in range(count):
@@ -202,7 +164,7 @@ def recur_back(
                 into[u] = by * fresh * entered * (_ONE - entered)
                 new[u] = by * entered * (_ONE - fresh * fresh)
         if begin > 0:
-            _back_to_states(now, weights, from_later, count)
+            multiply_by_panels(now, wide, 1, panels, from_later, units, count, units, wide, False)
 
 
 @compiled(_I, _F, int64, int64, _F)
@@ -306,14 +268,15 @@ def _calls_of_layer(
         inputs[0].flatten(0, 1),
     )
     weights = flat(parameters[from_states])
+    panels, panels_back = (np.empty(panel_size(*each), np.float32) for each in ((wide, units), (units, wide)))
     kept = flat(cells), flat(squashed)
     forward: list[Call] = [
         product(entered, matrix.t(), rows),
-        partial(recur, flat(gates), flat(parameters[bias]), weights, count, *kept, flat(states[0])),
+        partial(recur, flat(gates), flat(parameters[bias]), weights, panels, count, *kept, flat(states[0])),
     ]
     before, later = states[0][:-1].view(-1, units), gates[1:].view(-1, wide)
     backward: list[Call] = [
-        partial(recur_back, flat(states[1]), flat(gates), weights, *kept, count),
+        partial(recur_back, flat(states[1]), flat(gates), weights, panels_back, *kept, count),
         product(rows.t(), entered, gradient[from_inputs].view_as(matrix)),
         partial(torch.sum, rows, 0, out=gradient[bias]),
         product(before.t(), later, gradient[from_states].view(units, wide)),

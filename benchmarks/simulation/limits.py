@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import isqrt
+from math import isqrt, prod
 from time import perf_counter, process_time
 from typing import Any
 
@@ -36,8 +36,9 @@ GROUPS = {
 }
 
 
+PRODUCTS = ("multiply", "multiply_by_columns", "multiply_transposed_each")
 LOOPS = {
-    "products": ("mm", "bmm", "by_onednn"),
+    "products": ("mm", "bmm", *PRODUCTS),
     "patches": ("patches",),
     "adding the patches' gradients": ("patches_back",),
     "bias, ReLU and pooling": ("activate", "activate_back", "pool", "pool_back"),
@@ -80,7 +81,7 @@ def device_rates(device: torch.device) -> dict[str, float]:
     a, b = (torch.randn(4, PRODUCT_SIZE, PRODUCT_SIZE, device=device) for _ in range(2))
     act: Callable[[], object] = partial(torch.bmm, a, b)
     if device.type == "cpu":
-        # By the library that training takes for large products on this processor.
+        # As training computes products on this processor.
         calls = [product(*each) for each in zip(a, b, torch.empty_like(a), strict=True)]
         act = partial(_each, calls)
     rates = {"GFLOP/s": 2 * a.numel() * PRODUCT_SIZE / best_seconds(act, device) / 1e9}
@@ -145,17 +146,17 @@ def _each(calls: Sequence[Callable[[], object]]) -> None:
 
 
 def flops_of_loops(calls: Sequence[Any]) -> int:
-    """Count the operations that torch does not count: by oneDNN, and in an LSTM's recurrent loops."""
+    """Count the operations that torch does not count: of compiled products, and in an LSTM's recurrences."""
     total = 0
     for call in calls:
-        if call.func.__name__ == "by_onednn":
-            left, right = call.args[:2]
-            total += 2 * left.shape[0] * left.shape[1] * right.shape[1]
-        if call.func.__name__ in ("recur", "recur_back"):
-            weights = call.args[2]
-            gates, count = (
-                (call.args[0], call.args[3]) if len(call.args) == 7 else (call.args[1], call.args[5])
-            )
+        name, given = call.func.__name__, call.args
+        if name in PRODUCTS:
+            numbers = [each for each in given if isinstance(each, int) and not isinstance(each, bool)]
+            each = given[0] if name == "multiply_transposed_each" else 1
+            total += 2 * each * prod(numbers[-3:])
+        if name in ("recur", "recur_back"):
+            weights = given[2]
+            gates, count = (given[0], given[4]) if name == "recur" else (given[1], given[6])
             # Weights have the shape (units, 4 units).
             rows = len(gates) // (2 * isqrt(len(weights)))
             total += 2 * len(weights) * (rows - count)

@@ -189,7 +189,7 @@ class BatchedTraining:
         keys = torch.from_numpy(batches.keys).to(self.device)
         for step, positions in enumerate(batches.positions):
             descent.step(self.gradients(ours, *examples.take(positions), weights[step], keys[step]))
-        return ours.double() - start.double()
+        return difference(ours, start)
 
     def gradients(
         self,
@@ -304,7 +304,7 @@ class ProgrammedTraining:
                     found = self.gradient(x[step], y[step], own_weights, key)
                     descent.step(found if own_weights.any() else torch.zeros_like(found))
                 torch.index_select(self._parameters, 0, self._inverse, out=end)
-        return ends.double() - start.double()
+        return difference(ends, start)
 
     def gradient(self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor, key: int = 0) -> torch.Tensor:
         """Return the gradient of a weighted sum of the records' losses at the loaded parameters, shape (d,).
@@ -336,6 +336,16 @@ class ProgrammedTraining:
                 self._lowered, self._loss, num_records, self._parameters, self._gradient
             )
         return self._by_size[num_records]
+
+
+def difference(ends: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
+    """Return ends - starts in float64, on their device; shapes that broadcast.
+
+    On a CPU numpy widens both piece by piece: whole copies in float64 take many times as long.
+    """
+    if ends.device.type != "cpu":
+        return ends.double() - starts.double()
+    return torch.from_numpy(np.subtract(ends.numpy(), starts.numpy(), dtype=np.float64))
 
 
 @contextmanager

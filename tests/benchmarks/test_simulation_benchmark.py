@@ -16,10 +16,14 @@ from benchmarks.simulation.work import Work
 from conf.load import load
 from fastgrad.lowering import lower
 from fastgrad.modules import cross_entropy
+from fastgrad.products import product, products_of_records
 from fastgrad.program import Program
+from fastgrad.tiles import HAS_TILES
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import InputError
 from gdpfed.learning.models import build_model, flatten
+
+needs_tiles = pytest.mark.skipif(not HAS_TILES, reason="a processor without AVX2")
 
 
 def asked(*, busy=False, against=("loop",), parts=("race",), lstm=False, cnn3=False, resnet18=False):
@@ -86,9 +90,21 @@ def test_colour_pictures_are_shared_out_as_the_work_asks_for(tmp_path):
 
 
 def test_the_products_of_states_are_counted():
-    calls = make_program_calls(count=3, length=5, units=4)
+    calls = [
+        call
+        for call in make_program_calls(count=3, length=5, units=4)
+        if call.func.__name__ in ("recur", "recur_back")
+    ]
     # Each of four positions multiplies 3 states by 4 x 16 weights, there and back.
     assert flops_of_loops(calls) == 2 * (2 * 4 * 3 * 4 * 16)
+
+
+@needs_tiles
+def test_compiled_products_are_counted():
+    left, right, out = torch.zeros(3, 5), torch.zeros(5, 7), torch.empty(3, 7)
+    by_rows, by_columns = product(left, right, out), product(left, torch.zeros(7, 5).t(), out)
+    of_records = products_of_records(torch.zeros(2, 5, 3), torch.zeros(2, 5, 7), torch.empty(2, 3, 7))
+    assert [flops_of_loops([each]) for each in (by_rows, by_columns, of_records)] == [210, 210, 420]
 
 
 def make_program_calls(*, count, length, units):

@@ -1,93 +1,201 @@
-"""Tests of matrix products on a CPU: which library computes them, and that both give the same numbers."""
+"""Tests of matrix products on a CPU, tile by tile in registers and by torch, against float64."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from fastgrad import products
+from fastgrad import products, tiles
+from fastgrad.layer import flat
 from fastgrad.lowering import lower
 from fastgrad.modules import cross_entropy
-from fastgrad.products import by_onednn, is_wider_in_onednn, product
+from fastgrad.products import multiply, multiply_by_panels, pack_columns, pack_rows, panel_size
 from fastgrad.program import Program
+from fastgrad.tiles import HAS_TILES, LANES, SUMS, VECTORS, WIDTH
 from gdpfed.learning.models import flatten
 
-needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
+needs_tiles = pytest.mark.skipif(not HAS_TILES, reason="a processor without AVX2")
+# Below and above the sizes of a vector, a tile, a panel and a pass.
+SIZES = [
+    (1, 1, 1),
+    (SUMS + 1, LANES - 1, 3),
+    (SUMS // VECTORS + 1, LANES + 1, products.SHALLOW - 1),
+    (10, 3 * WIDTH, products.SHALLOW),
+    (5, WIDTH + 3, products.DEPTH),
+    (33, 2 * WIDTH + LANES, products.DEPTH + 17),
+    (2, 1, 2 * products.DEPTH + 1),
+]
 
 
 def drawn(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def library_of(call):
-    return call.func
+def product_of(left, right, rows=slice(None), columns=slice(None)):
+    """The product of these rows and columns, kept between NaN that it must not touch."""
+    left, right = left[rows], right[:, columns]
+    kept = torch.full((len(left) + 2, right.shape[1]), torch.nan)
+    products.product(stored_alone(left), stored_alone(right), kept[1:-1])()
+    assert kept[0].isnan().all()
+    assert kept[-1].isnan().all()
+    return kept[1:-1]
+
+
+def stored_alone(matrix):
+    """A copy that is stored by columns if the matrix is."""
+    by_columns = matrix.stride(0) == 1 and matrix.stride(1) != 1
+    return matrix.t().contiguous().t() if by_columns else matrix.contiguous()
+
+
+def assert_is_product(found, left, right):
+    expected = left.double() @ right.double()
+    # A sum of `depth` terms in float32, and the terms' own sizes.
+    most = left.double().abs() @ right.double().abs()
+    assert ((found - expected).abs() <= left.shape[1] * 2**-23 * most).all()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("flip_left", [False, True])
+@pytest.mark.parametrize("flip_right", [False, True])
+def test_products_are_right_for_matrices_stored_by_rows_and_by_columns(size, flip_left, flip_right):
+    rows, columns, depth = size
+    left = drawn(depth, rows).t() if flip_left else drawn(rows, depth)
+    right = drawn(columns, depth, seed=1).t() if flip_right else drawn(depth, columns, seed=1)
+    assert_is_product(product_of(left, right), left, right)
+
+
+@needs_tiles
+@pytest.mark.parametrize("size", SIZES[1:])
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_an_entry_depends_on_no_other_row_or_column_in_its_last_bits(size, by_columns):
+    rows, columns, depth = size
+    left = drawn(rows, depth)
+    right = drawn(columns, depth, seed=1).t() if by_columns else drawn(depth, columns, seed=1)
+    whole = product_of(left, right)
+    for row in (0, rows // 2, rows - 1):
+        assert torch.equal(product_of(left, right, rows=slice(row, row + 1)), whole[row : row + 1])
+    for column in (0, columns // 2, columns - 1):
+        some = slice(column, column + 1)
+        assert torch.equal(product_of(left, right, columns=some), whole[:, some])
+
+
+@needs_tiles
+def test_what_is_not_a_number_stays_in_its_row_and_column():
+    left, right = drawn(20, 40), drawn(40, 50, seed=1)
+    left[3, 5], right[7, 44] = torch.inf, torch.nan
+    odd = ~product_of(left, right).isfinite()
+    expected = torch.zeros(20, 50, dtype=torch.bool)
+    expected[3], expected[:, 44] = True, True
+    assert torch.equal(odd, expected)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_products_add_to_what_is_there_and_take_a_matrix_in_panels(size):
+    rows, columns, depth = size
+    left, right, begun = drawn(rows, depth), drawn(depth, columns, seed=1), drawn(rows, columns, seed=2)
+    ends = []
+    for pack in (None, pack_rows, pack_columns):
+        out = begun.clone()
+        given = flat(right if pack is not pack_columns else right.t().contiguous())
+        sizes = flat(out), columns, rows, columns, depth, True
+        if pack is None:
+            multiply(flat(left), depth, 1, given, columns, *sizes)
+        else:
+            panels = np.full(panel_size(columns, depth), np.nan, np.float32)
+            pack(given, columns, depth, columns if pack is pack_rows else depth, panels)
+            multiply_by_panels(flat(left), depth, 1, panels, *sizes)
+        ends.append(out)
+    joined = torch.cat([left, torch.eye(rows)], dim=1), torch.cat([right, begun])
+    assert_is_product(ends[0], *joined)
+    assert torch.equal(ends[1], ends[0])
+    assert torch.equal(ends[2], ends[0])
+
+
+@pytest.mark.parametrize(
+    ("records", "rows", "columns", "depth"), [(3, 16, 27, 50), (1, 1, 1, 1), (0, 2, 3, 4)]
+)
+def test_products_of_records_are_those_of_each_record(records, rows, columns, depth):
+    left, right = drawn(records, depth, rows), drawn(records, depth, columns, seed=1)
+    out = torch.full((records, rows, columns), torch.nan)
+    products.products_of_records(left, right, out)()
+    for own, a, b in zip(out, left, right, strict=True):
+        assert_is_product(own, a.t(), b)
+        alone = torch.empty(1, rows, columns)
+        products.products_of_records(a[None].clone(), b[None].clone(), alone)()
+        assert torch.equal(alone[0], own) or not HAS_TILES
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 2), (3, 0, 2), (3, 2, 0)])
+def test_products_without_rows_columns_or_depth_are_empty_or_zero(shape):
+    rows, depth, columns = shape
+    out = torch.full((rows, columns), torch.nan)
+    products.product(torch.empty(rows, depth), torch.empty(depth, columns), out)()
+    assert torch.equal(out, torch.zeros(rows, columns))
 
 
 def calls_of(*, by_record):
-    """The calls of a compiled program with one large product in each direction."""
-    model = nn.Sequential(nn.Linear(300, 200), nn.ReLU(), nn.Linear(200, 40))
+    """The calls of a program with convolutions, and linear layers behind them."""
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 20), nn.ReLU(), nn.Linear(20, 5)
+    )
     parameters = torch.from_numpy(flatten(model))
     gradient = None if by_record else torch.empty_like(parameters)
-    return Program(lower(model, (300,)), cross_entropy, 64, parameters, gradient).calls
+    return Program(lower(model, (1, 8, 8)), cross_entropy, 3, parameters, gradient).calls
 
 
-@needs_onednn
-@pytest.mark.parametrize("flip_left", [False, True])
-@pytest.mark.parametrize("flip_right", [False, True])
-def test_onednn_gives_the_product_of_plain_and_transposed_matrices(flip_left, flip_right):
-    left = drawn(70, 130).t() if flip_left else drawn(130, 70)
-    right = drawn(90, 70, seed=1).t() if flip_right else drawn(70, 90, seed=1)
-    out = torch.full((130, 90), torch.nan)
-    by_onednn(left, right, out)
-    expected = left.double() @ right.double()
-    assert (out - expected).norm() <= 1e-6 * expected.norm()
+def by_torch(call):
+    return call.func in (torch.mm, torch.bmm)
 
 
-@pytest.mark.parametrize(
-    ("shape", "is_wider", "expected"),
-    [
-        ((200, 100, 100), True, by_onednn),
-        ((200, 100, 100), False, torch.mm),
-        ((199, 100, 100), True, torch.mm),
-        ((5000, 25, 16), True, by_onednn),
-        ((16, 5000, 25), True, torch.mm),
-    ],
-)
-def test_only_large_products_with_many_results_are_computed_by_a_wider_onednn(
-    monkeypatch, shape, is_wider, expected
-):
-    monkeypatch.setattr(products, "is_wider_in_onednn", lambda: is_wider)
-    rows, inner, columns = shape
-    call = product(drawn(rows, inner), drawn(inner, columns), torch.empty(rows, columns))
-    assert library_of(call) is expected
+@needs_tiles
+@pytest.mark.parametrize("by_record", [False, True])
+def test_only_processors_without_tiles_leave_products_to_torch(monkeypatch, by_record):
+    assert not any(by_torch(call) for call in calls_of(by_record=by_record))
+    monkeypatch.setattr(products, "HAS_TILES", False)
+    assert sum(by_torch(call) for call in calls_of(by_record=by_record)) == 3 + (3 if by_record else 5)
 
 
-def test_sums_over_records_use_onednn_and_gradients_of_single_records_do_not(monkeypatch):
-    monkeypatch.setattr(products, "is_wider_in_onednn", lambda: True)
-    assert sum(library_of(call) is by_onednn for call in calls_of(by_record=False)) == 2
-    assert not any(library_of(call) is by_onednn for call in calls_of(by_record=True))
+@needs_tiles
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_tile_by_loops_is_that_in_registers(adds):
+    left, right, start = (flat(drawn(400, seed=seed)) for seed in range(3))
+    in_registers, by_loops = start.copy(), start.copy()
+    multiply(left[1:], 9, 1, right[2:], 20, in_registers[3:], 25, 5, 11, 9, adds)
+    tiles._tile_by_loops(left, 1, 9, 1, right, 2, 20, by_loops, 3, 25, 5, 11, 9, adds)
+    np.testing.assert_allclose(in_registers, by_loops, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("capability", "maker", "expected"),
-    [
-        ("AVX512", "AuthenticAMD", True),
-        ("AVX512", "GenuineIntel", False),
-        ("AVX2", "AuthenticAMD", False),
-        ("AVX512", None, False),
-    ],
-)
-def test_onednn_is_wider_on_processors_of_amd_with_avx512_alone(
-    monkeypatch, tmp_path, capability, maker, expected
-):
-    file = tmp_path / "cpuinfo"
-    if maker is not None:
-        file.write_text(f"vendor_id\t: {maker}\n", encoding="ascii")
-    monkeypatch.setattr(products, "CPU_FILE", file)
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    for backend in (torch.backends.mkl, torch.backends.mkldnn):
-        monkeypatch.setattr(backend, "is_available", lambda: True)
-    is_wider_in_onednn.cache_clear()
-    try:
-        assert is_wider_in_onednn() is expected
-    finally:
-        is_wider_in_onednn.cache_clear()
+# Features of a processor with AVX2 and of any x86-64: whether they have tiles, and the floats of a vector.
+FEATURES = {
+    "+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+bmi,+bmi2,+lzcnt": (True, 8),
+    "+sse3": (False, 8),
+}
+CHOSEN = "stored_by_rows or add_to_what or of_each_record or lstm_layer"
+PROGRAM = """
+import sys, pytest
+from fastgrad import tiles
+assert (tiles.HAS_TILES, tiles.LANES) == {expected}
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
+@needs_tiles
+@pytest.mark.parametrize("features", FEATURES, ids=["avx2", "neither"])
+def test_processors_with_other_vectors_compute_products_and_texts_as_well(features, tmp_path):
+    files = [str(Path(__file__).parent / each) for each in ("test_products.py", "test_programs.py")]
+    program = PROGRAM.format(expected=FEATURES[features])
+    chosen = {"NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": features, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program, "-n", "0", "-k", CHOSEN, *files],
+        env=os.environ | chosen,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]

@@ -15,6 +15,7 @@ from fastgrad.layer import Given, Rows
 from fastgrad.lowered import NotLoweredError
 from fastgrad.lowering import lower
 from fastgrad.modules import LastPosition, LSTMLayer, cross_entropy
+from fastgrad.products import panel_size
 from fastgrad.program import Program, layer_of
 from fastgrad.programmed_gradients import ClippedProgram
 from gdpfed.learning.labels import labels_of
@@ -399,9 +400,11 @@ def test_an_lstm_layer_is_that_of_autograd_both_ways(count, scale):
     (back,) = torch.autograd.grad(expected, leaf, given.double())
     cells, squashed, ours = torch.full((3, length, count, units), torch.nan)
     kept = flat(cells), flat(squashed)
-    embedding_lstm.recur(flat(from_inputs), flat(bias), flat(weights), count, *kept, flat(ours))
+    sizes = panel_size(4 * units, units), panel_size(units, 4 * units)
+    panels, back_panels = (np.full(size, np.nan, np.float32) for size in sizes)
+    embedding_lstm.recur(flat(from_inputs), flat(bias), flat(weights), panels, count, *kept, flat(ours))
     torch.testing.assert_close(ours.double(), expected.detach(), rtol=0, atol=2e-6)
-    embedding_lstm.recur_back(flat(given), flat(from_inputs), flat(weights), *kept, count)
+    embedding_lstm.recur_back(flat(given), flat(from_inputs), flat(weights), back_panels, *kept, count)
     torch.testing.assert_close(from_inputs.double(), back, rtol=0, atol=1e-5)
 
 
