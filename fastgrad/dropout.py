@@ -7,10 +7,11 @@ import torch
 from numba.extending import register_jitable
 from numba.types import float32, float64, int64
 
-from fastgrad.kernels import Floats, Integers, compiled
+from fastgrad.kernels import Integers, compiled
 from fastgrad.layer import Call, Given, Layer, flat
 from fastgrad.lowered import Dropout
 from fastgrad.modules import mixed, offset_of, scale_of, stays, threshold_of
+from fastgrad.vectors import Floats
 
 _F, _I = float32[::1], int64[::1]
 

@@ -4,7 +4,7 @@ Arrays are float32, flat, in the order (positions, records, entries), so that a 
 the last one is what the layers behind it take. The four gates of a unit are input, forget, cell and output.
 Weights from state to gates have the shape (units, 4 units), which is what the way forward multiplies by.
 
-The code of `recur` and `recur_back` has that of `products.multiply_by_panels` in it (see `tiles.py`).
+The code of `recur` and `recur_back` has that of `products.multiply_by_panels` in it (see `vectors.py`).
 """
 
 from functools import partial
@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from numba.types import float32, int64
 
-from fastgrad.kernels import Floats, Integers, compiled
+from fastgrad.kernels import Integers, compiled
 from fastgrad.layer import Call, flat
 from fastgrad.lowered import LSTM, EmbeddingLSTM
 from fastgrad.products import multiply_by_panels, pack_columns, pack_rows, panel_size, product
+from fastgrad.vectors import Floats
 
 _F, _I = float32[::1], int64[::1]
 _ZERO, _HALF, _ONE = np.float32(0.0), np.float32(0.5), np.float32(1.0)

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from numba.types import UniTuple, float32, float64, int64
 
-from fastgrad.kernels import Doubles, Floats, compiled
+from fastgrad.kernels import Doubles, compiled
 from fastgrad.layer import Call, Given, Layer, Rows, flat
 from fastgrad.lowered import Norm
+from fastgrad.vectors import Floats
 
 NormGeometry = tuple[int, int, int, int, int]
 """Records, places, channels, groups of channels; 1 where ReLU follows, else 0."""

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from numba.types import UniTuple, bool_, float32, int32, int64, void
 
-Floats = npt.NDArray[np.float32]
+from fastgrad.vectors import Floats, add, copy
+
 Integers = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
 Whiches = npt.NDArray[np.int32]
@@ -66,25 +67,13 @@ def patches(pictures: Floats, geometry: PatchGeometry, out: Floats) -> None:
     for n in range(count):
         for row in range(height):
             start = (row + pad_rows) * line + pad_columns * channels
-            inner = padded[start : start + width * channels]
-            start = (n * height + row) * width * channels
-            given = pictures[start : start + width * channels]
-            for t in range(len(given)):
-                inner[t] = given[t]
+            copy(pictures, (n * height + row) * width * channels, padded, start, width * channels)
         for i in range(down):
             for j in range(right):
                 to = ((n * down + i) * right + j) * kernel_height * run
                 start = i * down_by * line + j * right_by * channels
                 for _ in range(kernel_height):
-                    if run == 8:
-                        # One vector; a loop of unknown length takes twice as long.
-                        source, target = padded[start : start + 8], out[to : to + 8]
-                        for t in range(8):
-                            target[t] = source[t]
-                    else:
-                        source, target = padded[start : start + run], out[to : to + run]
-                        for t in range(run):
-                            target[t] = source[t]
+                    copy(padded, start, out, to, run)
                     to += run
                     start += line
 
@@ -107,11 +96,8 @@ def patches_back(gradient: Floats, geometry: PatchGeometry, out: Floats) -> None
                     if row < 0 or row >= height or size <= 0:
                         continue
                     start = (((n * down + i) * right + j) * kernel_height + k) * run + first * channels
-                    source = gradient[start : start + size]
-                    start = ((n * height + row) * width + column + first) * channels
-                    target = out[start : start + size]
-                    for t in range(size):
-                        target[t] += source[t]
+                    to = ((n * height + row) * width + column + first) * channels
+                    add(gradient, start, out, to, size)
 
 
 @compiled(_F, int64, _F, bool_)
@@ -208,9 +194,9 @@ def pool_back(
     least = _ZERO if rectify else _LOWEST
     _clear(sums)
     _clear(out)
+    row_sums = np.empty(run, np.float32)
     for n in range(count):
-        start = (n if num_sums > 1 else 0) * channels
-        total = sums[start : start + channels]
+        _clear(row_sums)
         for i in range(down):
             for j in range(0, right, windows):
                 start = ((n * down + i) * right + j) * channels
@@ -218,16 +204,15 @@ def pool_back(
                 given = gradient[start : start + run]
                 for t in range(run):
                     given[t] = _ZERO if reached[t] <= least else given[t]
+                    row_sums[t] += given[t]
                 start = ((n * height + i * down_by) * width + j * right_by) * channels
                 for k in range(4):
                     corner = start + (k // 2) * line + (k % 2) * channels
                     target, number = out[corner : corner + run], np.int32(k)
                     for t in range(run):
                         target[t] += given[t] if chosen[t] == number else _ZERO
-                for begin in range(0, run, channels):
-                    place = given[begin : begin + channels]
-                    for c in range(channels):
-                        total[c] += place[c]
+        for begin in range(0, run, channels):
+            add(row_sums, begin, sums, (n if num_sums > 1 else 0) * channels, channels)
 
 
 @compiled(_F, int64, _I, _F, _F)

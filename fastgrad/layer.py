@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from numba.types import float32, float64, int64
 
-from fastgrad.kernels import Doubles, Floats, Integers, compiled
+from fastgrad.kernels import Doubles, Integers, compiled
+from fastgrad.vectors import Floats
 
 _F, _D, _I = float32[::1], float64[::1], int64[::1]
 _ZERO = np.float32(0.0)

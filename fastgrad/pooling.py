@@ -11,9 +11,10 @@ import torch
 from numba.types import UniTuple, float32, int32, int64
 
 from fastgrad import kernels
-from fastgrad.kernels import Floats, Integers, Whiches, compiled
+from fastgrad.kernels import Integers, Whiches, compiled
 from fastgrad.layer import Call, Given, Layer, flat
 from fastgrad.lowered import Pooling
+from fastgrad.vectors import Floats
 
 PictureGeometry = tuple[int, int, int, int]
 """Records; height, width and channels of a picture."""

@@ -2,7 +2,7 @@
 
 The matrices of a local step are small: libraries reach a third to a half of what a core can multiply. Here a
 tile of the product, a few rows by two vectors, stays in registers while one pass over the depth adds to it.
-Processors without the vectors for this leave products to torch (`tiles.HAS_TILES`).
+Processors without the vectors for this leave products to torch (`vectors.HAS_VECTORS`).
 
 Every entry is the sum over the depth in its order, each term added by one fused operation. So its last bits
 depend on a row of the left matrix and a column of the right one, and on nothing that lies beside them.
@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from numba.types import bool_, float32, int64
 
-from fastgrad.kernels import Floats, compiled
+from fastgrad.kernels import compiled
 from fastgrad.layer import Call, flat
-from fastgrad.tiles import HAS_TILES, LANES, SUMS, VECTORS, WIDTH, tile, transpose
+from fastgrad.tiles import SUMS, VECTORS, WIDTH, tile, transpose
+from fastgrad.vectors import HAS_VECTORS, LANES, Floats
 
 DEPTH = 256
 """How far one pass goes, so that WIDTH columns of the right matrix stay in the core's first cache."""
@@ -154,7 +155,7 @@ def product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> Call:
         right: (k, n), float32, stored by rows or by columns.
         out: (m, n), float32, stored by rows.
     """
-    if not HAS_TILES or 0 in (*left.shape, *right.shape):
+    if not HAS_VECTORS or 0 in (*left.shape, *right.shape):
         return partial(torch.mm, left, right, out=out)
     (rows, depth), columns = left.shape, right.shape[1]
     (down, along), (right_down, right_along) = left.stride(), right.stride()
@@ -173,7 +174,7 @@ def products_of_records(left: torch.Tensor, right: torch.Tensor, out: torch.Tens
         right: (records, k, n), float32.
         out: (records, m, n), float32.
     """
-    if not HAS_TILES or 0 in (*left.shape, *right.shape):
+    if not HAS_VECTORS or 0 in (*left.shape, *right.shape):
         return partial(torch.bmm, left.transpose(1, 2), right, out=out)
     count, depth, rows = left.shape
     sizes = rows, right.shape[2], depth

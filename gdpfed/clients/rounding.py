@@ -10,7 +10,7 @@ import torch
 from secagg import Encoding, EncodingError
 
 FLOATS_ARE_OFF = 1e-6
-"""By which share a squared norm in floats may differ from that in integers, with much to spare."""
+"""By which share a norm or its square in floats may differ from that in integers, with much to spare."""
 
 
 def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch.Tensor:
@@ -37,11 +37,14 @@ def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch
     bounds = norms.new_tensor([[encoding.clip_bound] for encoding in encodings])
     updates *= (bounds / norms).clamp(max=1.0).nan_to_num(nan=1.0)
     steps = updates.div_(grid).round_()
-    lowest, highest = torch.aminmax(steps, dim=1, keepdim=True)
-    _zero_rows(steps, torch.maximum(-lowest, highest) > limit)
-    lengths, integers = torch.linalg.vector_norm(steps, dim=1), steps.long()
+    lengths = torch.linalg.vector_norm(steps, dim=1)
+    # No coordinate is longer than its row, so only where floats leave it open are coordinates looked at.
+    if bool((lengths > limit * (1 - FLOATS_ARE_OFF)).any()):
+        lowest, highest = torch.aminmax(steps, dim=1, keepdim=True)
+        _zero_rows(steps, torch.maximum(-lowest, highest) > limit)
+    integers = steps.long()
     most = integers.new_tensor([encoding.norm_limit_squared for encoding in encodings])
-    # Only where floats leave it open is the norm computed in integers.
+    # In the same way, the norm is computed in integers.
     if bool((lengths.square() > most * (1 - FLOATS_ARE_OFF)).any()):
         _zero_rows(integers, ((integers * integers).sum(dim=1) > most)[:, None])
     return integers

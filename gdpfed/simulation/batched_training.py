@@ -292,17 +292,17 @@ class ProgrammedTraining:
         """
         start, weights = torch.from_numpy(theta), torch.from_numpy(batches.weights)
         ends = torch.empty(weights.shape[1], theta.shape[-1])
-        starts = start.expand_as(ends)
+        starts, weighs = start.expand_as(ends), torch.any(weights != 0, dim=2).tolist()
         with _one_thread():
             for k, end in enumerate(ends):
                 self.load(starts[k])
                 own = None if added is None else torch.index_select(added[k], 0, self._order)
                 descent = Descent(self._parameters, training, own)
                 x, y = examples.take(batches.positions[:, k])
-                for step in range(len(weights)):
-                    key, own_weights = int(batches.keys[step, k]), weights[step, k]
-                    found = self.gradient(x[step], y[step], own_weights, key)
-                    descent.step(found if own_weights.any() else torch.zeros_like(found))
+                steps = zip(x, y, weights[:, k], batches.keys[:, k].tolist(), strict=True)
+                for step, (own_x, own_y, own_weights, key) in enumerate(steps):
+                    found = self.gradient(own_x, own_y, own_weights, key)
+                    descent.step(found if weighs[step][k] else torch.zeros_like(found))
                 torch.index_select(self._parameters, 0, self._inverse, out=end)
         return difference(ends, start)
 

@@ -18,12 +18,12 @@ from fastgrad.lowering import lower
 from fastgrad.modules import cross_entropy
 from fastgrad.products import product, products_of_records
 from fastgrad.program import Program
-from fastgrad.tiles import HAS_TILES
+from fastgrad.vectors import HAS_VECTORS
 from gdpfed.clients.configured import task_of
 from gdpfed.errors import InputError
 from gdpfed.learning.models import build_model, flatten
 
-needs_tiles = pytest.mark.skipif(not HAS_TILES, reason="a processor without AVX2")
+needs_vectors = pytest.mark.skipif(not HAS_VECTORS, reason="a processor without AVX2")
 
 
 def asked(*, busy=False, against=("loop",), parts=("race",), lstm=False, cnn3=False, resnet18=False):
@@ -99,7 +99,7 @@ def test_the_products_of_states_are_counted():
     assert flops_of_loops(calls) == 2 * (2 * 4 * 3 * 4 * 16)
 
 
-@needs_tiles
+@needs_vectors
 def test_compiled_products_are_counted():
     left, right, out = torch.zeros(3, 5), torch.zeros(5, 7), torch.empty(3, 7)
     by_rows, by_columns = product(left, right, out), product(left, torch.zeros(7, 5).t(), out)

@@ -10,16 +10,17 @@ import pytest
 import torch
 from torch import nn
 
-from fastgrad import products, tiles
+from fastgrad import products, tiles, vectors
 from fastgrad.layer import flat
 from fastgrad.lowering import lower
 from fastgrad.modules import cross_entropy
 from fastgrad.products import multiply, multiply_by_panels, pack_columns, pack_rows, panel_size
 from fastgrad.program import Program
-from fastgrad.tiles import HAS_TILES, LANES, SUMS, VECTORS, WIDTH
+from fastgrad.tiles import SUMS, VECTORS, WIDTH
+from fastgrad.vectors import HAS_VECTORS, LANES
 from gdpfed.learning.models import flatten
 
-needs_tiles = pytest.mark.skipif(not HAS_TILES, reason="a processor without AVX2")
+needs_vectors = pytest.mark.skipif(not HAS_VECTORS, reason="a processor without AVX2")
 # Below and above the sizes of a vector, a tile, a panel and a pass.
 SIZES = [
     (1, 1, 1),
@@ -69,7 +70,7 @@ def test_products_are_right_for_matrices_stored_by_rows_and_by_columns(size, fli
     assert_is_product(product_of(left, right), left, right)
 
 
-@needs_tiles
+@needs_vectors
 @pytest.mark.parametrize("size", SIZES[1:])
 @pytest.mark.parametrize("by_columns", [False, True])
 def test_an_entry_depends_on_no_other_row_or_column_in_its_last_bits(size, by_columns):
@@ -84,7 +85,7 @@ def test_an_entry_depends_on_no_other_row_or_column_in_its_last_bits(size, by_co
         assert torch.equal(product_of(left, right, columns=some), whole[:, some])
 
 
-@needs_tiles
+@needs_vectors
 def test_what_is_not_a_number_stays_in_its_row_and_column():
     left, right = drawn(20, 40), drawn(40, 50, seed=1)
     left[3, 5], right[7, 44] = torch.inf, torch.nan
@@ -127,7 +128,7 @@ def test_products_of_records_are_those_of_each_record(records, rows, columns, de
         assert_is_product(own, a.t(), b)
         alone = torch.empty(1, rows, columns)
         products.products_of_records(a[None].clone(), b[None].clone(), alone)()
-        assert torch.equal(alone[0], own) or not HAS_TILES
+        assert torch.equal(alone[0], own) or not HAS_VECTORS
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 2), (3, 0, 2), (3, 2, 0)])
@@ -152,15 +153,15 @@ def by_torch(call):
     return call.func in (torch.mm, torch.bmm)
 
 
-@needs_tiles
+@needs_vectors
 @pytest.mark.parametrize("by_record", [False, True])
 def test_only_processors_without_tiles_leave_products_to_torch(monkeypatch, by_record):
     assert not any(by_torch(call) for call in calls_of(by_record=by_record))
-    monkeypatch.setattr(products, "HAS_TILES", False)
+    monkeypatch.setattr(products, "HAS_VECTORS", False)
     assert sum(by_torch(call) for call in calls_of(by_record=by_record)) == 3 + (3 if by_record else 5)
 
 
-@needs_tiles
+@needs_vectors
 @pytest.mark.parametrize("adds", [False, True])
 def test_a_tile_by_loops_is_that_in_registers(adds):
     left, right, start = (flat(drawn(400, seed=seed)) for seed in range(3))
@@ -170,21 +171,34 @@ def test_a_tile_by_loops_is_that_in_registers(adds):
     np.testing.assert_allclose(in_registers, by_loops, rtol=0, atol=1e-5)
 
 
-# Features of a processor with AVX2 and of any x86-64: whether they have tiles, and the floats of a vector.
+@pytest.mark.parametrize("count", [0, 1, LANES - 1, LANES, LANES + 1, 3 * LANES + 2])
+def test_runs_are_copied_and_added_without_their_surroundings(count):
+    source, start = flat(drawn(80)), flat(drawn(80, seed=1))
+    copied, added = start.copy(), start.copy()
+    vectors.copy(source, 3, copied, 5, count)
+    vectors.add(source, 3, added, 5, count)
+    expected = start.copy()
+    expected[5 : 5 + count] = source[3 : 3 + count]
+    np.testing.assert_array_equal(copied, expected)
+    expected[5 : 5 + count] += start[5 : 5 + count]
+    np.testing.assert_array_equal(added, expected)
+
+
+# Features of a processor with AVX2 and of any x86-64: whether these count, and the floats of a vector.
 FEATURES = {
     "+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+bmi,+bmi2,+lzcnt": (True, 8),
     "+sse3": (False, 8),
 }
-CHOSEN = "stored_by_rows or add_to_what or of_each_record or lstm_layer"
+CHOSEN = "are_copied or stored_by_rows or add_to_what or of_each_record or lstm_layer"
 PROGRAM = """
 import sys, pytest
-from fastgrad import tiles
-assert (tiles.HAS_TILES, tiles.LANES) == {expected}
+from fastgrad import vectors
+assert (vectors.HAS_VECTORS, vectors.LANES) == {expected}
 sys.exit(pytest.main(sys.argv[1:]))
 """
 
 
-@needs_tiles
+@needs_vectors
 @pytest.mark.parametrize("features", FEATURES, ids=["avx2", "neither"])
 def test_processors_with_other_vectors_compute_products_and_texts_as_well(features, tmp_path):
     files = [str(Path(__file__).parent / each) for each in ("test_products.py", "test_programs.py")]

@@ -1,5 +1,8 @@
 """Tests of encoding many updates at once: each row is clipped and rounded as a single update is."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -76,3 +79,14 @@ def test_every_row_has_its_own_bound():
     norms = grid.grid * torch.linalg.vector_norm(steps.double(), dim=1)
     assert norms.tolist() == pytest.approx([each.clip_bound for each in own], rel=1e-4)
     assert (norms <= torch.tensor([0.5, 1.0, 2.0]) * (1 + 1e-12)).all()
+
+
+def test_a_row_with_a_coordinate_beyond_the_range_becomes_zero_and_a_long_one_within_it_stays():
+    narrow: Any = SimpleNamespace(
+        grid=1.0, coordinate_limit=10, clipping_norm=100.0, clip_bound=100.0, norm_limit_squared=100**2
+    )
+    updates = torch.zeros(3, 50, dtype=torch.float64)
+    updates[0, 7], updates[1], updates[2, 7] = -11.0, 9.0, 10.0
+    steps = clipped_steps(updates.clone(), [narrow] * 3)
+    assert not steps[0].any()
+    assert torch.equal(steps[1:], updates[1:].long())
