@@ -8,8 +8,8 @@ A program is a model's pass forward and back as a straight list of calls on buff
 `traced.py` finds the steps of a model, `lowering.py` reads them as layers of `lowered.py`, `fitting.py` says
 whether a program is for this machine, and `program.py` makes the calls, layer by layer: `affine.py`,
 `group_norm.py`, `pooling.py`, `join.py`, `dropout.py`, `embedding_lstm.py`. Loops are in `kernels.py`, or
-beside the one layer that has them. `products.py` multiplies matrices, by
-`tiles.py`; `vectors.py` writes machine code.
+beside the one layer that has them. `products.py` multiplies matrices by the tiles of `tiles.py`, and
+`vectors.py` writes machine code.
 """
 
 ENDS = (KeyboardInterrupt, SystemExit)

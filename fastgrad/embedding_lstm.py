@@ -3,9 +3,9 @@
 Arrays are float32, flat, in the order (positions, records, entries), so that a position is one matrix, and
 the last one is what the layers behind it take. The four gates of a unit are input, forget, cell and output.
 Weights from state to gates have the shape (units, 4 units), which is what the way forward multiplies by.
-
-The code of `recur` and `recur_back` has that of `products.multiply_by_panels` in it (see `vectors.py`).
 """
+
+# Holds code of vectors.py 5fa5065459e9, tiles.py 563eba6766ac, products.py 6201679c6869.
 
 from functools import partial
 
@@ -138,8 +138,7 @@ def recur_back(
     """Compute the loss's gradient with respect to the inputs of an LSTM's gates, and write it over ``gates``.
 
     `states_back`: (positions, count, units), the gradient by every h_t from outside of the layer. `gates`,
-    `weights`, `cells`, `squashed`, `count`: as in `recur`. `panels`: as there, of
-    the weights' transpose.
+    `weights`, `cells`, `squashed`, `count`: as in `recur`. `panels`: as there, for the weights' transpose.
     """
     units = int64(np.sqrt(len(weights) // 4))
     wide, size = 4 * units, count * units

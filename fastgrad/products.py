@@ -9,6 +9,8 @@ depend on a row of the left matrix and a column of the right one, and on nothing
 torch's libraries promise less: there, a row may depend on how many rows there are.
 """
 
+# Holds code of vectors.py 5fa5065459e9, tiles.py 563eba6766ac.
+
 from functools import partial
 
 import numpy as np
@@ -18,7 +20,7 @@ from numba.types import bool_, float32, int64
 from fastgrad.kernels import compiled
 from fastgrad.layer import Call, flat
 from fastgrad.tiles import SUMS, VECTORS, WIDTH, tile, transpose
-from fastgrad.vectors import HAS_VECTORS, LANES, Floats
+from fastgrad.vectors import HAS_VECTORS, LANES, Floats, copy
 
 DEPTH = 256
 """How far one pass goes, so that WIDTH columns of the right matrix stay in the core's first cache."""
@@ -58,10 +60,7 @@ def pack_rows(right: Floats, columns: int, depth: int, right_down: int, panels: 
     for k in range(depth):
         for j in range(0, columns, WIDTH):
             begin, to = k * right_down + j, k // DEPTH * DEPTH * wide + j * DEPTH + k % DEPTH * WIDTH
-            source = right[begin : begin + min(WIDTH, columns - j)]
-            target = panels[to : to + WIDTH]
-            for t in range(len(source)):
-                target[t] = source[t]
+            copy(right, begin, panels, to, min(WIDTH, columns - j))
 
 
 def panel_size(columns: int, depth: int) -> int:
@@ -154,12 +153,16 @@ def product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> Call:
         left: (m, k), float32.
         right: (k, n), float32, stored by rows or by columns.
         out: (m, n), float32, stored by rows.
+
+    Raises ValueError: shapes that do not fit each other.
     """
     if not HAS_VECTORS or 0 in (*left.shape, *right.shape):
         return partial(torch.mm, left, right, out=out)
     (rows, depth), columns = left.shape, right.shape[1]
+    if right.shape[0] != depth or out.shape != (rows, columns):
+        raise ValueError(f"no product of {left.shape} and {right.shape} has the shape {out.shape}")
     (down, along), (right_down, right_along) = left.stride(), right.stride()
-    entries, last = _entries(right), (_entries(out), out.stride(0), rows, columns, depth)
+    entries, last = _entries(right), (flat(out), columns, rows, columns, depth)
     if right_along == 1:
         return partial(multiply, _entries(left), down, along, entries, right_down, *last, False)
     panels = np.empty(panel_size(columns, depth), np.float32)
@@ -173,11 +176,15 @@ def products_of_records(left: torch.Tensor, right: torch.Tensor, out: torch.Tens
         left: (records, k, m), float32.
         right: (records, k, n), float32.
         out: (records, m, n), float32.
+
+    Raises ValueError: shapes that do not fit each other.
     """
     if not HAS_VECTORS or 0 in (*left.shape, *right.shape):
         return partial(torch.bmm, left.transpose(1, 2), right, out=out)
     count, depth, rows = left.shape
     sizes = rows, right.shape[2], depth
+    if right.shape[:2] != (count, depth) or out.shape != (count, *sizes[:2]):
+        raise ValueError(f"no products of {left.shape} and {right.shape} have the shape {out.shape}")
     return partial(multiply_transposed_each, count, flat(left), flat(right), flat(out), *sizes)
 
 

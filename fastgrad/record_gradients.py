@@ -73,7 +73,9 @@ class RecordGradients:
 
     def __init__(self, model: nn.Module, loss: Loss, device: torch.device, *, vmapped: bool = False) -> None:
         self.device = device
-        self.loss = loss
+        # torch's kernels on a CPU compute an entry in other ways by its place; cross-entropy goes row by row.
+        self._loss_is_steady = loss is cross_entropy or device.type != "cpu"
+        self.loss = loss if self._loss_is_steady else loss_of_each(loss)
         self._vmapped = vmapped
         if vmapped:
             self.form = "many records at once by vmap"
@@ -252,7 +254,9 @@ class RecordGradients:
         generator = torch.Generator().manual_seed(0)
         spread = float(theta.std().nan_to_num()) or 1.0
         count = TRIED_NUMBERS // (width * theta.numel())
-        for number in range(min(MOST_TRIED, max(LEAST_TRIED, count))):
+        # vmap computes the losses of all records at once, whatever the loss does.
+        least = MOST_TRIED if self._vmapped and not self._loss_is_steady else LEAST_TRIED
+        for number in range(min(MOST_TRIED, max(least, count))):
             # Large parameters saturate some models, and small ones show nothing in others.
             scale = spread if number % 2 else 1.0
             drawn = scale * torch.randn(theta.shape, generator=generator)
@@ -319,6 +323,22 @@ class RecordGradients:
     ) -> torch.Tensor:
         outputs = functional_call(self.model, parameters, (x[None],))
         return self.loss(outputs, y[None])[0]
+
+
+def loss_of_each(loss: Loss) -> Loss:
+    """Return the same loss, computed for one record after the other.
+
+    Computed for several, the last bits of a record's loss and of its gradient may depend on its place and on
+    how many records there are.
+    """
+
+    def of_each(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if len(targets) == 0:
+            return loss(outputs, targets)
+        each = zip(torch.split(outputs, 1), torch.split(targets, 1), strict=True)
+        return torch.cat([loss(*own) for own in each])
+
+    return of_each
 
 
 def _exact_factors(norms: torch.Tensor, present: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:

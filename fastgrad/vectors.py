@@ -2,9 +2,8 @@
 
 Processors without AVX-512 and AVX2 take plain loops. All arrays are flat.
 
-numba keeps compiled loops with the code of what they call in them, and compiles them anew only where their
-own file has changed. Whoever changes this file or `tiles.py` touches `kernels.py`, `products.py` and
-`embedding_lstm.py`, too.
+numba keeps compiled loops with the code of what they call in them, and compiles them anew only where the text
+of their own file has changed. So files with such loops name the code that they hold, which a test compares.
 """
 
 from functools import partial
@@ -13,13 +12,16 @@ from typing import Any
 import numba
 import numpy as np
 import numpy.typing as npt
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba.core import cgutils
+from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 from numba.np import arrayobj
 from numba.types import int64, void
 
-_FEATURES = (numba.config.CPU_FEATURES or binding.get_host_cpu_features().flatten()).split(",")
+# Of what numba compiles for.
+_GIVEN = numba.config.CPU_FEATURES
+_FEATURES = (get_host_cpu_features() if _GIVEN is None else _GIVEN).split(",")
 HAS_AVX512 = "+avx512f" in _FEATURES
 HAS_VECTORS = HAS_AVX512 or {"+avx2", "+fma"} <= set(_FEATURES)
 """Whether the processor has AVX-512, or AVX2 with fused operations."""
@@ -48,7 +50,7 @@ class Code:
         return self.builder.gep(data, [at])
 
     def spread(self, value: Any, kind: Any) -> Any:
-        """Return a vector with the same value in all lanes."""
+        """Return a vector with the same value in all lanes; ``kind`` is the value's type in LLVM."""
         empty = ir.Constant(ir.VectorType(kind, LANES), ir.Undefined)
         first = self.builder.insert_element(empty, value, INT(0))
         return self.shuffled(first, empty, [0] * LANES)
@@ -85,7 +87,10 @@ class Code:
         return self.builder.bitcast(self.builder.gep(start, [place]), VECTOR.as_pointer())
 
     def call(self, name: str, result: Any, kinds: list[Any], given: list[Any], pointers: str = "") -> Any:
-        """Return what one of LLVM's functions on vectors gives; kinds are the types of what it is given."""
+        """Return what one of LLVM's functions on vectors gives.
+
+        `kinds`: LLVM's types of what it is given. `pointers`: a suffix of its name, for their address space.
+        """
         lanes = f".v{LANES}f32"
         full = f"llvm.{name}{lanes}" + (f"{pointers}{lanes[1:]}" if pointers else "")
         function = ir.FunctionType(result, kinds)

@@ -36,7 +36,12 @@ GROUPS = {
 }
 
 
-PRODUCTS = ("multiply", "multiply_by_columns", "multiply_transposed_each")
+# Where rows, columns and depth are among the arguments.
+PRODUCTS = {
+    "multiply": slice(7, 10),
+    "multiply_by_columns": slice(8, 11),
+    "multiply_transposed_each": slice(4, 7),
+}
 LOOPS = {
     "products": ("mm", "bmm", *PRODUCTS),
     "patches": ("patches",),
@@ -151,9 +156,8 @@ def flops_of_loops(calls: Sequence[Any]) -> int:
     for call in calls:
         name, given = call.func.__name__, call.args
         if name in PRODUCTS:
-            numbers = [each for each in given if isinstance(each, int) and not isinstance(each, bool)]
-            each = given[0] if name == "multiply_transposed_each" else 1
-            total += 2 * each * prod(numbers[-3:])
+            count = given[0] if name == "multiply_transposed_each" else 1
+            total += 2 * count * prod(given[PRODUCTS[name]])
         if name in ("recur", "recur_back"):
             weights = given[2]
             gates, count = (given[0], given[4]) if name == "recur" else (given[1], given[6])

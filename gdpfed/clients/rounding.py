@@ -44,7 +44,7 @@ def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch
         _zero_rows(steps, torch.maximum(-lowest, highest) > limit)
     integers = steps.long()
     most = integers.new_tensor([encoding.norm_limit_squared for encoding in encodings])
-    # In the same way, the norm is computed in integers.
+    # In the same way, only where floats leave it open is the norm computed in integers.
     if bool((lengths.square() > most * (1 - FLOATS_ARE_OFF)).any()):
         _zero_rows(integers, ((integers * integers).sum(dim=1) > most)[:, None])
     return integers

@@ -1,5 +1,6 @@
 """Tests of matrix products on a CPU, tile by tile in registers and by torch, against float64."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -137,6 +138,33 @@ def test_products_without_rows_columns_or_depth_are_empty_or_zero(shape):
     out = torch.full((rows, columns), torch.nan)
     products.product(torch.empty(rows, depth), torch.empty(depth, columns), out)()
     assert torch.equal(out, torch.zeros(rows, columns))
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="no product of"):
+        products.product(torch.empty(4, 3), torch.empty(2, 6), torch.empty(4, 6))
+    with pytest.raises(ValueError, match="has the shape"):
+        products.product(torch.empty(4, 3), torch.empty(3, 6), torch.empty(4, 2))
+    with pytest.raises(ValueError, match="have the shape"):
+        products.products_of_records(torch.empty(2, 3, 4), torch.empty(2, 3, 6), torch.empty(2, 6, 4))
+    with pytest.raises(RuntimeError, match="view size"):
+        products.product(torch.empty(4, 3), torch.empty(3, 6), torch.empty(6, 4).t())
+
+
+# numba compiles a file's loops anew only where its own text has changed.
+HELD = {
+    "kernels.py": ["vectors.py"],
+    "products.py": ["vectors.py", "tiles.py"],
+    "embedding_lstm.py": ["vectors.py", "tiles.py", "products.py"],
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_files_with_compiled_loops_name_the_code_of_others_that_they_hold(name):
+    folder = Path(products.__file__).parent
+    digests = {each: hashlib.sha256((folder / each).read_bytes()).hexdigest()[:12] for each in HELD[name]}
+    due = "# Holds code of " + ", ".join(f"{each} {digest}" for each, digest in digests.items()) + "."
+    assert due in (folder / name).read_text().splitlines()
 
 
 def calls_of(*, by_record):

@@ -527,3 +527,25 @@ def test_no_built_in_model_couples_records_or_draws(name):
     x, y = records(form, 4)
     refuse_coupled_records(model, cross_entropy, x, y)
     refuse_random_layers(model, x)
+
+
+def mean_binary_cross_entropy(outputs, targets):
+    return functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(dim=1)
+
+
+@pytest.mark.parametrize("labels", [3, 7])
+@pytest.mark.parametrize("convolves", [False, True])
+def test_the_loss_of_a_record_does_not_depend_on_its_place(labels, convolves):
+    layers = [nn.Conv2d(1, 8, 3), nn.ReLU(), nn.MaxPool2d(2)] if convolves else []
+    hidden = 8 * 25 if convolves else 144
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(hidden, 100), nn.ReLU(), nn.Linear(100, labels))
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(100, 1, 12, 12, generator=generator)
+    y = torch.randint(2, (100, labels), generator=generator).float()
+    gradients = record_gradients(model, mean_binary_cross_entropy, x, y, device=CPU)
+    theta, width = theta_of(model)[None], gradients.steady_width(70.0)
+    assert width > 1
+    for own_x, own_y in zip(x, y, strict=True):
+        copies = own_x.expand(1, width, -1, -1, -1), own_y.expand(1, width, -1)
+        rows = gradients.rows(theta, *copies)
+        assert torch.equal(rows, rows[:, :1].expand_as(rows))
