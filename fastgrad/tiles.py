@@ -132,7 +132,7 @@ def _transpose_in_registers(
         within, final = code.first_lanes(columns), builder.sub(rows, LONG(1))
         vectors = []
         for i in range(LANES):
-            # Lanes for which there is no row repeat the last one; nobody asks for them.
+            # A block with fewer rows than LANES reads its last row again. No tile reads these copies.
             row = builder.select(builder.icmp_signed("<", LONG(i), rows), LONG(i), final)
             vectors.append(code.load(start, builder.mul(row, down), within))
         by = 1

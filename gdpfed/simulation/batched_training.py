@@ -25,7 +25,7 @@ from gdpfed.learning.models import trainable
 from gdpfed.learning.models.build import DropoutKeys, draw_keys
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import draw_batches
-from gdpfed.learning.training.optimizers import Descent, LocalTraining
+from gdpfed.learning.training.optimizers import Descent, LocalTraining, difference
 from gdpfed.methods.base import Theta
 
 if TYPE_CHECKING:
@@ -336,16 +336,6 @@ class ProgrammedTraining:
                 self._lowered, self._loss, num_records, self._parameters, self._gradient
             )
         return self._by_size[num_records]
-
-
-def difference(ends: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
-    """Return ends - starts in float64, on their device; shapes that broadcast.
-
-    On a CPU numpy widens both piece by piece: whole copies in float64 take many times as long.
-    """
-    if ends.device.type != "cpu":
-        return ends.double() - starts.double()
-    return torch.from_numpy(np.subtract(ends.numpy(), starts.numpy(), dtype=np.float64))
 
 
 @contextmanager

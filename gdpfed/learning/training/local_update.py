@@ -11,7 +11,7 @@ from fastgrad.modules import Loss, cross_entropy
 from gdpfed.learning.data import Split
 from gdpfed.learning.models import assign, trainable
 from gdpfed.learning.models.build import DropoutKeys, draw_keys
-from gdpfed.learning.training.optimizers import Descent, LocalTraining
+from gdpfed.learning.training.optimizers import Descent, LocalTraining, difference
 
 
 def local_update(
@@ -44,7 +44,7 @@ def local_update(
     if len(data) == 0:
         for _ in range(training.local_steps if added is not None else 0):
             descent.step(torch.zeros_like(ours))
-        return ours.double() - start.double()
+        return difference(ours, start)
     model.to(device).train()
     assign(model, ours)  # As views: the steps change the model.
     x, y = torch.from_numpy(data.x).to(device), torch.from_numpy(data.y).to(device)
@@ -55,7 +55,7 @@ def local_update(
         dropout.set(key)
         gradients = torch.autograd.grad(loss(model(x[batch]), y[batch]).mean(), parameters)
         descent.step(torch.cat([gradient.reshape(-1) for gradient in gradients]))
-    return ours.double() - start.double()
+    return difference(ours, start)
 
 
 def draw_batches(

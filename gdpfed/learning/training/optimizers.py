@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from gdpfed.errors import LearningError, words_of
@@ -104,6 +105,16 @@ class Descent:
             self._rows[k].grad = own
         for k in chosen if len(self._optimizers) > 1 else [0]:
             self._optimizers[k].step()
+
+
+def difference(ends: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
+    """Return ends - starts in float64, on their device; shapes that broadcast.
+
+    On a CPU numpy widens both piece by piece: whole copies in float64 take many times as long.
+    """
+    if ends.device.type != "cpu":
+        return ends.double() - starts.double()
+    return torch.from_numpy(np.subtract(ends.numpy(), starts.numpy(), dtype=np.float64))
 
 
 def make_optimizer(rows: Sequence[torch.Tensor], training: LocalTraining) -> torch.optim.Optimizer:

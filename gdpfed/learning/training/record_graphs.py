@@ -25,7 +25,7 @@ import numpy.typing as npt
 import torch
 
 from gdpfed.errors import words_of
-from gdpfed.learning.training.optimizers import LocalTraining
+from gdpfed.learning.training.optimizers import LocalTraining, difference
 from gdpfed.learning.training.record_training import (
     EXACT_BYTES,
     Positions,
@@ -92,7 +92,7 @@ class RecordGraphs:
             held.begin(ours[now], velocity[now], taking_part, training.learning_rate)
             self._run(held, taking_part, end - begin, take)
             ours[now], velocity[now] = held.ours[: len(now)], held.velocity[: len(now)]
-        return ours.double() - start.double()
+        return difference(ours, start)
 
     def forget(self) -> None:
         """Free the memory of all recorded CUDA graphs."""

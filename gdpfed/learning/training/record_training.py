@@ -29,7 +29,7 @@ from torch import nn
 from fastgrad import ENDS
 from fastgrad.modules import Loss
 from gdpfed.learning.training.local_update import clip
-from gdpfed.learning.training.optimizers import Descent, LocalTraining, Rows
+from gdpfed.learning.training.optimizers import Descent, LocalTraining, Rows, difference
 from gdpfed.learning.training.secret_draws import PoissonBatches, RandomBytes, gaussian_noise
 from gdpfed.record_steps import RecordSteps
 
@@ -165,7 +165,7 @@ def noised_updates(
         among: Rows = slice(None) if len(now) == len(holders) else now
         noised = _noised_means(gradients, ours[among], [holders[k] for k in now], take, bound)
         descent.step(noised, among)
-    return ours.double() - start.double()
+    return difference(ours, start)
 
 
 def _noised_means(
