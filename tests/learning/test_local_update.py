@@ -1,5 +1,7 @@
 """Tests of local training, against a second computation in numpy, and of clipping."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from gdpfed.learning.data import Split
 from gdpfed.learning.models import build_model, flatten
 from gdpfed.learning.training.local_update import clip, local_update
-from gdpfed.learning.training.optimizers import LocalTraining
+from gdpfed.learning.training.optimizers import LocalTraining, difference
 
 CPU = torch.device("cpu")
 
@@ -87,3 +89,14 @@ def test_clip_leaves_zero_alone_and_turns_what_is_not_finite_to_zero():
 
 def test_clip_of_an_overflowing_norm_is_zero_and_not_nan():
     assert torch.isfinite(clip(torch.full((4,), 1e200, dtype=torch.float64), 1.0)).all()
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_an_update_that_is_not_finite_is_one_without_a_warning(kind):
+    largest = torch.finfo(kind).max
+    ends = torch.tensor([torch.inf, torch.nan, largest, 2.0], dtype=kind)
+    starts = torch.tensor([torch.inf, 1.0, -largest, 0.5], dtype=kind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = difference(ends, starts)
+    assert torch.equal(found.nan_to_num(nan=-1.0), (ends.double() - starts.double()).nan_to_num(nan=-1.0))

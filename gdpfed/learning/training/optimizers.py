@@ -114,7 +114,9 @@ def difference(ends: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
     """
     if ends.device.type != "cpu":
         return ends.double() - starts.double()
-    return torch.from_numpy(np.subtract(ends.numpy(), starts.numpy(), dtype=np.float64))
+    # numpy would warn of infinity minus infinity, and so say something of the data.
+    with np.errstate(all="ignore"):
+        return torch.from_numpy(np.subtract(ends.numpy(), starts.numpy(), dtype=np.float64))
 
 
 def make_optimizer(rows: Sequence[torch.Tensor], training: LocalTraining) -> torch.optim.Optimizer:
