@@ -5,7 +5,7 @@ the last one is what the layers behind it take. The four gates of a unit are inp
 Weights from state to gates have the shape (units, 4 units), which is what the way forward multiplies by.
 """
 
-# Holds code of vectors.py 5fa5065459e9, tiles.py cd26fac18d51, products.py fd88dc3fda62.
+# Holds code of vectors.py beaa35f09b43, tiles.py cd26fac18d51, products.py 728c6fb75bee.
 
 from functools import partial
 

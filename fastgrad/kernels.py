@@ -7,7 +7,7 @@ Machine code is kept beside the code, or where that cannot be written, in the us
 NUMBA_CACHE_DIR. Where none can, RuntimeError is raised: compiling takes too long for every process.
 """
 
-# Holds code of vectors.py 5fa5065459e9.
+# Holds code of vectors.py beaa35f09b43.
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 import numpy.typing as npt
-from numba.types import UniTuple, bool_, float32, int32, int64, void
+from numba.types import UniTuple, bool_, float32, float64, int32, int64, void
 
 from fastgrad.vectors import Floats, add, copy
 
@@ -215,6 +215,16 @@ def pool_back(
                         target[t] += given[t] if chosen[t] == number else _ZERO
         for begin in range(0, run, channels):
             add(row_sums, begin, sums, (n if num_sums > 1 else 0) * channels, channels)
+
+
+@compiled(_F, _F, _I, float64[::1])
+def differences(ends: Floats, starts: Floats, order: Integers, out: Doubles) -> None:
+    """Write the differences of ends and starts to ``out``, in float64.
+
+    Its entry i is that of starts[i], and of the end that ``order`` names: ends[order[i]].
+    """
+    for i in range(len(order)):
+        out[i] = np.float64(ends[order[i]]) - np.float64(starts[i])
 
 
 @compiled(_F, int64, _I, _F, _F)

@@ -9,7 +9,7 @@ depend on a row of the left matrix and a column of the right one, and on nothing
 torch's libraries promise less: there, a row may depend on how many rows there are.
 """
 
-# Holds code of vectors.py 5fa5065459e9, tiles.py cd26fac18d51.
+# Holds code of vectors.py beaa35f09b43, tiles.py cd26fac18d51.
 
 from functools import partial
 

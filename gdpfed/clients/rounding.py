@@ -31,32 +31,27 @@ def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch
     """
     grid, limit = encodings[0].grid, encodings[0].coordinate_limit
     norms = torch.linalg.vector_norm(updates, dim=1, keepdim=True)
-    _zero_rows(updates, ~norms.isfinite())
+    if not bool(norms.sum().isfinite()):
+        wrong = ~norms.isfinite()
+        updates.masked_fill_(wrong, 0)
+        norms.masked_fill_(wrong, 0)
     if math.isinf(encodings[0].clipping_norm):
         return updates.div_(grid).round_().clamp_(-limit, limit).long()
-    bounds = norms.new_tensor([[encoding.clip_bound] for encoding in encodings])
-    updates *= (bounds / norms).clamp(max=1.0).nan_to_num(nan=1.0)
+    bounds = norms.new_tensor([encoding.clip_bound for encoding in encodings])[:, None]
+    updates *= bounds.div_(norms).clamp_(max=1.0)
     steps = updates.div_(grid).round_()
-    lengths = torch.linalg.vector_norm(steps, dim=1)
+    longest = float(torch.linalg.vector_norm(steps, dim=1).max()) / (1 - FLOATS_ARE_OFF)
     # No coordinate is longer than its row, so only where floats leave it open are coordinates looked at.
-    if bool((lengths > limit * (1 - FLOATS_ARE_OFF)).any()):
+    if not longest <= limit:
         lowest, highest = torch.aminmax(steps, dim=1, keepdim=True)
-        _zero_rows(steps, torch.maximum(-lowest, highest) > limit)
+        steps.masked_fill_(torch.maximum(-lowest, highest) > limit, 0)
     integers = steps.long()
-    most = integers.new_tensor([encoding.norm_limit_squared for encoding in encodings])
+    squares = [encoding.norm_limit_squared for encoding in encodings]
     # In the same way, only where floats leave it open is the norm computed in integers.
-    if bool((lengths.square() > most * (1 - FLOATS_ARE_OFF)).any()):
-        _zero_rows(integers, ((integers * integers).sum(dim=1) > most)[:, None])
+    if not longest**2 <= min(squares):
+        most = integers.new_tensor(squares)
+        integers.masked_fill_(((integers * integers).sum(dim=1) > most)[:, None], 0)
     return integers
-
-
-def _zero_rows(rows: torch.Tensor, which: torch.Tensor) -> None:
-    """Set to zero the rows for which ``which``, of shape (n, 1), is true.
-
-    Only if there is such a row are the rows read.
-    """
-    if bool(which.any()):
-        rows.masked_fill_(which, 0)
 
 
 EDGE = 1e-6

@@ -257,8 +257,8 @@ class BatchedTraining:
             torch.set_num_threads(threads)
 
 
-# It imports numba, which takes a while and is needed for some models only.
-programs = late_import("fastgrad.program")
+# They import numba, which takes a while and is needed for some models only.
+programs, kernels = late_import("fastgrad.program"), late_import("fastgrad.kernels")
 
 
 class ProgrammedTraining:
@@ -290,21 +290,23 @@ class ProgrammedTraining:
         ``theta`` is what all start from, shape (d,), or each of them, shape (clients, d). ``added`` goes to
         every gradient of each, shape (clients, d).
         """
-        start, weights = torch.from_numpy(theta), torch.from_numpy(batches.weights)
-        ends = torch.empty(weights.shape[1], theta.shape[-1])
-        starts, weighs = start.expand_as(ends), torch.any(weights != 0, dim=2).tolist()
+        weights, weighs = torch.from_numpy(batches.weights), np.any(batches.weights, axis=2).tolist()
+        found = np.empty((weights.shape[1], theta.shape[-1]))
+        starts = torch.from_numpy(theta).expand(found.shape)
+        begun = torch.index_select(torch.from_numpy(theta), -1, self._order).expand(found.shape)
+        ends, inverse = self._parameters.numpy(), self._inverse.numpy()
         with _one_thread():
-            for k, end in enumerate(ends):
-                self.load(starts[k])
+            for k, update in enumerate(found):
+                self._parameters.copy_(begun[k])
                 own = None if added is None else torch.index_select(added[k], 0, self._order)
                 descent = Descent(self._parameters, training, own)
                 x, y = examples.take(batches.positions[:, k])
                 steps = zip(x, y, weights[:, k], batches.keys[:, k].tolist(), strict=True)
                 for step, (own_x, own_y, own_weights, key) in enumerate(steps):
-                    found = self.gradient(own_x, own_y, own_weights, key)
-                    descent.step(found if weighs[step][k] else torch.zeros_like(found))
-                torch.index_select(self._parameters, 0, self._inverse, out=end)
-        return difference(ends, start)
+                    slope = self.gradient(own_x, own_y, own_weights, key)
+                    descent.step(slope if weighs[step][k] else torch.zeros_like(slope))
+                kernels.differences(ends, starts[k].numpy(), inverse, update)
+        return torch.from_numpy(found)
 
     def gradient(self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor, key: int = 0) -> torch.Tensor:
         """Return the gradient of a weighted sum of the records' losses at the loaded parameters, shape (d,).

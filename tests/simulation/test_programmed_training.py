@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from conf.load import load
+from fastgrad import kernels
 from fastgrad import lowered as module
 from fastgrad.lowering import lower
 from fastgrad.modules import cross_entropy
@@ -20,6 +21,7 @@ from gdpfed.clients.works.update import batch_generator
 from gdpfed.learning.models import MODELS, build_model, flatten
 from gdpfed.learning.task import Task
 from gdpfed.learning.training.local_update import local_update
+from gdpfed.learning.training.optimizers import difference
 from gdpfed.simulation.batched_training import BatchedTraining, Batches, DeviceExamples, ProgrammedTraining
 from gdpfed.simulation.engine_choice import choose_engine
 from gdpfed.simulation.training_choice import choose_training
@@ -47,6 +49,18 @@ def test_gradients_are_those_of_vmap(name, shape, width):
     ours = training.in_order(training.gradient(x, y, weights))
     (theirs,) = BatchedTraining(model, CPU).gradients(theta[None], x[None], y[None], weights[None])
     assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+
+
+def test_an_update_is_computed_as_on_a_node_in_the_order_of_the_model():
+    generator = np.random.default_rng(0)
+    ends, starts = generator.normal(size=(2, 40)).astype(np.float32)
+    ends[:3], starts[1], order = np.inf, np.inf, generator.permutation(40)
+    ends[order[1]] = np.inf
+    update = np.empty(40)
+    kernels.differences(ends, starts, order, update)
+    assert np.isnan(update[1])
+    expected = difference(torch.from_numpy(ends[order]), torch.from_numpy(starts))
+    assert update.tobytes() == expected.numpy().tobytes()
 
 
 def updates_of(training, order, clients):
