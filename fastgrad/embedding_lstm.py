@@ -5,7 +5,7 @@ the last one is what the layers behind it take. The four gates of a unit are inp
 Weights from state to gates have the shape (units, 4 units), which is what the way forward multiplies by.
 """
 
-# Holds code of vectors.py beaa35f09b43, tiles.py cd26fac18d51, products.py 728c6fb75bee.
+# Holds code of vectors.py beaa35f09b43, tiles.py cd26fac18d51, products.py b77ee8daeeaf.
 
 from functools import partial
 
@@ -17,7 +17,7 @@ from numba.types import float32, int64
 from fastgrad.kernels import Integers, compiled
 from fastgrad.layer import Call, flat
 from fastgrad.lowered import LSTM, EmbeddingLSTM
-from fastgrad.products import multiply_by_panels, pack_columns, pack_rows, panel_size, product
+from fastgrad.products import multiply_in_turn, pack_columns, pack_rows, panel_size, product
 from fastgrad.vectors import Floats
 
 _F, _I = float32[::1], int64[::1]
@@ -105,7 +105,8 @@ def recur(
         now = gates[4 * begin : 4 * (begin + size)]
         if begin > 0:
             before = states[begin - size : begin]
-            multiply_by_panels(before, units, 1, panels, now, wide, count, wide, units, True)
+            turned = begin // size % 2 == 1
+            multiply_in_turn(before, units, 1, panels, now, wide, count, wide, units, True, turned)
         for n in range(count):
             gate, at = now[n * wide : (n + 1) * wide], begin + n * units
             _activate(gate, bias, units)
@@ -164,7 +165,8 @@ def recur_back(
                 into[u] = by * fresh * entered * (_ONE - entered)
                 new[u] = by * entered * (_ONE - fresh * fresh)
         if begin > 0:
-            multiply_by_panels(now, wide, 1, panels, from_later, units, count, units, wide, False)
+            turned = begin // size % 2 == 1
+            multiply_in_turn(now, wide, 1, panels, from_later, units, count, units, wide, False, turned)
 
 
 @compiled(_I, _F, int64, int64, _F)
@@ -230,11 +232,13 @@ class EmbeddingLSTMLayers:
         ]
         self.backward: list[Call] = []
         inputs, inputs_back = embedded, embedded_back
+        # One place for the weights in another order, which stays in the cache: every call fills it anew.
+        panels = np.empty(max(map(_room_of, reading.recurrences), default=0), np.float32)
         for layer in reading.recurrences:
             # Only the last position is asked of the last layer: the rest of its gradient stays 0.
             states, states_back = (torch.zeros(reading.length, count, layer.units) for _ in range(2))
             forward, backward = _calls_of_layer(
-                layer, (inputs, inputs_back), (states, states_back), parameters, gradient
+                layer, (inputs, inputs_back), (states, states_back), parameters, gradient, panels
             )
             self.forward += forward
             self.backward = backward + self.backward
@@ -247,12 +251,19 @@ class EmbeddingLSTMLayers:
         self.output, self.output_back = (each[-1].view(count, 1, 1, -1) for each in (inputs, inputs_back))
 
 
+def _room_of(layer: LSTM) -> int:
+    """Return how many entries there are in the largest of a layer's matrices in panels."""
+    wide = 4 * layer.units
+    return max(panel_size(*each) for each in ((wide, layer.units), (layer.units, wide), (wide, layer.inputs)))
+
+
 def _calls_of_layer(
     layer: LSTM,
     inputs: tuple[torch.Tensor, torch.Tensor],
     states: tuple[torch.Tensor, torch.Tensor],
     parameters: torch.Tensor,
     gradient: torch.Tensor,
+    panels: Floats,
 ) -> tuple[list[Call], list[Call]]:
     """Return the calls that run one LSTM layer forward, and those that run its backward pass."""
     length, count, units = states[0].shape
@@ -268,15 +279,14 @@ def _calls_of_layer(
         inputs[0].flatten(0, 1),
     )
     weights = flat(parameters[from_states])
-    panels, panels_back = (np.empty(panel_size(*each), np.float32) for each in ((wide, units), (units, wide)))
     kept = flat(cells), flat(squashed)
     forward: list[Call] = [
-        product(entered, matrix.t(), rows),
+        product(entered, matrix.t(), rows, panels),
         partial(recur, flat(gates), flat(parameters[bias]), weights, panels, count, *kept, flat(states[0])),
     ]
     before, later = states[0][:-1].view(-1, units), gates[1:].view(-1, wide)
     backward: list[Call] = [
-        partial(recur_back, flat(states[1]), flat(gates), weights, panels_back, *kept, count),
+        partial(recur_back, flat(states[1]), flat(gates), weights, panels, *kept, count),
         product(rows.t(), entered, gradient[from_inputs].view_as(matrix)),
         partial(torch.sum, rows, 0, out=gradient[bias]),
         product(before.t(), later, gradient[from_states].view(units, wide)),

@@ -131,6 +131,34 @@ def multiply_by_columns(
     multiply_by_panels(left, down, along, panels, out, out_down, rows, columns, depth, False)
 
 
+@compiled(_F, int64, int64, _F, _F, int64, int64, int64, int64, bool_, bool_)
+def multiply_in_turn(
+    left: Floats, down: int, along: int, panels: Floats,
+    out: Floats, out_down: int, rows: int, columns: int, depth: int, adds: bool, from_last: bool,
+) -> None:  # fmt: skip
+    """Do what `multiply_by_panels` does, for few rows and panels that are multiplied by again and again.
+
+    `from_last`: whether to begin at the last columns. Who begins at either end in turn finds the panels that
+    were read last before in the cache, where not all of them fit.
+    """
+    most, count = SUMS // VECTORS, (columns + WIDTH - 1) // WIDTH
+    tiles = (rows + most - 1) // most
+    for number in range(count):
+        panel = count - 1 - number if from_last else number
+        for begin in range(0, depth, DEPTH):
+            i = 0
+            for over in range(tiles):
+                height = (rows - i) // (tiles - over)
+                tile(
+                    left, i * down + begin * along, down, along,
+                    panels, begin * count * WIDTH + panel * WIDTH * DEPTH, WIDTH,
+                    out, i * out_down + panel * WIDTH, out_down,
+                    height, min(WIDTH, columns - panel * WIDTH), min(DEPTH, depth - begin),
+                    adds or begin > 0,
+                )  # fmt: skip
+                i += height
+
+
 @compiled(int64, _F, _F, _F, int64, int64, int64)
 def multiply_transposed_each(
     count: int, left: Floats, right: Floats, out: Floats, rows: int, columns: int, depth: int
@@ -146,13 +174,15 @@ def multiply_transposed_each(
         )  # fmt: skip
 
 
-def product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> Call:
+def product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor, room: Floats | None = None) -> Call:
     """Return a call that writes the product of two matrices into ``out``.
 
     Args:
         left: (m, k), float32.
         right: (k, n), float32, stored by rows or by columns.
         out: (m, n), float32, stored by rows.
+        room: `panel_size(n, k)` entries or more, which calls may share: a right matrix that is stored by
+            columns is laid out there. None for a place of its own.
 
     Raises ValueError: shapes that do not fit each other.
     """
@@ -165,7 +195,10 @@ def product(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> Call:
     entries, last = _entries(right), (flat(out), columns, rows, columns, depth)
     if right_along == 1:
         return partial(multiply, _entries(left), down, along, entries, right_down, *last, False)
-    panels = np.empty(panel_size(columns, depth), np.float32)
+    size = panel_size(columns, depth)
+    panels = np.empty(size, np.float32) if room is None else room[:size]
+    if len(panels) < size:
+        raise ValueError(f"panels of {size} entries do not fit into a room of {len(panels)}")
     return partial(multiply_by_columns, _entries(left), down, along, entries, right_along, panels, *last)
 
 

@@ -40,7 +40,8 @@ def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch
     bounds = norms.new_tensor([encoding.clip_bound for encoding in encodings])[:, None]
     updates *= bounds.div_(norms).clamp_(max=1.0)
     steps = updates.div_(grid).round_()
-    longest = float(torch.linalg.vector_norm(steps, dim=1).max()) / (1 - FLOATS_ARE_OFF)
+    lengths = torch.linalg.vector_norm(steps, dim=1).div_(1 - FLOATS_ARE_OFF)
+    longest = float(lengths.max())
     # No coordinate is longer than its row, so only where floats leave it open are coordinates looked at.
     if not longest <= limit:
         lowest, highest = torch.aminmax(steps, dim=1, keepdim=True)
@@ -50,7 +51,8 @@ def clipped_steps(updates: torch.Tensor, encodings: Sequence[Encoding]) -> torch
     # In the same way, only where floats leave it open is the norm computed in integers.
     if not longest**2 <= min(squares):
         most = integers.new_tensor(squares)
-        integers.masked_fill_(((integers * integers).sum(dim=1) > most)[:, None], 0)
+        if not bool((lengths.square() <= most).all()):
+            integers.masked_fill_(((integers * integers).sum(dim=1) > most)[:, None], 0)
     return integers
 
 

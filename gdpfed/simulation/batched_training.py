@@ -305,7 +305,7 @@ class ProgrammedTraining:
                 for step, (own_x, own_y, own_weights, key) in enumerate(steps):
                     slope = self.gradient(own_x, own_y, own_weights, key)
                     descent.step(slope if weighs[step][k] else torch.zeros_like(slope))
-                kernels.differences(ends, starts[k].numpy(), inverse, update)
+                kernels.differences(ends, starts[k].contiguous().numpy(), inverse, update)
         return torch.from_numpy(found)
 
     def gradient(self, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor, key: int = 0) -> torch.Tensor:

@@ -15,7 +15,14 @@ from fastgrad import products, tiles, vectors
 from fastgrad.layer import flat
 from fastgrad.lowering import lower
 from fastgrad.modules import cross_entropy
-from fastgrad.products import multiply, multiply_by_panels, pack_columns, pack_rows, panel_size
+from fastgrad.products import (
+    multiply,
+    multiply_by_panels,
+    multiply_in_turn,
+    pack_columns,
+    pack_rows,
+    panel_size,
+)
 from fastgrad.program import Program
 from fastgrad.tiles import SUMS, VECTORS, WIDTH
 from fastgrad.vectors import HAS_VECTORS, LANES
@@ -102,20 +109,34 @@ def test_products_add_to_what_is_there_and_take_a_matrix_in_panels(size):
     left, right, begun = drawn(rows, depth), drawn(depth, columns, seed=1), drawn(rows, columns, seed=2)
     ends = []
     for pack in (None, pack_rows, pack_columns):
-        out = begun.clone()
         given = flat(right if pack is not pack_columns else right.t().contiguous())
-        sizes = flat(out), columns, rows, columns, depth, True
+        sizes = columns, rows, columns, depth, True
+        ends.append(begun.clone())
         if pack is None:
-            multiply(flat(left), depth, 1, given, columns, *sizes)
-        else:
-            panels = np.full(panel_size(columns, depth), np.nan, np.float32)
-            pack(given, columns, depth, columns if pack is pack_rows else depth, panels)
-            multiply_by_panels(flat(left), depth, 1, panels, *sizes)
-        ends.append(out)
+            multiply(flat(left), depth, 1, given, columns, flat(ends[-1]), *sizes)
+            continue
+        panels = np.full(panel_size(columns, depth), np.nan, np.float32)
+        pack(given, columns, depth, columns if pack is pack_rows else depth, panels)
+        multiply_by_panels(flat(left), depth, 1, panels, flat(ends[-1]), *sizes)
+        for from_last in (False, True):
+            ends.append(begun.clone())
+            multiply_in_turn(flat(left), depth, 1, panels, flat(ends[-1]), *sizes, from_last)
     joined = torch.cat([left, torch.eye(rows)], dim=1), torch.cat([right, begun])
     assert_is_product(ends[0], *joined)
-    assert torch.equal(ends[1], ends[0])
-    assert torch.equal(ends[2], ends[0])
+    assert all(torch.equal(end, ends[0]) for end in ends[1:])
+
+
+@needs_vectors
+def test_calls_may_share_the_room_for_a_matrix_in_panels_if_it_is_large_enough():
+    left, rights = drawn(20, 40), [drawn(50, 40, seed=1).t(), drawn(7, 40, seed=2).t()]
+    room, outs = np.empty(panel_size(50, 40), np.float32), [torch.empty(20, 50), torch.empty(20, 7)]
+    calls = [products.product(left, right, out, room) for right, out in zip(rights, outs, strict=True)]
+    for call in calls:
+        call()
+    for right, out in zip(rights, outs, strict=True):
+        assert torch.equal(out, product_of(left, right))
+    with pytest.raises(ValueError, match="do not fit into a room of"):
+        products.product(left, rights[0], outs[0], room[1:])
 
 
 @pytest.mark.parametrize(
