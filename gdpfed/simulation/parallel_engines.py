@@ -1,11 +1,14 @@
 """Divides a cohort among worker processes with one core each, or among devices."""
 
 import os
+import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
@@ -15,13 +18,14 @@ from gdpfed.errors import RunError
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, SumJob, split_jobs
 
+if TYPE_CHECKING:
+    from multiprocessing.sharedctypes import Synchronized
+
 T = TypeVar("T")
 MakeEngine = Callable[[], Engine]
 Part = Sequence[tuple[int, SumJob]]
 # More parts than workers, so that a core that has other work to do holds up the others less.
 PARTS_A_WORKER = 2
-
-_engine: Engine
 
 
 class Divided(Engine):
@@ -65,47 +69,93 @@ def _updates_of_part(engine: Engine, part: Part) -> list[tuple[int, Sequence[int
 
 
 class WorkerProcesses(Divided):
-    """Trains parts of a cohort in a pool of worker processes that is kept between rounds.
+    """Trains parts of a cohort in worker processes that are kept between rounds.
 
-    Workers are forked, so they see the data that this process has loaded without a copy of it. They end with
-    ``close``, and with this process however it ends. `make_engine`: makes a worker's own engine, in the
-    worker. `num_workers`: how many.
+    All workers get all parts at once, and each takes the next one when it has done one, so that none waits
+    for this process. They are forked, so they see the data that this process has loaded without a copy of it.
+    They end with ``close``, and with this process however it ends. `make_engine`: makes a worker's own
+    engine, in the worker. `num_workers`: how many.
     """
 
     def __init__(self, make_engine: MakeEngine, num_workers: int) -> None:
         self.shares = [1] * (PARTS_A_WORKER * num_workers)
-        self._pool = ProcessPoolExecutor(
-            num_workers,
-            mp_context=fork_context(),
-            initializer=_start_worker,
-            initargs=(make_engine, os.getpid()),
-        )
-        # Forks all of them now, before this process has threads of its own.
-        self._pool.submit(int).result()
+        context = fork_context()
+        self._taken = context.Value("q")
+        self._workers: list[tuple[Connection, BaseProcess]] = []
+        for _ in range(num_workers):
+            ours, theirs = context.Pipe()
+            given = make_engine, os.getpid(), theirs, self._taken
+            process = context.Process(target=_work, args=given, daemon=True)
+            process.start()
+            # Nobody but the worker holds this end then, so the other end tells when the worker has ended.
+            theirs.close()
+            self._workers.append((ours, process))
 
     def _each(self, act: Callable[[Engine, Part], T], parts: Sequence[Part]) -> Iterator[T]:
+        busy = [pipe for pipe, _ in self._workers]
         try:
-            for each in as_completed([self._pool.submit(_in_worker, act, part) for part in parts]):
-                yield each.result()
-        except BrokenProcessPool:
-            raise RunError(
-                "a worker process was ended from outside, perhaps for want of memory: continue with "
-                "run.resume and fewer simulation.workers or simulation.clients_at_once"
-            ) from None
+            self._taken.value = 0
+            with _all_there():
+                for pipe in busy:
+                    pipe.send((act, parts))
+            while busy:
+                ready = wait(busy)
+                for pipe in [each for each in busy if each in ready]:
+                    with _all_there():
+                        found, error = pipe.recv()
+                    if error is not None:
+                        raise error
+                    if found is None:
+                        busy.remove(pipe)
+                    else:
+                        yield found
+        finally:
+            # An answer that is still on its way when the caller stops is not one to its next question.
+            if busy:
+                self.close()
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        for pipe, process in self._workers:
+            process.terminate()
+            process.join()
+            pipe.close()
 
 
-def _start_worker(make_engine: MakeEngine, parent: int) -> None:
-    global _engine
+@contextmanager
+def _all_there() -> Iterator[None]:
+    """In a ``with`` block that speaks with workers, turn the error that one has ended into a RunError."""
+    try:
+        yield
+    except (EOFError, OSError):
+        raise RunError(
+            "a worker process was ended from outside, perhaps for want of memory: continue with "
+            "run.resume and fewer simulation.workers or simulation.clients_at_once"
+        ) from None
+
+
+def _work(make_engine: MakeEngine, parent: int, pipe: Connection, taken: "Synchronized[int]") -> None:
+    """Serve as a worker: of every list of parts, take those that no other worker has taken, one by one.
+
+    An answer is a result and an error, one of which is None, or both after the last part.
+    """
     serve_only(parent)
     torch.set_num_threads(1)
-    _engine = make_engine()
+    engine = make_engine()
+    while True:
+        act, parts = pipe.recv()
+        while (number := _next(taken)) < len(parts):
+            try:
+                pipe.send((act(engine, parts[number]), None))
+            except Exception as error:
+                error.add_note(traceback.format_exc())
+                pipe.send((None, error))
+        pipe.send((None, None))
 
 
-def _in_worker(act: Callable[[Engine, Part], T], part: Part) -> T:
-    return act(_engine, part)
+def _next(taken: "Synchronized[int]") -> int:
+    with taken.get_lock():
+        taken.value += 1
+        return taken.value - 1
 
 
 class SeveralDevices(Divided):

@@ -18,7 +18,7 @@ from gdpfed.child_process import fork_context
 from gdpfed.cli import main
 from gdpfed.errors import RunError
 from gdpfed.simulation.batched import BatchedEngine
-from gdpfed.simulation.parallel_engines import SeveralDevices, WorkerProcesses, _start_worker
+from gdpfed.simulation.parallel_engines import SeveralDevices, WorkerProcesses, _work
 from testing.waiting import until
 from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
 
@@ -89,6 +89,37 @@ def test_a_worker_that_is_killed_ends_the_run_with_one_line():
         engine.close()
 
 
+class Failing(BatchedEngine):
+    """An engine whose work fails with an error of the operating system."""
+
+    def sums_of(self, jobs):
+        raise FileNotFoundError(f"{len(jobs)} sums")
+
+
+def test_an_error_in_a_worker_is_raised_here_and_no_answer_is_left_for_the_next_question():
+    engine = WorkerProcesses(partial(Failing, ORDER.task, torch.device("cpu")), 2)
+    try:
+        with pytest.raises(FileNotFoundError, match="1 sums") as failed:
+            engine.sum_updates(ORDER, theta_of(ORDER), cohort_of(ORDER, 21))
+        assert "in sums_of" in failed.value.__notes__[0]
+        with pytest.raises(RunError, match="a worker process was ended"):
+            engine.sum_updates(ORDER, theta_of(ORDER), cohort_of(ORDER, 21))
+    finally:
+        engine.close()
+
+
+def test_who_stops_in_the_middle_gets_no_old_answers():
+    engine = two_processes()
+    try:
+        cohort = cohort_of(ORDER, 21)
+        next(engine.updates(ORDER, theta_of(ORDER), cohort))
+        gc.collect()
+        with pytest.raises(RunError, match="a worker process was ended"):
+            engine.sum_updates(ORDER, theta_of(ORDER), cohort)
+    finally:
+        engine.close()
+
+
 def said_into(file, words):
     """Run the command ``gdpfed`` in this process, with errors in a file; exit with the command's status."""
     with file.open("w") as stream:
@@ -137,7 +168,8 @@ def test_workers_end_with_a_parent_that_is_killed():
 
 def test_a_worker_whose_parent_ended_before_it_started_ends_at_once():
     not_its_parent = os.getppid()
-    worker = fork_context().Process(target=_start_worker, args=(lambda: time.sleep(600), not_its_parent))
+    given = (lambda: time.sleep(600)), not_its_parent, None, None
+    worker = fork_context().Process(target=_work, args=given)
     worker.start()
     worker.join(10)
     assert worker.exitcode == 1
