@@ -5,6 +5,7 @@ The operator of the server runs it. It writes its connection into ``FLWR_HOME``.
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,6 +33,9 @@ FEW_NODES = (
 
 # Given to a training, it has nodes say paths in the place of budgets.
 NODES_PLAY = f"method.types={CLIENTS}"
+
+# Such a method has no rounds, and refuses a setting for them.
+COUNTS_ONCE = re.compile(r"method=\w+_statistics").fullmatch
 
 # For budgets of records: one noise for all nodes, who add their sums of gradients up.
 FOR_RECORDS = ("privacy=record_level", "method=dp_sum")
@@ -101,9 +105,8 @@ def training_words(num_nodes: int, overrides: Sequence[str]) -> list[str]:
     """
     if any(word.partition("=")[0] == "run.resume" for word in overrides):
         return list(overrides)
-    usual = [
-        word for word in FEW_NODES if not (NODES_PLAY in overrides and word.startswith("privacy.budgets="))
-    ]
+    unused = {"privacy.budgets": NODES_PLAY in overrides, "run.num_rounds": any(map(COUNTS_ONCE, overrides))}
+    usual = [word for word in FEW_NODES if not unused.get(word.partition("=")[0])]
     words = (f"dataset.num_clients={num_nodes}", *usual, *overrides)
     return list({word.partition("=")[0]: word for word in words}.values())
 

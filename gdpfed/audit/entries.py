@@ -69,6 +69,10 @@ def check_entries(files: RunFiles) -> Iterator[str]:
     yield from _unknown(LEDGER_FILE, files.ledger, OF_LEDGER)
     for record in files.rounds:
         yield from _unknown(f"round {record['round']}", record, OF_ROUND)
+        accuracy = record.get("accuracy")
+        among = (record.get("metrics") or {}).get("accuracy", accuracy)
+        if among != accuracy:
+            yield f"round {record['round']} has accuracy {accuracy}, and {among} among its metrics"
 
 
 def _unknown(whose: str, said: Mapping[str, Any], known: Collection[str]) -> Iterator[str]:

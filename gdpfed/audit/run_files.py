@@ -114,7 +114,7 @@ class RunFiles:
             plan=plan,
             ledger=_versioned(directory / LEDGER_FILE, _mapping(directory / LEDGER_FILE)),
             clients=clients,
-            rounds=_round_records(directory / ROUNDS_FILE),
+            rounds=_round_records(directory / ROUNDS_FILE, sealed=(directory / SEAL_FILE).exists()),
             counts=_class_counts(directory / COUNTS_FILE),
             seal=_sealed_hashes(directory / SEAL_FILE),
             name=str(assignment.get("run", "")),
@@ -219,11 +219,19 @@ def _class_counts(path: Path) -> np.ndarray[Any, np.dtype[np.float64]] | None:
         ) from None
 
 
-def _round_records(path: Path) -> list[dict[str, Any]]:
+def _round_records(path: Path, *, sealed: bool) -> list[dict[str, Any]]:
+    """Read the rounds of a log; a last line that is not whole is one that a run was writing when it ended.
+
+    A run that has sealed its files writes nothing.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except OSError as error:
         raise AuditError(f"{path} cannot be read: {error.strerror}; restore it from a copy") from None
+    if sealed and lines and not lines[-1].endswith("\n"):
+        raise AuditError(
+            f"{path} ends within a line, and the run has ended or paused: restore it from a copy"
+        )
     records = []
     for number, line in enumerate((each for each in lines if each.endswith("\n")), start=1):
         try:

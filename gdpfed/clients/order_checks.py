@@ -56,7 +56,7 @@ def check_order(
     """
     check_numbers(order)
     choose_device(order.device)
-    check_grid(order, encoding)
+    check_grid(order, theta, encoding)
     if not isinf(order.clipping_norm):
         encoding.clipped_to(order.clipping_norm)
     if not order.kind.held_out:
@@ -126,7 +126,10 @@ def check_numbers(order: TrainingOrder) -> None:
         )
 
 
-def check_grid(order: TrainingOrder, encoding: Encoding) -> None:
-    """Raise OrderError if the integer grid of a sum is too coarse for the computation that clients do."""
+def check_grid(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding) -> None:
+    """Raise OrderError if the integer grid of a sum is too coarse for the computation that a client does.
+
+    It needs no data and builds no model, so the server asks it for every client before a run begins.
+    """
     if (check := function_of(order.work, "check_grid")) is not None:
-        check(encoding)
+        check(order, theta, encoding)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor, isinf, isnan, sqrt
+from math import ceil, floor, isfinite, isinf, isnan, sqrt
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Self
@@ -53,8 +53,9 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """Compute mean and standard deviation of at least one value."""
-        return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
+        """Compute mean and standard deviation of at least one value; of runs not evaluated (NaN) neither."""
+        varies = len(values) > 1 and all(map(isfinite, values))
+        return cls(fmean(values), stdev(values) if varies else None, len(values))
 
     def text(self, form: str = ".1f") -> str:
         """Write ``mean ± stddev``, the mean alone if there is only one value, or "not evaluated" for NaN."""

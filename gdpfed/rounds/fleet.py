@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from conf.schema import SecAggConfig
 from gdpfed.clients.messages import AGREED_OF_LABEL, ROUND_OF_LABEL
-from gdpfed.clients.order import OrderError, TrainingOrder
+from gdpfed.clients.order import ClientPart, OrderError, TrainingOrder
 from gdpfed.clients.order_checks import check_grid
 from gdpfed.errors import PrivacyError, RunError
 from gdpfed.methods.base import ClientSum, SumRequest
@@ -178,8 +178,12 @@ class Fleet(ABC):
                 encoding = parameters.encoding(parameters.num_updates)
                 own_order = order_of_sum(request, order)
                 own_order.check_work(request.dimension)
-                check_grid(own_order, encoding)
-                for part in client_parts(request).values():
+                parts = client_parts(request).values()
+                # The fewer members a sum has, the coarser is its grid.
+                coarsest = parameters.encoding(parameters.fewest_updates)
+                for part in set(parts) or {ClientPart()}:
+                    check_grid(own_order.for_part(part), request.start, coarsest)
+                for part in parts:
                     if part.clipping_norm < inf:
                         encoding.clipped_to(part.clipping_norm)
                     if self.secagg.hides_updates:

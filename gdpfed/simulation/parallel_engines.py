@@ -1,6 +1,8 @@
 """Divides a cohort among worker processes with one core each, or among devices."""
 
 import os
+import pickle
+import sys
 import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +16,7 @@ import torch
 
 from gdpfed.child_process import fork_context, serve_only
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.errors import RunError
+from gdpfed.errors import RunError, words_of
 from gdpfed.methods.base import Theta
 from gdpfed.simulation.engine import Cohort, Engine, Steps, StepSum, SumJob, split_jobs
 
@@ -26,6 +28,8 @@ MakeEngine = Callable[[], Engine]
 Part = Sequence[tuple[int, SumJob]]
 # More parts than workers, so that a core that has other work to do holds up the others less.
 PARTS_A_WORKER = 2
+DONE = (None, None)
+"""What a worker answers when all parts are taken, and its own ones done."""
 
 
 class Divided(Engine):
@@ -110,9 +114,18 @@ class WorkerProcesses(Divided):
                     else:
                         yield found
         finally:
-            # An answer that is still on its way when the caller stops is not one to its next question.
             if busy:
-                self.close()
+                self._stop(busy)
+
+    def _stop(self, busy: Sequence[Connection]) -> None:
+        """Wait for the parts under way: their answers are none to the caller's next question."""
+        self._taken.value = sys.maxsize // 2
+        try:
+            for pipe in busy:
+                while pipe.recv() != DONE:
+                    pass
+        except (EOFError, OSError, KeyboardInterrupt):
+            self.close()
 
     def close(self) -> None:
         for pipe, process in self._workers:
@@ -136,7 +149,7 @@ def _all_there() -> Iterator[None]:
 def _work(make_engine: MakeEngine, parent: int, pipe: Connection, taken: "Synchronized[int]") -> None:
     """Serve as a worker: of every list of parts, take those that no other worker has taken, one by one.
 
-    An answer is a result and an error, one of which is None, or both after the last part.
+    An answer is a result and an error, one of which is None, or both after the last part (`DONE`).
     """
     serve_only(parent)
     torch.set_num_threads(1)
@@ -147,9 +160,18 @@ def _work(make_engine: MakeEngine, parent: int, pipe: Connection, taken: "Synchr
             try:
                 pipe.send((act(engine, parts[number]), None))
             except Exception as error:
-                error.add_note(traceback.format_exc())
-                pipe.send((None, error))
-        pipe.send((None, None))
+                pipe.send((None, _to_send(error)))
+        pipe.send(DONE)
+
+
+def _to_send(error: Exception) -> Exception:
+    """Return an error with its traceback in this process; or what it says, if it cannot be sent."""
+    error.add_note(traceback.format_exc())
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - it comes from this process
+    except Exception:
+        return RunError(f"{type(error).__name__}: {words_of(error)}")
+    return error
 
 
 def _next(taken: "Synchronized[int]") -> int:

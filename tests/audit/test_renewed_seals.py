@@ -464,6 +464,37 @@ def test_no_event_has_entries_or_a_kind_that_make_it_cheaper(copy, change, said)
         audit_run(directory)
 
 
+def test_an_accuracy_is_compared_with_the_one_among_a_rounds_metrics(copy):
+    directory = copy("drawn")
+    rounds = directory / "rounds.jsonl"
+    *others, last = rounds.read_text().splitlines()
+    entry = json.loads(last)
+    assert entry["metrics"]["accuracy"] == entry["accuracy"]
+    rounds.write_text("\n".join([*others, json.dumps(entry | {"accuracy": 0.99}), ""]))
+    renew(directory)
+    assert_found(directory, f"round {entry['round']} has accuracy 0.99, and 0.")
+
+
+def test_a_sealed_log_that_ends_within_a_line_is_refused(copy):
+    directory = copy("sampled")
+    with (directory / "rounds.jsonl").open("a") as log:
+        log.write('{"verified":1}')
+    reseal(directory)
+    with pytest.raises(AuditError, match=r"rounds.jsonl ends within a line, and the run has ended or paused"):
+        audit_run(directory)
+
+
+def test_sums_whose_noise_is_in_the_steps_of_clients_have_none_of_their_own(tmp_path):
+    words = ["dataset=breast_cancer", "privacy=record_level", "method=dp_sgd", "run.num_rounds=1"]
+    with nothing_drawn():
+        simulate(small_config(tmp_path / "run", [*words, *FEW]), make_observers=default_observers)
+    assert audit_run(tmp_path / "run").findings == ()
+    for key in ("noise_magnitude", "noise_per_step"):
+        edit_json(tmp_path / "run" / PLAN_FILE, at("weighting", key, to=0.001))
+        renew(tmp_path / "run")
+        assert_found(tmp_path / "run", f"{key} 0.001, where 0 follows from its weights and noise")
+
+
 @pytest.mark.parametrize(("name", "path", "value", "said"), IN_CONFIG)
 def test_settings_are_compared_with_what_was_made_of_them(copy, name, path, value, said):
     directory = copy(name)

@@ -13,6 +13,7 @@ import pytest
 from deploy import confine, local
 from deploy.federation import Federation
 from deploy.loopback import LoopbackFederation, Named, copy_examples
+from deploy.operate import training_words
 from deploy.services import TASK_POLL_VARIABLE
 from gdpfed.errors import InputError
 from gdpfed.learning.data.file_form import own_form
@@ -108,6 +109,13 @@ def test_what_a_training_names_is_reached_by_the_servers_app(tmp_path, monkeypat
     for name in tracked.variables:
         monkeypatch.delenv(name)
     assert Named.by(["run.mlflow=https://example.org/x", "privacy.budgets=[1]"]) == Named(connects=(443,))
+
+
+@pytest.mark.parametrize("method", ["record_statistics", "client_statistics"])
+def test_a_method_that_counts_once_gets_no_number_of_rounds(method):
+    words = training_words(3, [f"method={method}", "dataset.model=statistics"])
+    assert not any(word.startswith("run.num_rounds=") for word in words)
+    assert "run.num_rounds=2" in training_words(3, ["method=dp_sum"])
 
 
 def test_a_table_is_copied_with_the_declaration_beside_it(tmp_path):

@@ -89,3 +89,9 @@ def test_the_axis_shows_what_lies_beside_the_curves_and_whole_lines_at_its_ends(
     assert axes.get_ylim() == (60, 100)
     assert axes.get_ylabel().endswith("axis from 60 to 100")
     assert not axes.lines[0].get_clip_on()
+
+
+def test_runs_that_were_not_evaluated_have_no_mean_and_no_spread():
+    nothing = Spread.of([float("nan")] * 2)
+    assert (nothing.stddev, nothing.count, nothing.text()) == (None, 2, "not evaluated")
+    assert Spread.of([1.0, 3.0]).text() == "2.0 ± 1.4"

@@ -5,7 +5,7 @@ a job, of shape (d,) in float64. The next steps are the same for all works (`gdp
 update is weighted, clipped, rounded to a grid and masked. The file may define five more functions:
 
 * ``check(order, theta, encoding, client_id)`` raises an error, before the charge, for an invalid order;
-* ``check_grid(encoding)`` raises an error, before the run, if the sum's grid is too coarse for the work;
+* ``check_grid(order, theta, encoding)`` raises an error, before the run, if the grid is too coarse for it;
 * ``without_examples(job)`` returns the update if the examples cannot be used, where zeros would not do;
 * ``model_dimension(order, dimension)`` returns the number of model parameters for so many coordinates;
 * ``by_party(order, dimension)`` says whether the sum shows every client's numbers apart, which a node allows.

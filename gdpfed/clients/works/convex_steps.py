@@ -37,8 +37,12 @@ def updates(jobs: RecordJobs) -> torch.Tensor:
     return ends_of_windows(jobs, "convex")
 
 
-def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
+def check(order: TrainingOrder, *sum_of: object) -> None:
     """Raise an error if the requested local steps have no proven bound on the effect of a single record."""
     model = checked_model(order)
     check_convex(order, convex_bounds(model))
+
+
+def check_grid(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding) -> None:
+    """Raise OrderError if rounding is too coarse for the bound on the effect of a single record."""
     check_window(order, theta, encoding)

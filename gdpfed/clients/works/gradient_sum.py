@@ -27,7 +27,11 @@ def updates(jobs: RecordJobs) -> torch.Tensor:
     return torch.from_numpy(-sums * unit).to(jobs.gradients.device)
 
 
-def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise an error if DP-SGD steps are missing, rounding is coarse, or the model mixes batch records."""
+def check(order: TrainingOrder, *sum_of: object) -> None:
+    """Raise an error if DP-SGD steps are missing, or if the model mixes a batch's records."""
     checked_model(order)
+
+
+def check_grid(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding) -> None:
+    """Raise OrderError if rounding to the sum's grid takes too much of a record's bound."""
     record_bound(order, len(theta), encoding.grid)

@@ -143,7 +143,7 @@ def by_party(order: TrainingOrder, dimension: int) -> bool:
     return dimension == order.task.num_clients * counts_dimension(order.task.classes_counted)
 
 
-def check_grid(encoding: Encoding) -> None:
+def check_grid(order: TrainingOrder, theta: object, encoding: Encoding) -> None:
     """Raise OrderError if a sum's rounding could move its counts by over a tenth of one record's effect."""
     shrunk(encoding)
 

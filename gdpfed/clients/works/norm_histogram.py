@@ -70,6 +70,6 @@ def model_dimension(order: TrainingOrder, dimension: int) -> int:
     return order.task.dimension
 
 
-def check_grid(encoding: Encoding) -> None:
+def check_grid(order: TrainingOrder, theta: object, encoding: Encoding) -> None:
     """Raise OrderError if a sum's rounding step exceeds a tenth of one count."""
     one_vote(encoding, COUNTED)

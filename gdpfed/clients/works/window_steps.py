@@ -20,7 +20,11 @@ def updates(jobs: RecordJobs) -> torch.Tensor:
     return ends_of_windows(jobs, "step")
 
 
-def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise an error if the requested local steps have no proven bound on the effect of a single record."""
+def check(order: TrainingOrder, *sum_of: object) -> None:
+    """Raise an error if DP-SGD steps are missing, or if the model mixes a batch's records."""
     checked_model(order)
+
+
+def check_grid(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding) -> None:
+    """Raise OrderError if rounding is too coarse for the bound on the effect of a single record."""
     check_window(order, theta, encoding)

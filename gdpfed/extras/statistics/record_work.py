@@ -22,6 +22,7 @@ def work(job: Job) -> torch.Tensor:
     whole numbers and nothing is clipped.
     """
     check(job.order, job.theta, job.encoding, job.client_id)
+    check_grid(job.order, job.theta, job.encoding)
     layout, counted = counted_rows(job)
     if len(layout.blocks) != blocks_in(job.order):
         raise OrderError(
@@ -33,8 +34,12 @@ def work(job: Job) -> torch.Tensor:
 
 
 def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding, client_id: int) -> None:
-    """Raise OrderError if one record could change the rounded counts by more than the agreed bound."""
+    """Raise OrderError if the server's instruction does not say what to count."""
     check_asked(order, encoding.dimension)
+
+
+def check_grid(order: TrainingOrder, theta: object, encoding: Encoding) -> None:
+    """Raise OrderError if one record could change the rounded counts by more than the agreed bound."""
     check_bound(order, encoding.dimension, encoding.grid)
 
 

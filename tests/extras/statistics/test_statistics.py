@@ -20,7 +20,7 @@ from gdpfed.errors import ConfigError, LearningError
 from gdpfed.extras.statistics.figures import moments, quantile, total
 from gdpfed.extras.statistics.layout import Asked, Cells, Layout
 from gdpfed.extras.statistics.methods import SLACK
-from gdpfed.extras.statistics.record_work import check
+from gdpfed.extras.statistics.record_work import check_grid
 from gdpfed.extras.statistics.result import CrossTable
 from gdpfed.extras.statistics.rows import Counted, counted_rows, counts_of
 from gdpfed.extras.statistics.shown import crossed
@@ -415,10 +415,10 @@ def test_no_weight_lets_a_record_count_for_more(table, weight):
     """A node refuses a weight above 1 for counts, even if the clipping norm is divided by the weight."""
     order, encoding, bound = ordered(table, "record", 20)
     theta = np.zeros(order.task.dimension, np.float32)
-    check(order, theta, encoding, 0)
+    check_grid(order, theta, encoding)
     steps = replace(order.records, clipping_norm=bound / weight)
     with pytest.raises(OrderError, match="a record moves the counts by"):
-        check(replace(order, weight=weight, records=steps), theta, encoding, 0)
+        check_grid(replace(order, weight=weight, records=steps), theta, encoding)
 
 
 def test_an_order_with_too_small_a_bound_counts_nothing(table, monkeypatch):
