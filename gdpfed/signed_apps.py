@@ -7,10 +7,12 @@ other is over an `AppStatement`, which says these, and ``deploy.supernode`` chec
 
 import io
 import json
+import lzma
 import re
 import time
 import tomllib
 import zipfile
+import zlib
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -18,7 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 
-from gdpfed.errors import InputError
+from gdpfed.errors import InputError, words_of
 from gdpfed.identities import IdentityError, write_new
 from gdpfed.json_files import WRONG_FORM, read_json
 from secagg import Identity
@@ -30,6 +32,8 @@ DAY_SECONDS = 86400
 DEFAULT_DAYS = 180
 FORMAT_VERSION = 1
 MOST_NUMBER = 2**63 - 1
+PROJECT_FILE = "pyproject.toml"
+MOST_PROJECT_BYTES = 2**20
 _PURPOSE = b"gdpfed/1/signed app"
 _KINDS: Mapping[str, str] = {
     "app": r"@[a-z0-9-]{1,100}/[a-z0-9-]{1,100}",
@@ -37,6 +41,12 @@ _KINDS: Mapping[str, str] = {
     "bundle": "[0-9a-f]{64}",
     "allowed_overrides": r"[\x21-\x7e][\x20-\x7e]*",
 }
+
+_NO_BUNDLE = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError),
+    *(RuntimeError, ValueError, KeyError, TypeError),
+)
+"""What damaged bundles raise; RuntimeError is of encrypted ones, and of forms that are not supported."""
 
 
 class AppSignatureError(InputError):
@@ -244,13 +254,17 @@ def app_of(bundle: bytes) -> tuple[str, str]:
     Raises AppSignatureError: it is not a bundle of ``flwr build``.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(bundle)) as files:
-            project: Mapping[str, Any] = tomllib.loads(files.read("pyproject.toml").decode())
+        with zipfile.ZipFile(io.BytesIO(bundle)) as files, files.open(PROJECT_FILE) as file:
+            # No more is unpacked than it may have, whatever the bundle says of its size.
+            text = file.read(MOST_PROJECT_BYTES + 1)
+        if len(text) > MOST_PROJECT_BYTES:
+            raise ValueError(f"its {PROJECT_FILE} has more than {MOST_PROJECT_BYTES:,} bytes")
+        project: Mapping[str, Any] = tomllib.loads(text.decode())
         publisher = project["tool"]["flwr"]["app"]["publisher"]
         return f"@{publisher}/{project['project']['name']}", project["project"]["version"]
-    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError) as error:
+    except _NO_BUNDLE as error:
         raise AppSignatureError(
-            f"it is not a bundle of an app ({error}): make one with: flwr build"
+            f"it is not a bundle of an app ({words_of(error)}): make one with: flwr build"
         ) from None
 
 

@@ -1,6 +1,8 @@
 """Tests of ``gdpfed identity sign-app``: Flower's own check accepts a correct signature, and no other."""
 
+import io
 import json
+import zipfile
 from hashlib import sha256
 
 import pytest
@@ -85,6 +87,40 @@ def test_the_key_must_be_that_of_the_roster_and_the_file_a_bundle(folder, capsys
     assert "it is not a bundle of an app" in refused(capsys, *words, "consortium.key")
     (folder / "app.fab").write_bytes(bundle_of("1.0rc1"))
     assert "'1.0rc1' is not a version of a signed app" in refused(capsys, *words, "consortium.key")
+
+
+def changed_bundle(*changes):
+    """Return a bundle whose headers or packed bytes have other values at these places."""
+    data = bytearray(zipped("[project]\n" + "name = 'gdpfed'\n" * 50))
+    for sign, at, value in changes:
+        data[data.index(sign) + at] = value
+    return bytes(data)
+
+
+def zipped(project):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as bundle:
+        bundle.writestr("pyproject.toml", project)
+    return file.getvalue()
+
+
+HEADER, ENTRY = b"PK\x03\x04", b"PK\x01\x02"
+
+
+@pytest.mark.parametrize(
+    ("bundle", "words"),
+    [
+        (changed_bundle((HEADER, 30 + len("pyproject.toml"), 255)), "Error -3 while decompressing"),
+        (changed_bundle((ENTRY, 6, 99)), "zip file version 9.9"),
+        (changed_bundle((ENTRY, 10, 77)), "compression method is not supported"),
+        (changed_bundle((HEADER, 6, 1), (ENTRY, 8, 1)), "is encrypted"),
+        (changed_bundle((HEADER, 8, 12), (ENTRY, 10, 12)), "Invalid data stream"),
+        (zipped("#" * (2**20 + 1)), "its pyproject.toml has more than 1,048,576 bytes"),
+    ],
+)
+def test_a_damaged_bundle_is_refused_in_one_line(bundle, words):
+    with pytest.raises(AppSignatureError, match=f"^it is not a bundle of an app .*{words}.*: make one with"):
+        sign_app(bundle, CONSORTIUM, ROSTER)
 
 
 @pytest.mark.parametrize(
