@@ -6,14 +6,15 @@ A job's configuration is composed by :func:`conf.load.load`, so a launcher is to
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import islice, product
+from math import prod
 from pathlib import Path
 from typing import Any, cast
 
 from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob
+from hydra.core.override_parser.types import Glob, RangeSweep
 from hydra.errors import HydraException
 
 from conf.errors import ConfigError, not_known, words_of
@@ -25,6 +26,8 @@ BASIC = "basic"
 """Hydra's own launcher, which runs one job after the other in this process."""
 PLUG_INS = ("joblib", "ray", "rq", "submitit")
 """Launchers that Hydra's developers publish as plug-in packages."""
+MOST_JOBS = 10_000
+"""Of one sweep, and values of one of its settings."""
 _QUIET = ("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.output_subdir=null")
 
 
@@ -43,11 +46,16 @@ def jobs_of(overrides: Sequence[str]) -> list[Job]:
     """Return each combination of the values in settings such as ``["method=fedavg,dp_sum", "run.seed=0"]``.
 
     Hydra's grammar: ``a,b``, ``choice(a,b)``, ``range(0,3)``, and ``glob(dp_*)`` for the options of a group.
-    A path has quotes where it is one of several. Raises ConfigError: no values to count, or a setting
-    with several that is there twice, as in `refuse_twice`.
+    A path has quotes where it is one of several. Raises ConfigError: no values to count, more than
+    `MOST_JOBS` combinations, or a setting with several that is there twice, as in `refuse_twice`.
     """
     given = tuple(dict.fromkeys(overrides))
     values = [_values(override) for override in given]
+    if (count := prod(map(len, values))) > MOST_JOBS:
+        raise ConfigError(
+            f"these settings stand for {count:,} runs, and a sweep has at most {MOST_JOBS:,}: give fewer "
+            "values"
+        )
     swept = [len(value) > 1 for value in values]
     keys = [override.partition("=")[0] for override in given]
     several = {key for key, among in zip(keys, swept, strict=True) if among}
@@ -69,6 +77,8 @@ def _values(override: str) -> list[str]:
     if not parsed.is_discrete_sweep():
         raise ConfigError(f"'{override}' has no values to count: list them, as in {key}=1,2, or give a range")
     value = parsed.value()
+    if isinstance(value, RangeSweep):
+        _check_range(override, value)
     words = value.filter(list(options(key))) if isinstance(value, Glob) else parsed.sweep_string_iterator()
     found = [f"{key}={word}" for word in words]
     if not found:
@@ -76,6 +86,23 @@ def _values(override: str) -> list[str]:
         remedy = f"the options are {known}" if known else f"list them, as in {key}=1,2"
         raise ConfigError(f"'{override}' stands for no value: {remedy}")
     return found
+
+
+def _check_range(override: str, value: RangeSweep) -> None:
+    """Raise ConfigError for a range that is none, or that never ends; its values are counted one by one."""
+    key = override.partition("=")[0]
+    try:
+        count = sum(1 for _ in islice(value.range(), MOST_JOBS + 1))
+    except (ValueError, ArithmeticError, HydraException):
+        raise ConfigError(
+            f"'{override}' is no range: give where it begins and ends, and a step other than 0, as in "
+            f"{key}=range(0,10,2)"
+        ) from None
+    if count > MOST_JOBS:
+        raise ConfigError(
+            f"'{override}' has more than {MOST_JOBS:,} values, and a sweep has at most {MOST_JOBS:,} runs: "
+            "give a shorter range"
+        )
 
 
 def parted(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
