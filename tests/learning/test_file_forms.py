@@ -340,6 +340,15 @@ def test_a_pipe_in_place_of_a_table_is_not_waited_for(tmp_path, name):
         read_own(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["columns.yaml", "files.yaml"])
+def test_a_pipe_beside_a_table_is_not_waited_for(tmp_path, name):
+    path = written(tmp_path, "age;sick\n1;yes\n")
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(LearningError, match=f"{name} is a pipe or a device: write a file, which must "):
+        read_own(path)
+
+
 def test_tables_of_other_programs_are_called_by_their_kind(tmp_path):
     for name, words in (
         ("t.xls", "this is another kind of workbook: save it as .xlsx"),

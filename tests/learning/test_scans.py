@@ -1,5 +1,6 @@
 """Tests of DICOM and NIfTI scans: pixels are read as declared, and fields about the patient are not read."""
 
+import os
 import sys
 import tracemalloc
 from pathlib import Path
@@ -195,6 +196,12 @@ def test_no_field_of_the_patient_is_taken(tmp_path, monkeypatch):
     names = {each.keyword for each in taken[0]}
     assert names <= {*scan_files.PIXELS}
     assert "PixelData" in names
+
+
+def test_a_pipe_in_place_of_a_scan_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "a.dcm")
+    with pytest.raises(LearningError, match="a.dcm is a pipe or a device: save the picture as a file in its"):
+        read_scan(str(tmp_path / "a.dcm"), FORM)
 
 
 def test_a_missing_package_and_declarations_of_scans_alone_are_named(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError, words_of
 from gdpfed.late_import import late_import
 from gdpfed.learning.data.deep_pictures import deep_inks
+from gdpfed.learning.data.pipes import refuse_pipe
 
 if TYPE_CHECKING:
     from PIL import Image, ImageOps
@@ -33,6 +34,7 @@ MOST_PIXELS = 2**26
 """Of one picture; its header says how many it has."""
 WITH_PREVIEWS = "MPO"
 """What cameras write as JPEG: the picture, and others of it that no viewer shows."""
+PIPE_REMEDY = "save the picture as a file in its place"
 HEAD_BYTES = 512
 PNG_DEPTH = 24
 TIFF_DEPTHS, TIFF_WHITE, ORIENTATION = 258, 262, 274
@@ -63,6 +65,7 @@ def read_picture(
     Raises LearningError: a file that is not a picture, holds several, or one that is too large or too deep.
     """
     try:
+        refuse_pipe(Path(path), path, PIPE_REMEDY)
         # Not by its name: then Pillow 13 maps a turned TIFF into memory with its sides exchanged.
         with Path(path).open("rb") as opened, Image.open(opened, formats=FORMATS) as file:
             bits = _checked_depth(path, file, window)

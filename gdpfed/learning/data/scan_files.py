@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from gdpfed.errors import LearningError, words_of
 from gdpfed.late_import import late_import, packages_needed
-from gdpfed.learning.data.picture_files import MODES, MOST_PIXELS, bytes_in, resized
+from gdpfed.learning.data.picture_files import MODES, MOST_PIXELS, PIPE_REMEDY, bytes_in, resized
 from gdpfed.learning.data.picture_form import PictureForm
+from gdpfed.learning.data.pipes import refuse_pipe
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -60,6 +61,7 @@ def read_scan(path: str, form: PictureForm) -> npt.NDArray[np.uint8]:
     """
     with packages_needed():
         try:
+            refuse_pipe(Path(path), path, PIPE_REMEDY)
             return _read_scan(path, form)
         except (LearningError, ModuleNotFoundError):
             raise

@@ -32,6 +32,7 @@ from gdpfed.learning.data.file_form import (
     is_table,
     kind_of,
 )
+from gdpfed.learning.data.pipes import refuse_pipe
 from gdpfed.learning.data.text_files import encoded_blocks
 from gdpfed.learning.data.unpacked import refuse_unpacked
 
@@ -148,11 +149,10 @@ def open_table(path: Path, place: str, form: TableForm) -> TableFile:
     """
     if path.is_dir():
         raise LearningError(f"{place} is a folder, and one table is needed: name a file in it")
+    refuse_pipe(path, place, "write the table into a file, and name it")
     if not is_table(path):
         other = f": this is {OTHERS[kind]}" if (kind := path.suffix.lower()) in OTHERS else ""
         raise LearningError(f"{place} must end in {ENDINGS_IN_WORDS}{other}")
-    if path.exists() and not path.is_file():
-        raise LearningError(f"{place} is a pipe or a device: write the table into a file, and name it")
     # These two read tables by what is here.
     if kind_of(path) in WORKBOOKS:
         from gdpfed.learning.data.workbook_file import open_workbook

@@ -8,6 +8,7 @@ from typing import Any
 
 from gdpfed.decimal_numbers import decimal_number
 from gdpfed.errors import LearningError, not_known
+from gdpfed.learning.data.pipes import refuse_pipe
 from gdpfed.yaml_files import read_yaml
 
 
@@ -16,14 +17,17 @@ def read_parts(path: Path, purpose: str) -> "Part":
 
     `purpose`: what it must do, for an error.
 
-    Raises LearningError: no such file, or not YAML in UTF-8.
+    Raises LearningError: no such file, a pipe, or not YAML in UTF-8.
     """
     try:
+        refuse_pipe(path, str(path), f"write a file, which must {purpose}")
         values = read_yaml(path.read_text(encoding="utf-8"), as_texts=True)
     except OSError as error:
         raise LearningError(f"{path} cannot be read ({error.strerror}): it must {purpose}") from None
     except UnicodeDecodeError as error:
         raise LearningError(f"{path} is not in UTF-8 ({error}): save it in UTF-8") from None
+    except LearningError:
+        raise
     except ValueError as error:
         raise LearningError(f"{path}: {error}") from None
     return Part(str(path), values, "")
