@@ -1,6 +1,7 @@
 """Tests of folders of users' pictures: layouts, sizes and colours, and one-line errors."""
 
 import json
+import os
 import struct
 import tarfile
 import zlib
@@ -214,11 +215,29 @@ def one_of_a_class(root):
     folder(root, pictures=1)
 
 
+def a_pipe(root):
+    folder(root)
+    os.mkfifo(root / "cat" / "99.png")
+
+
+def a_loop(root):
+    folder(root)
+    (root / "cat" / "sub").symlink_to("..")
+
+
+def one_folder_twice(root):
+    folder(root)
+    (root / "emu").symlink_to("cat")
+
+
 @pytest.mark.parametrize(
     ("make", "settings", "words"),
     [
         (two_sizes, {}, r"8x6 pixels and .*99.png 9x9: make them one size with dataset.image_size=6"),
         (no_picture, {}, r"cat/99.png cannot be read as a picture"),
+        (a_pipe, {}, r"cat/99.png is a pipe or a device: save the picture as a file in its place$"),
+        (a_loop, {}, r"cat/sub/cat and .*/cat are one folder, to which a link leads, .*: take the link out$"),
+        (one_folder_twice, {}, r"/emu and .*/cat are one folder, to which a link leads, and each picture"),
         (cut_short, {}, r"dog/03.png cannot be read as a picture"),
         (a_program, {}, r"cat/99.png cannot be read as a picture"),
         (far_too_large, {}, r"cat/99.png has 9000 x 9000 pixels, more than 67108864: scale it down"),

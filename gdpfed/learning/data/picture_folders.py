@@ -25,7 +25,8 @@ class NotRead:
     """Counts files that are not read: hidden files, other file types, and pictures not in ``pictures.csv``.
 
     `known`: names of files that say how pictures are read. `endings`: of pictures. `pictures`: how many there
-    are. `unlisted`: how many of these no table lists.
+    are. `unlisted`: how many of these no table lists. `places`: the folders that were searched, by device and
+    number.
     """
 
     files: Counter[str] = field(default_factory=Counter)
@@ -34,6 +35,7 @@ class NotRead:
     endings: tuple[str, ...] = ENDINGS
     pictures: int = 0
     unlisted: int = 0
+    places: dict[tuple[int, int], str] = field(default_factory=dict)
 
     def notes(self, folder: Path) -> list[str]:
         """Return notes on the files that are not read, one line each."""
@@ -175,9 +177,18 @@ def listed(names: Sequence[str]) -> str:
 
 
 def pictures_below(folder: Path, others: NotRead) -> Iterator[str]:
-    """Yield the paths of all pictures in a folder and its subfolders, sorted by folder and name."""
+    """Yield the paths of all pictures in a folder and its subfolders, sorted by folder and name.
+
+    Raises LearningError: a folder that was searched before, to which a link leads.
+    """
     walked = []
     for place, below, names in os.walk(folder, followlinks=True):
+        found = Path(place).stat()
+        if (before := others.places.setdefault((found.st_dev, found.st_ino), place)) != place:
+            raise LearningError(
+                f"{place} and {before} are one folder, to which a link leads, and each picture may count "
+                "once only: take the link out"
+            )
         below[:] = _shown(sorted(below), others)
         walked.append((place, names))
     for place, names in sorted(walked):
