@@ -36,8 +36,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> int:
     from gdpfed.files import PUBLIC_MODE, save_whole
     from gdpfed.learning.data.declaration import COLUMNS_FILE
-    from gdpfed.learning.data.first_columns import first_columns
+    from gdpfed.learning.data.first_columns import check_is_table, first_columns
 
+    check_is_table(options.table)
     output = options.output or options.table.with_name(COLUMNS_FILE)
     refuse_existing(output, "--output")
     if options.coarse and options.from_data:

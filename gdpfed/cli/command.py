@@ -56,7 +56,12 @@ class Command:
 
 
 def cli_path(text: str) -> Path:
-    """Return a path from the command line; a leading ``~`` is the home directory."""
+    """Return a path from the command line; a leading ``~`` is the home directory.
+
+    Raises ArgumentTypeError: an empty text, or the home directory of nobody.
+    """
+    if not text:
+        raise argparse.ArgumentTypeError("'' is no path: name a file or a folder")
     try:
         return Path(text).expanduser()
     except RuntimeError as error:

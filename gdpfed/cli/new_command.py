@@ -130,6 +130,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> int:
     path: Path = options.file
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: name a file in it, such as {path / FILE}")
     if path.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"{path} must be a YAML file: name it {path.with_suffix('.yaml')}")
     if path.exists():

@@ -74,6 +74,13 @@ from gdpfed.errors import ConfigError
             ["new", "a.yaml", "--yes", "--path", "x"],
             "--path x: the digits are bundled; leave it out, or choose --data",
         ),
+        (["new", ".", "--yes"], ". is a folder: name a file in it, such as gdpfed.yaml [config]"),
+        (["new", "", "--yes"], "argument FILE: '' is no path: name a file or a folder; 'gdpfed new --help'"),
+        (["columns", "."], ". is a folder: name one table in it, whose columns the others have too"),
+        (["columns", "/"], "/ is a folder: name one table in it, whose columns the others have too"),
+        (["columns", ""], "argument TABLE: '' is no path: name a file or a folder"),
+        (["columns", "/dev/null"], "/dev/null is a pipe or a device: write the table into a file, and name"),
+        (["adapt", "model", "", "--output", "x"], "argument TABLE: '' is no path: name a file or a folder"),
         (["plan", "nowhere.yaml"], "nowhere.yaml cannot be read (No such file or directory): name a file as"),
     ],
 )

@@ -6,6 +6,7 @@ import lzma
 import os
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from gdpfed.learning.data import DataSource, load_dataset, text_files
 from gdpfed.learning.data.declaration import read_columns
 from gdpfed.learning.data.own_files import read_own
 from gdpfed.learning.data.table_check import check_table
+from gdpfed.learning.data.table_rows import open_declared
 
 COLUMNS = """\
 label: {column: y, classes: ['0', '1']}
@@ -338,6 +340,12 @@ def test_a_pipe_in_place_of_a_table_is_not_waited_for(tmp_path, name):
     os.mkfifo(tmp_path / name)
     with pytest.raises(LearningError, match=f"{name} is a pipe or a device: write the table into a file"):
         read_own(tmp_path / name)
+
+
+@pytest.mark.parametrize("path", [Path(), Path("/")])
+def test_a_folder_without_a_name_is_refused_as_a_table(path):
+    with pytest.raises(LearningError, match=f"^{path} is a folder, and one table is needed: name a file"):
+        open_declared(path, read_columns(Path("published:eicu-stays")), str(path))
 
 
 @pytest.mark.parametrize("name", ["columns.yaml", "files.yaml"])

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from gdpfed.audit.accounting import charges_of, epsilon_after
-from gdpfed.errors import ConfigError
+from gdpfed.errors import ConfigError, GDPFedError, kind_and_words
 from gdpfed.extras.canaries.canary import Canaries, dirac_directions
 from gdpfed.extras.canaries.lower_bounds import VIEWS, epsilon_lower_bounds
 from gdpfed.extras.canaries.measure import Measurement, Settings
@@ -129,7 +129,15 @@ def named_loop(name: str) -> TrainingLoop:
             raise ConfigError(
                 f"--loop {name} cannot be imported: {error}: name MODULE:ATTRIBUTE of an installed module"
             ) from None
-    made = found() if callable(found) else found
+    try:
+        made = found() if callable(found) else found
+    except GDPFedError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"--loop {name} cannot be called: {kind_and_words(error)}: name a gdpfed.TrainingLoop, or a "
+            "function without arguments that returns one"
+        ) from None
     if not isinstance(made, TrainingLoop):
         raise ConfigError(
             f"--loop {name} is of type {type(made).__name__}: name a gdpfed.TrainingLoop, or a function "

@@ -154,7 +154,7 @@ def own_form(path: Path) -> FileForm:
 
     Raises LearningError: a file that is damaged, or names a table that is not there.
     """
-    file = path.with_name(FILES_FILE)
+    file = path.parent / FILES_FILE
     if not file.exists():
         return FileForm()
     forms = dict(read_parts(file, "say how files are written").items("tables"))

@@ -20,8 +20,9 @@ from gdpfed.learning.data.columns import ALWAYS_MISSING, DAYS_SINCE, DatedAs, ne
 from gdpfed.learning.data.file_form import FileForm, own_form
 from gdpfed.learning.data.number_cells import has_days
 from gdpfed.learning.data.persons import PERSON
+from gdpfed.learning.data.pipes import refuse_pipe
 from gdpfed.learning.data.repeats import CODE, MOST_ROWS
-from gdpfed.learning.data.table_file import TableForm, open_table
+from gdpfed.learning.data.table_file import TABLE_REMEDY, TableForm, open_table
 from gdpfed.learning.data.text_cells import texts_of
 from gdpfed.learning.data.written_dates import written_date
 
@@ -162,12 +163,18 @@ def _may_name_persons(name: str, present: Counter[str]) -> bool:
     return all(map(CODE.fullmatch, present)) and present.total() <= MOST_ROWS * len(present)
 
 
-def _read_table(path: Path) -> _Table:
-    """Read all cells of a table as texts, and detect the table's decimal mark."""
+def check_is_table(path: Path) -> None:
+    """Raise LearningError if a path does not lead to a file: a folder, a pipe, a device or nothing."""
     if path.is_dir():
         raise LearningError(f"{path} is a folder: name one table in it, whose columns the others have too")
-    if not path.is_file():
+    if not path.exists():
         raise LearningError(f"{path} cannot be read: there is no such file")
+    refuse_pipe(path, str(path), TABLE_REMEDY)
+
+
+def _read_table(path: Path) -> _Table:
+    """Read all cells of a table as texts, and detect the table's decimal mark."""
+    check_is_table(path)
     file = open_table(path, str(path), TableForm(own_form(path)))
     twice = [name for name in file.names if file.names.count(name) > 1]
     if twice:

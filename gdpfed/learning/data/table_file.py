@@ -46,6 +46,7 @@ else:
     parquet = late_import("pyarrow.parquet")
 
 MOST_COLUMNS = 10_000
+TABLE_REMEDY = "write the table into a file, and name it"
 PARQUET_ROWS = 2**15
 BYTES_A_CELL, MOST_TIMES = 8, 1000
 """Of a value, and as large as its Parquet file a table may be: a column may repeat a lot."""
@@ -149,7 +150,7 @@ def open_table(path: Path, place: str, form: TableForm) -> TableFile:
     """
     if path.is_dir():
         raise LearningError(f"{place} is a folder, and one table is needed: name a file in it")
-    refuse_pipe(path, place, "write the table into a file, and name it")
+    refuse_pipe(path, place, TABLE_REMEDY)
     if not is_table(path):
         other = f": this is {OTHERS[kind]}" if (kind := path.suffix.lower()) in OTHERS else ""
         raise LearningError(f"{place} must end in {ENDINGS_IN_WORDS}{other}")

@@ -163,6 +163,8 @@ def test_the_command_takes_a_loop_by_its_module_and_name(tmp_path, monkeypatch, 
     assert "wrong, noise of sums: less than is planned" in capsys.readouterr().out
     for name, line in (
         ("my_loops:OTHER", "is of type int: name a gdpfed.TrainingLoop"),
+        ("os:system", "cannot be called: TypeError: system.* missing required argument .*: name a gdpfed.Tr"),
+        ("sys:exit", "cannot be called: SystemExit: name a gdpfed.TrainingLoop, or a function without"),
         ("my_loops:nothing", "cannot be imported: module 'my_loops' has no attribute 'nothing'"),
         ("no_module:LOOP", "cannot be imported: No module named 'no_module'"),
         ("unknown", "training loop 'unknown' is not known: none is installed"),
