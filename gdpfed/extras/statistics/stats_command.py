@@ -77,22 +77,35 @@ def overrides_of(words: Sequence[str]) -> list[str]:
     """Return all settings (key=value) of a statistics run: the given ones, and others derived from these."""
     keys = {word.partition("=")[0] for word in words}
     client = any(word in CLIENT_LEVEL for word in words)
-    kind = "statistics"
-    if "method.survival=true" in words:
-        kind = "statistics_survival"
-    elif "method.by_party=true" in words:
-        kind = "statistics_by_party"
-    elif any(word.startswith("method.crossed=") and not word.endswith("=null") for word in words):
-        kind = "statistics_crossed"
-    elif any(word.startswith("method.by=") and not word.endswith("=null") for word in words):
-        kind = "statistics_by_group"
     follow = {
         "dataset": "csv",
-        "dataset.model": kind,
+        "dataset.model": _kind(words),
         "method": f"{'client' if client else 'record'}_statistics",
         **({} if client else {"privacy": LEVEL}),
     }
     return [*(f"{key}={value}" for key, value in follow.items() if key not in keys), *words]
+
+
+def _kind(words: Sequence[str]) -> str:
+    """Return the name of the model that counts what settings ask for, read as a run reads them."""
+    from conf.load import given_value
+    from gdpfed.extras.statistics.layout import Asked
+
+    by, crossed, by_party, survival = (
+        given_value(words, f"method.{key}") for key in ("by", "crossed", "by_party", "survival")
+    )
+    pairs = ((str(crossed), ""),) if crossed else ()
+    return Asked(by=by, crossed=pairs, parties=int(_is_true(by_party)), survival=_is_true(survival)).kind
+
+
+def _is_true(value: object) -> bool:
+    """Whether a setting's value is one that a run reads as true, such as ``yes``."""
+    from omegaconf import BooleanNode, ValidationError
+
+    try:
+        return bool(BooleanNode(value) == BooleanNode(True))
+    except ValidationError:
+        return False  # What is wrong with it, load says.
 
 
 def _count(options: argparse.Namespace) -> Path:

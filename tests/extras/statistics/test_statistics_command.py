@@ -34,6 +34,13 @@ def table(tmp_path):
         (["dataset.path=t"], ["dataset=csv", "dataset.model=statistics", "method=record_statistics"]),
         (["method.by=sex"], ["dataset.model=statistics_by_group"]),
         (["method.by_party=true"], ["dataset.model=statistics_by_party", "method=record_statistics"]),
+        (["method.by_party=True"], ["dataset.model=statistics_by_party"]),
+        (["method.survival=yes"], ["dataset.model=statistics_survival"]),
+        (
+            ["method.by_party=False", "method.crossed=[]", "method.by=sex"],
+            ["dataset.model=statistics_by_group"],
+        ),
+        (["method.crossed=[]", "method.survival=perhaps"], ["dataset.model=statistics"]),
         (["method.by=null"], ["dataset.model=statistics"]),
         (["method.by=sex", "method.crossed=[[a,b]]"], ["dataset.model=statistics_crossed"]),
         (["privacy=client_level"], ["method=client_statistics"]),
