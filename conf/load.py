@@ -46,6 +46,9 @@ _IN_QUOTES = "in a shell put the whole setting in quotes, as in 'privacy.budgets
 _IN_BRACES = "in a shell put the whole setting in quotes, as in 'privacy.client_budgets={bonn: 1, fulda: 6}'"
 _UNREAD = re.compile(r"Value '(?P<value>.*?)'.* could not be converted to (?P<kind>\w+)")
 _NO_LIST = re.compile(r"Error merging override (\S+).* is not a ListConfig", re.DOTALL)
+_NO_NULL = re.compile(
+    r"Error merging override (([^=]+)=.*?) (?:field .* is not Optional|Invalid type assigned: NoneType)"
+)
 _KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
 
 
@@ -170,6 +173,8 @@ def _explain(overrides: Sequence[str], error: Exception) -> str:
     if (found := _NO_LIST.search(f"{error} {cause}")) is not None:
         key, _, value = found[1].partition("=")
         return f"{key}={value} is not a list: write {key}=[{value}]"
+    if (found := _NO_NULL.search(f"{error} {cause}")) is not None:
+        return f"{found[1]} has null in place of a value: give one, or leave {found[2]} out for its default"
     unread = _UNREAD.search(f"{error} {cause}")
     if unread is not None:
         # Of 1e3, say, the error has 1000.0: then the setting is known by its key.

@@ -164,6 +164,11 @@ def test_yaml_says_everything_and_reads_back():
         ),
         ("run.quux=1", "setting 'run.quux' is not known; 'gdpfed settings run' lists what there is"),
         ("privacy.delta=x", "privacy.delta=x is not a number"),
+        ("privacy.clipping=null", "privacy.clipping=null has null in place of a value: give one, or leave"),
+        (
+            "privacy.group_edges=[0.5,null]",
+            "null in place of a value: give one, or leave privacy.group_ed",
+        ),
         ("dataset.num_clients=1.5", "dataset.num_clients=1.5 is not a whole number"),
         ("dataset.num_clients=1e3", "dataset.num_clients=1e3 is not a whole number"),
         ("run.num_rounds=1_0", "'run.num_rounds=1_0' has '1_0' for a number: write it in the digits 0 to 9"),
