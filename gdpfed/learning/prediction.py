@@ -16,7 +16,7 @@ from gdpfed.learning.data.arrays import as_numbers
 from gdpfed.learning.data.cells import Table, arrow_table, table_of
 from gdpfed.learning.data.columns import DROP, Columns
 from gdpfed.learning.data.dataset import scaled
-from gdpfed.learning.data.faults import Fault, Where, uneven_words
+from gdpfed.learning.data.faults import Fault, Where, shortened, uneven_words
 from gdpfed.learning.data.features import transform_of
 from gdpfed.learning.data.table_file import TableFile, listed
 from gdpfed.learning.data.table_rows import inputs_of, num_rows, open_declared
@@ -311,4 +311,4 @@ def _not_read(table: Sequence[str], columns: Columns, keep: Sequence[str]) -> li
 
 
 def _listed(values: Sequence[object]) -> str:
-    return ", ".join(map(str, values))
+    return ", ".join(shortened(str(value)) for value in values)

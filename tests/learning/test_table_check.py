@@ -123,6 +123,14 @@ def test_faults_come_before_notes_where_there_are_no_rows(tmp_path):
     assert [each.words for each in found] == ["there are no rows with data", "not declared, and not read: id"]
 
 
+def test_a_long_name_is_shortened_in_a_note(tmp_path):
+    _, _, notes = found_in(tmp_path, f"{'n' * 2000};stays;id\n1;yes;2\n")
+    assert notes[0] == f"not declared, and not read: {'n' * 60}..., id"
+    columns = read_columns(tmp_path / "columns.yaml")
+    with pytest.raises(LearningError, match=f"lacks the column 'age'; it has {'n' * 60}..., stays, id"):
+        next(open_declared(tmp_path / "table.csv", columns, "t.csv").batches(["age"]))
+
+
 @pytest.mark.parametrize(
     ("arrival", "born", "words"),
     [

@@ -14,11 +14,16 @@ MOST_SHOWN = 60
 """Letters of a value, in an error."""
 
 
+def shortened(text: str) -> str:
+    """Return a value or a name for a message, with "..." for what goes beyond `MOST_SHOWN` letters."""
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+
+
 def held(text: str) -> str:
     """Return a cell's text for an error, shortened, with a note on invisible characters or Unicode form."""
     if not text:
         return "is empty"
-    shown = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+    shown = shortened(text)
     if hidden := invisible(text):
         return f"holds '{shown}' ({hidden})"
     return f"holds '{shown}'" + ("" if is_normalized("NFC", text) else " (in another Unicode form than NFC)")

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gdpfed.errors import LearningError
 from gdpfed.learning.data.cells import table_of
 from gdpfed.learning.data.columns import Columns, Numeric, nearest_column, without_tests
-from gdpfed.learning.data.faults import Fault, Where, held, invisible, uneven_words
+from gdpfed.learning.data.faults import Fault, Where, held, invisible, shortened, uneven_words
 from gdpfed.learning.data.file_form import FILES_FILE, SEPARATORS
 from gdpfed.learning.data.number_cells import marks_that_are_numbers, no_numbers
 from gdpfed.learning.data.repeats import Repeats
@@ -308,7 +308,7 @@ def _wrong_columns(names: Sequence[str], columns: Columns) -> Iterator[Finding]:
         else:
             yield Finding((1,), f"there is no column '{name}'{hint}")
     if others:
-        shown = ", ".join(name or "one without a name" for name in others)
+        shown = ", ".join(shortened(name) or "one without a name" for name in others)
         yield Finding((), f"not declared, and not read: {shown}", is_fault=False)
 
 

@@ -20,6 +20,7 @@ from gdpfed.errors import LearningError, words_of
 from gdpfed.late_import import late_import
 from gdpfed.learning.data.csv_head import LOOKED_AT, all_names, look_at_head
 from gdpfed.learning.data.csv_records import IsRow, RecordReader, Records
+from gdpfed.learning.data.faults import shortened
 from gdpfed.learning.data.file_form import (
     ENDINGS_IN_WORDS,
     FILES_FILE,
@@ -140,7 +141,7 @@ class TableFile:
 
 def listed(names: Sequence[str], most: int = 12) -> str:
     """Join the first ``most`` names with commas for an error message; "..." stands for the others."""
-    return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
+    return ", ".join(map(shortened, names[:most])) + (" ..." if len(names) > most else "")
 
 
 def open_table(path: Path, place: str, form: TableForm) -> TableFile:
