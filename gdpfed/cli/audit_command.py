@@ -6,7 +6,7 @@ from dataclasses import asdict
 from math import isinf
 from typing import TYPE_CHECKING
 
-from gdpfed.cli.command import MODES, Command, cli_path, make_console, require_folders
+from gdpfed.cli.command import MODES, Command, cli_path, make_console, named_path, require_folders
 from gdpfed.decimal_numbers import decimal_number, whole_number
 from gdpfed.errors import ConfigError
 
@@ -79,7 +79,7 @@ def _execute(options: argparse.Namespace) -> int:
         )
     if options.canaries:
         return int(MODES.get("audit --canaries")(options))
-    named = [cli_path(override) for override in options.overrides]
+    named = [named_path(override) for override in options.overrides]
     if options.attack:
         require_folders(named[:1])
         return int(MODES.get("audit --attack")(options))

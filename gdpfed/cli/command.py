@@ -56,16 +56,27 @@ class Command:
 
 
 def cli_path(text: str) -> Path:
-    """Return a path from the command line; a leading ``~`` is the home directory.
+    """Return an option's or an argument's path, as `named_path` reads it, for argparse.
 
-    Raises ArgumentTypeError: an empty text, or the home directory of nobody.
+    Raises ArgumentTypeError: as in `named_path`.
+    """
+    try:
+        return named_path(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def named_path(text: str) -> Path:
+    """Return a path that a user names; a leading ``~`` is the home directory.
+
+    Raises ConfigError: an empty text, or the home directory of nobody.
     """
     if not text:
-        raise argparse.ArgumentTypeError("'' is no path: name a file or a folder")
+        raise ConfigError("'' is no path: name a file or a folder")
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise argparse.ArgumentTypeError(f"{text}: {error}") from None
+        raise ConfigError(f"{text}: {error}") from None
 
 
 def require_folders(paths: Sequence[Path]) -> None:

@@ -11,6 +11,7 @@ from gdpfed.cli.command import (
     check_picture,
     cli_path,
     make_console,
+    named_path,
 )
 from gdpfed.errors import ConfigError
 
@@ -120,7 +121,7 @@ def _execute(options: argparse.Namespace) -> int:
     from gdpfed.federation.node.stand_ins import settings_in
 
     config = settings_in(options.node_config)
-    ledgers = options.ledgers or [cli_path(str(config[key])) for key in ("ledger",) if key in config]
+    ledgers = options.ledgers or [named_path(str(config[key])) for key in ("ledger",) if key in config]
     if not ledgers:
         raise ConfigError("name a node's ledger, as in gdpfed node status /state/ledger.json")
     status: int = options.act(options, ledgers, config)

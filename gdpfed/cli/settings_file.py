@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gdpfed.cli.command import named_path
 from gdpfed.errors import ConfigError, words_of
 
 ENDINGS = (".yaml", ".yml")
@@ -22,7 +23,7 @@ def written_out(words: Sequence[str]) -> list[str]:
     said = {word.partition("=")[0] for word in words if not _is_file(word)}
     found: list[str] = []
     for word in words:
-        more = settings_in(Path(word).expanduser()) if _is_file(word) else [word]
+        more = settings_in(named_path(word)) if _is_file(word) else [word]
         found += [each for each in more if each == word or each.partition("=")[0] not in said]
     return found
 

@@ -81,6 +81,10 @@ from gdpfed.errors import ConfigError
         (["columns", ""], "argument TABLE: '' is no path: name a file or a folder"),
         (["columns", "/dev/null"], "/dev/null is a pipe or a device: write the table into a file, and name"),
         (["adapt", "model", "", "--output", "x"], "argument TABLE: '' is no path: name a file or a folder"),
+        (["audit", ""], "gdpfed: '' is no path: name a file or a folder [config]"),
+        (["audit", "--canaries", "~nobody-here/run"], "~nobody-here/run: Could not determine home directory"),
+        (["stats", "~nobody-here/run"], "~nobody-here/run: Could not determine home directory"),
+        (["plan", "~nobody-here/a.yaml"], "~nobody-here/a.yaml: Could not determine home directory"),
         (["plan", "nowhere.yaml"], "nowhere.yaml cannot be read (No such file or directory): name a file as"),
     ],
 )

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from conf.load import load
 from gdpfed.cli.audit_command import without_infinity
-from gdpfed.cli.command import cli_path, make_console
+from gdpfed.cli.command import make_console, named_path
 from gdpfed.decimal_numbers import counted
 from gdpfed.errors import ConfigError, ReportError
 from gdpfed.extras.canaries.loop_audit import audit_loop, named_loop
@@ -51,7 +51,7 @@ def measure_canaries(options: argparse.Namespace) -> int:
         )
     else:
         words = options.overrides
-        if not words or "=" in words[0] or not cli_path(words[0]).is_dir():
+        if not words or "=" in words[0] or not named_path(words[0]).is_dir():
             config = load(words)
         else:
             begun = load_run([f"run.resume={words[0]}", *words[1:]])
@@ -240,7 +240,7 @@ def attack_model(options: argparse.Namespace) -> int:
     """Attack a run's model and print the result; return 1 if a measured epsilon exceeds the stated one."""
     if len(options.overrides) != 1:
         raise ConfigError("name one run directory, whose model is attacked with its own data")
-    attack = attack_run(cli_path(options.overrides[0]), options.confidence, options.outside)
+    attack = attack_run(named_path(options.overrides[0]), options.confidence, options.outside)
     if options.json:
         told = asdict(attack) | {"passed": attack.passed}
         print(json.dumps(without_infinity(told), indent=2, allow_nan=False))

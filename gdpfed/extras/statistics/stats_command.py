@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from gdpfed.cli.command import Command, add_overrides, cli_path, make_console
+from gdpfed.cli.command import Command, add_overrides, cli_path, make_console, named_path
 from gdpfed.errors import ConfigError
 from gdpfed.report.run_folders import is_run
 
@@ -62,7 +62,7 @@ def _directory(word: str, words: Sequence[str]) -> Path:
 
     `words`: all that is given. Raises ConfigError: it is no run, or settings are given beside it.
     """
-    directory = Path(word).expanduser()
+    directory = named_path(word)
     if not directory.exists():
         raise ConfigError(f"{word} is neither an override nor the directory of a run: give one of both")
     if not is_run(directory):
