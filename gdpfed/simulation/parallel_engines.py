@@ -113,9 +113,13 @@ class WorkerProcesses(Divided):
                         busy.remove(pipe)
                     else:
                         yield found
-        finally:
-            if busy:
-                self._stop(busy)
+        except (Exception, GeneratorExit):
+            self._stop(busy)
+            raise
+        except BaseException:
+            # An interrupt may have come in the middle of an answer.
+            self.close()
+            raise
 
     def _stop(self, busy: Sequence[Connection]) -> None:
         """Wait for the parts under way: their answers are none to the caller's next question."""
@@ -124,8 +128,11 @@ class WorkerProcesses(Divided):
             for pipe in busy:
                 while pipe.recv() != DONE:
                     pass
-        except (EOFError, OSError, KeyboardInterrupt):
+        except (EOFError, OSError):
             self.close()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         for pipe, process in self._workers:
