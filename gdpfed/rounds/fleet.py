@@ -179,10 +179,8 @@ class Fleet(ABC):
                 own_order = order_of_sum(request, order)
                 own_order.check_work(request.dimension)
                 parts = client_parts(request).values()
-                # The fewer members a sum has, the coarser is its grid.
-                coarsest = parameters.encoding(parameters.fewest_updates)
                 for part in set(parts) or {ClientPart()}:
-                    check_grid(own_order.for_part(part), request.start, coarsest)
+                    check_grid(own_order.for_part(part), request.start, encoding)
                 for part in parts:
                     if part.clipping_norm < inf:
                         encoding.clipped_to(part.clipping_norm)

@@ -4,13 +4,14 @@ import os
 import pickle
 import sys
 import traceback
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -84,7 +85,7 @@ class WorkerProcesses(Divided):
     def __init__(self, make_engine: MakeEngine, num_workers: int) -> None:
         self.shares = [1] * (PARTS_A_WORKER * num_workers)
         context = fork_context()
-        self._taken = context.Value("q")
+        self._taken, self._is_asked = context.Value("q"), False
         self._workers: list[tuple[Connection, BaseProcess]] = []
         for _ in range(num_workers):
             ours, theirs = context.Pipe()
@@ -94,63 +95,80 @@ class WorkerProcesses(Divided):
             # Nobody but the worker holds this end then, so the other end tells when the worker has ended.
             theirs.close()
             self._workers.append((ours, process))
+        self._end = weakref.finalize(self, _end, self._workers, os.getpid())
+        # At the end of a process multiprocessing ends them.
+        self._end.atexit = False
 
     def _each(self, act: Callable[[Engine, Part], T], parts: Sequence[Part]) -> Iterator[T]:
-        busy = [pipe for pipe, _ in self._workers]
+        if self._is_asked:
+            raise RuntimeError("workers answer one question after the other: take all answers first")
+        busy, answered = [pipe for pipe, _ in self._workers], 0
+        with self._whole_messages():
+            self._take_from(0)
+            for pipe in busy:
+                pipe.send((act, parts))
+        self._is_asked = True
         try:
-            self._taken.value = 0
-            with _all_there():
-                for pipe in busy:
-                    pipe.send((act, parts))
             while busy:
-                ready = wait(busy)
+                with self._whole_messages():
+                    ready = wait(busy)
                 for pipe in [each for each in busy if each in ready]:
-                    with _all_there():
+                    with self._whole_messages():
                         found, error = pipe.recv()
                     if error is not None:
                         raise error
                     if found is None:
                         busy.remove(pipe)
                     else:
+                        answered += 1
                         yield found
-        except (Exception, GeneratorExit):
-            self._stop(busy)
-            raise
-        except BaseException:
-            # An interrupt may have come in the middle of an answer.
-            self.close()
-            raise
+            if answered != len(parts):
+                raise RuntimeError(f"workers answered {answered} of {len(parts)} parts")
+        finally:
+            self._is_asked = False
+            if busy:
+                self._stop(busy)
+
+    def _take_from(self, number: int) -> None:
+        """Have the next worker take the part of this number. A dead worker may hold the lock: without it."""
+        self._taken.get_obj().value = number
 
     def _stop(self, busy: Sequence[Connection]) -> None:
         """Wait for the parts under way: their answers are none to the caller's next question."""
-        self._taken.value = sys.maxsize // 2
-        try:
+        with suppress(RunError), self._whole_messages():
+            self._take_from(sys.maxsize // 2)
             for pipe in busy:
                 while pipe.recv() != DONE:
                     pass
+
+    @contextmanager
+    def _whole_messages(self) -> Iterator[None]:
+        """End all workers where a ``with`` block that speaks with them is left early.
+
+        Nobody knows then what is left in a pipe. That a worker has ended is raised as RunError.
+        """
+        try:
+            yield
         except (EOFError, OSError):
             self.close()
+            raise RunError(
+                "a worker process was ended from outside, perhaps for want of memory: continue with "
+                "run.resume and fewer simulation.workers or simulation.clients_at_once"
+            ) from None
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        for pipe, process in self._workers:
-            process.terminate()
-            process.join()
-            pipe.close()
+        self._end()
 
 
-@contextmanager
-def _all_there() -> Iterator[None]:
-    """In a ``with`` block that speaks with workers, turn the error that one has ended into a RunError."""
-    try:
-        yield
-    except (EOFError, OSError):
-        raise RunError(
-            "a worker process was ended from outside, perhaps for want of memory: continue with "
-            "run.resume and fewer simulation.workers or simulation.clients_at_once"
-        ) from None
+def _end(workers: Sequence[tuple[Connection, BaseProcess]], parent: int) -> None:
+    """End the workers of a process; another one, which has inherited them, leaves them alone."""
+    for pipe, process in workers if os.getpid() == parent else ():
+        process.kill()
+        process.join()
+        pipe.close()
 
 
 def _work(make_engine: MakeEngine, parent: int, pipe: Connection, taken: "Synchronized[int]") -> None:
@@ -160,25 +178,25 @@ def _work(make_engine: MakeEngine, parent: int, pipe: Connection, taken: "Synchr
     """
     serve_only(parent)
     torch.set_num_threads(1)
-    engine = make_engine()
+    engine, wrong = _attempt(make_engine)
     while True:
         act, parts = pipe.recv()
         while (number := _next(taken)) < len(parts):
-            try:
-                pipe.send((act(engine, parts[number]), None))
-            except Exception as error:
-                pipe.send((None, _to_send(error)))
+            pipe.send((None, wrong) if engine is None else _attempt(act, engine, parts[number]))
         pipe.send(DONE)
 
 
-def _to_send(error: Exception) -> Exception:
-    """Return an error with its traceback in this process; or what it says, if it cannot be sent."""
-    error.add_note(traceback.format_exc())
+def _attempt(act: Callable[..., T], *given: Any) -> tuple[T | None, Exception | None]:
+    """Call a function, and return its result or an error that can be sent, with its traceback here."""
     try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 - it comes from this process
-    except Exception:
-        return RunError(f"{type(error).__name__}: {words_of(error)}")
-    return error
+        return act(*given), None
+    except BaseException as error:
+        found: Exception = RunError(f"{type(error).__name__}: {words_of(error)}")
+        with suppress(Exception):
+            pickle.loads(pickle.dumps(error))  # noqa: S301 - it comes from this process
+            found = error if isinstance(error, Exception) else found
+        found.add_note(traceback.format_exc())
+        return None, found
 
 
 def _next(taken: "Synchronized[int]") -> int:

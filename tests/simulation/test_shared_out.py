@@ -7,6 +7,7 @@ import sys
 import time
 import weakref
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -89,12 +90,24 @@ def test_a_worker_that_is_killed_ends_the_run_with_one_line():
         engine.close()
 
 
+class OddError(Exception):
+    """An error that cannot be sent: it is made of two values."""
+
+    def __init__(self, first, second):
+        super().__init__(f"{first} and {second}")
+
+
 class Failing(BatchedEngine):
-    """An engine whose work fails for large cohorts, with an error of the operating system."""
+    """An engine whose work fails for cohorts of some sizes, each in its own way."""
 
     def sums_of(self, jobs):
-        if len(jobs[0].cohort.clients) > 3:
-            raise FileNotFoundError(f"{len(jobs)} sums")
+        size = sum(len(job.cohort.clients) for job in jobs)
+        if size == 6:
+            raise FileNotFoundError("six")
+        if size == 5:
+            raise OddError(1, 2)
+        if size == 4:
+            sys.exit(3)
         return super().sums_of(jobs)
 
 
@@ -102,15 +115,62 @@ def test_after_an_error_in_a_worker_or_a_stop_in_the_middle_the_next_answer_is_r
     engine = WorkerProcesses(partial(Failing, ORDER.task, torch.device("cpu"), chunk_clients=3), 2)
     expected = make_engine().sum_updates(ORDER, theta_of(ORDER), cohort_of(ORDER, 8))
     try:
-        with pytest.raises(FileNotFoundError, match="1 sums") as failed:
-            engine.sum_updates(ORDER, theta_of(ORDER), cohort_of(ORDER, 21))
-        assert "in sums_of" in failed.value.__notes__[0]
-        next(engine.updates(ORDER, theta_of(ORDER), cohort_of(ORDER, 21)))
+        for size, kind, said in (
+            (24, FileNotFoundError, "six"),
+            (20, RunError, "OddError: 1 and 2"),
+            (16, RunError, "SystemExit: 3"),
+        ):
+            with pytest.raises(kind, match=said) as failed:
+                engine.sum_updates(ORDER, theta_of(ORDER), cohort_of(ORDER, size))
+            assert "in sums_of" in failed.value.__notes__[0]
+        started = engine.updates(ORDER, theta_of(ORDER), cohort_of(ORDER, 21))
+        next(started)
+        with pytest.raises(RuntimeError, match="take all answers first"):
+            engine.sum_updates(ORDER, theta_of(ORDER), cohort_of(ORDER, 8))
+        del started
         gc.collect()
         found = engine.sum_updates(ORDER, theta_of(ORDER), cohort_of(ORDER, 8))
         np.testing.assert_array_equal(found.total, expected.total)
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize("name", ["send", "recv"])
+def test_an_interrupt_in_the_middle_of_a_question_or_an_answer_ends_the_workers(monkeypatch, name):
+    engine, whole = two_processes(), getattr(Connection, name)
+    _, (second, _) = engine._workers
+
+    def interrupted(pipe, *given):
+        if pipe is second:
+            raise KeyboardInterrupt
+        return whole(pipe, *given)
+
+    monkeypatch.setattr(Connection, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        engine.sum_updates(ORDER, theta_of(ORDER), cohort_of(ORDER, 21))
+    assert not any(process.is_alive() for _, process in engine._workers)
+    with pytest.raises(RunError, match="a worker process was ended"):
+        engine.sum_updates(ORDER, theta_of(ORDER), cohort_of(ORDER, 21))
+
+
+def test_workers_that_cannot_make_their_engine_say_why():
+    def make():
+        raise FileNotFoundError("/nowhere")
+
+    engine = WorkerProcesses(make, 2)
+    try:
+        with pytest.raises(FileNotFoundError, match="/nowhere"):
+            engine.sum_updates(ORDER, theta_of(ORDER), cohort_of(ORDER, 8))
+    finally:
+        engine.close()
+
+
+def test_workers_end_with_an_engine_that_nobody_closes():
+    engine = two_processes()
+    workers = [psutil.Process(process.pid) for _, process in engine._workers]
+    del engine
+    gc.collect()
+    assert not any(worker.is_running() for worker in workers)
 
 
 def said_into(file, words):
