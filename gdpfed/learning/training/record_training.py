@@ -15,6 +15,8 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
@@ -157,14 +159,13 @@ def noised_updates(
         start = start.double()
     ours = start.expand(len(holders), -1).clone()
     descent = Descent(ours, training)
-    most = max((holder.steps.num_steps for holder in holders), default=0)
-    for step in range(most):
-        now = [k for k, holder in enumerate(holders) if len(holder.records) and step < holder.steps.num_steps]
-        if not now:
-            break
-        among: Rows = slice(None) if len(now) == len(holders) else now
-        noised = _noised_means(gradients, ours[among], [holders[k] for k in now], take, bound)
-        descent.step(noised, among)
+    steps = [holder.steps.num_steps if len(holder.records) else 0 for holder in holders]
+    with _one_thread_an_operation(gradients.device):
+        for step in range(max(steps, default=0)):
+            now = [k for k, own in enumerate(steps) if step < own]
+            among: Rows = slice(None) if len(now) == len(holders) else now
+            noised = _noised_means(gradients, ours[among], [holders[k] for k in now], take, bound)
+            descent.step(noised, among)
     return difference(ours, start)
 
 
@@ -275,7 +276,7 @@ def _added_up(
             for clients, places, present in _shared_passes(batches, at_once, gradients.most_clients)
         ]
 
-    for among, sums in chain.from_iterable(_side_by_side(attempted, passes, gradients.device)):
+    for among, sums in chain.from_iterable(_side_by_side(attempted, passes, total.shape[-1])):
         total[among] += sums
     return total
 
@@ -333,7 +334,10 @@ def exact_sums(
     """
     start = torch.from_numpy(theta.copy()).to(gradients.device)
     thetas = start.expand(len(holders), -1)
-    exact: npt.NDArray[np.int64] = _integer_sums(gradients, thetas, holders, take, bounds, unit).cpu().numpy()
+    with _one_thread_an_operation(gradients.device):
+        exact: npt.NDArray[np.int64] = _integer_sums(gradients, thetas, holders, take, bounds, unit).numpy(
+            force=True
+        )
     return exact
 
 
@@ -421,21 +425,40 @@ def _shared_passes(
         begin += width
 
 
-def _side_by_side(act: Callable[[Pass], T], passes: Sequence[Pass], device: torch.device) -> Iterator[T]:
-    """Call `act` for each part of a batch, on a CPU in several threads, and yield the results in order.
+SHORT_WORK = 1e6
+"""Records of a pass times parameters, below which passes are not shared out: less than half a millisecond."""
+_threads = ContextVar("threads for the passes of a batch", default=1)
 
-    The operations of a pass are too short to be shared out one by one: threads would wait for each other. A
-    single pass has one thread, too, so that its bits do not depend on how many passes there are.
+
+@contextmanager
+def _one_thread_an_operation(device: torch.device) -> Iterator[None]:
+    """In a ``with`` block on a CPU, leave torch's threads to the passes of a batch (`_side_by_side`).
+
+    The operations of a step are too short to be shared out one by one: threads would wait for each other, and
+    those of one operation, which spin for a while when it is done, would hold up the passes of the next step.
     """
     threads = torch.get_num_threads()
     if device.type != "cpu" or threads == 1:
-        yield from map(act, passes)
+        yield
         return
     torch.set_num_threads(1)
+    told = _threads.set(threads)
     try:
-        yield from _pool(os.getpid(), threads).map(act, passes)
+        yield
     finally:
+        _threads.reset(told)
         torch.set_num_threads(threads)
+
+
+def _side_by_side(act: Callable[[Pass], T], passes: Sequence[Pass], dimension: int) -> Iterator[T]:
+    """Call `act` for each part of a batch, on a CPU in several threads, and yield the results in order.
+
+    Short passes follow each other: threads would wait for Python's lock and for being told. A single pass has
+    one thread, too, so that its bits do not depend on how many passes there are. `dimension`: d.
+    """
+    threads, work = _threads.get(), max((places.size for _, places, *_ in passes), default=0) * dimension
+    alone = threads == 1 or work < SHORT_WORK
+    yield from map(act, passes) if alone else _pool(os.getpid(), threads).map(act, passes)
 
 
 @lru_cache(maxsize=1)
