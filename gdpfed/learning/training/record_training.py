@@ -15,7 +15,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -160,7 +160,7 @@ def noised_updates(
     ours = start.expand(len(holders), -1).clone()
     descent = Descent(ours, training)
     steps = [holder.steps.num_steps if len(holder.records) else 0 for holder in holders]
-    with _one_thread_an_operation(gradients.device):
+    with _one_thread_an_operation(gradients.device) if theta.shape[-1] < LARGE else nullcontext():
         for step in range(max(steps, default=0)):
             now = [k for k, own in enumerate(steps) if step < own]
             among: Rows = slice(None) if len(now) == len(holders) else now
@@ -276,7 +276,7 @@ def _added_up(
             for clients, places, present in _shared_passes(batches, at_once, gradients.most_clients)
         ]
 
-    for among, sums in chain.from_iterable(_side_by_side(attempted, passes, total.shape[-1])):
+    for among, sums in chain.from_iterable(_side_by_side(attempted, passes, total.shape[-1], total.device)):
         total[among] += sums
     return total
 
@@ -334,10 +334,7 @@ def exact_sums(
     """
     start = torch.from_numpy(theta.copy()).to(gradients.device)
     thetas = start.expand(len(holders), -1)
-    with _one_thread_an_operation(gradients.device):
-        exact: npt.NDArray[np.int64] = _integer_sums(gradients, thetas, holders, take, bounds, unit).numpy(
-            force=True
-        )
+    exact: npt.NDArray[np.int64] = _integer_sums(gradients, thetas, holders, take, bounds, unit).cpu().numpy()
     return exact
 
 
@@ -425,6 +422,8 @@ def _shared_passes(
         begin += width
 
 
+LARGE = 1_000_000
+"""Parameters from which on an operation on a model is worth sharing out."""
 SHORT_WORK = 1e6
 """Records of a pass times parameters, below which passes are not shared out: less than half a millisecond."""
 _threads = ContextVar("threads for the passes of a batch", default=1)
@@ -450,15 +449,18 @@ def _one_thread_an_operation(device: torch.device) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _side_by_side(act: Callable[[Pass], T], passes: Sequence[Pass], dimension: int) -> Iterator[T]:
+def _side_by_side(
+    act: Callable[[Pass], T], passes: Sequence[Pass], dimension: int, device: torch.device
+) -> Iterator[T]:
     """Call `act` for each part of a batch, on a CPU in several threads, and yield the results in order.
 
     Short passes follow each other: threads would wait for Python's lock and for being told. A single pass has
     one thread, too, so that its bits do not depend on how many passes there are. `dimension`: d.
     """
-    threads, work = _threads.get(), max((places.size for _, places, *_ in passes), default=0) * dimension
-    alone = threads == 1 or work < SHORT_WORK
-    yield from map(act, passes) if alone else _pool(os.getpid(), threads).map(act, passes)
+    work = max((places.size for _, places, *_ in passes), default=0) * dimension
+    with _one_thread_an_operation(device):
+        threads = 1 if work < SHORT_WORK else _threads.get()
+        yield from map(act, passes) if threads == 1 else _pool(os.getpid(), threads).map(act, passes)
 
 
 @lru_cache(maxsize=1)
