@@ -486,6 +486,7 @@ def test_a_sealed_log_that_ends_within_a_line_is_refused(copy):
 
 def test_sums_whose_noise_is_in_the_steps_of_clients_have_none_of_their_own(tmp_path):
     words = ["dataset=breast_cancer", "privacy=record_level", "method=dp_sgd", "run.num_rounds=1"]
+    words += ["privacy.sampling_rate=1"]
     with nothing_drawn():
         simulate(small_config(tmp_path / "run", [*words, *FEW]), make_observers=default_observers)
     assert audit_run(tmp_path / "run").findings == ()
