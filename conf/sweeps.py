@@ -89,13 +89,13 @@ def _values(override: str) -> list[str]:
 
 
 def _check_range(override: str, value: RangeSweep) -> None:
-    """Raise ConfigError for a range that is none, or that never ends; its values are counted one by one."""
+    """Raise ConfigError for a range that Hydra cannot count, or that has too many values."""
     key = override.partition("=")[0]
     try:
         count = sum(1 for _ in islice(value.range(), MOST_JOBS + 1))
     except (ValueError, ArithmeticError, HydraException):
         raise ConfigError(
-            f"'{override}' is no range: give where it begins and ends, and a step other than 0, as in "
+            f"'{override}' is not a range: give where it begins and ends, and a step other than 0, as in "
             f"{key}=range(0,10,2)"
         ) from None
     if count > MOST_JOBS:

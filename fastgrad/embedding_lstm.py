@@ -5,7 +5,7 @@ the last one is what the layers behind it take. The four gates of a unit are inp
 Weights from state to gates have the shape (units, 4 units), which is what the way forward multiplies by.
 """
 
-# Holds code of vectors.py beaa35f09b43, tiles.py cd26fac18d51, products.py b77ee8daeeaf.
+# Holds code of vectors.py efd52ae30c96, tiles.py cd26fac18d51, products.py 68accf0609ed.
 
 from functools import partial
 

@@ -7,7 +7,7 @@ Machine code is kept beside the code, or where that cannot be written, in the us
 NUMBA_CACHE_DIR. Where none can, RuntimeError is raised: compiling takes too long for every process.
 """
 
-# Holds code of vectors.py beaa35f09b43.
+# Holds code of vectors.py efd52ae30c96.
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast

@@ -1,4 +1,4 @@
-"""The precision of matrix products and convolutions on a GPU."""
+"""How torch computes: the precision of products and convolutions on a GPU, and threads on a CPU."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,3 +24,17 @@ def float32_products(tf32: bool = False) -> Iterator[None]:
         torch.set_float32_matmul_precision(precision)
         torch.backends.cudnn.allow_tf32 = convolutions
         torch.backends.cudnn.deterministic = deterministic
+
+
+@contextmanager
+def one_thread(device: torch.device) -> Iterator[int]:
+    """A context in which an operation on a CPU has one thread; its value is how many torch had before.
+
+    Threads would split a sum over records in other ways, depending on how many there are of both.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if device.type == "cpu" else threads)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(threads)

@@ -22,7 +22,7 @@ from torch.func import functional_call, grad, vmap
 from fastgrad import ENDS
 from fastgrad.fitting import can_compile
 from fastgrad.modules import Loss, UnitInputs, cross_entropy
-from fastgrad.precision import float32_products
+from fastgrad.precision import float32_products, one_thread
 from fastgrad.record_parts import Outer, OuterSum, Part, Rows, part_of_products
 from fastgrad.tape import Product, RecordTape
 
@@ -230,23 +230,21 @@ class RecordGradients:
         theta, x, y = self.trial
         if rows:
             x, y = (each[:, :, :1].expand(-1, -1, rows, *each.shape[3:]) for each in (x, y))
-        threads = torch.get_num_threads()
         self.model.eval()
         try:
             # As in the passes, each of which is one thread's.
-            torch.set_num_threads(1)
-            self._rows_of_copies(theta, x, y, 2)  # Tells how much memory a record takes.
-            most = min(self.records_at_once(least_bytes), int(expected / PASSES_A_BATCH))
-            width = 1 << (max(1, most).bit_length() - 1)
-            while width > 1 and not self._is_steady(theta, x, y, width):
-                width //= 2
-            return width
+            with one_thread(self.device):
+                self._rows_of_copies(theta, x, y, 2)  # Tells how much memory a record takes.
+                most = min(self.records_at_once(least_bytes), int(expected / PASSES_A_BATCH))
+                width = 1 << (max(1, most).bit_length() - 1)
+                while width > 1 and not self._is_steady(theta, x, y, width):
+                    width //= 2
+                return width
         except ENDS:
             raise
         except BaseException:
             return 1  # The loss raises, or memory ends, for a drawn record, which says nothing of any other.
         finally:
-            torch.set_num_threads(threads)
             self.model.train()
 
     def _is_steady(self, theta: torch.Tensor, x: torch.Tensor, y: torch.Tensor, width: int) -> bool:

@@ -65,9 +65,12 @@ class Code:
         lanes = ir.Constant(ir.VectorType(LONG, LANES), list(range(LANES)))
         return self.builder.icmp_signed("<", lanes, self.spread(count, LONG))
 
-    def load(self, start: Any, place: Any, mask: Any = None) -> Any:
-        """Return the vector that begins at a place behind an address; 0 outside of the mask, if given."""
-        address = self._vector_at(start, place)
+    def load(self, start: Any, place: Any, mask: Any = None, kind: Any = VECTOR) -> Any:
+        """Return the vector that begins at a place behind an address; 0 outside of the mask, if given.
+
+        `kind`: its type; with a mask, VECTOR.
+        """
+        address = self._vector_at(start, place, kind)
         if mask is None:
             loaded = self.builder.load(address)
             loaded.align = 4
@@ -77,15 +80,15 @@ class Code:
 
     def store(self, vector: Any, start: Any, place: Any, mask: Any = None) -> None:
         """Store the lanes of a vector that are in the mask, or all; places are as in `load`."""
-        address = self._vector_at(start, place)
+        address = self._vector_at(start, place, vector.type)
         if mask is None:
             self.builder.store(vector, address).align = 4
             return
         kinds = [VECTOR, address.type, INT, MASK]
         self.call("masked.store", ir.VoidType(), kinds, [vector, address, INT(4), mask], ".p0")
 
-    def _vector_at(self, start: Any, place: Any) -> Any:
-        return self.builder.bitcast(self.builder.gep(start, [place]), VECTOR.as_pointer())
+    def _vector_at(self, start: Any, place: Any, kind: Any) -> Any:
+        return self.builder.bitcast(self.builder.gep(start, [place]), kind.as_pointer())
 
     def call(self, name: str, result: Any, kinds: list[Any], given: list[Any], pointers: str = "") -> Any:
         """Return what one of LLVM's functions on vectors gives.
@@ -111,13 +114,10 @@ def _write_run(adds: bool, context: Any, builder: ir.IRBuilder, signature: Any, 
 
 def _write_copy(lanes: int, context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
     """Write a copy of as many entries as there are lanes, without a mask."""
-    code, kind = Code(context, builder), ir.VectorType(FLOAT, lanes).as_pointer()
-    source, target = (
-        builder.bitcast(code.start(signature.args[n], given[n], given[n + 1]), kind) for n in (0, 2)
-    )
-    vector = builder.load(source)
-    vector.align = 4
-    builder.store(vector, target).align = 4
+    code = Code(context, builder)
+    source, target = (code.start(signature.args[n], given[n], given[n + 1]) for n in (0, 2))
+    vector = code.load(source, LONG(0), kind=ir.VectorType(FLOAT, lanes))
+    code.store(vector, target, LONG(0))
     return context.get_dummy_value()
 
 

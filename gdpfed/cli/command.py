@@ -69,10 +69,10 @@ def cli_path(text: str) -> Path:
 def named_path(text: str) -> Path:
     """Return a path that a user names; a leading ``~`` is the home directory.
 
-    Raises ConfigError: an empty text, or the home directory of nobody.
+    Raises ConfigError: an empty text, or the home directory of a user who does not exist.
     """
     if not text:
-        raise ConfigError("'' is no path: name a file or a folder")
+        raise ConfigError("'' is not a path: name a file or a folder")
     try:
         return Path(text).expanduser()
     except RuntimeError as error:

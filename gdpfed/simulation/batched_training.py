@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from fastgrad.im2col import is_plain, unfolded_conv2d
 from fastgrad.lowered import LoweredModel, pieces_of
 from fastgrad.modules import Loss, cross_entropy, fuse_recurrences
-from fastgrad.precision import float32_products
+from fastgrad.precision import float32_products, one_thread
 from gdpfed.clients.order import TrainingOrder
 from gdpfed.clients.works.update import batch_generator
 from gdpfed.late_import import late_import
@@ -248,13 +248,8 @@ class BatchedTraining:
         On a CPU by one thread: processes share the work, and threads would split a sum over examples or
         not, depending on how many clients there are.
         """
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1 if self.device.type == "cpu" else threads)
-        try:
-            with float32_products(self.precision == "tf32"):
-                yield
-        finally:
-            torch.set_num_threads(threads)
+        with one_thread(self.device), float32_products(self.precision == "tf32"):
+            yield
 
 
 # They import numba, which takes a while and is needed for some models only.
@@ -292,10 +287,12 @@ class ProgrammedTraining:
         """
         weights, weighs = torch.from_numpy(batches.weights), np.any(batches.weights, axis=2).tolist()
         found = np.empty((weights.shape[1], theta.shape[-1]))
-        starts = torch.from_numpy(theta).expand(found.shape)
-        begun = torch.index_select(torch.from_numpy(theta), -1, self._order).expand(found.shape)
+        start = torch.from_numpy(theta)
+        starts = start.expand(found.shape)
+        begun = torch.index_select(start, -1, self._order).expand(found.shape)
         ends, inverse = self._parameters.numpy(), self._inverse.numpy()
-        with _one_thread():
+        # Processes share the work, and results must not depend on the number of threads.
+        with one_thread(start.device):
             for k, update in enumerate(found):
                 self._parameters.copy_(begun[k])
                 own = None if added is None else torch.index_select(added[k], 0, self._order)
@@ -338,14 +335,3 @@ class ProgrammedTraining:
                 self._lowered, self._loss, num_records, self._parameters, self._gradient
             )
         return self._by_size[num_records]
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Use one thread, since processes share the work and results must not depend on the number of threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -134,7 +134,7 @@ class WorkerProcesses(Divided):
         self._taken.get_obj().value = number
 
     def _stop(self, busy: Sequence[Connection]) -> None:
-        """Wait for the parts under way: their answers are none to the caller's next question."""
+        """Wait until the workers have done their parts, and drop their answers before the next question."""
         with suppress(RunError), self._whole_messages():
             self._take_from(sys.maxsize // 2)
             for pipe in busy:

@@ -1,7 +1,5 @@
 """What clients compute as convex_steps: local steps on a convex loss; noise enters only the secure sum."""
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from gdpfed.clients.order import TrainingOrder
@@ -10,13 +8,12 @@ from gdpfed.clients.record_work import (
     alone,
     check_convex,
     check_convex_steps,
-    check_window,
     checked_model,
     ends_of_windows,
 )
 from gdpfed.clients.works import Job
+from gdpfed.clients.works.window_steps import check_grid as check_grid
 from gdpfed.learning.models.networks import convex_bounds
-from secagg import Encoding
 
 
 def work(job: Job) -> torch.Tensor:
@@ -41,8 +38,3 @@ def check(order: TrainingOrder, *sum_of: object) -> None:
     """Raise an error if the requested local steps have no proven bound on the effect of a single record."""
     model = checked_model(order)
     check_convex(order, convex_bounds(model))
-
-
-def check_grid(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding) -> None:
-    """Raise OrderError if rounding is too coarse for the bound on the effect of a single record."""
-    check_window(order, theta, encoding)

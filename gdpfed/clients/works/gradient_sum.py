@@ -5,8 +5,9 @@ import numpy.typing as npt
 import torch
 
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.clients.record_work import UNITS_A_GRID_STEP, RecordJobs, alone, checked_model, record_bound
+from gdpfed.clients.record_work import UNITS_A_GRID_STEP, RecordJobs, alone, record_bound
 from gdpfed.clients.works import Job
+from gdpfed.clients.works.dp_sgd import check as check
 from gdpfed.learning.training.record_training import exact_sums
 from secagg import Encoding
 
@@ -25,11 +26,6 @@ def updates(jobs: RecordJobs) -> torch.Tensor:
     unit = jobs.grid / UNITS_A_GRID_STEP
     sums = exact_sums(jobs.gradients, jobs.theta, jobs.holders, jobs.take, bounds=jobs.bounds, unit=unit)
     return torch.from_numpy(-sums * unit).to(jobs.gradients.device)
-
-
-def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Raise an error if DP-SGD steps are missing, or if the model mixes a batch's records."""
-    checked_model(order)
 
 
 def check_grid(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding) -> None:

@@ -5,8 +5,9 @@ import numpy.typing as npt
 import torch
 
 from gdpfed.clients.order import TrainingOrder
-from gdpfed.clients.record_work import RecordJobs, alone, check_window, checked_model, ends_of_windows
+from gdpfed.clients.record_work import RecordJobs, alone, check_window, ends_of_windows
 from gdpfed.clients.works import Job
+from gdpfed.clients.works.dp_sgd import check as check
 from secagg import Encoding
 
 
@@ -18,11 +19,6 @@ def work(job: Job) -> torch.Tensor:
 def updates(jobs: RecordJobs) -> torch.Tensor:
     """Return each client's model change divided by the learning rate: shape (clients, d)."""
     return ends_of_windows(jobs, "step")
-
-
-def check(order: TrainingOrder, *sum_of: object) -> None:
-    """Raise an error if DP-SGD steps are missing, or if the model mixes a batch's records."""
-    checked_model(order)
 
 
 def check_grid(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encoding) -> None:

@@ -40,18 +40,14 @@ def check(order: TrainingOrder, theta: npt.NDArray[np.float32], encoding: Encodi
 
 def check_grid(order: TrainingOrder, theta: object, encoding: Encoding) -> None:
     """Raise OrderError if one record could change the rounded counts by more than the agreed bound."""
-    check_bound(order, encoding.dimension, encoding.grid)
-
-
-def check_bound(order: TrainingOrder, dimension: int, grid: float) -> None:
-    """Raise OrderError if one record could change the rounded counts by more than the agreed bound."""
     steps = checked_steps(order)
     if steps.batch_rates != (1.0,):
         raise OrderError(
             f"statistics count every record, and the server asks for batch rates {steps.batch_rates}: use "
             "batch rate 1"
         )
-    moves, left = sqrt(blocks_in(order)), record_bound(order, dimension, grid)
+    moves, dimension = sqrt(blocks_in(order)), encoding.dimension
+    left = record_bound(order, dimension, encoding.grid)
     # Counts are not clipped, and are weighted afterwards: as the bound is, so that no weight is in this.
     if not moves <= left:
         raise OrderError(

@@ -1,4 +1,4 @@
-"""Rejects pipes and devices in place of files: opening a pipe waits for whoever writes into it."""
+"""Refuses pipes and devices in place of files: a program that opens a pipe waits for a writer."""
 
 from pathlib import Path
 

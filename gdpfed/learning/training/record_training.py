@@ -30,6 +30,7 @@ from torch import nn
 
 from fastgrad import ENDS
 from fastgrad.modules import Loss
+from fastgrad.precision import one_thread
 from gdpfed.learning.training.local_update import clip
 from gdpfed.learning.training.optimizers import Descent, LocalTraining, Rows, difference
 from gdpfed.learning.training.secret_draws import PoissonBatches, RandomBytes, gaussian_noise
@@ -436,17 +437,15 @@ def _one_thread_an_operation(device: torch.device) -> Iterator[None]:
     The operations of a step are too short to be shared out one by one: threads would wait for each other, and
     those of one operation, which spin for a while when it is done, would hold up the passes of the next step.
     """
-    threads = torch.get_num_threads()
-    if device.type != "cpu" or threads == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    told = _threads.set(threads)
-    try:
-        yield
-    finally:
-        _threads.reset(told)
-        torch.set_num_threads(threads)
+    with one_thread(device) as threads:
+        if device.type != "cpu" or threads == 1:
+            yield
+            return
+        told = _threads.set(threads)
+        try:
+            yield
+        finally:
+            _threads.reset(told)
 
 
 def _side_by_side(
