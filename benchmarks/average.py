@@ -2,16 +2,16 @@
 
 The columns are differences within one run, so that noise and cohorts are the same on both sides.
 
-    python -m benchmarks.average [--seeds 3]
+    python -m benchmarks.average [--seeds 10]
 """
 
-import statistics
 from collections.abc import Sequence
+from statistics import fmean
 
 from rich.progress import track
 
 from benchmarks.harness import CONSOLE, publish, read_options
-from benchmarks.option import METHODS, accuracies, cells_of
+from benchmarks.option import METHODS, accuracies, cells_of, gain, gain_heading
 from gdpfed.report.console import Table
 
 SETTING = ("dataset=digits", "privacy.sampling_rate=0.1")
@@ -19,22 +19,20 @@ SETTING = ("dataset=digits", "privacy.sampling_rate=0.1")
 
 def row(method: str, budgets: str, pairs: Sequence[tuple[float, float]]) -> tuple[str, ...]:
     """Return a method's table row: mean accuracies of last and averaged models, and the gain by averaging."""
-    last, average = (statistics.fmean(values) for values in zip(*pairs, strict=True))
-    gains = [after - before for before, after in pairs]
-    spread = statistics.stdev(gains) if len(gains) > 1 else 0.0
+    last, average = zip(*pairs, strict=True)
     shown = "none" if method == "fedavg" else budgets.strip("[]").replace(",", ", ")
-    return method, shown, f"{last:.1f}", f"{average:.1f}", f"{average - last:+.1f} ± {spread:.1f}"
+    return method, shown, f"{fmean(last):.1f}", f"{fmean(average):.1f}", gain(last, average)
 
 
 def main() -> None:
     """Train each method with each seed, and show the gain in accuracy from averaging the models of a run."""
-    options = read_options(__doc__, overrides=False, seeds=3)
+    options = read_options(__doc__, overrides=False, seeds=10)
     rows = []
     for method, budgets in track(cells_of(METHODS), "settings", console=CONSOLE):
         words = [*SETTING, f"method={method}", f"privacy.budgets={budgets}"]
         pairs = [accuracies([*words, f"run.seed={seed}"]) for seed in range(options.seeds)]
         rows.append(row(method, budgets, pairs))
-    headings = ("method", "budgets", "last model (%)", "average (%)", f"gain, ± sd of {options.seeds} seeds")
+    headings = ("method", "budgets", "last model (%)", "average (%)", gain_heading(options.seeds))
     publish([Table("The released average on the digits", headings, rows)], options.write)
 
 

@@ -3,7 +3,7 @@
 The table shows the last model and the averaged model of the same runs (method.average=polynomial). The column
 "rounds" shows the configured number of rounds and the proposed one.
 
-    python -m benchmarks.chosen [OVERRIDE ...] [--seeds 3] [--most 200] [--only METHOD ...]
+    python -m benchmarks.chosen [OVERRIDE ...] [--seeds 10] [--most 200] [--only METHOD ...]
 """
 
 from rich.progress import track
@@ -17,7 +17,7 @@ from gdpfed.report.console import Table
 
 def main() -> None:
     """Train each method with the proposed and with the configured settings, and show the accuracies."""
-    options = read_options(__doc__, overrides=True, seeds=3, most=200, only=METHODS[1:])
+    options = read_options(__doc__, overrides=True, seeds=10, most=200, only=METHODS[1:])
     rows = []
     for method, budgets in track(
         [(name, budgets) for name in options.only for budgets in BUDGETS], "settings", console=CONSOLE

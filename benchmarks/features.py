@@ -1,6 +1,6 @@
 """Measures the accuracy of linear models on fixed image features of several kinds, with and without privacy.
 
-python -m benchmarks.features dataset.path=data/cifar10-images [--seeds 3]
+python -m benchmarks.features dataset.path=data/cifar10-images [--seeds 10]
 """
 
 import tempfile
@@ -46,7 +46,7 @@ def accuracy(overrides: Sequence[str]) -> float:
 
 def main() -> None:
     """Train each method on each kind of image features with each seed, and show the accuracies."""
-    options = read_options(__doc__, overrides=True, seeds=3)
+    options = read_options(__doc__, overrides=True, seeds=10)
     rows = []
     for name, numbers in track(FEATURES.items(), "features", console=CONSOLE):
         row = [name, str(numbers)]

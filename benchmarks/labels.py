@@ -3,7 +3,7 @@
 The labels of a digit are the segments of a seven-segment display that show it. The segmentation tells pixels
 with ink from pixels without, in a picture with noise.
 
-python -m benchmarks.labels [--seeds 3]
+python -m benchmarks.labels [--seeds 10]
 """
 
 import tempfile
@@ -67,7 +67,7 @@ def figures(*overrides: str) -> Mapping[str, float | None]:
 
 def main() -> None:
     """Train each method on the multi-label and the segmentation data with each seed, and show the metrics."""
-    options, rows = read_options(__doc__, overrides=False, seeds=3), list[tuple[str, ...]]()
+    options, rows = read_options(__doc__, overrides=False, seeds=10), list[tuple[str, ...]]()
     with tempfile.TemporaryDirectory() as folder:
         for kind, data in track(write_arrays(Path(folder)).items(), "kinds", console=CONSOLE):
             chosen = f"dataset.metrics=[{','.join(METRICS[kind])}]"

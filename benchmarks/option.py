@@ -2,20 +2,21 @@
 
 The table shows the last model and the averaged model of the same runs (method.average=polynomial).
 
-    python -m benchmarks.option SETTING [OVERRIDE ...] [--seeds 3] [--only METHOD ...]
+    python -m benchmarks.option SETTING [OVERRIDE ...] [--seeds 10] [--only METHOD ...]
 """
 
-import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 from rich.progress import track
 
 from benchmarks.harness import CONSOLE, publish, read_options
 from conf.load import load
 from gdpfed.report.console import Table
+from gdpfed.report.metric_display import Spread
 from gdpfed.rounds.extensions.average import ReleasedAverage
 from gdpfed.rounds.observers import Observer, RoundEnded
 from gdpfed.rounds.run import PreparedRun
@@ -64,22 +65,30 @@ def row(
     tried = [accuracies([*common, *settings, f"run.seed={seed}"]) for seed in range(seeds)]
     for which in range(2):
         before, after = ([each[which] for each in runs] for runs in (plain, tried))
-        gains = [b - a for a, b in zip(before, after, strict=True)]
-        spread = statistics.stdev(gains) if seeds > 1 else 0.0
-        shown += [f"{statistics.fmean(before):.1f}", f"{statistics.fmean(after):.1f}"]
-        shown += [f"{statistics.fmean(gains):+.1f} ± {spread:.1f}"]
+        shown += [f"{fmean(before):.1f}", f"{fmean(after):.1f}", gain(before, after)]
     return method, *shown
+
+
+def gain(before: Sequence[float], after: Sequence[float]) -> str:
+    """Write the mean gain by seed, and its 95 % interval by Student's t if there are several seeds."""
+    found = Spread.of([b - a for a, b in zip(before, after, strict=True)])
+    return f"{found.mean:+.1f}" + (f" ({found.ends()})" if found.count > 1 else "")
 
 
 def headings(seeds: int) -> tuple[str, ...]:
     """Return the column headings for the table rows that `row` returns."""
-    gain = f"gain, ± sd of {seeds} seeds"
-    return ("method", "budgets", "last model (%)", "with it", gain, "average (%)", "with it", gain)
+    gained = gain_heading(seeds)
+    return ("method", "budgets", "last model (%)", "with it", gained, "average (%)", "with it", gained)
+
+
+def gain_heading(seeds: int) -> str:
+    """Return the heading of a column of gains over these many seeds."""
+    return "gain" if seeds == 1 else f"gain (95 % interval, {seeds} seeds)"
 
 
 def main() -> None:
     """Train each method with and without the measured setting, and show the table."""
-    options = read_options(__doc__, overrides=True, seeds=3, only=METHODS)
+    options = read_options(__doc__, overrides=True, seeds=10, only=METHODS)
     if not options.overrides:
         sys.exit("name the setting that is to be measured, as in privacy.clipping=adaptive")
     setting, *overrides = options.overrides

@@ -2,7 +2,7 @@
 
 The table shows the last model and the averaged model of the same runs (method.average=polynomial), on digits.
 
-    python -m benchmarks.server_step [--seeds 3]
+    python -m benchmarks.server_step [--seeds 10]
 """
 
 from rich.progress import track
@@ -28,7 +28,7 @@ def step(method: str, budgets: str) -> str:
 
 def main() -> None:
     """Train each method with the usual and with the computed server learning rate, and show the table."""
-    options = read_options(__doc__, overrides=False, seeds=3)
+    options = read_options(__doc__, overrides=False, seeds=10)
     cells = [(name, budgets) for name in METHODS for budgets in BUDGETS]
     rows = [
         row(*cell, [step(*cell)], SETTING, options.seeds)

@@ -12,13 +12,13 @@
 Every variant has adaptive clipping, so each has a norm that fits it. Only this command has these models and
 masks: gdpfed itself has neither.
 
-    python -m benchmarks.sparser [OVERRIDE ...] [--seeds 3] [--only VARIANT ...]
+    python -m benchmarks.sparser [OVERRIDE ...] [--seeds 10] [--only VARIANT ...]
 """
 
-import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from statistics import fmean
 from typing import Any
 from unittest import mock
 
@@ -29,7 +29,7 @@ from rich.progress import track
 from torch import nn
 
 from benchmarks.harness import CONSOLE, publish, read_options
-from benchmarks.option import accuracies
+from benchmarks.option import accuracies, gain, gain_heading
 from conf.load import load
 from gdpfed.clients.configured import task_of
 from gdpfed.clients.order import TrainingOrder
@@ -157,20 +157,17 @@ def rows(only: Sequence[str], overrides: Sequence[str], seeds: int) -> list[tupl
         row = [variant, f"{noised:,.0f}"]
         for which in range(2):
             figures, before = ([each[which] for each in runs] for runs in (found[-1], found[0]))
-            gains = [b - a for a, b in zip(before, figures, strict=True)]
-            spread = statistics.stdev(gains) if seeds > 1 else 0.0
-            row += [f"{statistics.fmean(figures):.1f}"]
-            row += ["" if variant == "all" else f"{statistics.fmean(gains):+.1f} ± {spread:.1f}"]
+            row += [f"{fmean(figures):.1f}", "" if variant == "all" else gain(before, figures)]
         shown.append(tuple(row))
     return shown
 
 
 def main() -> None:
     """Train every variant on one data set with each seed, and show the table."""
-    options = read_options(__doc__, overrides=True, seeds=3, only=(*STEPS, *MASKS, *RANKS))
+    options = read_options(__doc__, overrides=True, seeds=10, only=(*STEPS, *MASKS, *RANKS))
     every = rows(options.only, options.overrides, options.seeds)
-    gain = f"gain, ± sd of {options.seeds} seeds"
-    headings = ("trained", "noised", "last model (%)", gain, "average (%)", gain)
+    gained = gain_heading(options.seeds)
+    headings = ("trained", "noised", "last model (%)", gained, "average (%)", gained)
     publish(
         [Table(f"Fewer noised coordinates ({load(options.overrides).dataset.name})", headings, every)],
         options.write,

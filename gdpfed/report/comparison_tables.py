@@ -112,9 +112,8 @@ def differences_table(lines: Sequence[Line]) -> Table | None:
         if len(paired) < 2:
             continue
         differences = Spread.of(paired)
-        half = differences.half_width() or 0.0
-        interval = f"{differences.mean - half:+{shown.form}} to {differences.mean + half:+{shown.form}}"
-        rows.append([line.label, str(differences.count), differences.text(shown.form), interval])
+        shown_differences = differences.text(shown.form), differences.ends(shown.form)
+        rows.append([line.label, str(differences.count), *shown_differences])
     if not rows:
         return None
     return Table(
