@@ -15,6 +15,7 @@ from rich.progress import track
 
 from benchmarks.harness import CONSOLE, publish, read_options
 from conf.load import load
+from gdpfed.report.comparison_tables import ends_of
 from gdpfed.report.console import Table
 from gdpfed.report.metric_display import Spread
 from gdpfed.rounds.extensions.average import ReleasedAverage
@@ -72,7 +73,7 @@ def row(
 def gain(before: Sequence[float], after: Sequence[float]) -> str:
     """Write the mean gain by seed, and its 95 % interval by Student's t if there are several seeds."""
     found = Spread.of([b - a for a, b in zip(before, after, strict=True)])
-    return f"{found.mean:+.1f}" + (f" ({found.ends()})" if found.count > 1 else "")
+    return f"{found.mean:+.1f}" + (f" ({ends_of(found)})" if found.count > 1 else "")
 
 
 def headings(seeds: int) -> tuple[str, ...]:

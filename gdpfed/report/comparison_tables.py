@@ -112,7 +112,7 @@ def differences_table(lines: Sequence[Line]) -> Table | None:
         if len(paired) < 2:
             continue
         differences = Spread.of(paired)
-        shown_differences = differences.text(shown.form), differences.ends(shown.form)
+        shown_differences = differences.text(shown.form), ends_of(differences, shown.form)
         rows.append([line.label, str(differences.count), *shown_differences])
     if not rows:
         return None
@@ -125,6 +125,12 @@ def differences_table(lines: Sequence[Line]) -> Table | None:
             "in it shows no order of the two."
         ),
     )
+
+
+def ends_of(spread: Spread, form: str = ".1f") -> str:
+    """Write the mean's 95 % interval, as "+0.4 to +1.6" with signs; nothing for one value."""
+    half = spread.half_width()
+    return "" if half is None else f"{spread.mean - half:+{form}} to {spread.mean + half:+{form}}"
 
 
 def seeds_table(lines: Sequence[Line]) -> Table:

@@ -70,11 +70,6 @@ class Spread:
             return None
         return float(special.stdtrit(self.count - 1, 0.975)) * self.stddev / sqrt(self.count)
 
-    def ends(self, form: str = ".1f") -> str:
-        """Write the mean's 95 % interval, as "+0.4 to +1.6" with signs; nothing for one value."""
-        half = self.half_width()
-        return "" if half is None else f"{self.mean - half:+{form}} to {self.mean + half:+{form}}"
-
     def with_interval(self, form: str = ".1f") -> str:
         """Write ``mean ± half of its 95 % interval``, or the mean alone if there is only one value."""
         half = self.half_width()

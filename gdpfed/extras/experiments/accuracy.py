@@ -69,7 +69,8 @@ def accuracy_tables(
     else:
         headings = {(name, ""): dataset_label(name) for name in datasets}
         tables.append(_table(experiment, experiment.title, headings, outcomes))
-    return [*tables, *_differences(experiment, outcomes), *_column_differences(experiment, outcomes)]
+    rows = _best_differences if experiment.best_of_columns else _differences
+    return [*tables, *rows(experiment, outcomes), *_column_differences(experiment, outcomes)]
 
 
 def _differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[Table]:
@@ -94,6 +95,26 @@ def _differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[Ta
                 filter(None, [dataset_label(dataset), column and experiment.columns[column].label])
             )
             tables.append(replace(table, title=f"{table.title}, {where}"))
+    return tables
+
+
+def _best_differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[Table]:
+    """Return a table for each data set of how each row's best column differs from the reference row's."""
+    best: dict[str, dict[str, Line]] = {}
+    for outcome in outcomes:
+        dataset, row, _ = outcome.cell.place
+        if outcome.line is None:
+            continue
+        line, lines = Line(experiment.rows[row].label, outcome.line.runs), best.setdefault(dataset, {})
+        if row not in lines or line.final_result.mean > lines[row].final_result.mean:
+            lines[row] = line
+    tables = []
+    for dataset, lines in best.items():
+        reference = lines.pop(experiment.compared_with, None)
+        table = None if reference is None else differences_table([reference, *lines.values()])
+        if table is not None:
+            which = f"each at its best {experiment.column_heading}, {dataset_label(dataset)}"
+            tables.append(replace(table, title=f"{table.title}, {which}"))
     return tables
 
 

@@ -95,7 +95,8 @@ class Experiment:
         masks: whether sums are computed under masks; without them the text says so.
         paper_delta: whether delta is the paper's, n**-1.1 for n clients, in place of the default.
         best_of_columns: whether a last column has every row's best accuracy.
-        compared_with: a row to which all others get their differences, seed by seed; empty: none.
+        compared_with: a row to which all others get their differences, seed by seed, in each column, or of
+            the best columns where these are shown; empty: none.
         compared_column: a column to which the others get the differences of each row; empty: none.
         traffic: whether a second picture has the accuracies over what clients received and sent.
         published: what the paper printed.

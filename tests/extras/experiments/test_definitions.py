@@ -23,7 +23,7 @@ def test_all_tables_and_figures_are_there():
     assert experiments() == [
         *(f"table{number}" for number in (2, 5, 6, 7, 8, 9, 10)),
         *(f"figure{number}" for number in (1, 2)),
-        *("best", "demo", "bench", "heart", "ali-tau", "records", "ali-noise", "everybody"),
+        *("best", "demo", "bench", "heart", "norms", "ali-tau", "records", "ali-noise", "everybody"),
         *("bench-records", "fedpcs-table2", "h2fdp-cifar10"),
         *(f"h2fdp-figure{number}" for number in (4, 5, 6, 7, 8, 9)),
         *(f"fedpcs-figure{number}" for number in (3, 5, 6, 7)),

@@ -11,10 +11,12 @@ import yaml
 from matplotlib.image import imread
 
 from conf.load import load
+from conf.schema import Config
 from gdpfed.errors import ConfigError, ExperimentError
 from gdpfed.extras.experiments.cells import Setting, cells_of
 from gdpfed.extras.experiments.definitions import Choice
 from gdpfed.methods import make_method, resolve
+from tests.extras.experiments import small_experiment
 from tests.extras.experiments.small_experiment import (
     EXPERIMENT,
     ROUNDS,
@@ -64,6 +66,23 @@ def test_differences_to_one_row_stand_below_the_accuracies(tmp_path, experiment)
     table = (tmp_path / experiment.name / "table.md").read_text().partition("**Differences to Plus")[2]
     assert "| DP | 2 | -2.0 ± 0.0 | -2.0 to -2.0 |" in table
     assert "| Plus |" not in table
+
+
+def test_differences_of_rows_are_of_the_best_column_of_each_where_these_are_shown(tmp_path, monkeypatch):
+    """One method is best with the larger budgets and the other with the smaller: these two are compared."""
+
+    def accuracy_of(config: Config) -> float:
+        larger = float(config.privacy.budgets[0]) > 0.75
+        plus = str(config.method.name) == "gdpfed_plus"
+        return 0.3 + 0.1 * (larger == plus) + 0.05 * plus + config.run.seed / 50
+
+    monkeypatch.setattr(small_experiment, "final_accuracy", accuracy_of)
+    run_it(tmp_path, StubTrainer(), experiment=replace(SWEEP, compared_with="plus", best_of_columns=True))
+    page = (tmp_path / SWEEP.name / "table.md").read_text()
+    _, *tables = page.split("**Differences to Plus, by seed, each at its best budgets times, Digits**")
+    assert len(tables) == 1
+    assert "| DP | 2 | -5.0 ± 0.0 | -5.0 to -5.0 |" in tables[0]
+    assert "| Plus |" not in tables[0]
 
 
 def test_differences_to_one_column_have_a_row_for_each_method(tmp_path):
