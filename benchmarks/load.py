@@ -32,7 +32,7 @@ from gdpfed.report.console import Table
 from gdpfed.runs.directory import RunDirectory
 from gdpfed.runs.round_log import RoundLogEntry, read_rounds
 from secagg import ClientSession, MaskedSum, ServerSession
-from secagg.protocol.client_keys import draw_noise
+from secagg.protocol.client_keys import add_drawn_noise
 from server_app.train import train
 from testing.local_grid import LocalGrid
 from testing.small_runs import grid_of_owners
@@ -73,8 +73,8 @@ class Watch:
             *context: bytes,
             noise: npt.NDArray[np.int64] | None = None,
         ) -> bytes:
-            added = draw_noise(session._state) if noise is None else noise
-            self.put_in[session.client_id] = (steps + added).astype(np.uint32)
+            noised = add_drawn_noise(session._state, steps) if noise is None else steps + noise
+            self.put_in[session.client_id] = noised.astype(np.uint32)
             return mask(session, steps, *context, noise=noise)
 
         def result_and_compare(session: ServerSession) -> MaskedSum:

@@ -119,7 +119,7 @@ def message_table(there: DeviceSum, name: str, effort: Effort, clients: Mapping[
                 device=lambda law=law: clients["chacha20"].on_device(there, away, law),  # type: ignore[misc]
             )
         times = [best[each] for each in ("aes", "chacha", "device")]
-        ratios = [f"{each / best['device']:.1f}" for each in times[:2]]
+        ratios = [three(each / best["device"]) for each in times[:2]]
         rows.append((law, *(_milliseconds(each) for each in times), *ratios))
     headings = (
         "noise",

@@ -20,14 +20,18 @@ The bits are AES-256-CTR, so "exact" is against an adversary who cannot tell AES
 time taken depends a little on the noise: do not let others measure it closely.
 """
 
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from decimal import Context, Decimal, localcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import CipherContext
 from numpy.typing import NDArray
 
-from secagg.crypto.prg import cipher_stream
+from secagg.crypto.prg import NUM_THREADS, cipher_stream
 
 KEY_BYTES = 32
 # sigma, k and the cells of the alias table, which span at least 16 sigma to either side.
@@ -42,11 +46,15 @@ _WORD = (1 << 64) - 1
 DIRECT_START = bytes(16)
 ALIAS_START = b"\x80" + bytes(15)
 ALIAS_DRAW_WORDS = 3
+_BLOCK_BYTES = 16
+# What one thread draws at once.
+_PART = 2**17
 # A chunk's words, their indices and the table stay in the second-level cache.
 _CHUNK = 2**14
 _ZEROS = bytes(4 * _CHUNK)
 
 Integers = NDArray[np.int64]
+_Part = tuple[NDArray[np.int16], NDArray[np.intp]]
 
 
 class Tables(NamedTuple):
@@ -76,51 +84,60 @@ def sample(dimension: int, integer_stddev: float, key: bytes) -> Integers:
     if len(key) != KEY_BYTES:
         raise ValueError(f"the key has {len(key)} bytes: give {KEY_BYTES}, from HKDF or os.urandom")
     sigma, factor, cells = shape_of(integer_stddev)
-    source = _Source(tables(sigma, cells), key)
-    drawn = np.empty(dimension, dtype=np.int64)
-    for start in range(0, dimension, _CHUNK):
-        chunk = drawn[start : start + _CHUNK]
-        pairs = source.draw(2 * len(chunk))
-        np.multiply(pairs[1::2], factor, out=chunk, dtype=np.int64)
-        np.add(chunk, pairs[::2], out=chunk)
+    law, drawn = tables(sigma, cells), np.empty(dimension, dtype=np.int64)
+    alias_stream, starts = cipher_stream("aes256ctr", key, ALIAS_START), range(0, dimension, _PART)
+    direct = partial(_draw_direct, law, key, dimension)
+    # The words of the alias table are taken in the order of the coordinates, so by one thread.
+    with ThreadPoolExecutor(NUM_THREADS) as pool:
+        parts = _ahead(pool, direct, starts) if len(starts) > NUM_THREADS else map(direct, starts)
+        for start, (values, unsettled) in zip(starts, parts, strict=True):
+            values[unsettled] = _draw_alias(law, alias_stream, len(unsettled))
+            # Pairs (z1, z2) of 16 bits each, as numbers of 32 bits: z2 is the upper half.
+            pairs = values.view("<i4")
+            scaled = np.right_shift(pairs, 16)
+            scaled *= factor
+            pairs <<= 16
+            pairs >>= 16
+            np.add(scaled, pairs, out=drawn[start : start + _PART])
     return drawn
 
 
-class _Source:
-    """Draws discrete Gaussian noise piece by piece into the same buffers, to save memory."""
+def _ahead(pool: ThreadPoolExecutor, act: Callable[[int], _Part], starts: Iterable[int]) -> Iterator[_Part]:
+    """Yield the parts in order, of which only a few wait at a time; `Executor.map` would hold all of them."""
+    pending = deque[Future[_Part]]()
+    for start in starts:
+        pending.append(pool.submit(act, start))
+        if len(pending) > NUM_THREADS:
+            yield pending.popleft().result()
+    yield from (each.result() for each in pending)
 
-    def __init__(self, law: Tables, key: bytes) -> None:
-        self._law = law
-        self._direct_stream = cipher_stream("aes256ctr", key, DIRECT_START)
-        self._alias_stream = cipher_stream("aes256ctr", key, ALIAS_START)
-        self._words = np.empty(2 * _CHUNK, dtype="<u2")
-        self._indices = np.empty(2 * _CHUNK, dtype=np.intp)
-        self._values = np.empty(2 * _CHUNK, dtype=np.int16)
 
-    def draw(self, count: int) -> NDArray[np.int16]:
-        """Draw the next `count` values of noise, which the next call overwrites: int16[count]."""
-        words, indices, values = self._words[:count], self._indices[:count], self._values[:count]
-        self._direct_stream.update_into(memoryview(_ZEROS)[: words.nbytes], words.view(np.uint8).data)
-        np.copyto(indices, words)
+def _draw_direct(law: Tables, key: bytes, dimension: int, start: int) -> _Part:
+    """Draw pairs for a part of the coordinates: int16[2 m], and the places that the direct table leaves."""
+    values = np.empty(2 * min(_PART, dimension - start), dtype="<i2")
+    block = int.from_bytes(DIRECT_START) + start * values.itemsize * 2 // _BLOCK_BYTES
+    stream = cipher_stream("aes256ctr", key, block.to_bytes(_BLOCK_BYTES))
+    words, indices = np.empty(2 * _CHUNK, dtype="<u2"), np.empty(2 * _CHUNK, dtype=np.intp)
+    for at in range(0, len(values), len(words)):
+        chunk = values[at : at + len(words)]
+        size = len(chunk)
+        stream.update_into(memoryview(_ZEROS)[: chunk.nbytes], words[:size].view(np.uint8).data)
+        np.copyto(indices[:size], words[:size])
         # Every index is in range; "wrap" spares numpy a copy of the output.
-        np.take(self._law.direct, indices, out=values, mode="wrap")
-        unsettled = np.flatnonzero(values == UNSETTLED)
-        values[unsettled] = self._draw_alias(len(unsettled))
-        return values
+        np.take(law.direct, indices[:size], out=chunk, mode="wrap")
+    return values, np.flatnonzero(values == UNSETTLED)
 
-    def _draw_alias(self, count: int) -> NDArray[np.int16]:
-        law, num_bytes = self._law, 8 * ALIAS_DRAW_WORDS * count
-        words = np.frombuffer(self._alias_stream.update(bytes(num_bytes)), dtype="<u8")
-        cell, high, low = words.reshape(count, ALIAS_DRAW_WORDS).T
-        cell = (cell & np.uint64(len(law.alias) - 1)).astype(np.intp)
-        bound = law.high[cell]
-        own, tied = high < bound, high == bound
-        if tied.any():
-            own |= tied & (low < law.low[cell])
-        chosen: NDArray[np.int16] = np.where(own, cell - len(law.alias) // 2, law.alias[cell]).astype(
-            np.int16
-        )
-        return chosen
+
+def _draw_alias(law: Tables, stream: CipherContext, count: int) -> NDArray[np.int16]:
+    words = np.frombuffer(stream.update(bytes(8 * ALIAS_DRAW_WORDS * count)), dtype="<u8")
+    cell, high, low = words.reshape(count, ALIAS_DRAW_WORDS).T
+    cell = (cell & np.uint64(len(law.alias) - 1)).astype(np.intp)
+    bound = law.high[cell]
+    own, tied = high < bound, high == bound
+    if tied.any():
+        own |= tied & (low < law.low[cell])
+    chosen: NDArray[np.int16] = np.where(own, cell - len(law.alias) // 2, law.alias[cell]).astype(np.int16)
+    return chosen
 
 
 @lru_cache(maxsize=len(_SHAPES))

@@ -23,6 +23,8 @@ FEWEST_BITS = 8
 _BLOCK = 64
 # Blocks handled at once, so that they and their transposed pairs stay in cache.
 _BATCH = 2048
+# Blocks of a chunk of a sum: operations are longer there, since each waits until other threads let Python go.
+_SUM_BATCH = 8192
 
 Residues = NDArray[np.uint32]
 Words = NDArray[np.uint64]
@@ -66,49 +68,65 @@ def check_packed(data: memoryview, dimension: int, bits: int) -> None:
 
 
 def unpack(data: memoryview, dimension: int, bits: int) -> Residues:
-    """Unpack the integers that `pack` wrote: uint32[dimension]; with 32 bits each, this is a view of `data`.
+    """Unpack the integers that `pack` wrote: uint32[dimension].
 
     Raises DecodeError for another length, or padding that is not zero.
     """
-    check_packed(data, dimension, bits)
-    if bits == FULL_BITS:
-        return np.frombuffer(data, dtype="<u4").astype(np.uint32, copy=False)
-    words = np.frombuffer(data, dtype="<u8")
-    residues = np.empty(len(words) // bits * _BLOCK, dtype="<u4")
-    for first in range(0, len(words), _BATCH * bits):
-        start = first // bits * _BLOCK
-        _unpack_blocks(words[first : first + _BATCH * bits], residues[start : start + _BATCH * _BLOCK], bits)
-    return residues[:dimension].astype(np.uint32, copy=False)
+    residues = np.zeros(dimension, dtype=np.uint32)
+    add_packed(residues, [data], bits)
+    residues &= np.uint32(2**bits - 1)
+    return residues
 
 
 def add_packed(
     total: Residues, vectors: Sequence[bytes | memoryview], bits: int, num_threads: int = NUM_THREADS
 ) -> None:
-    """Unpack several vectors of d residues and add them to `total`, uint32[d], in place.
+    """Unpack several vectors of d residues and add them modulo 2**bits to `total`, uint32[d], in place.
 
-    All vectors are added to one chunk of the sum while the chunk is in cache. Raises DecodeError for a vector
-    of another length, or with padding that is not zero.
+    The higher bits of `total` have no meaning afterwards. Raises DecodeError for a vector of another length,
+    or with padding that is not zero.
     """
     views = [memoryview(vector) for vector in vectors]
     for view in views:
         check_packed(view, len(total), bits)
-    starts = range(0, len(total), _BATCH * _BLOCK)
+    starts = range(0, len(total), _SUM_BATCH * _BLOCK)
     with ThreadPoolExecutor(max(1, min(num_threads, len(starts)))) as pool:
         for _ in pool.map(partial(_add_chunk, total, views, bits), starts):
             pass
 
 
 def _add_chunk(total: Residues, views: Sequence[memoryview], bits: int, start: int) -> None:
-    chunk = total[start : start + _BATCH * _BLOCK]
-    num_blocks = -(-len(chunk) // _BLOCK)
-    residues = np.empty(num_blocks * _BLOCK, dtype="<u4")
-    for view in views:
-        if bits == FULL_BITS:
+    """Add the vectors to one chunk of the sum: pairs of residues are added as they lie in their words.
+
+    Of pairs x + 2**bits y, the first sum adds everything and the second adds x. Their difference is 2**bits
+    times the sum of y, but for what stands above the pairs in their words: multiples of 2**(2 bits).
+    """
+    chunk = total[start : start + _SUM_BATCH * _BLOCK]
+    if bits == FULL_BITS:
+        for view in views:
             chunk += np.frombuffer(view, dtype="<u4", count=len(chunk), offset=4 * start)
-            continue
+        return
+    num_pairs, num_words, places = _pattern(bits)
+    num_blocks = -(-len(chunk) // _BLOCK)
+    shape = num_pairs, num_blocks * bits // num_words
+    pair_sums, first_sums = np.zeros(shape, dtype=np.uint64), np.zeros(shape, dtype=np.uint64)
+    columns = np.empty((num_words, shape[1]), dtype=np.uint64)
+    pair, rest = np.empty((2, shape[1]), dtype=np.uint64)
+    low = np.uint64(2**bits - 1)
+    for view in views:
         words = np.frombuffer(view, dtype="<u8", count=num_blocks * bits, offset=start // 8 * bits)
-        _unpack_blocks(words, residues, bits)
-        chunk += residues[: len(chunk)]
+        columns[:] = words.reshape(-1, num_words).T
+        for (word, bit), pair_sum, first_sum in zip(places, pair_sums, first_sums, strict=True):
+            np.right_shift(columns[word], np.uint64(bit), out=pair)
+            if bit + 2 * bits > 64:
+                pair |= np.left_shift(columns[word + 1], np.uint64(64 - bit), out=rest)
+            pair_sum += pair
+            pair &= low
+            first_sum += pair
+    pair_sums -= first_sums
+    pair_sums >>= np.uint64(bits)
+    residues = np.stack((first_sums.T, pair_sums.T), axis=2).astype("<u4").ravel()
+    chunk += residues[: len(chunk)]
 
 
 def _pattern(bits: int) -> tuple[int, int, list[tuple[int, int]]]:
@@ -134,20 +152,3 @@ def _pack_blocks(residues: Residues, words: Words, bits: int) -> None:
         if bit + 2 * bits > 64:
             columns[word + 1] |= pair >> np.uint64(64 - bit)
     words.reshape(-1, num_words)[:] = columns.T
-
-
-def _unpack_blocks(words: Words, residues: Residues, bits: int) -> None:
-    num_pairs, num_words, places = _pattern(bits)
-    low = np.uint64(2**bits - 1)
-    columns = np.ascontiguousarray(words.reshape(-1, num_words).T)
-    by_place = np.empty((num_pairs, columns.shape[1]), dtype=np.uint64)
-    for pair, (word, bit) in zip(by_place, places, strict=True):
-        np.right_shift(columns[word], np.uint64(bit), out=pair)
-        if bit + 2 * bits > 64:
-            pair |= columns[word + 1] << np.uint64(64 - bit)
-    two = residues.view("<u8")
-    two.reshape(-1, num_pairs)[:] = by_place.T
-    pairs = two & low
-    two <<= np.uint64(FULL_BITS - bits)
-    two &= low << np.uint64(FULL_BITS)
-    two |= pairs

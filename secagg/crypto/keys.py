@@ -165,19 +165,19 @@ class Sealing:
     """An encrypted channel from one member to another in a sum: an AEAD cipher with its own key.
 
     The key serves only this sid, pair and direction. The associated data are sid, source and destination
-    (Bonawitz et al., CCS 2017, figure 4, round 1). `ends` is (source, destination).
+    (Bonawitz et al., CCS 2017, figure 4, round 1). `ends` is (source, destination),
+    `secret` what the two members' keys for sealing agree on.
     """
 
     def __init__(
         self,
         suite: str,
         sid: bytes,
-        private_key: PrivateKey,
-        peer_public_key: bytes,
+        secret: bytes,
         ends: tuple[int, int],
     ) -> None:
         packed = struct.pack(">QQ", *ends)
-        key = hkdf_sha256(private_key.agree(peer_public_key), _SEAL_PURPOSE + sid + packed, KEY_BYTES[suite])
+        key = hkdf_sha256(secret, _SEAL_PURPOSE + sid + packed, KEY_BYTES[suite])
         self._cipher = aead(suite, key)
         self._associated_data = sid + packed
 

@@ -138,8 +138,10 @@ def _commitments(sid: bytes, ends: tuple[int, int], shares: Sequence[bytes]) -> 
 
 
 def _sealing(state: ClientState, private_key: PrivateKey, other: int, ends: tuple[int, int]) -> Sealing:
-    peer_key = PublicKeys.from_bytes(state.members[other]).seal_key
-    return Sealing(state.sum_parameters.suite, state.sid, private_key, peer_key, ends)
+    if other not in state.seal_secrets:
+        peer_key = PublicKeys.from_bytes(state.members[other]).seal_key
+        state.seal_secrets[other] = private_key.agree(peer_key)
+    return Sealing(state.sum_parameters.suite, state.sid, state.seal_secrets[other], ends)
 
 
 @contextmanager
@@ -198,22 +200,21 @@ def noisy_steps(state: ClientState, steps: Steps, noise: Noise) -> Steps:
     if state.corrects:
         return steps
     if noise is None or isinstance(noise, str):
-        total = draw_noise(state)
-        total += steps
-        return total
+        return add_drawn_noise(state, steps)
     _check_vector(state, "noise", noise)
     _check_noise(state, noise)
     return steps + noise
 
 
-def draw_noise(state: ClientState) -> Steps:
-    """Draw all parts of this client's noise and add them up: int64[d]."""
-    total = np.zeros(state.sum_parameters.dimension, dtype=np.int64)
+def add_drawn_noise(state: ClientState, steps: Steps) -> Steps:
+    """Return the steps plus all parts of this client's noise, each drawn from its own seed: int64[d]."""
+    total = steps
     for stddev, factor, key in noise_parts(state):
         drawn = sample(len(total), stddev, key)
         if factor != 1:
             drawn *= factor
-        total += drawn
+        drawn += total
+        total = drawn
     return total
 
 

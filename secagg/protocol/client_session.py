@@ -192,7 +192,7 @@ class ClientSession:
             state.contributors = request.contributors
             state.held_shares = open_shares(state, request)
             state.complaints = tuple(sorted(request.sealed.keys() - state.held_shares.keys()))
-            state.seal_private_key = b""
+            state.erase_seals()
             return state.num_updates(request.contributors)
 
     def encoding(self) -> Encoding:

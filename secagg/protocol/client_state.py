@@ -37,6 +37,8 @@ class ClientState:
         mask_private_key, seal_private_key, self_seed: this client's own secrets.
         base_noise_seed: the seed of the noise that always stays in the sum; never shared.
         noise_seed: the seed of the first removable part of the noise; the other seeds follow from it.
+        seal_secrets: neighbour -> what the two keys for sealing agree on; not saved with the state, which has
+            the key to compute it again.
         members: member -> `PublicKeys.to_bytes`, of all members that advertised keys (U1).
         sid: the session id, 32 bytes.
         contributors: the members that shared their secrets (U2), ascending.
@@ -57,6 +59,7 @@ class ClientState:
     self_seed: bytes = b""
     base_noise_seed: bytes = b""
     noise_seed: bytes = b""
+    seal_secrets: dict[int, bytes] = field(default_factory=dict)
     members: dict[int, bytes] = field(default_factory=dict)
     sid: bytes = b""
     contributors: tuple[int, ...] = ()
@@ -92,9 +95,14 @@ class ClientState:
         """Return the members that share a mask with this client: its neighbours among the contributors."""
         return self.graph().neighbours(self.member) & frozenset(self.contributors)
 
+    def erase_seals(self) -> None:
+        """Erase the secrets that are of no use after the other members' shares are opened."""
+        self.seal_private_key, self.seal_secrets = b"", {}
+
     def erase_own_secrets(self) -> None:
         """Erase the secrets that are of no use after this client's vector is masked."""
-        self.mask_private_key = self.seal_private_key = self.self_seed = b""
+        self.erase_seals()
+        self.mask_private_key = self.self_seed = b""
         self.base_noise_seed = self.noise_seed = b""
         self.members = {}
 

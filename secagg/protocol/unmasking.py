@@ -5,16 +5,13 @@ survivors share with dropped members (Bonawitz et al., CCS 2017, figure 4, round
 integers, exactly as it was added.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from functools import partial
 from hmac import compare_digest
 from operator import attrgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
-from secagg.arithmetic.noise_levels import NoiseLevels
 from secagg.crypto.keys import (
     PrivateKey,
     commitment,
@@ -25,13 +22,11 @@ from secagg.crypto.keys import (
     pair_mask_key,
     self_mask_key,
 )
-from secagg.crypto.prg import NUM_THREADS, add_masks
+from secagg.crypto.prg import add_masks
 from secagg.crypto.recovery import ShareRecovery
 from secagg.protocol.server_state import ServerState
 from secagg.protocol.transitions import Stage
 from secagg.sum_errors import RemoteProtocolError, ThresholdNotMet
-
-_Draw = tuple[int, bytes]
 
 
 def remove_masks(state: ServerState, recovery: ShareRecovery) -> None:
@@ -62,20 +57,14 @@ def remove_noise(state: ServerState, recovery: ShareRecovery) -> int:
     if levels is None:
         return 0
     parts = list(levels.parts_above(level))
-    draws: list[_Draw] = []
     for survivor in state.survivors if parts else ():
         try:
             first = _recovered_noise_seed(state, recovery, survivor, level)
         except (RemoteProtocolError, ThresholdNotMet):
             continue
         for part, seed in zip(parts, noise_seeds(first, len(parts)), strict=True):
-            draws.append((part, noise_key(state.sid, seed, survivor)))
-    total, dimension = state.total, len(state.total)
-    # Several threads draw the noise again from its keys, and one subtracts.
-    with ThreadPoolExecutor(NUM_THREADS) as pool:
-        shares = (draws[start::NUM_THREADS] for start in range(NUM_THREADS))
-        for excess in pool.map(lambda share: _sum_of_draws(levels, dimension, share), shares):
-            total -= excess
+            drawn = levels.draw(part, len(state.total), noise_key(state.sid, seed, survivor))
+            state.total -= drawn.astype(np.uint32)
     return level
 
 
@@ -158,10 +147,3 @@ def _masks_with_orphans(state: ServerState) -> Iterator[tuple[bytes, int]]:
             raise ThresholdNotMet(Stage.UNMASK, len(answered), len(near))
         for survivor in near:
             yield replies[survivor].pair_keys[orphan], -1 if survivor < orphan else 1
-
-
-def _sum_of_draws(levels: NoiseLevels, dimension: int, draws: Sequence[_Draw]) -> NDArray[np.uint32]:
-    excess = np.zeros(dimension, dtype=np.uint32)
-    for part, key in draws:
-        excess += levels.draw(part, dimension, key).astype(np.uint32)
-    return excess

@@ -6,6 +6,7 @@ message, since its key is public.
 """
 
 import struct
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeVar
 
@@ -123,36 +124,35 @@ class Reader:
 
 def write_table(writer: Writer, table: dict[int, bytes], value_bytes: int) -> Writer:
     """Write a table from client id to bytes of fixed length, in ascending order of id."""
-    writer.count(len(table))
-    for client_id in sorted(table):
-        writer.client_id(client_id).fixed(table[client_id], value_bytes)
-    return writer
+    if any(len(value) != value_bytes for value in table.values()):
+        raise ValueError(f"a table of fields of {value_bytes} bytes cannot hold others")
+    row = struct.Struct(f">Q{value_bytes}s").pack
+    rows = b"".join([row(client_id, table[client_id]) for client_id in sorted(table)])
+    return writer.count(len(table)).fixed(rows, len(rows))
 
 
 def read_table(reader: Reader, value_bytes: int) -> dict[int, bytes]:
     """Read a table that `write_table` wrote; raise DecodeError for ids that repeat or descend."""
-    table: dict[int, bytes] = {}
-    previous = -1
-    for _ in range(reader.count(8 + value_bytes)):
-        client_id = reader.client_id()
-        if client_id <= previous:
-            raise DecodeError(f"client id {client_id} after {previous}: ids must ascend")
-        table[client_id] = reader.fixed(value_bytes)
-        previous = client_id
-    return table
+    row_bytes = 8 + value_bytes
+    rows = reader.view(reader.count(row_bytes) * row_bytes)
+    table = list(struct.iter_unpack(f">Q{value_bytes}s", rows))
+    _check_ascending([client_id for client_id, _ in table])
+    return dict(table)
 
 
 def write_ids(writer: Writer, ids: tuple[int, ...]) -> Writer:
-    writer.count(len(ids))
-    for client_id in ids:
-        writer.client_id(client_id)
-    return writer
+    return writer.count(len(ids)).fixed(struct.pack(f">{len(ids)}Q", *ids), 8 * len(ids))
 
 
 def read_ids(reader: Reader) -> tuple[int, ...]:
     """Read a list of client ids; raise DecodeError for ids that repeat or descend."""
-    ids = tuple(reader.client_id() for _ in range(reader.count(8)))
+    count = reader.count(8)
+    ids = struct.unpack(f">{count}Q", reader.view(8 * count))
+    _check_ascending(ids)
+    return ids
+
+
+def _check_ascending(ids: Sequence[int]) -> None:
     for before, after in pairwise(ids):
         if after <= before:
             raise DecodeError(f"client id {after} after {before}: ids must ascend")
-    return ids

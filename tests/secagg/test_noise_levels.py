@@ -10,7 +10,7 @@ import pytest
 from secagg import ClientSession, EncodingError, LocalProtocolError, Stage, ThresholdNotMet
 from secagg.arithmetic.noise_levels import NAMED_VARIANCES, Contributors, noise_levels
 from secagg.crypto.keys import noise_seeds
-from secagg.protocol.client_keys import draw_noise
+from secagg.protocol.client_keys import add_drawn_noise
 from secagg.protocol.sum_messages import ShareReply, UnmaskReply
 from testing.secagg_sums import IDS, POLICY, Joined, make_parameters
 
@@ -188,11 +188,11 @@ def test_a_caller_cannot_forget_the_noise() -> None:
     client = joined.clients[IDS[0]]
     client.accept_shares(joined.server.requests()[IDS[0]])
     rested = client.to_bytes()
-    drawn = draw_noise(client._state)
+    zero = np.zeros(2000, dtype=np.int64)
+    drawn = add_drawn_noise(client._state, zero)
     stddev = joined.parameters.encoding(6).integer_noise_stddev
     assert drawn.std() == pytest.approx(stddev, rel=0.1)
-    zero = np.zeros(2000, dtype=np.int64)
-    assert np.array_equal(draw_noise(client._state), drawn)
+    assert np.array_equal(add_drawn_noise(client._state, zero + 7), drawn + 7)
     ClientSession.from_bytes(rested, POLICY).mask(zero, noise=drawn)
     for small in (zero, (0.8 * drawn).astype(np.int64)):
         with pytest.raises(LocalProtocolError, match="the noise has a standard deviation"):
@@ -201,7 +201,8 @@ def test_a_caller_cannot_forget_the_noise() -> None:
         other = Joined(make_parameters(6, dimension=2000, **changes))
         other.exchange_until(Stage.MASK)
         other.clients[IDS[0]].accept_shares(other.server.requests()[IDS[0]])
-        assert draw_noise(other.clients[IDS[0]]._state).any() == bool(other.parameters.noise_multiplier)
+        drawn_now = add_drawn_noise(other.clients[IDS[0]]._state, zero)
+        assert drawn_now.any() == bool(other.parameters.noise_multiplier)
         with pytest.raises(LocalProtocolError, match="give none"):
             other.clients[IDS[0]].mask(zero, noise=drawn)
 

@@ -104,6 +104,8 @@ def test_nothing_secret_is_kept_after_the_end(end: str, mode: str) -> None:
     secrets |= {getattr(state, name) for name in OWN_SECRETS}
     assert all(secret in client.to_bytes() for secret in secrets)
     joined.exchange()
+    secrets |= set(state.seal_secrets.values())
+    assert len(secrets) == len(OWN_SECRETS) + len(joined.clients) - 1
     client.accept_shares(joined.server.requests()[IDS[0]])
     secrets |= {share for both in state.held_shares.values() for share in (both[:36], both[36:72])}
     finish(joined, end)

@@ -123,7 +123,7 @@ def test_a_client_refuses_every_call_that_is_not_due(mode, data):
 
 def assert_no_secrets(client):
     state = client._state
-    assert not any((state.mask_private_key, state.seal_private_key, state.self_seed))
+    assert not any((state.mask_private_key, state.seal_private_key, state.seal_secrets, state.self_seed))
     assert not any((state.base_noise_seed, state.noise_seed, state.held_shares, state.pair_keys))
 
 
