@@ -1,6 +1,6 @@
 """Measures the accuracy of a text model fine-tuned with privacy: low-rank adapters against all parameters.
 
-python -m benchmarks.adapters dataset.path=data/tinyshakespeare.txt [--seeds 3]
+python -m benchmarks.adapters dataset.path=data/tinyshakespeare.txt [--seeds 10]
 """
 
 import tempfile
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from rich.progress import track
 
-from benchmarks.harness import CONSOLE, PROJECT, publish, read_options
+from benchmarks.harness import CONSOLE, PROJECT, over_seeds, publish, read_options
 from conf.load import load
 from gdpfed.clients.configured import task_of
 from gdpfed.learning.data.text import VOCABULARY_SIZE, encode
@@ -78,7 +78,7 @@ def untrained(overrides: Sequence[str]) -> float:
 
 def main() -> None:
     """Train a public model once, fine-tune adapters or all parameters per budget, and show the accuracies."""
-    options = read_options(__doc__, overrides=True, seeds=3)
+    options = read_options(__doc__, overrides=True, seeds=10)
     with tempfile.TemporaryDirectory() as place:
         common = [*PRIVATE, *public_model(Path(place)), *options.overrides]
         rows = [("nothing", "0", "", f"{untrained([*common, ADAPTERS]):.1f}")]
@@ -89,10 +89,9 @@ def main() -> None:
                 for seed in range(options.seeds)
             ]
             dimension = task_of(load([*COMMON, *told])).dimension
-            rows.append((what, f"{dimension:,}", budgets, Spread.of(found).text()))
+            rows.append((what, f"{dimension:,}", budgets, Spread.of(found).with_interval()))
             CONSOLE.print(rows[-1])
-    seeds = "one seed" if options.seeds == 1 else f"mean ± sd of {options.seeds} seeds"
-    title = f"A model of public text on the roles of tiny Shakespeare, {seeds}"
+    title = f"A model of public text on the roles of tiny Shakespeare, {over_seeds(options.seeds)}"
     headings = ("trained", "parameters d", "budgets", "next characters said rightly (%)")
     publish([Table(title, headings, rows)], options.write)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.progress import track
 
-from benchmarks.harness import CONSOLE, publish, read_options
+from benchmarks.harness import CONSOLE, over_seeds, publish, read_options
 from conf.load import load
 from gdpfed.report.console import Table
 from gdpfed.report.metric_display import Spread
@@ -55,11 +55,11 @@ def main() -> None:
             found = [
                 accuracy([*options.overrides, *fixed, f"run.seed={seed}"]) for seed in range(options.seeds)
             ]
-            row.append(Spread.of(found).text())
+            row.append(Spread.of(found).with_interval())
         CONSOLE.print(row)
         rows.append(tuple(row))
     headings = ("features", "numbers", "fedavg (%)", "gdpfed_star, 2, 6, 12 (%)", "0.5, 1.5, 3 (%)")
-    title = f"A linear model on features of pictures, mean ± sd of {options.seeds} seeds"
+    title = f"A linear model on features of pictures, {over_seeds(options.seeds)}"
     publish([Table(title, headings, rows)], options.write)
 
 

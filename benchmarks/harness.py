@@ -206,6 +206,11 @@ def read_options(description: str | None, *, overrides: bool, **defaults: Any) -
     return parser.parse_args()
 
 
+def over_seeds(count: int) -> str:
+    """Return what the figures of a table are, for a title: those that `Spread.with_interval` writes."""
+    return "one seed" if count == 1 else f"mean ± half of its 95 % interval (Student's t), {count} seeds"
+
+
 def publish(tables: Sequence[Table], document: Path | None, mark: str = "") -> None:
     """Print measured tables with machine and commit, and write them into a document if one is given.
 

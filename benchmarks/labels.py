@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.progress import track
 
-from benchmarks.harness import CONSOLE, publish, read_options
+from benchmarks.harness import CONSOLE, over_seeds, publish, read_options
 from conf.load import load
 from gdpfed.learning.data import DataSource, load_dataset
 from gdpfed.report.console import Table
@@ -79,14 +79,14 @@ def main() -> None:
             }
             for metric in METRICS[kind]:
                 spreads = [
-                    Spread.of([100 * (each[metric] or 0.0) for each in runs]).text()
+                    Spread.of([100 * (each[metric] or 0.0) for each in runs]).with_interval()
                     for runs in found.values()
                 ]
                 rows.append((kind, MetricDisplay.of(metric).words, *spreads))
     headings = ("labels", "metric", *(f"{method} (%)" for method in METHODS))
     note = (
         "Of Hamming loss and calibration error less is better. Columns name whose presence is protected, and "
-        "budgets epsilon. Mean ± standard deviation over the seeds."
+        f"budgets epsilon. Shown: {over_seeds(options.seeds)}."
     )
     publish([Table("Sets of labels, and a class at every pixel", headings, rows, note)], options.write)
 
