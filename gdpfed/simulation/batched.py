@@ -232,6 +232,9 @@ class BatchedEngine(Engine):
         if cohort.kept is not None:
             added = torch.from_numpy(cohort.kept.added(clients, order.training)).to(self.device)
         updates = self._training.updates(theta, order.training, self._examples, batches, added)
+        if added is None and not (has_examples := batches.weights.any(axis=(0, 2))).all():
+            # As on a node, who has none takes no step: weight decay would move its model, too.
+            updates[torch.from_numpy(~has_examples).to(updates.device)] = 0
         if order.kind.own_noise:
             for row, client in enumerate(clients):
                 own = cohort.order_of(client, order)

@@ -176,6 +176,21 @@ def test_a_step_weighs_the_examples_that_a_client_has():
         assert set(batches.positions[:, column][batches.weights[:, column] > 0]) == set(own)
 
 
+@pytest.mark.parametrize("model", ["linear", "mlp", "cnn3"])
+@pytest.mark.parametrize(
+    ("optimizer", "options"), [("sgd", '{"weight_decay": 0.3}'), ("adamw", '{"weight_decay": 0.3}')]
+)
+def test_weight_decay_moves_no_client_without_examples(model, optimizer, options):
+    order = order_of(model, num_clients=2000)
+    training = replace(order.training, optimizer=optimizer, optimizer_options=options, learning_rate=0.1)
+    order, cohort = replace(order, training=training), cohort_of(order)
+    empty = {client for client in cohort.clients if not len(order.task.client_indices(client))}
+    assert 0 < len(empty) < len(cohort.clients)
+    for engine in (SequentialEngine(), BatchedEngine(order.task, CPU)):
+        found = updates_by(engine, order, cohort)
+        assert {client for client, steps in found.items() if not steps.any()} == empty
+
+
 def test_a_chunk_takes_no_more_memory_than_is_meant_for_it():
     order = order_of()
     training = BatchedTraining(order.task.build_model(), CPU)
