@@ -79,7 +79,7 @@ class WorkerProcesses(Divided):
     All workers get all parts at once, and each takes the next one when it has done one, so that none waits
     for this process. They are forked, so they see the data that this process has loaded without a copy of it.
     They end with ``close``, and with this process however it ends. `make_engine`: makes a worker's own
-    engine, in the worker. `num_workers`: how many.
+    engine, in the worker. `num_workers`: how many. Raises RunError: that many cannot be started.
     """
 
     def __init__(self, make_engine: MakeEngine, num_workers: int) -> None:
@@ -87,17 +87,24 @@ class WorkerProcesses(Divided):
         context = fork_context()
         self._taken, self._is_asked = context.Value("q"), False
         self._workers: list[tuple[Connection, BaseProcess]] = []
-        for _ in range(num_workers):
-            ours, theirs = context.Pipe()
-            given = make_engine, os.getpid(), theirs, self._taken
-            process = context.Process(target=_work, args=given, daemon=True)
-            process.start()
-            # Nobody but the worker holds this end then, so the other end tells when the worker has ended.
-            theirs.close()
-            self._workers.append((ours, process))
         self._end = weakref.finalize(self, _end, self._workers, os.getpid())
         # At the end of a process multiprocessing ends them.
         self._end.atexit = False
+        try:
+            for _ in range(num_workers):
+                ours, theirs = context.Pipe()
+                # Nobody but the worker holds this end then, so the other end tells when the worker has ended.
+                with theirs:
+                    given = make_engine, os.getpid(), theirs, self._taken
+                    process = context.Process(target=_work, args=given, daemon=True)
+                    process.start()
+                self._workers.append((ours, process))
+        except OSError as error:
+            self.close()
+            raise RunError(
+                f"{len(self._workers)} of {num_workers} worker processes could be started "
+                f"({words_of(error)}): set fewer simulation.workers, or raise this machine's limits"
+            ) from None
 
     def _each(self, act: Callable[[Engine, Part], T], parts: Sequence[Part]) -> Iterator[T]:
         if self._is_asked:

@@ -1,5 +1,6 @@
 """Tests of cohorts divided among processes or devices: sums as in one process, and no process left over."""
 
+import errno
 import gc
 import os
 import signal
@@ -8,6 +9,7 @@ import time
 import weakref
 from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy as np
@@ -163,6 +165,21 @@ def test_workers_that_cannot_make_their_engine_say_why():
             engine.sum_updates(ORDER, theta_of(ORDER), cohort_of(ORDER, 8))
     finally:
         engine.close()
+
+
+def test_where_not_all_workers_can_be_started_none_is_left_and_the_error_says_so(monkeypatch):
+    before, start = set(psutil.Process().children()), BaseProcess.start
+
+    def limited(process):
+        if set(psutil.Process().children()) - before:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        start(process)
+
+    monkeypatch.setattr(BaseProcess, "start", limited)
+    fault = "1 of 2 worker processes could be started .*temporarily.*: set fewer simulation.workers"
+    with pytest.raises(RunError, match=fault):
+        two_processes()
+    assert set(psutil.Process().children()) == before
 
 
 def test_workers_end_with_an_engine_that_nobody_closes():
