@@ -1,5 +1,6 @@
 """Tests of DP-SGD steps on records: updates by the formula, random batches and noise, and budget groups."""
 
+import threading
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakSet
@@ -18,6 +19,7 @@ from gdpfed.learning.data import Split
 from gdpfed.learning.data.client_partition import record_groups
 from gdpfed.learning.data.persons import NO_ROW, rows_to_take
 from gdpfed.learning.models import build_model, flatten
+from gdpfed.learning.training import record_training
 from gdpfed.learning.training.optimizers import LocalTraining
 from gdpfed.learning.training.record_training import RecordHolder, exact_sums, noised_updates, unit_for
 from gdpfed.learning.training.secret_draws import PoissonBatches, gaussian_noise
@@ -124,25 +126,31 @@ def test_what_memory_holds_at_once_changes_nothing(small, monkeypatch):
         np.testing.assert_allclose(sums, everything[1], atol=N)
 
 
-def test_threads_that_share_a_batch_add_up_to_the_same_sum(monkeypatch):
+@pytest.mark.parametrize("large", [0, record_training.LARGE])
+def test_threads_that_share_a_batch_add_up_to_the_same_sum(monkeypatch, large):
     model = build_model("cnn2", (1, 28, 28), 10, seed=0)
     generator = torch.Generator().manual_seed(3)
     x, y = torch.randn(40, 1, 28, 28, generator=generator), torch.randint(10, (40,), generator=generator)
     gradients = record_gradients(model, cross_entropy, x[:3], y[:3], device=CPU)
     monkeypatch.setattr(gradients, "records_at_once", lambda least_bytes=0: 6)
-    training = LocalTraining(1, 1, 0.3, 0.0)
+    monkeypatch.setattr(record_training, "SHORT_WORK", 0)
+    monkeypatch.setattr(record_training, "LARGE", large)
+    training, where_taken = LocalTraining(1, 1, 0.3, 0.0), set[bool]()
 
     def take(places):
+        where_taken.add(threading.current_thread() is threading.main_thread())
         where = torch.from_numpy(places)
         return x[where], y[where]
 
     threads, updates = torch.get_num_threads(), []
     for count in (1, 2):
         torch.set_num_threads(count)
+        where_taken.clear()
         (update,) = noised_updates(
             gradients, flatten(model), training, [holder(1, records=np.arange(40))], take
         )
         assert torch.get_num_threads() == count
+        assert where_taken == {count == 1}
         updates.append(update)
     torch.set_num_threads(threads)
     torch.testing.assert_close(*updates, rtol=1e-4, atol=1e-6)
