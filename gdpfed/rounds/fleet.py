@@ -24,7 +24,6 @@ Upcoming = Callable[[], Sequence[ExpectedSum[SumRequest]]]
 Suffices = Callable[[Collection[int]], bool]
 """Whether these clients are enough for a round."""
 
-
 NO_SINGLE_UPDATES = (
     "this method reads every single update, which nodes do not send and secure aggregation hides: use gdpfed "
     "simulate with secagg=off"
@@ -144,11 +143,8 @@ class Fleet(ABC):
             sums |= self.sum_wave(prepared, ahead)
         extensions.tell(Extension.sums_ended, order, sums)
         return [
-            replace(
-                sums.get(request.name) or self._too_few(order.round_index, request),
-                noise_stddev=request.noise_stddev,
-            )
-            for request in requests
+            replace(sums.get(each.name) or self._too_few(order, each), noise_stddev=each.noise_stddev)
+            for each in requests
         ]
 
     def check(
@@ -178,10 +174,8 @@ class Fleet(ABC):
                 encoding = parameters.encoding(parameters.num_updates)
                 own_order = order_of_sum(request, order)
                 own_order.check_work(request.dimension)
-                parts = client_parts(request).values()
-                for part in set(parts) or {ClientPart()}:
-                    check_grid(own_order.for_part(part), request.start, encoding)
-                for part in parts:
+                _check_grids(own_order, request, parameters)
+                for part in client_parts(request).values():
                     if part.clipping_norm < inf:
                         encoding.clipped_to(part.clipping_norm)
                     if self.secagg.hides_updates:
@@ -202,7 +196,7 @@ class Fleet(ABC):
         for request in wave:
             if len(request.clients) < self._least(request):
                 continue
-            parameters = self._parameters_or_why(order.round_index, request)
+            parameters = self._parameters_or_why(order, request)
             if isinstance(parameters, str):
                 continue
             plain = PreparedSum.of(request, parameters, order)
@@ -220,20 +214,22 @@ class Fleet(ABC):
         """Return the smallest number of clients that a requested sum may have."""
         return 1 if request.alone and self.shows_single_updates else self.secagg.minimum_cohort
 
-    def _too_few(self, round_index: int, request: SumRequest) -> ClientSum:
-        least = self.secagg.minimum_cohort
-        reason = f"cohort of {len(request.clients)} is below secagg.minimum_cohort={least}"
+    def _too_few(self, order: TrainingOrder, request: SumRequest) -> ClientSum:
+        reason = f"cohort of {len(request.clients)} is below secagg.minimum_cohort={self._least(request)}"
         if len(request.clients) >= self._least(request):
-            reason = str(self._parameters_or_why(round_index, request))
+            reason = str(self._parameters_or_why(order, request))
         then = "it is charged, and not summed" if len(request.clients) else "nobody is asked"
         return ClientSum(request.name, None, 0, f"{reason}: {then}")
 
-    def _parameters_or_why(self, round_index: int, request: SumRequest) -> SumParameters | str:
+    def _parameters_or_why(self, order: TrainingOrder, request: SumRequest) -> SumParameters | str:
         """Return a sum's parameters, or the reason why it cannot be computed, such as too few updates."""
         try:
-            return self.parameters(round_index, request)
-        except ValueError as error:
+            parameters = self.parameters(order.round_index, request)
+            if request.records:
+                _check_grids(order_of_sum(request, order), request, parameters)
+        except (ValueError, OrderError) as error:
             return str(error)
+        return parameters
 
     def parameters(
         self, round_index: int, request: SumRequest, corrections: Corrections = NO_CORRECTIONS
@@ -246,6 +242,13 @@ class Fleet(ABC):
         agreed = f"/{AGREED_OF_LABEL}{request.agreed}" if request.agreed else ""
         label = f"{self.run_label}/{ROUND_OF_LABEL}{round_index}/{request.name}{agreed}"
         return parameters_of(self.secagg, label, request, corrections)
+
+
+def _check_grids(order: TrainingOrder, request: SumRequest, parameters: SumParameters) -> None:
+    """Raise OrderError if a sum's grid, coarser for fewer clients, is too coarse for one of them."""
+    encoding = parameters.encoding(parameters.num_updates)
+    for part in set(client_parts(request).values()) or {ClientPart()}:
+        check_grid(order.for_part(part), request.start, encoding)
 
 
 def disjoint_waves(requests: Sequence[SumRequest]) -> list[list[SumRequest]]:

@@ -20,7 +20,9 @@ from gdpfed.learning.task import Task
 from gdpfed.learning.training.evaluate import central_evaluation, nothing_tested
 from gdpfed.methods import Method, make_method, resolve
 from gdpfed.methods.base import ClientSum, SumRequest, Theta
+from gdpfed.methods.sum_parameters import can_sum
 from gdpfed.privacy.sampling.cohort_sizes import refuse_skipped, starts_of_ranges
+from gdpfed.privacy.sampling.cohorts import fills_cohorts
 from gdpfed.privacy.sampling.laws import ClientIds
 from gdpfed.registry import Registry
 from gdpfed.rounds.enough import present_for_a_round, without_a_sum
@@ -140,8 +142,12 @@ class PreparedRun:
             extensions = extensions_of(self, more)
         else:
             extensions = Extensions([*more, *self.resumed[1][0].extensions])
-        requests = extensions.asked(self.order, self._largest_requests()) + extensions.largest(self)
-        fleet.check(self.order, requests, extensions)
+        largest = extensions.asked(self.order, self._requests_of(self.largest_cohorts))
+        requests = largest + extensions.largest(self)
+        # Their grid is coarser than that of the largest ones; where cohorts are filled up, these are larger.
+        usual = [] if fills_cohorts(self.method.plan) else self._requests_of(self._usual_cohorts)
+        possible = [each for each in usual if can_sum(self.config.secagg, len(each.clients))]
+        fleet.check(self.order, [*requests, *extensions.asked(self.order, possible)], extensions)
         extensions.tell(Extension.check, self, fleet, requests)
         with ExitStack() as closing:
             observers = [*extensions, *make_observers(self, announce)]
@@ -177,21 +183,27 @@ class PreparedRun:
             run.closing = closing.pop_all()
             return run
 
-    def _largest_requests(self) -> list[SumRequest]:
-        """Return requests for the largest sums, for each range of rounds with the same sampling rates."""
+    def _requests_of(self, cohorts_of: Callable[[int], Sequence[ClientIds]]) -> list[SumRequest]:
+        """Return requests over the cohorts of each range of rounds with the same sampling rates."""
         theta = flatten(self.task.build_model())
         return [
             request
             for index in starts_of_ranges(self.method.plan)
-            for request in self.method.requests(theta, index, self.largest_cohorts(index))
+            for request in self.method.requests(theta, index, cohorts_of(index))
         ]
 
     def largest_cohorts(self, round_index: int) -> list[ClientIds]:
         """Return clients of each group, in a number that the round's cohorts very rarely exceed."""
-        law = self.method.plan.law
+        return self._first_clients(round_index, self.method.plan.law.largest_expected)
+
+    def _usual_cohorts(self, round_index: int) -> list[ClientIds]:
+        """Return clients of each group, in the mean number that a round draws."""
+        return self._first_clients(round_index, lambda rate, size: round(rate * size))
+
+    def _first_clients(self, round_index: int, count: Callable[[float, int], int]) -> list[ClientIds]:
         rates = [group.at(round_index).sampling_rate for group in self.method.plan.groups]
         return [
-            np.asarray(group.clients[: law.largest_expected(rate, len(group.clients))], dtype=np.int64)
+            np.asarray(group.clients[: count(rate, len(group.clients))], dtype=np.int64)
             for group, rate in zip(self.method.plan.groups, rates, strict=True)
         ]
 
