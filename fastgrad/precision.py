@@ -2,8 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
+from typing import Any
 
 import torch
+
+_LOCK = Lock()
+_asked: list[list[Any]] = []
+"""torch's settings before the first context that is open, then what each open one asks for."""
 
 
 @contextmanager
@@ -12,18 +18,30 @@ def float32_products(tf32: bool = False) -> Iterator[None]:
 
     torch takes TF32 for convolutions if nobody says otherwise: its products have 10 bits, and the gradient of
     a deep network is off by more than a hundredth. It also takes sums in an order that no run has twice.
+    These settings are torch's own, for all threads. Several may be in it, a thread for each GPU: what was set
+    before comes back when the last one leaves it.
     """
-    precision, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    deterministic = torch.backends.cudnn.deterministic
-    torch.backends.cudnn.allow_tf32 = tf32
-    torch.backends.cudnn.deterministic = True
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    own: list[Any] = ["high" if tf32 else "highest", tf32, True]
+    with _LOCK:
+        if not _asked:
+            cudnn = torch.backends.cudnn
+            _asked.append([torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.deterministic])
+        _asked.append(own)
+        _set(*own)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(precision)
-        torch.backends.cudnn.allow_tf32 = convolutions
-        torch.backends.cudnn.deterministic = deterministic
+        with _LOCK:
+            _asked[:] = [each for each in _asked if each is not own]
+            _set(*_asked[-1])
+            if len(_asked) == 1:
+                _asked.clear()
+
+
+def _set(precision: Any, convolutions: Any, deterministic: Any) -> None:
+    torch.backends.cudnn.allow_tf32 = convolutions
+    torch.backends.cudnn.deterministic = deterministic
+    torch.set_float32_matmul_precision(precision)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from conf.schema import SecAggConfig
+from fastgrad.precision import float32_products
 from gdpfed.methods.sum_parameters import sum_parameters
 from gdpfed.rounds import plain
 from gdpfed.rounds.prepared import PreparedSum
@@ -74,3 +75,20 @@ def test_parameters_stay_in_float32_between_steps(precision):
     # bf16 has 8 bits: it would round such a step to nothing for all but the smallest parameters.
     assert (moved < 2.0**-9 * np.abs(theta).max()).all()
     assert (np.count_nonzero(updates, axis=1) > 0.2 * len(theta)).all()
+
+
+def products_now():
+    cudnn = torch.backends.cudnn
+    return torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.deterministic
+
+
+def test_a_thread_that_ends_its_step_changes_no_precision_of_another_one():
+    before = products_now()
+    first, nested, second = float32_products(), float32_products(tf32=True), float32_products()
+    with first:
+        with nested:
+            assert products_now() == ("high", True, True)
+        second.__enter__()
+    assert products_now() == ("highest", False, True)
+    second.__exit__(None, None, None)
+    assert products_now() == before
