@@ -29,6 +29,7 @@ MakeEngine = Callable[[], Engine]
 Part = Sequence[tuple[int, SumJob]]
 # More parts than workers, so that a core that has other work to do holds up the others less.
 PARTS_A_WORKER = 2
+FEWER = "continue with run.resume and fewer simulation.workers or simulation.clients_at_once"
 DONE = (None, None)
 """What a worker answers when all parts are taken, and its own ones done."""
 
@@ -158,10 +159,8 @@ class WorkerProcesses(Divided):
             yield
         except (EOFError, OSError):
             self.close()
-            raise RunError(
-                "a worker process was ended from outside, perhaps for want of memory: continue with "
-                "run.resume and fewer simulation.workers or simulation.clients_at_once"
-            ) from None
+            said = "a worker process was ended from outside, perhaps for want of memory"
+            raise RunError(f"{said}: {FEWER}") from None
         except BaseException:
             self.close()
             raise
@@ -199,6 +198,9 @@ def _attempt(act: Callable[..., T], *given: Any) -> tuple[T | None, Exception | 
         return act(*given), None
     except BaseException as error:
         found: Exception = RunError(f"{type(error).__name__}: {words_of(error)}")
+        # torch says it in words alone.
+        if isinstance(error, MemoryError) or "can't allocate memory" in words_of(error):
+            error = found = RunError(f"a worker process has no memory left ({words_of(error)}): {FEWER}")
         with suppress(Exception):
             pickle.loads(pickle.dumps(error))  # noqa: S301 - it comes from this process
             found = error if isinstance(error, Exception) else found

@@ -110,6 +110,10 @@ class Failing(BatchedEngine):
             raise OddError(1, 2)
         if size == 4:
             sys.exit(3)
+        if size == 3:
+            torch.empty(2**60)
+        if size == 1:
+            raise MemoryError("of numpy")
         return super().sums_of(jobs)
 
 
@@ -121,6 +125,8 @@ def test_after_an_error_in_a_worker_or_a_stop_in_the_middle_the_next_answer_is_r
             (24, FileNotFoundError, "six"),
             (20, RunError, "OddError: 1 and 2"),
             (16, RunError, "SystemExit: 3"),
+            (12, RunError, "no memory left .*can't allocate .*: continue with .* fewer simulation.workers"),
+            (4, RunError, r"no memory left \(of numpy\): continue with .* fewer simulation.workers"),
         ):
             with pytest.raises(kind, match=said) as failed:
                 engine.sum_updates(ORDER, theta_of(ORDER), cohort_of(ORDER, size))
