@@ -33,8 +33,11 @@ _PARENT_DEATH_SIGNAL = 1
 
 
 def can_fork() -> bool:
-    """Return whether gdpfed makes workers by forking this process, which it does on Linux only."""
-    return sys.platform == "linux"
+    """Return whether gdpfed makes workers by forking this process: on Linux only, and not as a daemon.
+
+    A daemon of multiprocessing, such as a worker of a `Pool`, may have no children.
+    """
+    return sys.platform == "linux" and not multiprocessing.current_process().daemon
 
 
 def fork_context() -> ForkContext:

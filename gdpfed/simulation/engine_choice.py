@@ -4,6 +4,7 @@ import os
 import sys
 from dataclasses import replace
 from functools import partial
+from multiprocessing import current_process
 from typing import Any
 
 import numpy as np
@@ -141,7 +142,8 @@ def _check_settings(settings: SimulationConfig, device: torch.device) -> None:
             f"simulation.precision=tf32 is a precision of GPUs and this run is on {device}: use float32"
         )
     if (settings.workers or 1) > 1 and (device.type == "cuda" or not can_fork()):
-        place = "on a GPU, which one process keeps busy" if can_fork() else f"on {sys.platform}"
+        daemon = " in a daemonic process" if current_process().daemon else ""
+        place = "on a GPU, which one process keeps busy" if can_fork() else f"on {sys.platform}{daemon}"
         raise ConfigError(f"simulation.workers={settings.workers} is not available {place}: leave it out")
     if settings.backend == RAY:
         return  # Each machine compares with its own cores.

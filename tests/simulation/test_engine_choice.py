@@ -1,5 +1,7 @@
 """Tests of how a configuration chooses a simulation engine: messages about it, and refused models."""
 
+from multiprocessing import current_process
+
 import pytest
 from torch import nn
 
@@ -30,6 +32,14 @@ def test_the_engine_is_the_one_that_was_asked_for():
         WorkerProcesses,
         "many clients at once in each of 3 processes",
     )
+
+
+def test_a_daemon_which_may_have_no_children_trains_by_itself(monkeypatch):
+    monkeypatch.setattr(current_process(), "daemon", True)
+    assert chosen() == (BatchedEngine, "many clients at once on the CPU")
+    refusal = "simulation.workers=3 is not available on linux in a daemonic process: leave it out"
+    with pytest.raises(ConfigError, match=refusal):
+        chosen("simulation.workers=3")
 
 
 def test_a_large_model_trains_one_client_after_the_other(monkeypatch):
