@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from math import ceil
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,6 +30,8 @@ MakeEngine = Callable[[], Engine]
 Part = Sequence[tuple[int, SumJob]]
 # More parts than workers, so that a core that has other work to do holds up the others less.
 PARTS_A_WORKER = 2
+# What the updates of a part may take, int64[d] a client: a worker sends them at once.
+MOST_SENT_BYTES = 2**28
 FEWER = "continue with run.resume and fewer simulation.workers or simulation.clients_at_once"
 DONE = (None, None)
 """What a worker answers when all parts are taken, and its own ones done."""
@@ -60,8 +63,12 @@ class Divided(Engine):
         return totals
 
     def updates_of(self, jobs: Sequence[SumJob]) -> Iterator[tuple[int, Sequence[int], Steps]]:
-        for found in self._each(_updates_of_part, split_jobs(jobs, self.shares)):
+        for found in self._each(_updates_of_part, split_jobs(jobs, self._shares_of_updates(jobs))):
             yield from found
+
+    def _shares_of_updates(self, jobs: Sequence[SumJob]) -> Sequence[int]:
+        """Return the shares by which the work on single updates is divided."""
+        return self.shares
 
 
 def _sums_of_part(engine: Engine, part: Part) -> list[tuple[int, StepSum]]:
@@ -106,6 +113,10 @@ class WorkerProcesses(Divided):
                 f"{len(self._workers)} of {num_workers} worker processes could be started "
                 f"({words_of(error)}): set fewer simulation.workers, or raise this machine's limits"
             ) from None
+
+    def _shares_of_updates(self, jobs: Sequence[SumJob]) -> Sequence[int]:
+        size = sum(8 * job.cohort.encoding.dimension * len(job.cohort.clients) for job in jobs)
+        return [1] * max(len(self.shares), ceil(size / MOST_SENT_BYTES))
 
     def _each(self, act: Callable[[Engine, Part], T], parts: Sequence[Part]) -> Iterator[T]:
         if self._is_asked:

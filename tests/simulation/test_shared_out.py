@@ -20,7 +20,9 @@ import torch
 from gdpfed.child_process import fork_context
 from gdpfed.cli import main
 from gdpfed.errors import RunError
+from gdpfed.simulation import parallel_engines
 from gdpfed.simulation.batched import BatchedEngine
+from gdpfed.simulation.engine import SumJob
 from gdpfed.simulation.parallel_engines import SeveralDevices, WorkerProcesses, _work
 from testing.waiting import until
 from tests.simulation.small_cohorts import cohort_of, order_of, theta_of, updates_by
@@ -90,6 +92,30 @@ def test_a_worker_that_is_killed_ends_the_run_with_one_line():
             engine.sum_updates(ORDER, theta_of(ORDER), cohort_of(ORDER))
     finally:
         engine.close()
+
+
+def test_a_worker_holds_few_updates_at_once(monkeypatch):
+    """Updates that take much memory are sent in more parts, of which a worker holds one."""
+    sizes, whole, job = (
+        list[int](),
+        WorkerProcesses._each,
+        SumJob(ORDER, theta_of(ORDER), cohort_of(ORDER, 21)),
+    )
+
+    def each(engine, act, parts):
+        for found in whole(engine, act, parts):
+            sizes.append(sum(len(clients) for _, clients, _ in found))
+            yield found
+
+    monkeypatch.setattr(WorkerProcesses, "_each", each)
+    monkeypatch.setattr(parallel_engines, "MOST_SENT_BYTES", 4 * 8 * job.cohort.encoding.dimension)
+    engine = two_processes()
+    try:
+        found = [client for _, clients, _ in engine.updates_of([job]) for client in clients]
+    finally:
+        engine.close()
+    assert sorted(found) == sorted(job.cohort.clients)
+    assert (len(sizes), max(sizes)) == (6, 4)
 
 
 class OddError(Exception):
