@@ -142,15 +142,16 @@ def steps_table(num_clients: int, dimension: int, repeats: int) -> Table:
         part_0=lambda: sample(dimension, NOISE_NAMES[0], bytes(32)),
         others=lambda: sample(dimension, NOISE_NAMES[-1], bytes(32)),
         pack=lambda: pack(residues, bits),
-        unpack=lambda: add_packed(total, [packed], bits, 1),
+        unpack=lambda: add_packed(total, [packed] * num_clients, bits, 1),
         decode=lambda: encoding.decode(residues),
     )
+    times["unpack"] /= num_clients
     works = {
         "encode": "clip, round and check an update",
         "part_0": "draw noise, part 0",
         "others": "draw noise, another part",
         "pack": f"pack to {bits} bits",
-        "unpack": f"unpack {bits} bits and add",
+        "unpack": f"unpack {bits} bits and add, each of {num_clients} vectors",
         "decode": "decode",
     }
     rows = [(work, f"{1e3 * times[name]:.1f}") for name, work in works.items()]
