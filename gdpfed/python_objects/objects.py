@@ -5,6 +5,7 @@ as anything else is. So plan, ledger, files and audit take the run as any other,
 of it no file holds: another process, which was not given them, refuses these names.
 """
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -94,6 +95,8 @@ class Given:
     def placed(self, config: Config) -> Iterator[None]:
         """Make the calling program's data available to this process until the ``with`` block ends.
 
+        Data of files are read anew.
+
         Raises LearningError, ConfigError: a setting that has no meaning for them, or machines that lack them.
         """
         if config.simulation.backend != LOCAL and self.chosen.of_clients:
@@ -103,6 +106,9 @@ class Given:
                 f"package (docs/extending.md), or train here, with simulation.backend={LOCAL}"
             )
         if self.data is None:
+            # A file may have changed since this program read it for an earlier run.
+            if (imported := sys.modules.get("gdpfed.learning.data.source")) is not None:
+                imported.load_dataset.cache_clear()
             yield
             return
         with packages_needed():

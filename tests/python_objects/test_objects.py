@@ -19,6 +19,7 @@ from conf import option_files
 from conf.load import load
 from gdpfed.cli import main
 from gdpfed.errors import LearningError, TrainingOver
+from gdpfed.extras.statistics.result import Statistics
 from gdpfed.learning.data.dataset import Split
 from gdpfed.learning.data.in_memory import dataset_of
 from gdpfed.learning.data.named_partitions import PARTITIONS
@@ -30,6 +31,7 @@ from gdpfed.registry import OF_PYTHON
 from gdpfed.rounds.extensions.base import Extension
 from gdpfed.rounds.extensions.table import EXTENSIONS
 from testing.small_runs import final_model, nothing_drawn
+from tests.extras.statistics.counted_tables import HEADER, drawn_rows, settings, write_table
 
 REGISTRIES = (DATASETS, EXTENSIONS, LOSSES, METRICS, MODELS, PARTITIONS)
 PLAIN = ("secagg=off", "simulation.workers=1", "dataset.batch_size=4", "privacy.delta=1e-3")
@@ -288,6 +290,22 @@ def test_the_same_table_from_the_shell(tmp_path):
     text = gdpfed.command(*PLAIN, "run.directory=there", files=tmp_path / "files", **given)
     assert main(shlex.split(text.replace("\\\n", ""))[1:]) == 0
     np.testing.assert_array_equal(final_model(here.path), final_model(tmp_path / "there"))
+
+
+def test_a_table_that_has_changed_since_an_earlier_run_of_the_program_is_read_anew(tmp_path):
+    table = write_table(tmp_path)
+    counted = [*settings(table, "privacy.budgets=[600]", "method.minimum_count=0"), "secagg=off"]
+    trained = ["dataset=csv", f"dataset.path={table}", "dataset.num_clients=4", "method=fedavg", *PLAIN]
+    models: list[Any] = []
+    rows: list[float] = []
+    for number in range(2):
+        models.append(final_model(gdpfed.simulate(*trained, f"run.directory=m{number}", rounds=1).path))
+        found = Statistics.read(gdpfed.simulate(*counted, f"run.directory=s{number}").path)
+        assert found is not None
+        rows.append(sum(count or 0.0 for count in found.columns[0].counts or ()))
+        table.write_text("\n".join([HEADER, *drawn_rows(800), ""]))
+    assert rows == pytest.approx([360, 720], abs=9)
+    assert not np.array_equal(models[0], models[1])
 
 
 def test_a_plan_without_an_option_file_is_shown_as_tables():

@@ -23,6 +23,7 @@ from gdpfed.learning.data.file_form import is_table
 from gdpfed.learning.data.own import OwnData, held_out_rows
 from gdpfed.learning.data.own_files import own_examples
 from gdpfed.learning.data.persons import persons_of
+from gdpfed.learning.data.source import load_dataset
 from gdpfed.learning.data.table_rows import (
     Rows,
     as_texts,
@@ -161,7 +162,13 @@ def counted_at(task: Task, places: npt.NDArray[np.int64]) -> tuple[Layout, Count
 
     Raises LearningError: a data set that is not a table.
     """
-    data, layout = _read(task.source, *asked_of(task))
+    whole = load_dataset(task.source)
+    data, layout = _read(task.source, whole, *asked_of(task))
+    if len(data.train) != len(whole.train):
+        raise LearningError(
+            f"dataset.path={task.source.path} has changed while it was read: count again once it stays the "
+            "same"
+        )
     mine = (persons_of(data) if task.by_person else data).train.take(places)
     if not task.by_person:
         return layout, Counted(mine.x.astype(np.int64), np.ones(len(mine)))
@@ -194,8 +201,11 @@ def _counted_in_own_table(own: OwnData, asked: str, cells: int, *, by_person: bo
 
 
 @lru_cache(maxsize=1)
-def _read(source: DataSource, asked: str, cells: int) -> tuple[Dataset, Layout]:
-    """Load a table as a data set of cell (value or bin) numbers; return it with the layout of all cells."""
+def _read(source: DataSource, whole: Dataset, asked: str, cells: int) -> tuple[Dataset, Layout]:
+    """Load a table as a data set of cell (value or bin) numbers; return it with the layout of all cells.
+
+    `whole`: the table as runs load it. Where it is loaded anew, so are its cells.
+    """
     columns = source_columns(source)
     layout = layout_of(columns, asked, cells)
     return load(source, partial(read_cells, layout)), layout
