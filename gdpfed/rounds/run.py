@@ -14,6 +14,7 @@ from conf.schema import Config
 from gdpfed.clients.configured import order_of, task_of, training_of
 from gdpfed.clients.messages import one_line
 from gdpfed.clients.order import TrainingOrder
+from gdpfed.clients.trial import try_gradient
 from gdpfed.errors import ConfigError, RunError
 from gdpfed.learning.models import flatten
 from gdpfed.learning.task import Task
@@ -24,7 +25,7 @@ from gdpfed.methods.sum_parameters import can_sum
 from gdpfed.privacy.sampling.cohort_sizes import refuse_skipped, starts_of_ranges
 from gdpfed.privacy.sampling.cohorts import fills_cohorts
 from gdpfed.privacy.sampling.laws import ClientIds
-from gdpfed.registry import Registry
+from gdpfed.registry import Registry, is_ours
 from gdpfed.rounds.enough import present_for_a_round, without_a_sum
 from gdpfed.rounds.extensions.base import Extension, Extensions
 from gdpfed.rounds.extensions.table import extensions_of
@@ -89,6 +90,9 @@ class PreparedRun:
         task.client_indices(0)
         task.check_record_groups()
         task.make_loss()
+        if is_ours(type(method)):
+            # A package's method may train without a gradient.
+            try_gradient(task)
         if evaluate_model is None:
             evaluate_model = nothing_tested
             if config.run.evaluation != "nodes":

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from gdpfed.learning.data import Split
 from gdpfed.learning.models import build_model, flatten
@@ -55,6 +56,24 @@ def test_batches_walk_through_all_examples():
     ).numpy()
     # Each example is one input coordinate: all of them have moved their weights, each once.
     assert (np.abs(update[:20].reshape(2, 10)) > 1e-4).all()
+
+
+class Unused(nn.Linear):
+    """A model with a parameter that no output depends on."""
+
+    def __init__(self):
+        super().__init__(4, 2)
+        self.other = nn.Parameter(torch.ones(3))
+
+
+def test_a_parameter_that_no_output_depends_on_does_not_move():
+    data = Split(np.eye(4, dtype=np.float32), np.arange(4) % 2)
+    training = LocalTraining(local_steps=2, batch_size=4, learning_rate=0.1, momentum=0.0)
+    model = Unused()
+    update = local_update(model, flatten(model), data, training, rng=np.random.default_rng(0), device=CPU)
+    moved = dict(zip(model.state_dict(), update.split([8, 2, 3]), strict=True))
+    assert not moved["other"].any()
+    assert moved["weight"].abs().min() > 1e-3
 
 
 def test_no_data_is_a_zero_update():

@@ -53,6 +53,16 @@ class Failing(nn.Linear):
         raise KeyError("a field")
 
 
+class Detached(nn.Linear):
+    """A model whose outputs have no gradient."""
+
+    def __init__(self):
+        super().__init__(2, 2)
+
+    def forward(self, inputs):
+        return super().forward(inputs).detach()
+
+
 def fails(*arguments, **options):
     raise AssertionError
 
@@ -400,6 +410,10 @@ WRONG = {
     ),
     "inputs": ({"model": nn.Linear(3, 2)}, r"dataset.model=python.Linear cannot take examples of shape \(2,"),
     "own error": ({"model": Failing()}, r"and type float32.*: KeyError: 'a field'$"),
+    "no gradient": (
+        {"model": Detached()},
+        r"Detached cannot be trained with .*: its gradient raised Runtime",
+    ),
     "own factory": ({"model": fails}, "and type float32.*: AssertionError$"),
     "own partition": (
         {"partition": fails, "owners": None, "clients": 6},

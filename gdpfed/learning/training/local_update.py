@@ -48,12 +48,12 @@ def local_update(
     model.to(device).train()
     assign(model, ours)  # As views: the steps change the model.
     x, y = torch.from_numpy(data.x).to(device), torch.from_numpy(data.y).to(device)
-    parameters = list(trainable(model).values())
+    parts = list(trainable(model).values())
     batches, dropout = draw_batches(len(data), training, rng), DropoutKeys(model)
     keys = draw_keys(training.local_steps, rng).tolist() if dropout else [0] * training.local_steps
     for batch, key in zip(map(torch.from_numpy, batches), keys, strict=True):
         dropout.set(key)
-        gradients = torch.autograd.grad(loss(model(x[batch]), y[batch]).mean(), parameters)
+        gradients = torch.autograd.grad(loss(model(x[batch]), y[batch]).mean(), parts, materialize_grads=True)
         descent.step(torch.cat([gradient.reshape(-1) for gradient in gradients]))
     return difference(ours, start)
 
