@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from gdpfed.cli.command import Command, cli_path, make_console
 from gdpfed.cli.named_runs import finished_runs, require_runs
-from gdpfed.errors import AuditError, ConfigError
+from gdpfed.errors import AuditError, ConfigError, InputError, ReportError
+from gdpfed.json_files import WRONG_FORM
 
 if TYPE_CHECKING:
     from gdpfed.report.comparison import Line
@@ -109,8 +110,15 @@ def _write_page(path: Path, options: argparse.Namespace) -> int:
         checked = Checked(audit.passed, verdict(audit), audit.findings, run_table(audit))
     except AuditError as error:
         checked = Checked(False, f"The audit cannot be made: {error}")
-    make_console().print(f"The page is {write_page(run, checked)}", soft_wrap=True)
-    for said in () if checked.passed else (*checked.findings, checked.verdict)[:1]:
+    said = (*checked.findings, checked.verdict)[0]
+    try:
+        page = write_page(run, checked)
+    except WRONG_FORM as error:
+        if checked.passed or isinstance(error, InputError):
+            raise
+        raise ReportError(f"{run.path} has damaged files, of which no page can be made: {said}") from None
+    make_console().print(f"The page is {page}", soft_wrap=True)
+    if not checked.passed:
         print(f"gdpfed: {run.path} does not pass its audit, and the page says so: {said}", file=sys.stderr)
     return 0 if checked.passed else 1
 

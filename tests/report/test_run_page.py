@@ -116,6 +116,19 @@ def test_files_that_do_not_fit_are_said_on_the_page_and_in_a_line(runs, undrawn,
     assert any("The audit cannot be made" in each for each in Page(page_of(run, capsys, 1)).words)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"taken_back": 3}, {"seconds": {"train": ""}}, {"groups_in_sums": [[1e3]]}]
+)
+def test_files_that_no_page_can_show_are_said_in_a_line(runs, undrawn, capsys, wrong):
+    run = runs / "everyone"
+    edit_json(run / "rounds.jsonl", lambda rounds: rounds[-1].update(wrong))
+    assert main(["report", str(run), "--html"]) == 2
+    error = capsys.readouterr().err
+    assert "has damaged files, of which no page can be made: " in error
+    assert error.count("\n") == 1
+    assert not (run / PAGE_FILE).exists()
+
+
 @pytest.mark.parametrize("form", [[], ["--markdown"], ["--latex"], ["--output", "there"]])
 def test_no_table_shows_figures_of_files_that_were_changed(runs, undrawn, tmp_path, capsys, form):
     run, form = runs / "everyone", [each.replace("there", str(tmp_path / "out")) for each in form]
