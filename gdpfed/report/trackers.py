@@ -55,6 +55,7 @@ class EventFiles(Observer):
             session_log=SessionLog(status=SessionLog.START),
         )
         self._writer.write_event(begins)
+        self._writer.flush()
 
     def round_ended(self, ended: RoundEnded) -> None:
         """Add a round's numbers to the TensorBoard file on disk."""

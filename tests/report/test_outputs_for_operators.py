@@ -146,6 +146,16 @@ def test_event_files_hold_every_figure_of_every_round(tmp_path):
     assert scalars_in(tmp_path / EVENTS_FOLDER) == expected | {("test/accuracy", 2): 0.75}
 
 
+def test_a_process_without_a_round_leaves_no_event_to_write_after_the_seal(tmp_path):
+    sink = EventFiles(cohorts=True)
+    sink.opened(RunOpened(tmp_path, 3))
+    (file,) = (tmp_path / EVENTS_FOLDER).iterdir()
+    sealed = file.read_bytes()
+    sink.closed()
+    assert [event.step for event in events_in(file)][-1] == 4
+    assert file.read_bytes() == sealed
+
+
 def test_a_process_that_resumes_in_the_same_second_keeps_the_first_ones_events(tmp_path):
     for number in (1, 2):
         sink = EventFiles(cohorts=True)
