@@ -55,3 +55,11 @@ def test_fixed_size_sampling_has_no_estimate():
     )
     with pytest.raises(PrivacyError, match="fixed_size"):
         estimated_epsilon(event, 1, 1e-5)
+
+
+@pytest.mark.parametrize(("sigma", "delta"), [(0.0233, 0.065), (0.0233, 0.03), (0.0233, 1e-3)])
+def test_noise_that_is_a_small_part_of_an_update_has_an_estimate(sigma, delta):
+    event = SampledGaussian(
+        sampling="poisson", sampling_rate=0.0369, group_size=4, noise_stddev=sigma, clipping_norm=1.0
+    )
+    assert estimated_epsilon(event, 1, delta) == pytest.approx(pld_epsilon(event, 1, delta), rel=5e-3)

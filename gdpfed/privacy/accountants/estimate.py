@@ -132,7 +132,9 @@ def _likely_range(losses: Vector, masses: Vector, count: int, log_odds: float) -
 
     By Chernoff's bound.
     """
-    losses, masses = losses[::4], masses[::4] / masses[::4].sum()
+    # With little noise most masses are smaller than any float: the largest loss that has one counts.
+    some = masses[::4] > 0
+    losses, masses = losses[::4][some], masses[::4][some] / masses[::4].sum()
     deviation = math.sqrt(float(masses @ (losses - masses @ losses) ** 2))
     tilts = np.geomspace(0.02, 50, 24) / (deviation * math.sqrt(count))
 
