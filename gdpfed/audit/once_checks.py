@@ -16,6 +16,7 @@ from gdpfed.audit.counted_metrics import (
     metrics_of_clients,
     metrics_of_records,
 )
+from gdpfed.audit.rules import or_infinite
 from gdpfed.audit.run_files import RunFiles
 from gdpfed.audit.tolerances import SAME_FIGURE
 from gdpfed.audit.update_norms import check_norms
@@ -175,7 +176,8 @@ def _check_held_out(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
         for stddev, of_groups, survivors in sums:
             norms = [groups[index].get("clipping_norm", files.plan["clipping_norm"]) for index in of_groups]
             if survivors:
-                owed, clients = math.hypot(owed, stddev / min(norms)), clients + survivors
+                # Without a promise there is no norm, and no noise.
+                owed, clients = math.hypot(owed, stddev / min(map(or_infinite, norms))), clients + survivors
         if found["clients"] != clients:
             yield f"held_out.json has {found['clients']} clients, and the last round's sums {clients}"
         yield from _check_noise(found, "held_out.json", owed)

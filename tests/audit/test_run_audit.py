@@ -79,7 +79,19 @@ def test_a_run_without_privacy_says_that_nothing_was_promised(tmp_path, capsys):
     assert "Nothing was promised" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("mode", ["pause", "discrete", "fixed_size", "allocation"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "pause",
+        "discrete",
+        "fixed_size",
+        "allocation",
+        "rates",
+        "fixed_rates",
+        "no promise",
+        "tested at nodes",
+    ],
+)
 def test_other_runs_pass_too(tmp_path, mode):
     overrides = {
         "pause": ["run.stop_after_round=1", "privacy.accountant=pld", "privacy.renyi_orders=whole"],
@@ -89,6 +101,13 @@ def test_other_runs_pass_too(tmp_path, mode):
             *("privacy.sampling=allocation", "privacy.accountant=pld", "method=dp_fedavg"),
             "dataset.num_clients=40",
         ],
+        "rates": ["method=gdpfed_star", "privacy.sampling_rates=[0.3,0.5,0.9]"],
+        "fixed_rates": [
+            *("method=gdpfed_star", "privacy.sampling_rates=[0.3,0.5,0.9]", "dataset.num_clients=25"),
+            *("privacy.sampling=fixed_size", "privacy.adjacency=replace_one"),
+        ],
+        "no promise": ["method=fedavg", "privacy.noise=discrete_gaussian", "privacy.accountant=pld"],
+        "tested at nodes": ["method=fedavg", "run.evaluation=nodes"],
     }[mode]
     run(tmp_path / "run", overrides)
     assert audit_run(tmp_path / "run").findings == ()
@@ -115,6 +134,14 @@ def charge_records(plan):
 
 def forget_a_charge(ledger):
     ledger["charges"][1][0]["count"] -= 1
+
+
+def test_rates_that_a_plan_does_not_take_from_its_configuration_are_found(tmp_path):
+    run(tmp_path / "run", ["method=gdpfed_star", "privacy.sampling_rates=[0.3,0.5,0.9]", "run.num_rounds=1"])
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(config.read_text().replace("- 0.3\n", "- 0.2\n"))
+    found = audit_run(tmp_path / "run").findings
+    assert "plan.json has sampling rate 0.3 of group 0, the configuration 0.2" in found
 
 
 def lower_rate(plan):

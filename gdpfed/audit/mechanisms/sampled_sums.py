@@ -65,7 +65,7 @@ class SampledSumsRule(ChargedGroups):
             )
 
     def check_plan(self) -> Iterator[str]:
-        """Check that the groups' sampling rates have the stated mean over all clients.
+        """Check that the groups' sampling rates are those that the configuration gives, or have its mean.
 
         Cohorts of a fixed size are whole numbers. Rates of an allocation follow from the lengths of blocks.
         """
@@ -73,9 +73,16 @@ class SampledSumsRule(ChargedGroups):
         plan, groups = self.plan, self.plan["groups"]
         if plan["sampling"] not in ("poisson", "fixed_size"):
             return
-        sampled = math.fsum(group["clients"] * group["sampling_rate"] for group in groups)
+        fixed, rates = plan["sampling"] == "fixed_size", [group["sampling_rate"] for group in groups]
+        given = self.files.config["privacy"]["sampling_rates"]
+        if isinstance(given, list) and plan["private"]:
+            for index, (group, rate, asked) in enumerate(zip(groups, rates, given, strict=True)):
+                if abs(rate - asked) > (1 / group["clients"] if fixed else ROUNDING * asked):
+                    yield f"plan.json has sampling rate {rate} of group {index}, the configuration {asked}"
+            return
+        sampled = math.fsum(group["clients"] * rate for group, rate in zip(groups, rates, strict=True))
         stated = plan["sampling_rate"] * sum(group["clients"] for group in groups)
-        if abs(sampled - stated) > (len(groups) if plan["sampling"] == "fixed_size" else ROUNDING * stated):
+        if abs(sampled - stated) > (len(groups) if fixed else ROUNDING * stated):
             yield (
                 f"plan.json has sampling_rate {plan['sampling_rate']:.6g}, which asks for {stated:.6g} "
                 f"clients a round, and the rates of its groups for {sampled:.6g}"
