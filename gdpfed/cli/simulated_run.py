@@ -76,7 +76,8 @@ def train(console: "Console", overrides: Sequence[str]) -> Path:
             simulate_prepared(prepared, observe=show, announce=console.print)
     except (KeyboardInterrupt, RunError, OSError) as error:
         begun = (prepared.path / CHECKPOINT_FILE).exists()
-        going_on = f"continue with run.resume={prepared.path}" if begun else "start the run again"
+        anew = f"remove {prepared.path}, and start the run again"
+        going_on = f"continue with run.resume={prepared.path}" if begun else anew
         if isinstance(error, KeyboardInterrupt):
             if not begun:
                 raise

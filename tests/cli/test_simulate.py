@@ -102,7 +102,8 @@ def test_a_disk_that_is_full_before_the_first_checkpoint_asks_for_room(tmp_path,
     monkeypatch.setattr(files, "write_whole", full)
     assert main(["simulate", *SMALL, f"run.directory={tmp_path}/run"]) == 1
     *_, line = capsys.readouterr().err.splitlines()
-    assert line.endswith(": No space left on device; make room, then start the run again [run]")
+    asked = f"make room, then remove {tmp_path}/run, and start the run again [run]"
+    assert line.endswith(f": No space left on device; {asked}")
 
 
 def test_a_suite_in_the_background_interrupts_what_it_starts():
