@@ -135,7 +135,7 @@ def test_a_long_name_is_shortened_in_a_note(tmp_path):
     ("arrival", "born", "words"),
     [
         ("x" * 200_000, "2001-03-01", f"holds '{'x' * 60}...', which is not one of walk"),
-        ("walk\u200b", "2001-03-01", "holds 'walk\u200b' (with the invisible character U+200B), which is"),
+        ("walk\u200b", "2001-03-01", "holds 'walk ' (with the invisible character U+200B), which is"),
         ("zu fu\u00df", "2001-03-01", "holds 'zu fu\u00df', which is not one of"),
         (
             "cafe\u0301",
@@ -149,6 +149,7 @@ def test_a_long_name_is_shortened_in_a_note(tmp_path):
             "2001-03-01",
             "('te\u0301le\u0301' is declared in another Unicode form: write both",
         ),
+        ("walk", '"x\ny"', "holds 'x y' (with the invisible character U+000A), which is not a date"),
         ("walk", "31.02.2001", "which is not a date of the form ISO 8601 (there is no such day)"),
         ("walk", "2001-02-31", "(there is no such day)"),
         ("walk", "45000", "(Excel's number of a day? give the column the format of a date, and save"),
@@ -161,6 +162,7 @@ def test_a_value_that_looks_right_is_shown_with_what_is_wrong(tmp_path, arrival,
     (fault,) = found_in(tmp_path, table, columns)[1]
     assert fault[0] == (3,)
     assert words in fault[1]
+    assert fault[1].isprintable()
     assert len(fault[1]) < 400
 
 

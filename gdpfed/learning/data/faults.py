@@ -7,7 +7,7 @@ from unicodedata import is_normalized
 import numpy as np
 import numpy.typing as npt
 
-from gdpfed.errors import LearningError
+from gdpfed.errors import LearningError, printable
 from gdpfed.learning.data.cells import Cells
 
 MOST_SHOWN = 60
@@ -15,8 +15,9 @@ MOST_SHOWN = 60
 
 
 def shortened(text: str) -> str:
-    """Return a value or a name for a message, with "..." for what goes beyond `MOST_SHOWN` letters."""
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+    """Return a value or a name for one line, with "..." for what goes beyond `MOST_SHOWN` letters."""
+    line = printable(text)
+    return line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}..."
 
 
 def held(text: str) -> str:
