@@ -57,11 +57,25 @@ def serve_only(parent: int) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _be_killed_with(parent)
+
+
+def _be_killed_with(parent: int) -> None:
+    """On Linux, have this process killed when the parent ends; end now if it has ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     # A parent that ended before it could be watched sends no signal.
     if os.getppid() != parent:
         os._exit(1)
+
+
+def become(parent: str, *command: str) -> None:
+    """Turn this process into another program, which on Linux is killed when the parent ends.
+
+    ``python -m gdpfed.child_process PARENT COMMAND ...``, with the parent's process id.
+    """
+    _be_killed_with(int(parent))
+    os.execv(command[0], command)  # noqa: S606 - our own programs
 
 
 def with_python_quoted(runtime_env: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -142,3 +156,7 @@ def _end_with(parent: int) -> None:
     while not never.wait(WATCH_SECONDS):
         if os.getppid() != parent:
             os._exit(1)
+
+
+if __name__ == "__main__":
+    become(*sys.argv[1:])

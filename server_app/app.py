@@ -12,7 +12,7 @@ from gdpfed.runs.resume import load_run
 from server_app.train import train
 
 begin_process("flwr-serverapp")
-begin_process(SIMULATION)
+begin_process(SIMULATION, ends_with_parent=True)
 app = ServerApp()
 
 

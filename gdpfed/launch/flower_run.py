@@ -229,6 +229,7 @@ class Launch:
             ],
             log=SUPERLINK_LOG,
             environment={"RAY_TMPDIR": self._ray, "RAY_USAGE_STATS_ENABLED": "0", **RAY_HOOK},
+            ends_with_this=True,
         )
         self._wait_until_healthy(superlink, runtime)
         command = run_command(

@@ -97,11 +97,13 @@ class FlowerHome:
         log: str,
         folder: str = "",
         environment: Mapping[str, str] | None = None,
+        ends_with_this: bool = False,
     ) -> subprocess.Popen[bytes]:
         """Start a program of this Python environment in a new session: Ctrl-C does not end the program.
 
         `command`: the program's name and its arguments. `log`: file under ``path`` to which its output is
         appended. `folder`: folder of ``path`` that is its ``FLWR_HOME``. `environment`: further variables.
+        `ends_with_this`: whether on Linux it ends, too, when this process is killed; this thread starts it.
 
         Raises LaunchError: there is no such program.
         """
@@ -109,11 +111,12 @@ class FlowerHome:
         file = Path(sys.executable).with_name(program)
         if not file.exists():
             raise LaunchError(f"{file} is not there: install Flower, flwr; 'gdpfed simulate' needs none")
+        first = [sys.executable, "-m", "gdpfed.child_process", str(os.getpid())] if ends_with_this else []
         home = self.path / folder
         home.mkdir(parents=True, exist_ok=True)
         with (self.path / log).open("ab") as output:
             process = subprocess.Popen(  # noqa: S603 - our own programs
-                [str(file), *arguments],
+                [*first, str(file), *arguments],
                 env=self.environment(home) | dict(environment or {}),
                 cwd=SOURCES,
                 stdin=subprocess.DEVNULL,

@@ -103,6 +103,16 @@ def test_a_run_end_to_end_interrupted_and_resumed(tmp_path, traces, here, capsys
     assert traces.left() == []
 
 
+def test_a_run_that_is_killed_leaves_no_process(tmp_path, traces):
+    process = start(tmp_path / "run", "run.num_rounds=60", traces=traces)
+    record = tmp_path / "run" / "rounds.jsonl"
+    until(lambda: (record.exists() and record.read_text()) or process.poll() is not None, 200)
+    assert process.poll() is None, process.communicate()
+    process.kill()
+    process.communicate()
+    until(lambda: not traces.running(), 30)
+
+
 def test_a_run_that_fails_in_flower_says_why_in_one_line(tmp_path, traces, here, capsys):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text(to_yaml(resolve(load(SMALL))))
