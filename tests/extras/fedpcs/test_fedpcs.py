@@ -202,6 +202,13 @@ def finished(tmp_path_factory):
     return directory
 
 
+@pytest.mark.parametrize("sampling", ["random", "first_budgets", "unbiased"])
+def test_a_run_whose_samples_do_not_follow_budgets_passes_its_audit(tmp_path, sampling):
+    words = [f"method.client_sampling={sampling}", "privacy.accountant=pld", "run.num_rounds=2"]
+    run(tmp_path / "run", [*TWELVE, *words])
+    assert audit_run(tmp_path / "run").findings == ()
+
+
 def test_a_run_is_charged_by_client_audited_and_paid(finished):
     audit = audit_run(finished)
     assert audit.findings == ()

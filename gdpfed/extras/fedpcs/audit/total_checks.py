@@ -59,8 +59,8 @@ def _check_game(files: RunFiles, own: Mapping[str, Any]) -> Iterator[str]:
     if not scale:
         return
     played = budgets / scale
-    # Where samples follow from what clients released, a client spends alike in all rounds.
-    by_path = STEPS not in own and not own.get("rule")
+    # Where samples follow from something else than budgets, a client spends alike in all rounds.
+    by_path = STEPS not in own and files.config["method"].get("client_sampling", "budgets") == "budgets"
     if by_path and not _close(game["paths"], played):
         yield f"plan.json has budgets that are not the paths of its game, in units of {scale:g}"
     if "totals" in files.plan:
