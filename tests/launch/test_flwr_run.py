@@ -110,7 +110,7 @@ def test_a_run_that_is_killed_leaves_no_process(tmp_path, traces):
     assert process.poll() is None, process.communicate()
     process.kill()
     process.communicate()
-    until(lambda: not traces.running(), 30)
+    until(lambda: not traces.running(), 100)
 
 
 def test_a_run_that_fails_in_flower_says_why_in_one_line(tmp_path, traces, here, capsys):
