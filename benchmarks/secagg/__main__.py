@@ -26,7 +26,7 @@ from secagg import COMPLETE_BELOW, Stage
 from secagg.arithmetic.discrete_gaussian import sample
 from secagg.arithmetic.noise_levels import INTEGER_NOISE_STDDEVS as NOISE_NAMES
 from secagg.arithmetic.packing import add_packed, pack
-from secagg.crypto.prg import add_masks, cipher_stream, mask_stream
+from secagg.crypto.prg import NUM_THREADS, add_masks, cipher_stream, mask_stream
 from secagg.crypto.shamir import recover, split
 
 SUITE = "aes128ctr"
@@ -148,14 +148,14 @@ def steps_table(num_clients: int, dimension: int, repeats: int) -> Table:
     times["unpack"] /= num_clients
     works = {
         "encode": "clip, round and check an update",
-        "part_0": "draw noise, part 0",
-        "others": "draw noise, another part",
+        "part_0": f"draw noise, part 0 (threads: {NUM_THREADS})",
+        "others": f"draw noise, another part (threads: {NUM_THREADS})",
         "pack": f"pack to {bits} bits",
         "unpack": f"unpack {bits} bits and add, each of {num_clients} vectors",
         "decode": "decode",
     }
     rows = [(work, f"{1e3 * times[name]:.1f}") for name, work in works.items()]
-    title = f"Steps beside the masks, n = {num_clients}, {_d(dimension)}, one thread"
+    title = f"Steps beside the masks, n = {num_clients}, {_d(dimension)}"
     return Table(title, ("step", "milliseconds"), rows)
 
 
