@@ -53,6 +53,17 @@ class Failing(nn.Linear):
         raise KeyError("a field")
 
 
+class Complex(nn.Linear):
+    """A model with a complex parameter."""
+
+    def __init__(self):
+        super().__init__(2, 2)
+        self.turned = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+
+    def forward(self, inputs):
+        return (super().forward(inputs) * self.turned).real
+
+
 class Detached(nn.Linear):
     """A model whose outputs have no gradient."""
 
@@ -410,6 +421,7 @@ WRONG = {
     ),
     "inputs": ({"model": nn.Linear(3, 2)}, r"dataset.model=python.Linear cannot take examples of shape \(2,"),
     "own error": ({"model": Failing()}, r"and type float32.*: KeyError: 'a field'$"),
+    "complex": ({"model": Complex()}, "Complex has complex parameters, turned, and updates are real"),
     "no gradient": (
         {"model": Detached()},
         r"Detached cannot be trained with .*: its gradient raised Runtime",

@@ -113,7 +113,8 @@ def _best_differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> li
         reference = lines.pop(experiment.compared_with, None)
         table = None if reference is None else differences_table([reference, *lines.values()])
         if table is not None:
-            which = f"each at its best {experiment.column_heading}, {dataset_label(dataset)}"
+            heading = experiment.column_heading.removesuffix(" ×")
+            which = f"each at its best {heading}, {dataset_label(dataset)}"
             tables.append(replace(table, title=f"{table.title}, {which}"))
     return tables
 

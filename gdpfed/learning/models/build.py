@@ -16,7 +16,7 @@ from torch import nn
 
 from fastgrad.modules import DrawnDropout
 from gdpfed.errors import LearningError, kind_and_words, words_of
-from gdpfed.learning.models.vector import dimension_of, leave_out
+from gdpfed.learning.models.vector import dimension_of, leave_out, trainable
 from gdpfed.learning.weights_file import WeightsFile
 from gdpfed.registry import Registry
 
@@ -116,8 +116,8 @@ def build_model(
 
     `outputs`: the shape that its outputs for a record must have; None for any shape. It is not checked for a
     model that scores every position. Raises LearningError: the model or an option is unknown, the model
-    cannot take such examples, its outputs have another shape, training changes its buffers, or it has no
-    trainable parameter.
+    cannot take such examples, its outputs have another shape, training changes its buffers, a parameter is
+    complex, or none is trainable.
     """
     build = _builder(name, options, given)
     example = torch.from_numpy(np.zeros((2, *input_shape), dtype=input_dtype))
@@ -139,6 +139,11 @@ def build_model(
         raise LearningError(
             f"dataset.model={name} gives outputs of shape {found} for a record, and these labels need "
             f"{outputs}: choose another model{at_places}"
+        )
+    if of_complex := [parameter for parameter, each in trainable(model).items() if each.is_complex()]:
+        raise LearningError(
+            f"dataset.model={name} has complex parameters, {', '.join(of_complex)}, and updates are real "
+            "numbers: give it one parameter for the real part and one for the imaginary part"
         )
     if not dimension_of(model):
         raise LearningError(
