@@ -778,7 +778,7 @@ DEFENCES = (
     ),
     Defence(
         "full-disk",
-        "deploy/test_faults.py::test_a_full_disk_ends_the_run_in_one_line_and_the_run_goes_on_later",
+        "runs/test_whole_files.py::test_a_file_that_finds_no_room_leaves_the_old_one_and_no_draft",
         (("gdpfed/files.py", "        draft.unlink(missing_ok=True)\n", "        pass\n"),),
     ),
     Defence(
