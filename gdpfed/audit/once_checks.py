@@ -176,7 +176,7 @@ def _check_held_out(files: RunFiles, found: Mapping[str, Any]) -> Iterator[str]:
         for stddev, of_groups, survivors in sums:
             norms = [groups[index].get("clipping_norm", files.plan["clipping_norm"]) for index in of_groups]
             if survivors:
-                # Without a promise there is no norm, and no noise.
+                # A run that promises nothing has neither a clipping norm nor noise.
                 owed, clients = math.hypot(owed, stddev / min(map(or_infinite, norms))), clients + survivors
         if found["clients"] != clients:
             yield f"held_out.json has {found['clients']} clients, and the last round's sums {clients}"

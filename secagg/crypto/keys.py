@@ -165,8 +165,8 @@ class Sealing:
     """An encrypted channel from one member to another in a sum: an AEAD cipher with its own key.
 
     The key serves only this sid, pair and direction. The associated data are sid, source and destination
-    (Bonawitz et al., CCS 2017, figure 4, round 1). `ends` is (source, destination),
-    `secret` what the two members' keys for sealing agree on.
+    (Bonawitz et al., CCS 2017, figure 4, round 1). `secret`: what the two members' keys for sealing agree on.
+    `ends`: (source, destination).
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Accuracy tables of an experiment beside published values, and pictures over rounds and traffic."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from math import isnan
@@ -100,16 +100,13 @@ def _differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[Ta
 
 def _best_differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[Table]:
     """Return a table for each data set of how each row's best column differs from the reference row's."""
-    best: dict[str, dict[str, Line]] = {}
-    for outcome in outcomes:
-        dataset, row, _ = outcome.cell.place
-        if outcome.line is None:
-            continue
-        line, lines = Line(experiment.rows[row].label, outcome.line.runs), best.setdefault(dataset, {})
-        if row not in lines or line.final_result.mean > lines[row].final_result.mean:
-            lines[row] = line
     tables = []
-    for dataset, lines in best.items():
+    for dataset in dict.fromkeys(outcome.cell.dataset for outcome in outcomes):
+        lines = {}
+        for row, choice in experiment.rows.items():
+            best = _best(each.line for each in outcomes if each.cell.place[:2] == (dataset, row))
+            if best is not None:
+                lines[row] = Line(choice.label, best.runs)
         reference = lines.pop(experiment.compared_with, None)
         table = None if reference is None else differences_table([reference, *lines.values()])
         if table is not None:
@@ -117,6 +114,12 @@ def _best_differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> li
             which = f"each at its best {heading}, {dataset_label(dataset)}"
             tables.append(replace(table, title=f"{table.title}, {which}"))
     return tables
+
+
+def _best(lines: Iterable[Line | None]) -> Line | None:
+    """Return the line with the best mean: too good, as test data select it; None where no run is finished."""
+    finished = (line for line in lines if line is not None)
+    return max(finished, key=lambda line: line.final_result.mean, default=None)
 
 
 def _column_differences(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[Table]:
@@ -169,12 +172,10 @@ def _table(
             for row, figure in zip(rows, published, strict=True):
                 row.append(ABSENT if figure is None else f"{figure:.2f}")
     if experiment.best_of_columns:
-        # The best mean over columns is too optimistic, as test data select the column.
         headings.append("best")
         for row, name in zip(rows, experiment.rows, strict=True):
-            lines = [by_place[dataset, name, column].line for dataset, column in columns]
-            spreads = [line.final_result for line in lines if line is not None]
-            row.append(max(spreads, key=lambda spread: spread.mean).text() if spreads else ABSENT)
+            best = _best(by_place[dataset, name, column].line for dataset, column in columns)
+            row.append(ABSENT if best is None else best.final_result.text())
     seeds = len(outcomes[0].runs)
     over = f", mean ± standard deviation over {seeds} seeds" if seeds > 1 else ", one seed"
     partial = any(0 < len(outcome.finished) < len(outcome.runs) for outcome in outcomes)
