@@ -148,10 +148,7 @@ class Fleet(ABC):
         ]
 
     def check(
-        self,
-        order: TrainingOrder,
-        requests: Sequence[SumRequest],
-        extensions: Extensions = NO_EXTENSIONS,
+        self, order: TrainingOrder, requests: Sequence[SumRequest], extensions: Extensions = NO_EXTENSIONS
     ) -> None:
         """Raise RunError if one of the requested sums cannot be computed, for example with too few clients.
 
@@ -184,12 +181,7 @@ class Fleet(ABC):
                 raise RunError(f"{request.name}: {error}") from None
 
     def _prepared(
-        self,
-        order: TrainingOrder,
-        wave: Sequence[SumRequest],
-        extensions: Extensions,
-        *,
-        ahead: bool = False,
+        self, order: TrainingOrder, wave: Sequence[SumRequest], extensions: Extensions, *, ahead: bool = False
     ) -> list[PreparedSum]:
         """Prepare the requested sums that have enough clients, and let the extensions change each sum."""
         prepared = []

@@ -157,15 +157,13 @@ class PreparedRun:
             observers = [*extensions, *make_observers(self, announce)]
             for observer in observers:
                 closing.callback(observer.closed)
+            files = RunDirectory.make(self.path) if self.resumed is None else self.resumed[0]
+            closing.enter_context(files.held())
             if self.resumed is None:
-                files = RunDirectory.create(
-                    self.path, self.config, self.method, self.name, self.enrolment, self.task
-                )
-                closing.enter_context(files.held())
+                files.begin(self.config, self.method, self.name, self.enrolment, self.task)
                 state, theta = begin(files, self.method, self.task, extensions)
             else:
-                files, (state, theta) = self.resumed
-                closing.enter_context(files.held())
+                state, theta = self.resumed[1]
                 state.extensions = extensions
             files.keep_rounds(state.completed_rounds)
             loop = RoundLoop(
@@ -272,11 +270,7 @@ class OpenRun:
         if not paused:
             self._end(of_last_round, released).save(files.path)
         concluded = RunConcluded(
-            released,
-            records,
-            ledger.spent(),
-            ledger.against_server(),
-            ledger.charged_rounds,
+            released, records, ledger.spent(), ledger.against_server(), ledger.charged_rounds
         )
         for observer in self.loop.observers:
             observer.concluded(concluded)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from conf.load import to_yaml
 from conf.schema import Config
-from gdpfed.errors import RunError
+from gdpfed.errors import RunError, words_of
 from gdpfed.files import save_whole
 from gdpfed.json_files import WRONG_FORM, read_json
 from gdpfed.learning.data.columns import Columns
@@ -92,12 +92,10 @@ class RunDirectory:
         self._mark: ChargedMark | None = None
 
     @classmethod
-    def create(
-        cls, path: Path, config: Config, method: Method, name: str, enrolment: Enrolment, task: Task
-    ) -> "RunDirectory":
+    def make(cls, path: Path) -> "RunDirectory":
         """Make a run's directory, readable only by its owner, since its files reveal who was sampled.
 
-        `task`: the model and the data. Raises RunError if the directory is not empty or cannot be made.
+        Raises RunError if the directory is not empty or cannot be made.
         """
         require_unused(path)
         try:
@@ -107,21 +105,27 @@ class RunDirectory:
             raise RunError(
                 f"run.directory={path} cannot be made: {error.strerror}; name another directory"
             ) from None
-        files = cls(path)
-        files._mark = ChargedMark(path, name)
-        save_whole(path / CONFIG_FILE, to_yaml(config).encode())
+        return cls(path)
+
+    def begin(self, config: Config, method: Method, name: str, enrolment: Enrolment, task: Task) -> None:
+        """Write what is known of a new run before its first round; the directory is held by this process.
+
+        `task`: the model and the data. Raises RunError if another process has meanwhile written a run here.
+        """
+        require_unused(self.path)
+        self._mark = ChargedMark(self.path, name)
+        save_whole(self.path / CONFIG_FILE, to_yaml(config).encode())
         described, settings = method.describe(), asdict(config)
         chosen = {group: settings[group] for group in SETTINGS_OF} | {"run": {"seed": config.run.seed}}
         plain = json.loads(json.dumps(chosen), parse_constant=str)
-        save_whole(path / PLAN_FILE, _json(versioned({**described, SETTINGS_KEY: plain})))
-        save_whole(path / ASSIGNMENT_FILE, _json(_assignment(method.plan, name, enrolment)))
-        save_data(path, task)
+        save_whole(self.path / PLAN_FILE, _json(versioned({**described, SETTINGS_KEY: plain})))
+        save_whole(self.path / ASSIGNMENT_FILE, _json(_assignment(method.plan, name, enrolment)))
+        save_data(self.path, task)
         # The seal is shown to others: a salt keeps them from guessing the counts by the hash of this file.
-        save_result(path / CUT_FILE, {"salt": secrets.token_hex(16), **Cut.of(task.load()).to_dict()})
-        save_whole(path / ROUNDS_FILE, b"")
+        save_result(self.path / CUT_FILE, {"salt": secrets.token_hex(16), **Cut.of(task.load()).to_dict()})
+        save_whole(self.path / ROUNDS_FILE, b"")
         if enrolment.columns is not None:
-            save_declaration(path, enrolment.columns)
-        return files
+            save_declaration(self.path, enrolment.columns)
 
     @classmethod
     def resume(cls, path: Path, config: Config) -> "RunDirectory":
@@ -144,8 +148,8 @@ class RunDirectory:
             saved = read_versioned(path)
             name = saved["run"]
         except (OSError, *WRONG_FORM) as error:
-            raise RunError(
-                f"run.resume={self.path}: {ASSIGNMENT_FILE} cannot be read ({error}): restore it from a copy"
+            raise self._refusal(
+                f"{ASSIGNMENT_FILE} cannot be read ({error}): restore it from a copy"
             ) from None
         now = _assignment(plan, name, enrolment)
         before, after = saved.pop(IDENTITIES, None), now.pop(IDENTITIES, None)
@@ -157,21 +161,18 @@ class RunDirectory:
                     "secagg.roster_file"
                 )
             changed = [client for client in after | before if after.get(client) != before.get(client)]
-            raise RunError(
-                f"run.resume={self.path}: client {changed[0]} had the key {before.get(changed[0])} when the "
-                f"run began, and the roster has {after.get(changed[0])}: resume with the roster of then, or "
-                "start a new run"
+            raise self._refusal(
+                f"client {changed[0]} had the key {before.get(changed[0])} when the run began, and the "
+                f"roster has {after.get(changed[0])}: resume with the roster of then, or start a new run"
             )
         for key, called in ((COLUMNS, "the declared columns"), (PARTIES, "the parties' names")):
             if saved.pop(key, None) != now.pop(key, None):
-                raise RunError(
-                    f"run.resume={self.path}: {called} changed since the run began: bring back the former "
-                    "ones, or start a new run"
+                raise self._refusal(
+                    f"{called} changed since the run began: bring back the former ones, or start a new run"
                 )
         if versioned(saved) != now:
-            raise RunError(
-                f"run.resume={self.path}: {ASSIGNMENT_FILE} has clients in other groups than this plan: "
-                "restore it from a copy"
+            raise self._refusal(
+                f"{ASSIGNMENT_FILE} has clients in other groups than this plan: restore it from a copy"
             )
         self._mark = ChargedMark(self.path, str(name))
         return str(name)
@@ -188,9 +189,9 @@ class RunDirectory:
             self._ledger_was = path.read_bytes()
             data = read_json(self._ledger_was)
         except (OSError, ValueError) as error:
-            raise RunError(
-                f"run.resume={self.path}: {LEDGER_FILE} cannot be read ({error}), and only it says what "
-                "has been spent: restore it from a copy or start a new run"
+            raise self._refusal(
+                f"{LEDGER_FILE} cannot be read ({error}), and only it says what has been spent: restore it "
+                "from a copy or start a new run"
             ) from None
         ledger = Ledger.from_dict(plan, data, subject, kinds)
         if self._mark is not None and plan.private:
@@ -209,13 +210,11 @@ class RunDirectory:
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RunError(
-                    f"run.resume={self.path}: another process is at this run: wait for its end, or end it"
+                    f"{self.path}: another process is at this run: wait for its end, or end it"
                 ) from None
             was = self._ledger_was
             if was is not None and was != (self.path / LEDGER_FILE).read_bytes():
-                raise RunError(
-                    f"run.resume={self.path}: another process has meanwhile continued this run: resume again"
-                )
+                raise self._refusal("another process has meanwhile continued this run: resume again")
             yield
         finally:
             os.close(folder)
@@ -252,31 +251,34 @@ class RunDirectory:
         try:
             counts = np.asarray(read_versioned(path)["counts"], dtype=np.float64)
         except (OSError, *WRONG_FORM) as error:
-            raise RunError(
-                f"run.resume={self.path}: {COUNTS_FILE} cannot be read ({error}); each client releases its "
-                "class counts once: restore it from a copy or start a new run"
+            raise self._refusal(
+                f"{COUNTS_FILE} cannot be read ({error}); each client releases its class counts once: "
+                "restore it from a copy or start a new run"
             ) from None
         if counts.ndim != 2 or len(counts) != num_clients or not np.isfinite(counts).all():
-            raise RunError(
-                f"run.resume={self.path}: {COUNTS_FILE} has shape {counts.shape}, for {num_clients} clients: "
-                "restore it from a copy"
+            raise self._refusal(
+                f"{COUNTS_FILE} has shape {counts.shape}, for {num_clients} clients: restore it from a copy"
             )
         return counts
 
     def completed_records(self, completed_rounds: int) -> list[RoundLogEntry]:
         """Return the log entries up to the last checkpoint.
 
-        Raises RunError if the log lacks rounds, is damaged or is of another format.
+        Raises RunError if the log lacks rounds, is damaged or of another format, or changed since the pause.
         """
         try:
             records = [r for r in read_rounds(self.path) if r.round <= completed_rounds]
-        except ValueError as error:
-            raise RunError(f"run.resume={self.path}: {error}") from None
+            seal = self.path / SEAL_FILE
+            sealed = read_versioned(seal)["sha256"][ROUNDS_FILE] if seal.exists() else None
+        except WRONG_FORM as error:
+            raise self._refusal(words_of(error)) from None
         if len(records) != completed_rounds:
-            raise RunError(
-                f"run.resume={self.path}: {ROUNDS_FILE} holds {len(records)} of the "
-                f"{completed_rounds} rounds of the checkpoint: restore it from a copy"
+            raise self._refusal(
+                f"{ROUNDS_FILE} holds {len(records)} of the {completed_rounds} rounds of the checkpoint: "
+                "restore it from a copy"
             )
+        if sealed not in (None, sha256((self.path / ROUNDS_FILE).read_bytes()).hexdigest()):
+            raise self._refusal(f"{ROUNDS_FILE} is not what the run wrote: restore it from a copy")
         return records
 
     def keep_rounds(self, completed_rounds: int) -> None:
@@ -301,6 +303,9 @@ class RunDirectory:
         save_model(self.path, task, theta)
         forget_data(self.path)
         (self.path / CHECKPOINT_FILE).unlink(missing_ok=True)
+
+    def _refusal(self, words: str) -> RunError:
+        return RunError(f"run.resume={self.path}: {words}")
 
 
 def _assignment(plan: PrivacyPlan, name: str, enrolment: Enrolment) -> dict[str, Any]:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from gdpfed.audit.run_audit import audit_run
+from gdpfed.clients.configured import task_of
 from gdpfed.errors import PrivacyError, RunError
 from gdpfed.methods import ClientSum, make_method, resolve
 from gdpfed.runs.checkpoint import Checkpoint
-from gdpfed.runs.directory import RunDirectory
+from gdpfed.runs.directory import Enrolment, RunDirectory
 from server_app.grid_fleet import GridFleet
 from testing.local_grid import Crash, LocalGrid, crashing_grid
 from testing.small_runs import (
@@ -104,6 +105,7 @@ def test_an_interrupted_round_is_charged_once_and_not_repeated(tmp_path, keys_ah
 
 def test_a_record_written_after_the_last_checkpoint_is_dropped(tmp_path):
     directory = paused(tmp_path / "run")
+    (directory / "seal.json").unlink()
     line = (directory / "rounds.jsonl").read_text()
     (directory / "rounds.jsonl").write_text(line + line.replace('"round": 1', '"round": 2'))
     records = run(directory, resume=True)
@@ -148,6 +150,28 @@ def test_a_missing_file_is_refused(tmp_path, name):
     (directory / name).unlink()
     with pytest.raises(RunError, match=f"run.resume=.*{name}"):
         run(directory, resume=True)
+
+
+def test_an_edited_log_is_refused_before_anything_is_charged(tmp_path):
+    directory = paused(tmp_path / "run")
+    path = directory / "rounds.jsonl"
+    path.write_text(path.read_text().replace('"total": ', '"total": "a word", "kept": '))
+    before = files_in(directory)
+    with pytest.raises(RunError, match="rounds.jsonl is not what the run wrote: restore it from a copy"):
+        run(directory, resume=True)
+    assert files_in(directory) == before
+
+
+def test_of_two_new_runs_in_one_directory_the_second_is_refused(tmp_path):
+    """Both have found the directory empty; the second waits for no lock and overwrites nothing."""
+    config = small_config(tmp_path / "run")
+    method = make_method(resolve(config))
+    second = RunDirectory.make(tmp_path / "run")
+    run(tmp_path / "run")
+    before = files_in(tmp_path / "run")
+    with pytest.raises(RunError, match="is not empty: name another one"), second.held():
+        second.begin(config, method, "second", Enrolment(), task_of(config))
+    assert files_in(tmp_path / "run") == before
 
 
 def test_a_finished_run_has_nothing_to_resume(tmp_path):
