@@ -71,9 +71,10 @@ def _first(folder: Path, usual: Any) -> object:
     return dict(list(usual.items())[:1]) if isinstance(usual, Mapping) else usual[:1]
 
 
-def _last(folder: Path, usual: Mapping[str, Any]) -> object:
-    """Return only the last entry of ``usual``, a mapping that is a module constant of a benchmark."""
-    return dict(list(usual.items())[-1:])
+def _first_and_last(folder: Path, usual: Mapping[str, Any]) -> object:
+    """Return only two entries of ``usual``, a mapping that is a module constant of a benchmark."""
+    entries = list(usual.items())
+    return dict([entries[0], entries[-1]])
 
 
 def _first_settings(folder: Path, usual: Mapping[str, Any]) -> object:
@@ -259,7 +260,7 @@ BENCHMARKS: dict[str, Tiny] = {
             "STEPS": (1.0,),
             "NORMS": (1.0,),
             "ROUNDS": (1, 2),
-            "MODELS": _last,
+            "MODELS": _first_and_last,
         },
     ),
     "trust": Tiny((), {"PROJECT": _folder}),

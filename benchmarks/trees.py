@@ -1,22 +1,25 @@
 """Compares private random trees, linear models and small networks on tables, at several budgets.
 
-    python -m benchmarks.trees [--data FOLDER] [--adult FOLDER] [--kept FILE] [--seeds 5]
+    python -m benchmarks.trees [--data FOLDER] [--adult FOLDER] [--kept FILE] [--seeds 10]
 
 All three are trained with noised sums of the clipped gradients of all records. For each, the best of the same
 few settings are chosen: the step, then clipping norm and number of rounds. They are chosen by the sum of AUC
-and accuracy on the test rows, in a run of another seed than those shown. Rows of the table are written to the
-file ``--kept`` as they are measured; a command that was stopped goes on after them.
+and accuracy on the test rows, in a run of another seed than those shown. Each model is compared with the
+linear one by seed. Figures are written to the file ``--kept`` as they are measured; a command that was
+stopped goes on after them.
 """
 
 import json
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.progress import track
 
 from benchmarks.harness import CONSOLE, publish, read_options
+from benchmarks.option import gain, gain_heading
 from benchmarks.table_sets import table_sets
 from conf.load import load
 from gdpfed.report.console import Table
@@ -35,6 +38,7 @@ MODELS: Mapping[str, tuple[str, ...]] = {
     "hidden layer": ("method=dp_sum", "dataset.model=mlp", "dataset.model_options={hidden_units:32}"),
     "trees": ("method=trees",),
 }
+REFERENCE = "linear"
 EPSILONS = (1, 3, 8)
 DRAWN_EPSILONS = (3,)
 STEPS = (0.5, 2.0, 8.0, 32.0)
@@ -74,20 +78,43 @@ def tuned(fixed: Sequence[str]) -> tuple[int, float, float]:
     return best((rounds, step, norm) for rounds in ROUNDS[1:])
 
 
-def cells(fixed: Sequence[str], seeds: int) -> tuple[str, ...]:
-    """Choose a model's settings and train with several seeds; return table cells: settings and metrics."""
+class Measured(NamedTuple):
+    """A model's figures on one table at one budget; `chosen`: its settings, `runs`: figures by seed."""
+
+    table: str
+    epsilon: str
+    model: str
+    chosen: str
+    runs: Sequence[Figures]
+
+
+def measured(table: str, epsilon: int, model: str, fixed: Sequence[str], seeds: int) -> Measured:
+    """Choose a model's settings and train with several seeds."""
     rounds, step, norm = tuned(fixed)
     runs = [figures(*fixed, *settings(rounds, step, norm), f"run.seed={seed}") for seed in range(seeds)]
-    shown = [Spread.of(values).with_interval() for values in zip(*runs, strict=True)]
-    return (f"{rounds}, {step:g}, {norm:g}", *shown)
+    return Measured(table, str(epsilon), model, f"{rounds}, {step:g}, {norm:g}", runs)
+
+
+def table_rows(found: Sequence[Measured]) -> Iterator[tuple[str, ...]]:
+    """Yield table rows: each metric's mean, and how much more it is than the linear model's, by seed."""
+    linear = {each[:2]: each.runs for each in found if each.model == REFERENCE}
+    for each in found:
+        shown = []
+        for which in range(len(FIGURES)):
+            before, after = ([run[which] for run in runs] for runs in (linear[each[:2]], each.runs))
+            more = "" if each.model == REFERENCE else gain(before, after)
+            shown += [Spread.of(after).with_interval(), more]
+        yield (*each[:4], *shown)
 
 
 def main() -> None:
     """Train each model on each table at each budget, and show the results."""
-    options = read_options(__doc__, overrides=False, data="../shared/data", adult="", kept="", seeds=5)
+    options = read_options(__doc__, overrides=False, data="../shared/data", adult="", kept="", seeds=10)
     kept = Path(options.kept) if options.kept else None
-    rows: list[list[str]] = json.loads(kept.read_text("utf-8")) if kept and kept.exists() else []
-    there = {tuple(row[:3]) for row in rows}
+    found = (
+        [Measured(*each) for each in json.loads(kept.read_text("utf-8"))] if kept and kept.exists() else []
+    )
+    there = {each[:3] for each in found}
     with tempfile.TemporaryDirectory() as folder:
         adult = Path(options.adult) if options.adult else None
         sets = table_sets(Path(folder), Path(options.data), adult)
@@ -97,17 +124,20 @@ def main() -> None:
                 if (name, str(epsilon), model) in there:
                     continue
                 fixed = (*data, *words, f"privacy.budgets=[{epsilon}]")
-                rows.append([name, str(epsilon), model, *cells(fixed, options.seeds)])
-                CONSOLE.print(rows[-1], soft_wrap=True)
+                found.append(measured(name, epsilon, model, fixed, options.seeds))
+                CONSOLE.print(tuple(found[-1]), soft_wrap=True)
                 if kept is not None:
-                    kept.write_text(json.dumps(rows), encoding="utf-8")
+                    kept.write_text(json.dumps(found), encoding="utf-8")
     note = (
         f"Mean with its 95 % interval (Student's t) over {options.seeds} seeds, on the same test rows: it is "
-        "about noise, starts and splits, not about which patients were tested. Settings were chosen on these "
-        "test rows, for all three alike, and are not charged. Delta 1e-5."
+        "about noise, starts and splits, not about which patients were tested. Gains are those over the "
+        "linear model, by seed. Settings were chosen on these test rows, for all three alike, and are not "
+        "charged. Delta 1e-5."
     )
-    headings = ("table", "epsilon", "model", "rounds, step, norm", "AUC (%)", "accuracy (%)")
-    publish([Table("Trees, a linear model and a hidden layer", headings, rows, note)], options.write)
+    more = gain_heading(options.seeds)
+    headings = ("table", "epsilon", "model", "rounds, step, norm", "AUC (%)", more, "accuracy (%)", more)
+    title = "Trees, a linear model and a hidden layer"
+    publish([Table(title, headings, list(table_rows(found)), note)], options.write)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 The last column says what the parties would have voted for without noise, over all seeds. It looks at data, as
 do the columns of the listed step sizes, so no budget covers them.
 
-    python -m benchmarks.voted [OVERRIDE ...] [--seeds 5]
+    python -m benchmarks.voted [OVERRIDE ...] [--seeds 10]
 """
 
 import statistics
@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.progress import track
 
 from benchmarks.harness import CONSOLE, publish, read_options
+from benchmarks.option import gain, gain_heading
 from conf.load import load
 from conf.schema import Config
 from gdpfed.clients.configured import order_of, task_of
@@ -82,18 +83,20 @@ def row(epsilon: float, overrides: Sequence[str], seeds: int) -> tuple[str, ...]
     )
     cells = [f"{statistics.fmean(each):.1f} ± {statistics.stdev(each):.1f}" for each in found.values()]
     counted = [", ".join(f"{rate:g}: {by[rate]}" for rate in RATES if by[rate]) for by in (winners, wanted)]
-    return f"{epsilon:g}", *cells, f"{100 * chance:.0f}", *counted
+    gained = gain(found["default"], found["vote"])
+    return f"{epsilon:g}", *cells[:2], gained, *cells[2:], f"{100 * chance:.0f}", *counted
 
 
 def main() -> None:
     """Train with the vote and with every fixed learning rate at every budget, and show the table."""
-    options = read_options(__doc__, overrides=True, seeds=5)
+    options = read_options(__doc__, overrides=True, seeds=10)
     rows = []
     for epsilon in track(EPSILONS, "budgets", console=CONSOLE):
         rows.append(row(epsilon, options.overrides, options.seeds))
         CONSOLE.print(rows[-1])
     headings = (
-        *("epsilon", "chosen publicly (%)", "voted (%)", *(f"{rate:g} (%)" for rate in RATES)),
+        *("epsilon", "chosen publicly (%)", "voted (%)", gain_heading(options.seeds)),
+        *(f"{rate:g} (%)" for rate in RATES),
         *("all agree and win (%)", "won", "votes without noise"),
     )
     name = load(options.overrides).dataset.name
