@@ -136,6 +136,7 @@ BENCHMARKS: dict[str, Tiny] = {
         ("--output={folder}/made", "dataset.path={folder}/patient.csv"),
         {"SEEDS": "0", "SWEEPS": {"eicu": ("Persons", (*STAYS, "privacy.budgets=[8]"))}},
     ),
+    "evaluation": Tiny(("--repeats=1", "--busy"), {"PICTURES": 300, "ROLES": 6, "CHARACTERS": 450}),
     "exchanges": Tiny(("--nodes=3", "--rounds=2", "--warm"), alone=False),
     "features": Tiny(
         (

@@ -96,12 +96,20 @@ class Program:
         Layers that draw do so by the key, for records before which their batch has so many others.
         """
         self.drawn[:] = key, before
-        self._given.copy_(x.reshape(self._given.shape))
-        for call in self._forward:
-            call()
+        self.outputs(x)
         self._by_loss(y, weights)
         for call in self._backward:
             call()
+
+    def outputs(self, x: torch.Tensor) -> torch.Tensor:
+        """Run a forward pass over records of shape (n, ...); return the outputs, shape (n, outputs).
+
+        The next pass overwrites them.
+        """
+        self._given.copy_(x.reshape(self._given.shape))
+        for call in self._forward:
+            call()
+        return self._logits
 
     def _by_loss(self, y: torch.Tensor, weights: torch.Tensor) -> None:
         if self._loss is cross_entropy:

@@ -25,11 +25,11 @@ def draw_pictures(directory: Path) -> None:
         path.write_bytes(_idx(generator.integers(top, size=shape, dtype=np.uint8)))
 
 
-def draw_colour_pictures(path: Path, *, count: int) -> None:
-    """Write random training pictures of CIFAR-10's shape, for ``dataset=npz dataset.path=PATH``."""
+def draw_colour_pictures(path: Path, *, count: int, tested: int = 100) -> None:
+    """Write random pictures of CIFAR-10's shape, for training and for tests; read by ``dataset=npz``."""
     generator = np.random.default_rng(0)
     arrays: dict[str, npt.NDArray[np.generic]] = {}
-    for part, size in (("train", count), ("test", 100)):
+    for part, size in (("train", count), ("test", tested)):
         arrays[f"x_{part}"] = generator.uniform(-1, 1, (size, 3, 32, 32)).astype(np.float32)
         arrays[f"y_{part}"] = np.arange(size) % NUM_CLASSES
     np.savez(path, allow_pickle=False, **arrays)

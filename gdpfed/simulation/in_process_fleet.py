@@ -3,6 +3,7 @@
 import logging
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Self
@@ -26,6 +27,7 @@ from gdpfed.rounds.plain import plain_sum, sum_noise_steps
 from gdpfed.rounds.prepared import PreparedSum
 from gdpfed.rounds.run import MakeObservers, PreparedRun
 from gdpfed.runs.round_log import RoundLogEntry
+from gdpfed.simulation.compiled_evaluation import with_compiled_loops
 from gdpfed.simulation.engine import Cohort, Engine, StepSum, SumJob
 from gdpfed.simulation.engine_choice import choose_engine
 from gdpfed.simulation.joined_sessions import Identities, JoinedSessions, masked_updates, roster_of
@@ -196,6 +198,8 @@ def simulate_prepared(
         records=records,
         noised_steps=own_noise and config.training.is_sgd,
     )
+    evaluate_model = with_compiled_loops(prepared.evaluate_model, prepared.task, config.run.device)
+    prepared = replace(prepared, evaluate_model=evaluate_model)
     with InProcessFleet(config.secagg, label, engine) as fleet:
         announce(f"training {which}")
         with prepared.open(fleet, make_observers, logger.info) as run:

@@ -1,7 +1,8 @@
 """Evaluates a model on test examples: metrics and loss on all of them, and metrics for each data owner."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from gdpfed.learning.task import Task, choose_device
 from gdpfed.learning.training.loss_checks import check_loss
 from gdpfed.learning.training.record_losses import chosen_metrics
 
-BATCH_SIZE = 1024
+# On a CPU, results of a convolution of more pictures need fresh memory, which takes longer than computing.
+CPU_BATCH, GPU_BATCH = 256, 1024
 Theta = npt.NDArray[np.float32]
 
 
@@ -72,11 +74,7 @@ def evaluate(
 
 
 def model_outputs(
-    model: nn.Module,
-    theta: Theta,
-    data: Examples,
-    loss: Loss,
-    device: torch.device,
+    model: nn.Module, theta: Theta, data: Examples, loss: Loss, device: torch.device
 ) -> tuple[Outputs, float]:
     """Return the model's outputs for all examples, shape (N, ...), and their mean loss.
 
@@ -84,10 +82,10 @@ def model_outputs(
     """
     model.to(device).eval()
     assign(model, torch.from_numpy(theta.copy()).to(device))
-    outputs, total = [], 0.0
+    outputs, total, most = [], 0.0, CPU_BATCH if device.type == "cpu" else GPU_BATCH
     with torch.no_grad(), SlicePooling():
-        for start in range(0, len(data), BATCH_SIZE):
-            batch = data.take(np.arange(start, min(start + BATCH_SIZE, len(data))))
+        for start in range(0, len(data), most):
+            batch = data.take(np.arange(start, min(start + most, len(data))))
             x, y = torch.from_numpy(batch.x).to(device), torch.from_numpy(batch.y).to(device)
             answers = said(model, x)
             total += float(loss(answers, y).sum())
@@ -123,19 +121,21 @@ def nothing_tested(theta: Theta) -> Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class CentralEvaluation:
-    """Evaluates models, given as parameters of shape (d,), on a task's test examples."""
+    """Evaluates models, given as parameters of shape (d,), on a task's test examples.
+
+    `outputs_of`: returns the model's outputs on the test split, shape (N, ...), and their mean loss.
+    """
 
     model: nn.Module
     data: Dataset
-    loss: Loss
     metrics: Mapping[str, Metric]
-    device: torch.device
+    outputs_of: Callable[[Theta], tuple[Outputs, float]]
 
     def __call__(self, theta: Theta) -> Evaluation:
         """Evaluate on the whole test split; return an empty evaluation if the model predicts nothing."""
         if predicts_nothing(self.model):
             return nothing_tested(theta)
-        outputs, mean_loss = model_outputs(self.model, theta, self.data.test, self.loss, self.device)
+        outputs, mean_loss = self.outputs_of(theta)
         found = _judged(outputs, self.data.test.y, mean_loss, self.metrics, self.data.target_range)
         if not self.data.labels.is_one_class or found.accuracy is not None:
             return found
@@ -143,7 +143,7 @@ class CentralEvaluation:
 
     def of_parts(self, theta: Theta, parts: Sequence[npt.NDArray[np.int64]]) -> list[PartMetrics]:
         """Compute metrics with 95 % intervals, separately for each of these parts of the test examples."""
-        outputs, _ = model_outputs(self.model, theta, self.data.test, self.loss, self.device)
+        outputs, _ = self.outputs_of(theta)
         answers = in_own_unit(outputs, self.data.target_range)
         targets = in_own_unit(self.data.test.y, self.data.target_range)
         return [self._of_part(answers[part], targets[part]) for part in parts]
@@ -170,9 +170,11 @@ def central_evaluation(
     data = task.load()
     check_loss(task.loss, data.labels, task.class_weights)
     chosen = chosen_metrics(metrics, data.labels)
-    model, device = task.build_model(), choose_device(device_name)
+    model, device, loss = task.build_model(), choose_device(device_name), task.make_loss()
+    outputs_of = partial(model_outputs, model, data=data.test, loss=loss, device=device)
+    evaluation = CentralEvaluation(model, data, chosen, outputs_of)
     if predicts_nothing(model):
-        return CentralEvaluation(model, data, task.make_loss(), chosen, device)
+        return evaluation
     if not len(data.test):
         raise LearningError(
             f"dataset={task.source.name} has no examples to test on here: set run.evaluation=nodes, and have "
@@ -186,4 +188,4 @@ def central_evaluation(
                 f"dataset.metrics={name} is not defined on the test split, whose {len(targets)} labels are "
                 "too much alike: choose another metric, or a test split with several labels"
             )
-    return CentralEvaluation(model, data, task.make_loss(), chosen, device)
+    return evaluation
